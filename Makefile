@@ -1,0 +1,64 @@
+PYTHON ?= python3
+# Test processes at a time; each holds a TensorFlow of about 1 GB.
+WORKERS ?= 2
+EXTRAS := dev,serving,litert,kerascv,jax
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all package lint bench notebooks clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/.installed ## create .venv with the package (editable) and all that its tests need
+
+# The stamp makes `install` a no-op until one of the two files changes.
+.venv/.installed: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "$(PYTHON) not found. Name a Python 3.11 to 3.13: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+	    echo "keras_vit needs Python 3.11 to 3.13, and $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	         "Name another: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { \
+	    echo "Could not create .venv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+
+# One pass from a data set to predictions; make prints each command before it runs it.
+demo: install ## train, evaluate, export and predict on handwritten digits (no download)
+	rm -rf runs/demo
+	$(BIN)/keras-vit train --data digits --model ViTMicro2 --out runs/demo
+	$(BIN)/keras-vit evaluate runs/demo
+	$(BIN)/keras-vit export runs/demo --saved-model runs/demo/saved_model --tflite runs/demo/model.tflite
+	$(BIN)/keras-vit predict runs/demo/last.keras runs/demo/samples/*
+	$(BIN)/keras-vit predict runs/demo/saved_model runs/demo/samples/*
+	$(BIN)/keras-vit predict runs/demo/model.tflite runs/demo/samples/*
+
+test: install ## run the tests: all on TensorFlow, then the backend-free parts on JAX
+	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile
+	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile tests/layers tests/models tests/weights tests/test_zoo.py
+
+test-all: install ## the same and the slow tests
+	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile -m ""
+	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "" tests/layers tests/models tests/weights tests/test_zoo.py
+
+package: install ## build sdist and wheel and try the wheel outside the checkout
+	$(PYTEST) -q -m "" tests/test_packaging.py
+
+lint: install ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: install ## run every benchmark
+	@set -e; for script in benchmarks/*.py; do echo "$(BIN)/python $$script"; $(BIN)/python $$script; done
+
+notebooks: install ## execute every notebook
+	$(PYTEST) -q -m "" tests/test_notebooks.py
+
+clean: ## remove what building and testing left (keeps .venv and runs)
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,80 @@
+"""Entry point of the `keras-vit` command: makes sure that `keras_vit` is ours, then starts it.
+
+An abandoned package on PyPI, of another author, is called keras-vit and installs a module of the
+same name, `keras_vit`. Whichever is installed last overwrites the other. This module lies outside
+`keras_vit`, so that it can still say so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+
+DISTRIBUTION = "keras-vit-toolkit"
+FOREIGN_DISTRIBUTION = "keras-vit"
+REMEDY = f"""\
+    pip uninstall {FOREIGN_DISTRIBUTION}
+    pip install --force-reinstall --no-deps {DISTRIBUTION}"""
+
+
+def is_ours(init: Path) -> bool:
+    """Whether `init`, the `__init__.py` of a package, is that of this distribution.
+
+    Args:
+        init: path of an `__init__.py`. Ours names the distribution, and has `cli.py` beside it.
+
+    Returns:
+        True if it is ours.
+    """
+    if not init.is_file() or not init.with_name("cli.py").is_file():
+        return False
+    return DISTRIBUTION in init.read_text(encoding="utf-8", errors="replace")
+
+
+def check() -> str | None:
+    """Look for the other `keras_vit`, without importing either.
+
+    Returns:
+        A warning if the other package is installed as well; None if all is well.
+
+    Raises:
+        ModuleNotFoundError: if `keras_vit` is missing or belongs to the other package.
+    """
+    spec = importlib.util.find_spec("keras_vit")
+    origin = spec.origin if spec else None
+    if origin is None or not is_ours(Path(origin)):
+        raise ModuleNotFoundError(
+            f"`keras_vit` must be the package of {DISTRIBUTION}. Received: {origin or 'nothing'}, "
+            f"which another package (such as the abandoned {FOREIGN_DISTRIBUTION}) put there "
+            f"or left behind. Repair it with\n{REMEDY}"
+        )
+    try:
+        foreign = metadata.distribution(FOREIGN_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return None
+    return (
+        f"{FOREIGN_DISTRIBUTION} {foreign.version}, an unrelated package with a module of the same "
+        f"name, is installed as well and may have overwritten files. Remove it with\n{REMEDY}"
+    )
+
+
+def main() -> None:
+    """Run the `keras-vit` command."""
+    # Quietens what TensorFlow's C++ log can be quietened of; some lines are beyond its reach.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        warning = check()
+    except ModuleNotFoundError as error:
+        sys.exit(f"keras-vit: {error}")
+    if warning:
+        print(f"keras-vit: warning: {warning}", file=sys.stderr)
+    from keras_vit.cli import main as start
+
+    start()
+
+
+if __name__ == "__main__":
+    main()

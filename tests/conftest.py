@@ -1,0 +1,46 @@
+"""Seeds, the default precision, the reference folder, and tests that need TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is first imported
+
+import keras
+import pytest
+
+SEED = 1729
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return
+    skip = pytest.mark.skip(reason=f"needs the TensorFlow backend; this is {backend}")
+    for item in items:
+        if item.get_closest_marker("tensorflow"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _same_start() -> Iterator[None]:
+    """Every test starts from the same seed, layer names and precision, whatever ran before it."""
+    keras.backend.clear_session(free_memory=False)  # collecting garbage 500 times takes a minute
+    keras.utils.set_random_seed(SEED)
+    keras.config.set_dtype_policy("float32")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of photographs, published weights and reference outputs."""
+    folder = os.environ.get("KERAS_VIT_TEST_DATA")
+    if not folder:
+        pytest.skip("KERAS_VIT_TEST_DATA names no folder of reference data")
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        pytest.fail(f"KERAS_VIT_TEST_DATA must be a folder. Received: {folder}")
+    return path

@@ -1,0 +1,84 @@
+"""Every example in a docstring, and every README block marked `<!-- runs -->`, is executed.
+
+Examples are doctests (`>>>`) or ```python blocks. In scope are the names of the module they stand
+in, and `keras`, `keras_vit` and `np`. They run in an empty folder.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+pytestmark = pytest.mark.tensorflow  # examples of data, training and export need it
+
+README = Path(__file__).parents[1] / "README.md"
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+BLOCK = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+MARKED_BLOCK = re.compile(r"^<!-- runs -->\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def modules() -> Iterator[ModuleType]:
+    yield keras_vit
+    for info in pkgutil.walk_packages(keras_vit.__path__, prefix="keras_vit."):
+        if not info.name.endswith("__main__"):
+            yield importlib.import_module(info.name)
+
+
+def examples() -> Iterator[doctest.DocTest]:
+    """Every docstring of the package that has an example, as a doctest."""
+    finder = doctest.DocTestFinder(exclude_empty=False)
+    for module in modules():
+        scope = {**vars(module), "keras": keras, "keras_vit": keras_vit, "np": np}
+        for test in finder.find(module, globs=scope):
+            if test.examples or BLOCK.search(test.docstring or ""):
+                yield test
+
+
+def public_objects() -> Iterator[tuple[str, object]]:
+    """The classes and functions that the package and its subpackages declare public."""
+    for module in modules():
+        for name in getattr(module, "__all__", ()):
+            item = getattr(module, name)
+            is_error = inspect.isclass(item) and issubclass(item, BaseException)
+            if (inspect.isclass(item) or inspect.isfunction(item)) and not is_error:
+                yield f"{module.__name__}.{name}", item
+
+
+@pytest.mark.parametrize("test", list(examples()), ids=lambda test: test.name)
+def test_example_runs(
+    test: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in BLOCK.findall(test.docstring or ""):
+        exec(compile(textwrap.dedent(block), test.name, "exec"), dict(test.globs))
+    report: list[str] = []
+    result = doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
+    assert result.failed == 0, "".join(report)
+
+
+@pytest.mark.parametrize(("name", "item"), list(public_objects()))
+def test_public_name_has_an_example(name: str, item: object) -> None:
+    documentation = inspect.getdoc(item) or ""
+    assert ">>> " in documentation or BLOCK.search(documentation), name
+
+
+def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = MARKED_BLOCK.findall(README.read_text(encoding="utf-8"))
+    assert blocks, "README.md must have a ```python block after the line <!-- runs -->"
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), scope)
