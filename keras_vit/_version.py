@@ -1,0 +1,5 @@
+"""The version, in its one place."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0.dev0"

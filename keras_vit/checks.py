@@ -1,0 +1,117 @@
+"""Argument checks shared by all floors; every message says what was expected and received."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+def nearest(value: str, options: Iterable[str]) -> str:
+    """Returns a "Did you mean ...?" sentence for a misspelt name, or an empty string.
+
+    Args:
+        value: What the user wrote.
+        options: The valid names.
+
+    Returns:
+        A sentence with a leading space, or `""` if nothing comes close.
+
+    Example:
+        >>> nearest("ViTB61", ["ViTB16", "ViTL16"])
+        " Did you mean 'ViTB16'?"
+    """
+    by_lower_case = {option.lower(): option for option in options}
+    close = difflib.get_close_matches(value.lower(), by_lower_case, n=1, cutoff=0.6)
+    return f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""
+
+
+def one_of(name: str, value: object, options: Sequence[object]) -> None:
+    """Raises `ValueError` unless `value` is one of `options`.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was received.
+        options: The valid values.
+
+    Raises:
+        ValueError: If `value` is not among `options`.
+
+    Example:
+        >>> one_of("gelu", "tanh", ("tanh", "exact"))
+    """
+    if value in options:
+        return
+    names = [option for option in options if isinstance(option, str)]
+    hint = nearest(value, names) if isinstance(value, str) else ""
+    expected = ", ".join(repr(option) for option in options)
+    raise ValueError(f"`{name}` must be one of {expected}.{hint} Received: {name}={value!r}")
+
+
+def positive_int(name: str, value: object) -> int:
+    """Returns `value` if it is a positive integer.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was received.
+
+    Returns:
+        The value as an `int`.
+
+    Raises:
+        ValueError: If `value` is not an integer of at least 1.
+
+    Example:
+        >>> positive_int("num_heads", 3)
+        3
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    return int(value)
+
+
+def rate(name: str, value: object) -> float:
+    """Returns `value` if it is a probability that leaves something over.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was received.
+
+    Returns:
+        The value as a `float` in [0, 1).
+
+    Raises:
+        ValueError: If `value` is not a number in [0, 1).
+
+    Example:
+        >>> rate("dropout_rate", 0.1)
+        0.1
+    """
+    if not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
+    return float(value)
+
+
+def size_pair(name: str, value: object) -> tuple[int, int]:
+    """Returns (height, width) for a positive integer or a pair of them.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: A side in pixels, or (height, width).
+
+    Returns:
+        The pair (height, width).
+
+    Raises:
+        ValueError: If `value` is neither.
+
+    Example:
+        >>> size_pair("patch_size", 16)
+        (16, 16)
+    """
+    sides = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(sides) != 2:
+        raise ValueError(
+            f"`{name}` must be a positive integer or a pair (height, width). "
+            f"Received: {name}={value!r}"
+        )
+    return positive_int(name, sides[0]), positive_int(name, sides[1])

@@ -1,0 +1,96 @@
+"""Writing files so that an interruption or a full disk never costs an earlier one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yields a temporary path beside `path` that takes its place on success.
+
+    Whatever was at `path` stays until the new content is complete and on disk; if the block
+    raises (a full disk, Ctrl-C), the temporary file or folder is removed and the old one is
+    untouched. Keras opens files in place, so a kill while saving destroys the earlier file.
+
+    Args:
+        path: The final name. Its folder is created if needed. A folder can only be written
+            where none exists yet.
+
+    Yields:
+        The path to write to: a hidden folder beside `path`, and in it the same file name, so
+        that suffixes keep their meaning.
+
+    Raises:
+        OSError: If writing or renaming fails, with the earlier file left as it was.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "labels.txt"
+        >>> with atomic_path(target) as temporary:
+        ...     _ = temporary.write_text("daisy")
+        >>> target.read_text()
+        'daisy'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        temporary = folder / path.name
+        yield temporary
+        for written in _files(temporary):
+            with written.open("rb") as file:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Writes `content` as indented JSON, atomically.
+
+    Args:
+        path: The file to write.
+        content: Anything that `json` can serialise.
+
+    Example:
+        >>> import tempfile
+        >>> write_json(Path(tempfile.mkdtemp()) / "config.json", {"epochs": 3})
+    """
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """Returns the SHA-256 of a file as 64 hexadecimal digits.
+
+    Args:
+        path: The file to read.
+
+    Returns:
+        The digest.
+
+    Example:
+        >>> import tempfile
+        >>> empty = Path(tempfile.mkdtemp()) / "empty"
+        >>> empty.touch()
+        >>> sha256(empty)[:16]
+        'e3b0c44298fc1c14'
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from (child for child in path.rglob("*") if child.is_file())
+    else:
+        yield path

@@ -1,0 +1,60 @@
+"""What a model expects of its images, carried inside the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_vit.preprocessing import Preprocessing
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ImageContract(keras.layers.Layer):
+    """Passes images through and carries the model's preprocessing and architecture.
+
+    A `.keras` file stores nothing but layers and their configuration. As the first layer of a
+    model this one brings labels, pixel scaling and image size along, through plain
+    `keras.saving.load_model` in safe mode, `clone_model`, and inside a user's own model.
+
+    Args:
+        preprocessing: How an image file becomes the model's input, or its `get_config()`.
+        architecture: The configuration that the model was built from, as plain values.
+
+    Call arguments:
+        images: Tensor of any shape.
+
+    Returns:
+        The same tensor.
+
+    Example:
+        >>> contract = ImageContract(Preprocessing(labels=("cat", "dog")))
+        >>> ImageContract.from_config(contract.get_config()).preprocessing.labels
+        ('cat', 'dog')
+    """
+
+    def __init__(
+        self,
+        preprocessing: Preprocessing | dict[str, Any] | None = None,
+        architecture: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if isinstance(preprocessing, dict):
+            preprocessing = Preprocessing.from_config(preprocessing)
+        self.preprocessing = preprocessing or Preprocessing()
+        self.architecture = dict(architecture or {})
+        self.built = True
+
+    def call(self, images: Any) -> Any:
+        return images
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "preprocessing": self.preprocessing.get_config(),
+            "architecture": self.architecture,
+        }

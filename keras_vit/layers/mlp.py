@@ -1,0 +1,78 @@
+"""The two-layer perceptron of a Transformer block.
+
+Letters: B batch; T tokens; D hidden size; M width of the perceptron.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import checks
+
+GELUS = ("tanh", "exact")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MLP(keras.layers.Layer):
+    """Dense, GELU, Dense, with dropout after each.
+
+    Section 3.1 of the paper: "The MLP contains two layers with a GELU non-linearity."
+
+    Args:
+        mlp_dim: Width M of the hidden layer.
+        gelu: `"tanh"`: the approximation that the official code computes; `"exact"`: with the
+            error function, as PyTorch's libraries do.
+        dropout_rate: Fraction of the values dropped in training, in [0, 1).
+
+    Call arguments:
+        inputs: Tensor of shape (B, T, D).
+
+    Returns:
+        Tensor of shape (B, T, D).
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> tuple(MLP(mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
+        (2, 5, 6)
+
+    Reference: https://arxiv.org/abs/2010.11929 and https://arxiv.org/abs/1606.08415
+    """
+
+    def __init__(
+        self, mlp_dim: int, gelu: str = "tanh", dropout_rate: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        checks.one_of("gelu", gelu, GELUS)
+        self.mlp_dim = checks.positive_int("mlp_dim", mlp_dim)
+        self.gelu = gelu
+        self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
+        self.expand = keras.layers.Dense(self.mlp_dim, dtype=self.dtype_policy, name="expand")
+        self.dropout = keras.layers.Dropout(
+            self.dropout_rate, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.reduce = keras.layers.Dense(input_shape[-1], dtype=self.dtype_policy, name="reduce")
+        self.expand.build(input_shape)
+        self.reduce.build((*input_shape[:-1], self.mlp_dim))
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        x = ops.gelu(self.expand(inputs), approximate=self.gelu == "tanh")  # (B, T, M)
+        x = self.reduce(self.dropout(x, training=training))  # (B, T, D)
+        return self.dropout(x, training=training)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "mlp_dim": self.mlp_dim,
+            "gelu": self.gelu,
+            "dropout_rate": self.dropout_rate,
+        }

@@ -1,0 +1,170 @@
+"""From patches to the tokens that enter the first block.
+
+Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; F values in a
+flattened patch; D hidden size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import checks
+from keras_vit.layers import position
+
+POSITION_EMBEDDINGS = ("learned", "learned_2d", "sincos_2d", "none")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchEncoder(keras.layers.Layer):
+    """Projects patches, adds position embeddings and prepends the class token.
+
+    Equation 1 of the paper: z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos. The position table
+    is stored on its grid, (h, w, D), with the class token's own position beside it. Patches on
+    another grid than the stored one (an image of another size) get the table resized.
+
+    Args:
+        hidden_size: Channels D of a token.
+        class_token: Whether a learned class token is put in front of the patches.
+        position_embedding: `"learned"`: one vector for each patch; `"learned_2d"`: half of the
+            channels for the row and half for the column (appendix D.4); `"sincos_2d"`: fixed
+            values; or `"none"`.
+        position_grid: Rows and columns of the stored table; by default the grid that the layer
+            is built with. Needed where that grid is not known beforehand.
+        position_interpolation: How the table is resized, see `position.resize_table`.
+        dropout_rate: Fraction of the values of the resulting tokens dropped in training, in
+            [0, 1).
+
+    Call arguments:
+        patches: Tensor of shape (B, h, w, F) from `Patches`.
+
+    Returns:
+        Tensor of shape (B, N, D), or (B, N + 1, D) with a class token, which comes first.
+
+    Raises:
+        ValueError: If an argument is out of range or the grid of the table is unknown.
+
+    Example:
+        >>> tuple(PatchEncoder(8)(np.ones((2, 3, 5, 12), "float32")).shape)
+        (2, 16, 8)
+
+    Reference: https://arxiv.org/abs/2010.11929
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        class_token: bool = True,
+        position_embedding: str = "learned",
+        position_grid: tuple[int, int] | None = None,
+        position_interpolation: str = "bilinear_aligned",
+        dropout_rate: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        checks.one_of("position_embedding", position_embedding, POSITION_EMBEDDINGS)
+        checks.one_of("position_interpolation", position_interpolation, position.RESIZE_METHODS)
+        self.hidden_size = checks.positive_int("hidden_size", hidden_size)
+        self.class_token = bool(class_token)
+        self.position_embedding = position_embedding
+        self.position_grid = (
+            None if position_grid is None else checks.size_pair("position_grid", position_grid)
+        )
+        self.position_interpolation = position_interpolation
+        self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
+        if position_embedding == "learned_2d" and hidden_size % 2:
+            raise ValueError(
+                "`hidden_size` must be even for position_embedding='learned_2d'. "
+                f"Received: hidden_size={hidden_size}"
+            )
+        self.projection = keras.layers.Dense(
+            self.hidden_size,
+            kernel_initializer="lecun_normal",
+            dtype=self.dtype_policy,
+            name="projection",
+        )
+        self.dropout = keras.layers.Dropout(
+            self.dropout_rate, dtype=self.dtype_policy, name="dropout"
+        )
+        self.input_spec = keras.layers.InputSpec(ndim=4)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.projection.build(input_shape)
+        d = self.hidden_size
+        normal = keras.initializers.RandomNormal(stddev=0.02)  # as in the official code
+        if self.class_token:
+            self.token = self.add_weight(name="class_token", shape=(1, 1, d), initializer="zeros")
+        if self.position_embedding == "none":
+            return
+        h, w = self._stored_grid(input_shape[1:3])
+        if self.position_embedding == "sincos_2d":
+            self._sincos = position.sincos_2d((h, w), d)
+            return
+        if self.class_token:
+            self.token_position = self.add_weight(
+                name="class_position", shape=(1, 1, d), initializer=normal
+            )
+        if self.position_embedding == "learned":
+            self.table = self.add_weight(name="position", shape=(h, w, d), initializer=normal)
+        else:
+            self.rows = self.add_weight(name="row", shape=(h, 1, d // 2), initializer=normal)
+            self.columns = self.add_weight(name="column", shape=(1, w, d // 2), initializer=normal)
+
+    def call(self, patches: Any, training: bool | None = None) -> Any:
+        batch, h, w, _ = ops.shape(patches)
+        z = self.projection(patches)  # (B, h, w, D)
+        if self.position_embedding != "none":
+            z = z + ops.cast(self._positions((h, w)), z.dtype)
+        z = ops.reshape(z, (-1, h * w, self.hidden_size))  # (B, N, D)
+        if self.class_token:
+            token = ops.convert_to_tensor(self.token)
+            if self.position_embedding in ("learned", "learned_2d"):
+                token = token + self.token_position
+            token = ops.broadcast_to(ops.cast(token, z.dtype), (batch, 1, self.hidden_size))
+            z = ops.concatenate([token, z], axis=1)  # (B, N + 1, D)
+        return self.dropout(z, training=training)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        batch, h, w, _ = input_shape
+        patches = None if h is None or w is None else h * w + self.class_token
+        return (batch, patches, self.hidden_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "class_token": self.class_token,
+            "position_embedding": self.position_embedding,
+            "position_grid": self.position_grid,
+            "position_interpolation": self.position_interpolation,
+            "dropout_rate": self.dropout_rate,
+        }
+
+    def _stored_grid(self, grid: tuple[int | None, ...]) -> tuple[int, int]:
+        stored = self.position_grid or grid
+        if None in stored:
+            raise ValueError(
+                "`position_grid` must be given where the size of the images is not known "
+                f"beforehand. Received: position_grid=None, a grid of {tuple(grid)} patches"
+            )
+        return stored[0], stored[1]  # type: ignore[return-value]
+
+    def _positions(self, grid: tuple[Any, Any]) -> Any:
+        """Returns the position table for this grid, (h, w, D)."""
+        if self.position_embedding == "learned":
+            table = ops.convert_to_tensor(self.table)
+        elif self.position_embedding == "sincos_2d":
+            table = ops.convert_to_tensor(self._sincos)
+        else:
+            h, w = self.rows.shape[0], self.columns.shape[1]
+            halves = [
+                ops.broadcast_to(self.rows, (h, w, self.hidden_size // 2)),
+                ops.broadcast_to(self.columns, (h, w, self.hidden_size // 2)),
+            ]
+            table = ops.concatenate(halves, axis=-1)
+        known = all(isinstance(side, int) for side in grid)
+        if known and tuple(table.shape[:2]) == tuple(grid):
+            return table
+        return position.resize_table(table, grid, self.position_interpolation)

@@ -1,0 +1,127 @@
+"""Cutting images into patches.
+
+Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of the grid of
+patches; P, Q patch height and width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import checks
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Patches(keras.layers.Layer):
+    """Cuts images into non-overlapping patches and flattens each one.
+
+    The paper reshapes the image x of shape (H, W, C) into a sequence of flattened patches
+    x_p (section 3.1). Here the patches stay on their grid until position embeddings have been
+    added, so that non-square images and images of any size need no side information; read row
+    by row, the grid is the paper's sequence. A patch is flattened row, column, channel.
+
+    Args:
+        patch_size: Side of a patch in pixels, or (height, width).
+        remainder: What happens to an image that is no multiple of the patch: `"error"`
+            refuses it, `"drop"` leaves out the rest at the right and at the bottom, as the
+            convolution of the official code does.
+
+    Call arguments:
+        images: Floating-point tensor of shape (B, H, W, C), any value range.
+
+    Returns:
+        Tensor of shape (B, H/P, W/Q, P*Q*C).
+
+    Raises:
+        ValueError: If an argument is out of range, the images are not of rank 4, or a side is
+            no multiple of the patch.
+
+    Example:
+        >>> tuple(Patches(2)(np.ones((2, 4, 6, 3), "float32")).shape)
+        (2, 2, 3, 12)
+
+    Reference: https://arxiv.org/abs/2010.11929
+    """
+
+    def __init__(
+        self, patch_size: int | tuple[int, int], remainder: str = "error", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        checks.one_of("remainder", remainder, ("error", "drop"))
+        self.patch_size = checks.size_pair("patch_size", patch_size)
+        self.remainder = remainder
+        self.input_spec = keras.layers.InputSpec(ndim=4)
+
+    def call(self, images: Any) -> Any:
+        _, height, width, channels = ops.shape(images)
+        h, w = self.grid_size((height, width))
+        p, q = self.patch_size
+        if self.remainder == "drop":
+            images = images[:, : h * p, : w * q]  # (B, hP, wQ, C)
+        patches = ops.reshape(images, (-1, h, p, w, q * channels))  # (B, h, P, w, QC)
+        patches = ops.transpose(patches, (0, 1, 3, 2, 4))  # (B, h, w, P, QC)
+        return ops.reshape(patches, (-1, h, w, p * q * channels))  # (B, h, w, PQC)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        batch, height, width, channels = input_shape
+        p, q = self.patch_size
+        features = None if channels is None else p * q * channels
+        return (batch, *self.grid_size((height, width)), features)
+
+    def grid_size(self, image_size: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Returns the rows and columns of patches in an image of this size.
+
+        Args:
+            image_size: Height and width in pixels; an entry may be None or a tensor where it
+                is only known when the model runs.
+
+        Returns:
+            The pair (h, w), with None or a tensor where the size is unknown.
+
+        Raises:
+            ValueError: If a known side is smaller than a patch, or no multiple of it and
+                `remainder="error"`.
+
+        Example:
+            >>> Patches(16).grid_size((224, 320))
+            (14, 20)
+        """
+        for side, patch in zip(image_size, self.patch_size, strict=True):
+            if not isinstance(side, int):
+                continue
+            if side < patch or (side % patch and self.remainder == "error"):
+                raise ValueError(self._size_message(image_size))
+        h, w = (
+            None if side is None else side // patch
+            for side, patch in zip(image_size, self.patch_size, strict=True)
+        )
+        return h, w
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "patch_size": self.patch_size,
+            "remainder": self.remainder,
+        }
+
+    def _size_message(self, image_size: tuple[Any, Any]) -> str:
+        def multiple(side: Any, patch: int, round_up: bool) -> Any:
+            if not isinstance(side, int):
+                return side
+            return max(1, (side + (patch - 1) * round_up) // patch) * patch
+
+        below, above = (
+            tuple(
+                multiple(side, patch, round_up)
+                for side, patch in zip(image_size, self.patch_size, strict=True)
+            )
+            for round_up in (False, True)
+        )
+        nearest = f"size is {below}" if below == above else f"sizes are {below} and {above}"
+        return (
+            f"The image size must be a multiple of the patch size {self.patch_size} in height "
+            f"and width; the nearest {nearest}. Received: image_size={image_size}"
+        )

@@ -1,0 +1,105 @@
+"""One block of the Transformer encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_vit import checks
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.mlp import MLP
+from keras_vit.layers.stochastic_depth import StochasticDepth
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TransformerBlock(keras.layers.Layer):
+    """Self-attention and a perceptron, each normalised before and added to its input.
+
+    Equations 2 and 3 of the paper:
+    z'_l = MSA(LN(z_{l-1})) + z_{l-1} and z_l = MLP(LN(z'_l)) + z'_l.
+
+    Args:
+        num_heads: Heads of the self-attention.
+        mlp_dim: Width of the perceptron's hidden layer.
+        qkv_bias: Whether queries, keys and values have a bias.
+        gelu: `"tanh"` or `"exact"`, see `MLP`.
+        epsilon: Added to the variance in the layer norms.
+        dropout_rate: Fraction of the values dropped in training after each dense layer other
+            than queries, keys and values (section 4.1), in [0, 1).
+        attention_dropout_rate: Fraction of the attention weights dropped in training, in [0, 1).
+        stochastic_depth_rate: Fraction of the examples for which a branch is dropped in
+            training, in [0, 1).
+
+    Call arguments:
+        inputs: Tensor of shape (B, T, D).
+
+    Returns:
+        Tensor of shape (B, T, D).
+
+    Raises:
+        ValueError: If an argument is out of range or D is no multiple of `num_heads`.
+
+    Example:
+        >>> tuple(TransformerBlock(num_heads=2, mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
+        (2, 5, 6)
+
+    Reference: https://arxiv.org/abs/2010.11929
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        qkv_bias: bool = True,
+        gelu: str = "tanh",
+        epsilon: float = 1e-6,
+        dropout_rate: float = 0.0,
+        attention_dropout_rate: float = 0.0,
+        stochastic_depth_rate: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        policy = self.dtype_policy
+        self.epsilon = epsilon
+        self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
+        self.stochastic_depth_rate = checks.rate("stochastic_depth_rate", stochastic_depth_rate)
+        self.norm_1 = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name="norm_1")
+        self.attention = MultiHeadSelfAttention(
+            num_heads,
+            qkv_bias=qkv_bias,
+            dropout_rate=attention_dropout_rate,
+            dtype=policy,
+            name="attention",
+        )
+        self.norm_2 = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name="norm_2")
+        self.mlp = MLP(mlp_dim, gelu=gelu, dropout_rate=dropout_rate, dtype=policy, name="mlp")
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=policy, name="dropout")
+        self.drop_path = StochasticDepth(self.stochastic_depth_rate, dtype=policy, name="drop_path")
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        for layer in (self.norm_1, self.attention, self.norm_2, self.mlp):
+            layer.build(input_shape)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        z = inputs + self.drop_path(self._attend(self.norm_1(inputs), training), training=training)
+        return z + self.drop_path(self.mlp(self.norm_2(z), training=training), training=training)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.attention.num_heads,
+            "mlp_dim": self.mlp.mlp_dim,
+            "qkv_bias": self.attention.qkv_bias,
+            "gelu": self.mlp.gelu,
+            "epsilon": self.epsilon,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention.dropout_rate,
+            "stochastic_depth_rate": self.stochastic_depth_rate,
+        }
+
+    def _attend(self, z: Any, training: bool | None) -> Any:
+        return self.dropout(self.attention(z, training=training), training=training)

@@ -1,0 +1,16 @@
+"""Functional Keras models of the Vision Transformer, and their configuration."""
+
+from keras_vit.models.config import ViTConfig, size
+from keras_vit.models.inspection import config_of, preprocessing_of, rebuild
+from keras_vit.models.sizing import count_parameters
+from keras_vit.models.vit import build
+
+__all__ = [
+    "ViTConfig",
+    "build",
+    "config_of",
+    "count_parameters",
+    "preprocessing_of",
+    "rebuild",
+    "size",
+]

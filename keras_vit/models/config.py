@@ -1,0 +1,220 @@
+"""The configuration of a Vision Transformer, and the sizes of the papers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from keras_vit import checks
+from keras_vit.layers import position
+from keras_vit.layers.mlp import GELUS
+from keras_vit.layers.patch_encoder import POSITION_EMBEDDINGS
+from keras_vit.layers.patches import Patches
+from keras_vit.layers.pooling import TOKEN_POOLINGS
+
+POOLINGS = (*TOKEN_POOLINGS, "map", "none")
+
+# The grid of position embeddings where a model takes images of any size: 224 px, the size
+# that the published models are trained at.
+DEFAULT_IMAGE_SIZE = 224
+
+
+@dataclasses.dataclass(frozen=True)
+class ViTConfig:
+    """Everything that determines a Vision Transformer, checked once.
+
+    Args:
+        hidden_size: Channels D of a token.
+        num_layers: Number L of blocks.
+        num_heads: Heads of each self-attention.
+        mlp_dim: Width M of each perceptron.
+        patch_size: Side of a patch in pixels, or (height, width).
+        image_size: Height and width of the images in pixels; (None, None) for a model that
+            takes any size.
+        channels: Channels of the images.
+        classes: Outputs of the classifier; 0 for a model without one.
+        classifier_activation: Name of the activation on the logits, or None.
+        pooling: `"token"`, `"gap"`, `"max"`, `"map"` (attention pooling), or `"none"`: every
+            token is passed on.
+        class_token: Whether there is a class token.
+        representation_size: Width of the tanh layer before the classifier, or None.
+        position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`.
+        position_grid: Rows and columns of the stored position table; by default those of
+            `image_size`, or of 224 px where that is not known.
+        position_interpolation: How positions are resized for other grids.
+        qkv_bias: Whether queries, keys and values have a bias.
+        gelu: `"tanh"` or `"exact"`.
+        epsilon: Added to the variance in the layer norms.
+        dropout_rate: In [0, 1), in training.
+        attention_dropout_rate: In [0, 1), in training.
+        stochastic_depth_rate: Rate of the last block, in [0, 1); it grows linearly from 0 in
+            the first one.
+        remainder: What happens to images that are no multiple of the patch: `"error"` or
+            `"drop"`.
+
+    Raises:
+        ValueError: If a value is out of range or values contradict each other.
+
+    Example:
+        >>> ViTConfig(hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, patch_size=8).grid
+        (28, 28)
+
+    Reference: Table 1 of https://arxiv.org/abs/2010.11929
+    """
+
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+    patch_size: int | tuple[int, int]
+    image_size: tuple[int | None, int | None] = (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
+    channels: int = 3
+    classes: int = 1000
+    classifier_activation: str | None = "softmax"
+    pooling: str = "token"
+    class_token: bool = True
+    representation_size: int | None = None
+    position_embedding: str = "learned"
+    position_grid: tuple[int, int] | None = None
+    position_interpolation: str = "bilinear_aligned"
+    qkv_bias: bool = True
+    gelu: str = "tanh"
+    epsilon: float = 1e-6
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = 0.0
+    stochastic_depth_rate: float = 0.0
+    remainder: str = "error"
+
+    def __post_init__(self) -> None:
+        for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels"):
+            checks.positive_int(name, getattr(self, name))
+        for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
+            checks.rate(name, getattr(self, name))
+        checks.one_of("pooling", self.pooling, POOLINGS)
+        checks.one_of("gelu", self.gelu, GELUS)
+        checks.one_of("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
+        checks.one_of(
+            "position_interpolation", self.position_interpolation, position.RESIZE_METHODS
+        )
+        self._set("patch_size", checks.size_pair("patch_size", self.patch_size))
+        if self.classes:
+            checks.positive_int("classes", self.classes)
+        if self.representation_size is not None:
+            checks.positive_int("representation_size", self.representation_size)
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                "`hidden_size` must be a multiple of `num_heads`. Received: "
+                f"hidden_size={self.hidden_size}, num_heads={self.num_heads}"
+            )
+        if self.pooling == "token" and not self.class_token:
+            raise ValueError(
+                "`pooling='token'` needs a class token; use 'gap' or 'map' without one. "
+                f"Received: class_token={self.class_token}"
+            )
+        if self.representation_size and not self.classes:
+            raise ValueError(
+                "`representation_size` belongs to the classifier and needs `classes`. Received: "
+                f"representation_size={self.representation_size}, classes={self.classes}"
+            )
+        self._check_image_size()
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the stored position table."""
+        if self.position_grid is not None:
+            return self.position_grid
+        known = tuple(side or DEFAULT_IMAGE_SIZE for side in self.image_size)
+        rows, columns = (side // patch for side, patch in zip(known, self.patch, strict=True))
+        return max(1, rows), max(1, columns)
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Height and width of a patch in pixels."""
+        return checks.size_pair("patch_size", self.patch_size)
+
+    def replace(self, **changes: Any) -> ViTConfig:
+        """Returns a copy with some fields changed.
+
+        Args:
+            **changes: Field names and their new values.
+
+        Returns:
+            The new configuration, checked again.
+
+        Raises:
+            ValueError: If the result is out of range.
+
+        Example:
+            >>> size("Ti/16").replace(classes=5).classes
+            5
+        """
+        return dataclasses.replace(self, **changes)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the fields as plain values.
+
+        Returns:
+            A dictionary that `ViTConfig(**config)` and JSON take.
+
+        Example:
+            >>> ViTConfig(**size("Ti/16").get_config()) == size("Ti/16")
+            True
+        """
+        return dataclasses.asdict(self)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_image_size(self) -> None:
+        sides = tuple(self.image_size)
+        if len(sides) != 2:
+            raise ValueError(
+                "`image_size` must be a pair (height, width). "
+                f"Received: image_size={self.image_size}"
+            )
+        for side in sides:
+            if side is not None:
+                checks.positive_int("image_size", side)
+        self._set("image_size", sides)
+        Patches(self.patch_size, remainder=self.remainder).grid_size(sides)
+        if self.position_grid is not None:
+            self._set("position_grid", checks.size_pair("position_grid", self.position_grid))
+
+
+# B, L, H: Table 1 of https://arxiv.org/abs/2010.11929; Ti, S: Table 1 of
+# https://arxiv.org/abs/2106.10270; g, G: Table 2 of https://arxiv.org/abs/2106.04560.
+_WIDTHS: dict[str, dict[str, Any]] = {
+    "Ti": {"hidden_size": 192, "num_layers": 12, "num_heads": 3, "mlp_dim": 768},
+    "S": {"hidden_size": 384, "num_layers": 12, "num_heads": 6, "mlp_dim": 1536},
+    "B": {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3072},
+    "L": {"hidden_size": 1024, "num_layers": 24, "num_heads": 16, "mlp_dim": 4096},
+    "H": {"hidden_size": 1280, "num_layers": 32, "num_heads": 16, "mlp_dim": 5120},
+    "g": {"hidden_size": 1408, "num_layers": 40, "num_heads": 16, "mlp_dim": 6144},
+    "G": {"hidden_size": 1664, "num_layers": 48, "num_heads": 16, "mlp_dim": 8192},
+    # Our own, for images of 8 to 32 pixels.
+    "Micro": {"hidden_size": 96, "num_layers": 4, "num_heads": 3, "mlp_dim": 192},
+}
+
+
+def size(name: str) -> ViTConfig:
+    """Returns the configuration of a published size at 224 pixels.
+
+    Args:
+        name: Width and patch side in pixels as the papers write them: `"Ti/16"`, `"B/32"`,
+            `"G/14"`; or `"Micro/2"`, a tiny one for images of 8 to 32 pixels.
+
+    Returns:
+        The configuration with 1000 classes.
+
+    Raises:
+        ValueError: If the width is unknown or the patch side no integer.
+
+    Example:
+        >>> size("B/16").hidden_size
+        768
+    """
+    width, _, patch = name.partition("/")
+    checks.one_of("width", width, tuple(_WIDTHS))
+    if not patch.isdecimal():
+        raise ValueError(f"`name` must read like 'B/16'. Received: name={name!r}")
+    return ViTConfig(patch_size=int(patch), **_WIDTHS[width])

@@ -1,0 +1,155 @@
+"""Building the functional model from a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_vit import layers
+from keras_vit.models.config import ViTConfig
+from keras_vit.preprocessing import Preprocessing
+
+
+def build(
+    config: ViTConfig,
+    *,
+    preprocessing: Preprocessing | None = None,
+    input_tensor: Any = None,
+    name: str = "vit",
+    dtype: Any = None,
+) -> keras.Model:
+    """Builds a Vision Transformer as a functional Keras model.
+
+    Args:
+        config: What to build.
+        preprocessing: How image files become the model's input; it travels with the model.
+        input_tensor: Keras tensor of shape (B, H, W, C) to build upon, instead of a new input.
+        name: Name of the model.
+        dtype: Keras dtype or policy of the layers, such as `"mixed_bfloat16"`; by default the
+            global one. The classifier computes in float32 under mixed precision.
+
+    Returns:
+        A functional model: images of shape (B, H, W, C), scaled as `preprocessing` says, to
+        probabilities (B, classes); without a classifier to the pooled vector (B, D), or to
+        the tokens (B, T, D) with `pooling="none"`.
+
+    Raises:
+        ValueError: If the input tensor does not fit the configuration.
+
+    Example:
+        >>> config = ViTConfig(
+        ...     hidden_size=6, num_layers=2, num_heads=3, mlp_dim=11, patch_size=4,
+        ...     image_size=(8, 12), classes=5,
+        ... )
+        >>> build(config).output_shape
+        (None, 5)
+    """
+    shape = (*config.image_size, config.channels)
+    if input_tensor is None:
+        inputs = keras.Input(shape, name="images")
+    elif tuple(input_tensor.shape[1:]) != shape:
+        raise ValueError(
+            f"`input_tensor` must have the shape (batch, {shape[0]}, {shape[1]}, {shape[2]}). "
+            f"Received: input_tensor.shape={tuple(input_tensor.shape)}"
+        )
+    else:
+        inputs = input_tensor
+    policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    z = layers.ImageContract(
+        preprocessing or default_preprocessing(config),
+        config.get_config(),
+        dtype=policy,
+        name="image_contract",
+    )(inputs)
+    z = layers.Patches(config.patch_size, remainder=config.remainder, dtype=policy, name="patches")(
+        z
+    )
+    z = layers.PatchEncoder(
+        config.hidden_size,
+        class_token=config.class_token,
+        position_embedding=config.position_embedding,
+        position_grid=config.grid,
+        position_interpolation=config.position_interpolation,
+        dropout_rate=config.dropout_rate,
+        dtype=policy,
+        name="patch_encoder",
+    )(z)
+    for index in range(config.num_layers):
+        depth = index / max(config.num_layers - 1, 1)
+        z = layers.TransformerBlock(
+            config.num_heads,
+            config.mlp_dim,
+            qkv_bias=config.qkv_bias,
+            gelu=config.gelu,
+            epsilon=config.epsilon,
+            dropout_rate=config.dropout_rate,
+            attention_dropout_rate=config.attention_dropout_rate,
+            stochastic_depth_rate=config.stochastic_depth_rate * depth,
+            dtype=policy,
+            name=f"block_{index:02d}",
+        )(z)
+    z = keras.layers.LayerNormalization(epsilon=config.epsilon, dtype=policy, name="encoder_norm")(
+        z
+    )
+    if config.pooling != "none":
+        z = _pooling(config, policy)(z)
+    if config.classes:
+        z = _classify(z, config, policy)
+    sources = inputs if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
+    return keras.Model(sources, z, name=name)
+
+
+def default_preprocessing(config: ViTConfig) -> Preprocessing:
+    """Returns the preprocessing of a model that brings none: pixels in [-1, 1].
+
+    Args:
+        config: The model's configuration.
+
+    Returns:
+        The contract at the model's image size; nothing of the image is cut away but what makes
+        it fit the model's aspect ratio.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> default_preprocessing(size("Ti/16")).size
+        (224, 224)
+    """
+    height, width = (
+        side or cells * patch
+        for side, cells, patch in zip(config.image_size, config.grid, config.patch, strict=True)
+    )
+    return Preprocessing(
+        size=(height, width),
+        crop_fraction=1.0,
+        channels="grayscale" if config.channels == 1 else "rgb",
+    )
+
+
+def _pooling(config: ViTConfig, policy: Any) -> keras.layers.Layer:
+    if config.pooling == "map":
+        return layers.AttentionPooling(
+            config.num_heads,
+            config.mlp_dim,
+            gelu=config.gelu,
+            epsilon=config.epsilon,
+            dtype=policy,
+            name="pooling",
+        )
+    return layers.TokenPooling(config.pooling, config.class_token, dtype=policy, name="pooling")
+
+
+def _classify(z: Any, config: ViTConfig, policy: Any) -> Any:
+    if config.representation_size:
+        z = keras.layers.Dense(
+            config.representation_size, activation="tanh", dtype=policy, name="pre_logits"
+        )(z)
+    # Zeros, as in the official code: a new head starts from equal probabilities.
+    z = keras.layers.Dense(
+        config.classes, kernel_initializer="zeros", dtype=policy.variable_dtype, name="head"
+    )(z)
+    if config.classifier_activation is None:
+        return z
+    return keras.layers.Activation(
+        config.classifier_activation, dtype=policy.variable_dtype, name="predictions"
+    )(z)
