@@ -1,0 +1,49 @@
+"""Vision Transformers for Keras 3: from a folder of images to a served model.
+
+Part of the distribution keras-vit-toolkit. `keras_vit.data`, `keras_vit.training` and
+`keras_vit.export` need TensorFlow and are imported by name; the rest runs on any Keras backend.
+"""
+
+from keras_vit import layers, models, weights
+from keras_vit._version import __version__
+from keras_vit.models import ViTConfig
+from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
+from keras_vit.weights import load_weights
+from keras_vit.zoo import (
+    ViTB8,
+    ViTB16,
+    ViTB32,
+    ViTG14,
+    ViTg14,
+    ViTH14,
+    ViTL16,
+    ViTL32,
+    ViTMicro2,
+    ViTS16,
+    ViTS32,
+    ViTTi16,
+)
+
+__all__ = [
+    "Preprocessing",
+    "ViTB8",
+    "ViTB16",
+    "ViTB32",
+    "ViTConfig",
+    "ViTG14",
+    "ViTH14",
+    "ViTL16",
+    "ViTL32",
+    "ViTMicro2",
+    "ViTS16",
+    "ViTS32",
+    "ViTTi16",
+    "ViTg14",
+    "__version__",
+    "decode_predictions",
+    "layers",
+    "load_weights",
+    "models",
+    "preprocess_input",
+    "weights",
+]

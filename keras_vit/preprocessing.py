@@ -1,0 +1,231 @@
+"""The pixel contract: everything that happens between an image file and the model's input.
+
+A contract is plain data and knows no backend. The decoding and resizing that it describes is
+carried out in one place, `keras_vit.data.pixels`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.resources
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import checks
+
+RESIZE_METHODS = ("crop", "squash")
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
+CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """What an image goes through before a model sees it.
+
+    The same contract serves training, evaluation, prediction and every exported file: decode to
+    uint8 pixels (height, width, channels), resize, crop, round to uint8 as PIL does, scale to
+    float32. A model built with `preprocessing=` carries its contract with it.
+
+    Args:
+        size: Height and width that the model receives, in pixels; one number means a square.
+        resize: `"crop"` scales the image, keeping its aspect ratio, until it covers
+            `size / crop_fraction`, and cuts the centre out; `"squash"` scales straight to `size`.
+        crop_fraction: Share of the scaled image's side that the crop keeps, in (0, 1]; ignored
+            by `"squash"`.
+        interpolation: `"nearest"`, `"bilinear"`, `"bicubic"` or `"lanczos3"`.
+        antialias: Whether the filter widens when the image shrinks, as in PIL.
+        mean: Subtracted from each channel, in units of pixel / 255; one number serves all.
+        std: Divides each channel, in units of pixel / 255; one number serves all.
+        channels: `"rgb"`, `"bgr"` or `"grayscale"`.
+        labels: Name of each class, in the order of the model's outputs, or None if unknown.
+
+    Raises:
+        ValueError: If an argument is out of its range, or `mean` or `std` does not fit `channels`.
+
+    Example:
+        >>> contract = Preprocessing(size=(32, 48), labels=("daisy", "rose"))
+        >>> contract.scale(np.array([0, 255], "uint8").reshape(1, 1, 2, 1))[0, 0, :, 0]
+        array([-1.,  1.], dtype=float32)
+        >>> Preprocessing.from_config(contract.get_config()) == contract
+        True
+    """
+
+    size: tuple[int, int] = (224, 224)
+    resize: str = "crop"
+    crop_fraction: float = 0.9
+    interpolation: str = "bicubic"
+    antialias: bool = True
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    channels: str = "rgb"
+    labels: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        checks.one_of("resize", self.resize, RESIZE_METHODS)
+        checks.one_of("interpolation", self.interpolation, INTERPOLATIONS)
+        checks.one_of("channels", self.channels, tuple(CHANNELS))
+        if not 0 < self.crop_fraction <= 1:
+            raise ValueError(
+                f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction!r}"
+            )
+        # A frozen dataclass can only be normalised through object.__setattr__.
+        object.__setattr__(self, "size", checks.size_pair("size", self.size))
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, self._per_channel(name))
+        if min(self.std) <= 0:
+            raise ValueError(f"`std` must be positive. Received: std={self.std!r}")
+        if self.labels is not None:
+            object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+
+    def _per_channel(self, name: str) -> tuple[float, ...]:
+        values = tuple(float(value) for value in np.ravel(getattr(self, name)))
+        if len(values) == 1:
+            values *= self.num_channels
+        if len(values) != self.num_channels or not all(map(math.isfinite, values)):
+            raise ValueError(
+                f"`{name}` must be one finite number, or one for each of the {self.num_channels} "
+                f"channels of {self.channels!r}. Received: {name}={getattr(self, name)!r}"
+            )
+        return values
+
+    @property
+    def num_channels(self) -> int:
+        """Number of colour channels that the model receives."""
+        return CHANNELS[self.channels]
+
+    def scale(self, pixels: Any) -> Any:
+        """Maps pixels in [0, 255] to the values that the model was trained on.
+
+        Args:
+            pixels: NumPy array of any number type, or float32 tensor of any backend,
+                (..., channels).
+
+        Returns:
+            `(pixels / 255 - mean) / std` as a new float32 array or tensor of the same kind.
+
+        Example:
+            >>> Preprocessing(mean=0.0, std=1.0).scale(np.full((1, 1, 3), 51.0)).round(6)
+            array([[[0.2, 0.2, 0.2]]], dtype=float32)
+        """
+        if isinstance(pixels, np.ndarray):
+            pixels = pixels.astype(np.float32)
+        mean, std = np.array(self.mean), np.array(self.std)
+        # Rounded to float32 only once, so that every backend multiplies by the same numbers.
+        factor = (1 / (255 * std)).astype(np.float32)
+        offset = (-mean / std).astype(np.float32)
+        return pixels * factor + offset
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the contract as a dictionary that JSON can hold."""
+        config = dataclasses.asdict(self)
+        return {key: list(v) if isinstance(v, tuple) else v for key, v in config.items()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Preprocessing:
+        """Returns the contract that `get_config` described."""
+        arguments: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in config.items()
+        }
+        return cls(**arguments)
+
+
+def preprocess_input(x: Any, data_format: str | None = None) -> Any:
+    """Maps pixels in [0, 255] to [-1, 1], as the original ViT checkpoints expect.
+
+    The function of the same name in `keras.applications` overwrites float NumPy input; this one
+    never does.
+
+    Args:
+        x: Array or tensor with values in [0, 255], of any shape.
+        data_format: `"channels_last"`, `"channels_first"` or None. All channels are treated
+            alike, so that it changes nothing.
+
+    Returns:
+        New float32 array (for NumPy input) or tensor of the same shape, values in [-1, 1].
+
+    Raises:
+        ValueError: If `data_format` is unknown.
+
+    Example:
+        >>> preprocess_input(np.array([0, 51, 255], "uint8")).round(3)
+        array([-1. , -0.6,  1. ], dtype=float32)
+    """
+    checks.one_of("data_format", data_format, ("channels_last", "channels_first", None))
+    if not isinstance(x, np.ndarray):
+        x = keras.ops.cast(x, "float32")
+    # The numbers of one channel serve any shape.
+    return Preprocessing(channels="grayscale").scale(x)
+
+
+def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, float]]]:
+    """Names the most probable ImageNet classes of each row, without network access.
+
+    Args:
+        preds: Scores (B, 1000), array or tensor.
+        top: How many classes to return for each image, in [1, 1000].
+
+    Returns:
+        For each image a list of `top` tuples (WordNet id, label, score), best first.
+
+    Raises:
+        ValueError: If `preds` is not of shape (B, 1000) or `top` is out of range.
+
+    Example:
+        >>> decode_predictions(np.eye(1000)[[207]], top=1)
+        [[('n02099601', 'golden_retriever', 1.0)]]
+    """
+    scores = keras.ops.convert_to_numpy(preds)
+    if scores.ndim != 2 or scores.shape[1] != 1000:
+        raise ValueError(
+            "`preds` must have shape (batch, 1000), one score for each ImageNet class. For other "
+            "classes use the labels of the model's preprocessing. "
+            f"Received: preds of shape {scores.shape}"
+        )
+    if checks.positive_int("top", top) > 1000:
+        raise ValueError(f"`top` must be at most 1000. Received: top={top!r}")
+    wnids, labels = imagenet_wnids(), imagenet_labels()
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    return [
+        [(wnids[i], labels[i], float(row[i])) for i in order]
+        for row, order in zip(scores, best, strict=True)
+    ]
+
+
+def imagenet_labels() -> tuple[str, ...]:
+    """Returns the labels of the 1000 ImageNet classes, in the order of the class index.
+
+    Two labels occur twice, for different classes: `crane` (bird and machine) and `maillot`.
+
+    Returns:
+        The labels, as `keras.applications` spells them.
+
+    Example:
+        >>> imagenet_labels()[207]
+        'golden_retriever'
+    """
+    return _imagenet_classes()[1]
+
+
+def imagenet_wnids() -> tuple[str, ...]:
+    """Returns the WordNet ids of the 1000 ImageNet classes, in the order of the class index.
+
+    Returns:
+        The ids: `n` and eight digits each.
+
+    Example:
+        >>> imagenet_wnids()[207]
+        'n02099601'
+    """
+    return _imagenet_classes()[0]
+
+
+@functools.cache
+def _imagenet_classes() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    text = importlib.resources.files("keras_vit").joinpath("assets/imagenet_classes.txt")
+    lines = text.read_text(encoding="utf-8").splitlines()
+    pairs = [line.split(" ") for line in lines if not line.startswith("#")]
+    return tuple(wnid for wnid, _ in pairs), tuple(label for _, label in pairs)

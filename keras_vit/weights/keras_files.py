@@ -1,0 +1,88 @@
+"""The dialect of Keras itself: `.weights.h5` and `.keras` files of this package's models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_vit import models
+from keras_vit.weights import containers
+from keras_vit.weights.checkpoint import Checkpoint, traits_of, variables_of
+
+# How many variables a PatchEncoder holds of its own tells which they are.
+_PATCH_ENCODER = {
+    2: ("row", "column"),
+    3: ("class_token", "class_position", "position"),
+    4: ("class_token", "class_position", "row", "column"),
+}
+
+
+def read_h5(path: Path) -> Checkpoint:
+    """Reads the `.weights.h5` file of a model of this package.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        ValueError: If the file is damaged or belongs to another kind of model.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
+        >>> models.build(models.size("Micro/2").replace(image_size=(8, 8))).save_weights(path)
+        >>> read_h5(path).traits["position_grid"]
+        (4, 4)
+    """
+    layers = containers.read_h5(path)
+    if "patch_encoder/projection" not in layers:
+        raise ValueError(
+            f"The weight file {path} must come from a model of keras_vit. "
+            f"Received: the layers {', '.join(sorted(layers)[:5])}, ..."
+        )
+    tensors = {}
+    for layer, arrays in layers.items():
+        for name, array in zip(_variable_names(layer, arrays), arrays, strict=True):
+            tensors[f"{layer}/{name}"] = array
+    return Checkpoint(str(path), tensors, traits_of(tensors))
+
+
+def read_keras(path: Path) -> Checkpoint:
+    """Reads the `.keras` file of a model of this package, in safe mode.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The checkpoint, with the preprocessing and labels that the file carries.
+
+    Raises:
+        ValueError: If the file is damaged or holds another kind of model.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "m.keras"
+        >>> models.build(models.size("Micro/2").replace(image_size=(8, 8))).save(path)
+        >>> read_keras(path).traits["num_layers"]
+        4
+    """
+    model = keras.saving.load_model(path, compile=False)
+    config = models.config_of(model)
+    tensors = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
+    traits = config.get_config() | {"position_grid": config.grid}
+    return Checkpoint(str(path), tensors, traits, models.preprocessing_of(model))
+
+
+def _variable_names(layer: str, arrays: list[np.ndarray]) -> tuple[str, ...]:
+    own = layer.rsplit("/", maxsplit=1)[-1]
+    if layer == "patch_encoder":
+        single = "class_token" if arrays[0].shape[:2] == (1, 1) else "position"
+        return _PATCH_ENCODER.get(len(arrays), (single,))
+    if layer == "pooling":
+        return ("probe",)
+    names = ("gamma", "beta") if "norm" in own else ("kernel", "bias")
+    return names[: len(arrays)]

@@ -1,0 +1,248 @@
+"""The public constructors: ViTTi16 ... ViTG14."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from typing import Any
+
+import keras
+
+from keras_vit import checks, models
+from keras_vit import weights as weight_files
+from keras_vit.models.vit import default_preprocessing
+from keras_vit.preprocessing import Preprocessing, imagenet_labels
+from keras_vit.weights.checkpoint import Checkpoint
+
+# Names under which Keras users know the pooling heads.
+_POOLING_ALIASES = {"avg": "gap"}
+
+
+class Constructor:
+    """Builds a Vision Transformer of one published size, as `keras.applications` does.
+
+    The model expects pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or as the
+    preprocessing that its weights carry says (`keras_vit.models.preprocessing_of`).
+
+    Args:
+        name: Name of the constructor.
+        config: The size, at 224 pixels.
+
+    Example:
+        >>> import keras_vit
+        >>> model = keras_vit.ViTMicro2(weights=None, input_shape=(8, 8, 1), classes=10)
+        >>> model.output_shape
+        (None, 10)
+
+    Reference: https://arxiv.org/abs/2010.11929
+    """
+
+    def __init__(self, name: str, config: models.ViTConfig) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"<keras_vit.{self.__name__}>"
+
+    def __call__(
+        self,
+        include_top: bool = True,
+        weights: str | os.PathLike[str] | None = "imagenet",
+        input_tensor: Any = None,
+        input_shape: tuple[int | None, int | None, int] | None = None,
+        pooling: str | None = None,
+        classes: int = 1000,
+        classifier_activation: str | None = "softmax",
+        name: str | None = None,
+        *,
+        reset_head: bool = False,
+        class_token: bool | None = None,
+        representation_size: int | None = None,
+        position_embedding: str | None = None,
+        position_interpolation: str | None = None,
+        dropout_rate: float = 0.0,
+        attention_dropout_rate: float = 0.0,
+        stochastic_depth_rate: float = 0.0,
+        dtype: Any = None,
+    ) -> keras.Model:
+        """Builds the model.
+
+        Args:
+            include_top: Whether the classifier is included.
+            weights: None for random values, or the path of an official `.npz`, a
+                `.weights.h5` or a `.keras` file of this package.
+            input_tensor: Keras tensor of shape (B, H, W, C) to build upon.
+            input_shape: (height, width, channels); any multiple of the patch size, square or
+                not, also with the classifier. (None, None, C) builds one graph that takes any
+                size. By default the size that the weights were trained at.
+            pooling: `"token"`, `"gap"` (Keras' `"avg"`), `"max"` or `"map"`. By default the
+                classifier pools as the weights do, and without a classifier all tokens are
+                returned.
+            classes: Number of classes. A file with another number gets a new classifier of
+                zeros.
+            classifier_activation: Activation on the logits; None for logits.
+            name: Name of the model.
+            reset_head: Whether the classifier starts from zeros although the weights have a
+                fitting one.
+            class_token: Whether there is a class token; by default as in the weights, without
+                weights unless `pooling` does without.
+            representation_size: Width of the tanh layer before the classifier; by default as
+                in the weights, 0 for none.
+            position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`; by
+                default as in the weights, without weights `"learned"`.
+            position_interpolation: How positions are resized for another image size; by
+                default as the source of the weights does it.
+            dropout_rate: In [0, 1), in training.
+            attention_dropout_rate: In [0, 1), in training.
+            stochastic_depth_rate: Rate of the last block in [0, 1), in training.
+            dtype: Keras dtype or policy of the layers.
+
+        Returns:
+            A functional `keras.Model`: images (B, H, W, C) to probabilities (B, classes);
+            without the classifier to tokens (B, T, D) or the pooled vector (B, D).
+
+        Raises:
+            ValueError: If an argument is out of range or the weights do not fit.
+        """
+        checkpoint = None if weights is None else self._read(weights)
+        traits = checkpoint.traits if checkpoint else {}
+        chosen = {
+            "class_token": class_token,
+            "representation_size": representation_size if include_top else 0,
+            "position_embedding": position_embedding,
+            "position_interpolation": position_interpolation,
+            "pooling": _POOLING_ALIASES.get(pooling or "", pooling),
+        }
+        if not include_top:
+            chosen["pooling"] = chosen["pooling"] or "none"
+        if not checkpoint and chosen["pooling"] in ("gap", "max", "map"):
+            chosen["class_token"] = bool(class_token)
+        config = self.config.replace(
+            **_image_fields(self.config, traits, input_tensor, input_shape),
+            **_fields_of_source(traits, chosen),
+            classes=checks.positive_int("classes", classes) if include_top else 0,
+            classifier_activation=classifier_activation,
+            dropout_rate=dropout_rate,
+            attention_dropout_rate=attention_dropout_rate,
+            stochastic_depth_rate=stochastic_depth_rate,
+        )
+        model = models.build(
+            config,
+            preprocessing=_preprocessing(checkpoint, config),
+            input_tensor=input_tensor,
+            name=name or self.__name__.lower(),
+            dtype=dtype,
+        )
+        if checkpoint:
+            report = weight_files.load_weights(model, checkpoint, reset_head=reset_head)
+            for note in report.notes() if include_top else report.resized:
+                warnings.warn(note, UserWarning, stacklevel=2)
+        return model
+
+    def _read(self, weights: str | os.PathLike[str]) -> Checkpoint:
+        if isinstance(weights, str) and weights == "imagenet" and not os.path.exists(weights):
+            raise ValueError(
+                "`weights` must be None (random values) or the path of an official .npz, a "
+                ".weights.h5 or a .keras file; named weights are not available in this version. "
+                f"Received: weights={weights!r}"
+            )
+        return weight_files.read_checkpoint(weights)
+
+
+def _fields_of_source(traits: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the user chose, and else what the weights say."""
+    names = (*chosen, "gelu", "epsilon", "qkv_bias")
+    fields = {
+        name: traits[name] if chosen.get(name) is None else chosen[name]
+        for name in names
+        if name in traits or chosen.get(name) is not None
+    }
+    fields["representation_size"] = fields.get("representation_size") or None
+    return fields
+
+
+def _image_fields(
+    config: models.ViTConfig,
+    traits: dict[str, Any],
+    input_tensor: Any,
+    input_shape: tuple[int | None, int | None, int] | None,
+) -> dict[str, Any]:
+    """Returns size, channels and position grid: the user's, else those of the weights."""
+    if input_shape is None and input_tensor is not None:
+        input_shape = tuple(input_tensor.shape[1:])
+    if input_shape is not None and len(input_shape) != 3:
+        raise ValueError(
+            "`input_shape` must be (height, width, channels); height and width may be None. "
+            f"Received: input_shape={input_shape}"
+        )
+    grid = traits.get("position_grid")
+    if input_shape is not None:
+        size, channels = tuple(input_shape[:2]), input_shape[2]
+        # A graph for any size keeps the positions of the weights and resizes them inside.
+        stored = grid if None in size else None
+        return {"image_size": size, "channels": channels, "position_grid": stored}
+    fields = {"channels": traits.get("channels", config.channels)}
+    if grid:
+        p, q = config.patch
+        fields["image_size"] = traits.get("image_size", (grid[0] * p, grid[1] * q))
+    return fields
+
+
+def _preprocessing(checkpoint: Checkpoint | None, config: models.ViTConfig) -> Preprocessing | None:
+    """Returns the preprocessing that the weights carry, at the model's size."""
+    if checkpoint is None:
+        return None
+    base = default_preprocessing(config)
+    carried = checkpoint.preprocessing
+    labels = carried.labels if carried else None
+    if carried:
+        base = dataclasses.replace(carried, size=base.size)
+    else:
+        base = Preprocessing(size=base.size, channels=base.channels)
+        if checkpoint.traits.get("classes") == len(imagenet_labels()):
+            labels = imagenet_labels()
+    kept = labels is not None and len(labels) == config.classes
+    return dataclasses.replace(base, labels=labels if kept else None)
+
+
+def constructor(name: str) -> Constructor:
+    """Returns the constructor of this name.
+
+    Args:
+        name: Such as `"ViTB16"`.
+
+    Returns:
+        The constructor.
+
+    Raises:
+        ValueError: If there is none of this name; the nearest one is suggested.
+
+    Example:
+        >>> constructor("ViTB16")
+        <keras_vit.ViTB16>
+    """
+    checks.one_of("model", name, tuple(CONSTRUCTORS))
+    return CONSTRUCTORS[name]
+
+
+ViTTi16 = Constructor("ViTTi16", models.size("Ti/16"))
+ViTS32 = Constructor("ViTS32", models.size("S/32"))
+ViTS16 = Constructor("ViTS16", models.size("S/16"))
+ViTB32 = Constructor("ViTB32", models.size("B/32"))
+ViTB16 = Constructor("ViTB16", models.size("B/16"))
+ViTB8 = Constructor("ViTB8", models.size("B/8"))
+ViTL32 = Constructor("ViTL32", models.size("L/32"))
+ViTL16 = Constructor("ViTL16", models.size("L/16"))
+ViTH14 = Constructor("ViTH14", models.size("H/14"))
+ViTg14 = Constructor("ViTg14", models.size("g/14"))
+ViTG14 = Constructor("ViTG14", models.size("G/14"))
+ViTMicro2 = Constructor("ViTMicro2", models.size("Micro/2").replace(image_size=(32, 32)))
+
+CONSTRUCTORS = {
+    built.__name__: built
+    for built in (
+        *(ViTMicro2, ViTTi16, ViTS32, ViTS16, ViTB32, ViTB16, ViTB8),
+        *(ViTL32, ViTL16, ViTH14, ViTg14, ViTG14),
+    )
+}
