@@ -1,0 +1,35 @@
+"""Labelled images: finding, checking, dividing and batching them (needs TensorFlow)."""
+
+from keras_vit.data.audit import Audit, audit
+from keras_vit.data.augmentation import random_flip, random_resized_crop
+from keras_vit.data.examples import Examples
+from keras_vit.data.pipelines import (
+    evaluation_dataset,
+    image_dataset,
+    steps_per_epoch,
+    training_dataset,
+)
+from keras_vit.data.pixels import decode, fit, prepare, scale
+from keras_vit.data.sources import load
+from keras_vit.data.splits import read_split, require_trainable, split, write_split
+
+__all__ = [
+    "Audit",
+    "Examples",
+    "audit",
+    "decode",
+    "evaluation_dataset",
+    "fit",
+    "image_dataset",
+    "load",
+    "prepare",
+    "random_flip",
+    "random_resized_crop",
+    "read_split",
+    "require_trainable",
+    "scale",
+    "split",
+    "steps_per_epoch",
+    "training_dataset",
+    "write_split",
+]

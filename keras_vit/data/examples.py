@@ -1,0 +1,111 @@
+"""A labelled set of image files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+SPLITS = ("train", "validation")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Examples:
+    """N labelled images, still encoded as JPEG, PNG, GIF, BMP or WebP.
+
+    Nothing is decoded here: `keras_vit.data.audit` finds the images that cannot be, and
+    `keras_vit.data.training_dataset` and `evaluation_dataset` read the rest.
+
+    Args:
+        names: A unique name for each image, such as its path below the data folder.
+        labels: Index into `class_names` for each image, (N,).
+        class_names: Name of each class.
+        source: What the images were loaded from, for messages.
+        paths: File of each image; or None if `encoded` is given.
+        encoded: Bytes of each image; or None if `paths` is given.
+        splits: `"train"` or `"validation"` for each image where the source divides them itself,
+            else None.
+        flip_safe: Whether a mirrored image still shows its class. A mirrored digit does not.
+
+    Raises:
+        ValueError: If the lengths differ, a name occurs twice, a label is no index of
+            `class_names`, or not exactly one of `paths` and `encoded` is given.
+
+    Example:
+        >>> examples = Examples(
+        ...     names=("a.png", "b.png"),
+        ...     labels=np.array([1, 0]),
+        ...     class_names=("daisy", "rose"),
+        ...     source="memory",
+        ...     encoded=(b"...", b"+++"),
+        ... )
+        >>> len(examples), examples.read(1), examples.subset([1]).names
+        (2, b'+++', ('b.png',))
+    """
+
+    names: tuple[str, ...]
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    source: str
+    paths: tuple[str, ...] | None = None
+    encoded: tuple[bytes, ...] | None = None
+    splits: tuple[str, ...] | None = None
+    flip_safe: bool = True
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass can only be normalised through object.__setattr__.
+        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int32))
+        if (self.paths is None) == (self.encoded is None):
+            raise ValueError(
+                "Exactly one of `paths` and `encoded` must be given. Received: "
+                f"paths={_brief(self.paths)}, encoded={_brief(self.encoded)}"
+            )
+        for name in ("labels", "paths", "encoded", "splits"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.names):
+                raise ValueError(
+                    f"`{name}` must have one entry for each of the {len(self.names)} names. "
+                    f"Received: {len(values)} entries"
+                )
+        repeated = [name for name, count in Counter(self.names).items() if count > 1]
+        if repeated:
+            raise ValueError(f"`names` must be unique. Received more than once: {repeated[:20]}")
+        if len(self) and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names):
+            raise ValueError(
+                f"`labels` must be in [0, {len(self.class_names)}), indices of `class_names`. "
+                f"Received: labels from {self.labels.min()} to {self.labels.max()}"
+            )
+        unknown = sorted(set(self.splits or ()) - set(SPLITS))
+        if unknown:
+            raise ValueError(f"`splits` must hold only {SPLITS}. Received: {unknown}")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
+        """Returns the images at `indices`, in that order, with the classes unchanged."""
+
+        def take(values: tuple | None) -> tuple | None:
+            return None if values is None else tuple(values[i] for i in indices)
+
+        return dataclasses.replace(
+            self,
+            names=tuple(self.names[i] for i in indices),
+            labels=self.labels[np.asarray(indices, dtype=int)],
+            paths=take(self.paths),
+            encoded=take(self.encoded),
+            splits=take(self.splits),
+        )
+
+    def read(self, index: int) -> bytes:
+        """Returns the bytes of one image file as they are."""
+        if self.encoded is not None:
+            return self.encoded[index]
+        return Path(self.paths[index]).read_bytes()  # type: ignore[index]
+
+
+def _brief(values: tuple | None) -> str:
+    return "None" if values is None else f"{len(values)} entries"

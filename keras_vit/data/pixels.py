@@ -1,0 +1,151 @@
+"""The one executor of the pixel contract: encoded image -> what the model receives.
+
+All functions are graph-safe: they run eagerly, inside `tf.data` and inside a SavedModel.
+H and W are the image's height and width, h and w the model's, C the number of channels.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from keras_vit.preprocessing import Preprocessing
+
+_KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
+# Weights of red, green and blue in units of 1 / 65536 (ITU-R BT.601), rounded as PIL rounds them.
+_LUMA = (19595, 38470, 7471)
+
+
+def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
+    """Decodes a JPEG, PNG, GIF (first frame), BMP or WebP image.
+
+    JPEGs come out as PIL decodes them, to the bit. Transparency is dropped, 16-bit channels are
+    reduced to 8 bits, and the orientation note that cameras write (EXIF) is not followed.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        contract: Only its `channels` matter here.
+
+    Returns:
+        Pixels (H, W, C), uint8, [0, 255].
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
+        >>> decode(png, Preprocessing()).shape
+        TensorShape([5, 7, 3])
+    """
+    image = tf.cond(
+        tf.io.is_jpeg(encoded),
+        # decode_image would use a faster transform that is off by one grey level on average.
+        lambda: tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE"),
+        lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
+    )
+    image = tf.ensure_shape(image, (None, None, 3))
+    if contract.channels == "bgr":
+        image = tf.reverse(image, axis=[-1])
+    elif contract.channels == "grayscale":
+        # Not all decoders know one channel, and they do not agree on the weights.
+        luma = tf.reduce_sum(tf.cast(image, tf.int32) * _LUMA, axis=-1, keepdims=True)
+        image = tf.cast((luma + 32768) // 65536, tf.uint8)
+    return image
+
+
+def fit(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
+    """Resizes and crops an image to the model's size.
+
+    Args:
+        image: Pixels (H, W, C), uint8 or float, [0, 255].
+        contract: Its `size`, `resize`, `crop_fraction`, `interpolation` and `antialias`.
+
+    Returns:
+        Pixels (h, w, C), uint8, with a static shape.
+
+    Example:
+        >>> image = tf.zeros((50, 37, 3), "uint8")
+        >>> fit(image, Preprocessing(size=(13, 17))).shape
+        TensorShape([13, 17, 3])
+    """
+    size = tf.constant(contract.size)
+    sides = tf.shape(image)[:2]  # (H, W)
+    if contract.resize == "squash":
+        scaled, offset = size, tf.constant([0, 0])
+    else:
+        # In whole numbers, so that the scaled image covers the crop exactly.
+        cover = tf.constant([int(side / contract.crop_fraction) for side in contract.size])
+        wide, cover64 = tf.cast(sides, tf.int64), tf.cast(cover, tf.int64)
+        fits_height = cover64[0] * wide[1] >= cover64[1] * wide[0]
+        scaled = tf.where(fits_height, wide * cover64[0] // wide[0], wide * cover64[1] // wide[1])
+        scaled = tf.cast(scaled, tf.int32)
+        # Halves go to the even neighbour, as Python's `round` does in torchvision's CenterCrop.
+        offset = tf.cast(tf.round((scaled - size) / 2), tf.int32)
+    if contract.interpolation == "nearest":
+        resized = _nearest(image, sides, contract.size, scaled, offset)
+    else:
+        # Only the pixels inside the crop are computed: no huge image between resize and crop.
+        resized = tf.raw_ops.ScaleAndTranslate(
+            images=tf.cast(image, tf.float32)[tf.newaxis],
+            size=size,
+            scale=tf.cast(scaled / sides, tf.float32),
+            translation=-tf.cast(offset, tf.float32),
+            kernel_type=_KERNELS[contract.interpolation],
+            antialias=contract.antialias,
+        )[0]
+    # PIL rounds halves up.
+    pixels = tf.clip_by_value(tf.floor(tf.cast(resized, tf.float32) + 0.5), 0.0, 255.0)
+    return tf.ensure_shape(tf.cast(pixels, tf.uint8), (*contract.size, contract.num_channels))
+
+
+def _nearest(
+    image: tf.Tensor,
+    sides: tf.Tensor,
+    size: tuple[int, int],
+    scaled: tf.Tensor,
+    offset: tf.Tensor,
+) -> tf.Tensor:
+    for axis in (0, 1):
+        centres = tf.range(size[axis]) + offset[axis]
+        # floor((i + 1/2) * side / scaled), without rounding errors
+        nearest = (2 * tf.cast(centres, tf.int64) + 1) * tf.cast(sides[axis], tf.int64)
+        nearest //= 2 * tf.cast(scaled[axis], tf.int64)
+        image = tf.gather(image, nearest, axis=axis)
+    return image
+
+
+def scale(pixels: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
+    """Maps pixels to the values that the model was trained on.
+
+    Args:
+        pixels: (..., C), uint8 or float, [0, 255].
+        contract: Its `mean` and `std`.
+
+    Returns:
+        `(pixels / 255 - mean) / std`, float32, of the same shape.
+
+    Example:
+        >>> scale(tf.constant([[0, 255, 0]], "uint8"), Preprocessing()).numpy()
+        array([[-1.,  1., -1.]], dtype=float32)
+    """
+    return contract.scale(tf.cast(pixels, tf.float32))
+
+
+def prepare(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
+    """Decodes, resizes, crops and scales: an image file as the model receives it.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        contract: The pixel contract.
+
+    Returns:
+        Model input (h, w, C), float32, with a static shape.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
+        >>> prepare(png, Preprocessing(size=3)).shape
+        TensorShape([3, 3, 3])
+    """
+    return scale(fit(decode(encoded, contract), contract), contract)

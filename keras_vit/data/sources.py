@@ -1,0 +1,81 @@
+"""From what the user calls his data to labelled images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import sklearn.datasets
+import tensorflow as tf
+
+from keras_vit.checks import nearest
+from keras_vit.data.examples import Examples
+from keras_vit.data.folder import load_folder
+from keras_vit.data.table import load_table
+from keras_vit.data.tfds import load_tfds
+
+TABLE = "labels.csv"
+
+
+def load(data: str | os.PathLike[str]) -> Examples:
+    """Finds the labelled images of a data source.
+
+    Args:
+        data: One of
+
+            - a folder of class folders (`keras_vit.data.folder.load_folder`);
+            - a folder with a `labels.csv`, or the path of such a file
+              (`keras_vit.data.table.load_table`);
+            - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.tfds.load_tfds`);
+            - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, which need no
+              download.
+
+    Returns:
+        The images, not yet decoded. Nothing is written to the user's folder.
+
+    Raises:
+        ValueError: If `data` is none of these, or holds no labelled images.
+
+    Example:
+        >>> digits = load("digits")
+        >>> len(digits), digits.class_names[3], digits.names[0]
+        (1797, '3', 'digit_0000.png')
+    """
+    spec = str(data)
+    path = Path(data).expanduser()
+    if path.is_dir():
+        return load_table(path / TABLE) if (path / TABLE).is_file() else load_folder(path)
+    if path.is_file() and path.suffix.lower() == ".csv":
+        return load_table(path)
+    if spec.startswith("tfds:"):
+        return load_tfds(spec.removeprefix("tfds:"))
+    if spec == "digits":
+        return _digits()
+    raise ValueError(
+        "`data` must be a folder of class folders, a folder with a labels.csv, a CSV file, "
+        f'"tfds:NAME" or "digits".{_suggestion(path, spec)} Received: data={spec!r}'
+    )
+
+
+def _suggestion(path: Path, spec: str) -> str:
+    scheme, colon, name = spec.partition(":")
+    if colon and nearest(scheme, ["tfds"]):
+        return f" Did you mean 'tfds:{name}'?"
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = [str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix == ".csv"]
+    return nearest(spec, ["digits", *names])
+
+
+def _digits() -> Examples:
+    digits = sklearn.datasets.load_digits()
+    # Grey levels are 0 to 16 there.
+    pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
+    return Examples(
+        names=tuple(f"digit_{i:04d}.png" for i in range(len(pixels))),
+        labels=digits.target,
+        class_names=tuple(str(digit) for digit in range(10)),
+        source="digits",
+        encoded=tuple(tf.io.encode_png(image).numpy() for image in pixels),
+        flip_safe=False,
+    )

@@ -1,0 +1,190 @@
+"""Dividing labelled images into a training and a validation set, and keeping the division."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.data.examples import Examples
+from keras_vit.files import atomic_path
+
+
+def require_trainable(examples: Examples) -> None:
+    """Raises `ValueError` unless there are two classes and two images of each.
+
+    Classes without any image are allowed: a CSV file of ImageNet classes has many.
+
+    Args:
+        examples: The images.
+
+    Raises:
+        ValueError: If only one class has images, or a class has only one.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> require_trainable(load("digits"))
+    """
+    counts = np.bincount(examples.labels, minlength=len(examples.class_names))
+    present = [name for name, count in zip(examples.class_names, counts, strict=True) if count]
+    if len(present) < 2:
+        raise ValueError(
+            "Training needs images of at least two classes, such as two subfolders. "
+            f"Received: {examples.source} with the classes {present}"
+        )
+    lonely = [examples.class_names[i] for i in np.flatnonzero(counts == 1)]
+    if lonely and examples.splits is None:
+        raise ValueError(
+            "Every class must have at least two images, one to learn from and one to validate. "
+            "Add images or remove the class. "
+            f"Received: {examples.source} with one image of {lonely[:20]}"
+        )
+
+
+def split(
+    examples: Examples,
+    digests: Mapping[str, str],
+    *,
+    validation_fraction: float = 0.2,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divides the images into a training and a validation set.
+
+    Every class is divided alike, with at least one image on each side. Images with the same
+    content stay together, under whatever names and labels. The result depends on the names and
+    the seed, not on the order of the examples. Where the source brings its own division, that
+    one is kept, but training images that also occur in the validation set are left out.
+
+    Args:
+        examples: The images.
+        digests: Name of each image -> digest of its content, as `audit` finds them.
+        validation_fraction: Share of each class that is held out, in (0, 1).
+        seed: Seed of the division.
+
+    Returns:
+        Indices of the training and of the validation images, each in increasing order.
+
+    Raises:
+        ValueError: If there are too few classes, images or different images, or
+            `validation_fraction` is out of range.
+
+    Example:
+        >>> from keras_vit.data import audit, load
+        >>> digits = load("digits").subset(range(100))
+        >>> train, validation = split(digits, audit(digits, progress=False).digests)
+        >>> len(train), len(validation)
+        (80, 20)
+    """
+    if not 0 < validation_fraction < 1:
+        raise ValueError(
+            "`validation_fraction` must be in (0, 1). Received: "
+            f"validation_fraction={validation_fraction!r}"
+        )
+    require_trainable(examples)
+    content = np.array([digests[name] for name in examples.names])
+    if examples.splits is not None:
+        held_out = np.array(examples.splits) == "validation"
+        repeated = ~held_out & np.isin(content, content[held_out])
+        return np.flatnonzero(~held_out & ~repeated), np.flatnonzero(held_out)
+
+    by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
+    first = {content[i]: i for i in reversed(by_name)}  # the first name of each content
+    label_of_content = {digest: examples.labels[i] for digest, i in first.items()}
+    validation: set[str] = set()
+    for label in np.unique(examples.labels):
+        digests_of_class = [d for d in reversed(first) if label_of_content[d] == label]
+        if len(digests_of_class) < 2:
+            raise ValueError(
+                "Every class must have at least two different images that stand under no other "
+                "class, one to learn from and one to validate. Received: "
+                f"{examples.source} with {len(digests_of_class)} of class "
+                f"{examples.class_names[label]!r}"
+            )
+        # A generator for each class: another class may grow without moving this one's division.
+        order = np.random.default_rng((seed, int(label))).permutation(len(digests_of_class))
+        count = round(len(order) * validation_fraction)
+        count = min(max(count, 1), len(order) - 1)
+        validation.update(digests_of_class[i] for i in order[:count])
+    held_out = np.array([digest in validation for digest in content])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def write_split(
+    path: str | os.PathLike[str],
+    examples: Examples,
+    train: Sequence[int] | np.ndarray,
+    validation: Sequence[int] | np.ndarray,
+) -> None:
+    """Writes a division as a CSV file with the columns `file`, `label` and `split`.
+
+    Args:
+        path: The file to write.
+        examples: The images.
+        train: Indices of the training images.
+        validation: Indices of the validation images.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit.data import load
+        >>> path = Path(tempfile.mkdtemp()) / "split.csv"
+        >>> write_split(path, load("digits"), train=[0, 1], validation=[2])
+        >>> path.read_text().splitlines()[:2]
+        ['file,label,split', 'digit_0000.png,0,train']
+    """
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("file", "label", "split"))
+        for name, indices in (("train", train), ("validation", validation)):
+            for i in indices:
+                label = examples.class_names[examples.labels[i]]
+                writer.writerow((examples.names[i], label, name))
+
+
+def read_split(path: str | os.PathLike[str], examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    """Reads a division that `write_split` wrote.
+
+    Args:
+        path: The file.
+        examples: The images; those that the file does not name are in neither part.
+
+    Returns:
+        Indices of the training and of the validation images, in the order of the file.
+
+    Raises:
+        ValueError: If the file names an image that is no longer there, or one that has changed
+            its label.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit.data import load
+        >>> path = Path(tempfile.mkdtemp()) / "split.csv"
+        >>> write_split(path, load("digits"), train=[5, 1], validation=[2])
+        >>> read_split(path, load("digits"))
+        (array([5, 1]), array([2]))
+    """
+    with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        rows = list(csv.DictReader(file))
+    index = {name: i for i, name in enumerate(examples.names)}
+    changed = [
+        row["file"]
+        for row in rows
+        if row["file"] not in index
+        or examples.class_names[examples.labels[index[row["file"]]]] != row["label"]
+    ]
+    if changed:
+        raise ValueError(
+            f"The images of {examples.source} must be those that {path} divides. Restore them, or "
+            f"start a new run. Received: {len(changed)} images gone or under another label, the "
+            f"first of them {changed[:20]}"
+        )
+
+    def part(name: str) -> np.ndarray:
+        return np.array([index[row["file"]] for row in rows if row["split"] == name], dtype=int)
+
+    return part("train"), part("validation")

@@ -1,0 +1,144 @@
+"""Image classification datasets of tensorflow-datasets."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from keras_vit.checks import nearest
+from keras_vit.constants import MAX_IN_MEMORY_BYTES
+from keras_vit.data.examples import Examples
+
+# NAME, NAME/CONFIG and NAME:1.0.0 as tensorflow-datasets writes them, then :SPLIT.
+_SPEC = re.compile(r"(?P<name>[^:\[]+(:(\d+|\*)\.(\d+|\*)\.(\d+|\*))?)(:(?P<split>.+))?")
+
+
+def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Examples:
+    """Loads an image classification dataset, still encoded, into memory.
+
+    tensorflow-datasets prepares the dataset first if it is not there yet, which may mean a
+    download. Without a split, `train` is divided from `validation` or else `test`, where the
+    dataset has them; with a split, all images of that split are taken alike.
+
+    Args:
+        name: `"NAME"` or `"NAME:SPLIT"`, such as `"tf_flowers:train[:10%]"`. `NAME` may go on with
+            `/CONFIG` and `:VERSION`.
+        data_dir: Folder of prepared datasets; None means the environment variable
+            `TFDS_DATA_DIR`, or else `~/tensorflow_datasets`.
+
+    Returns:
+        The images in the stored order, named by their position in the dataset's files.
+
+    Raises:
+        ValueError: If there is no such dataset or split, it holds no labelled images, or the
+            images take more than 4 GiB.
+        RuntimeError: If tensorflow-datasets cannot prepare it.
+
+    Example:
+        >>> load_tfds("no_such_dataset")
+        Traceback (most recent call last):
+        ValueError: `data` must name a dataset of tensorflow-datasets...
+    """
+    import tensorflow_datasets as tfds  # takes seconds, and only this function needs it
+
+    match = _SPEC.fullmatch(name)
+    if match is None:
+        raise ValueError(f"`data` must be tfds:NAME or tfds:NAME:SPLIT. Received: tfds:{name}")
+    try:
+        builder = tfds.builder(match["name"], data_dir=data_dir)
+    except tfds.core.registered.DatasetNotFoundError:  # its message lists hundreds of names
+        raise ValueError(_unknown(match["name"], tfds)) from None
+    try:
+        builder.download_and_prepare()
+    except Exception as error:
+        raise RuntimeError(
+            f"tensorflow-datasets could not prepare {match['name']!r} in {builder.data_dir}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    image, label = _features(builder, tfds)
+    splits = _splits(builder, match["split"])
+    read = {split: _read(builder, split, image, label, tfds) for split in splits}
+    rows = [(*row, part) for split, part in splits.items() for row in read[split]]
+    names, encoded, labels, parts = zip(*rows, strict=True)
+    return Examples(
+        names=names,
+        labels=np.array(labels),
+        class_names=tuple(builder.info.features[label].names),
+        source=f"tfds:{name}",
+        encoded=encoded,
+        splits=parts if len(splits) > 1 else None,
+    )
+
+
+def _unknown(name: str, tfds: Any) -> str:
+    hint = nearest(name, tfds.list_builders(with_community_datasets=False))
+    return (
+        f"`data` must name a dataset of tensorflow-datasets, or one prepared in its data folder "
+        f"(TFDS_DATA_DIR).{hint} Received: tfds:{name}"
+    )
+
+
+def _features(builder: Any, tfds: Any) -> tuple[str, str]:
+    """The names of the image and the label feature."""
+    features = builder.info.features
+    images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
+    labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
+    supervised = builder.info.supervised_keys or ()
+    # Where there are several, the dataset says which of them belong together.
+    images = [key for key in images if len(images) == 1 or key in supervised]
+    labels = [key for key in labels if len(labels) == 1 or key in supervised]
+    if len(images) != 1 or len(labels) != 1:
+        raise ValueError(
+            "`data` must be a dataset with one image and one class label. Received: "
+            f"tfds:{builder.name} with the features {sorted(features)}"
+        )
+    return images[0], labels[0]
+
+
+def _splits(builder: Any, split: str | None) -> dict[str, str]:
+    """Maps each split to be read to the part that it plays."""
+    available = list(builder.info.splits)
+    if split is not None:
+        try:
+            count = builder.info.splits[split].num_examples
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"The split must be one of {available}, or a slice of one such as "
+                f"'train[:10%]'. Received: split={split!r} of tfds:{builder.name}"
+            ) from error
+        if not count:
+            raise ValueError(f"The split must not be empty. Received: {split!r}")
+        return {split: "train"}
+    if "train" not in available:
+        raise ValueError(
+            f"tfds:{builder.name} has no split `train`: name a split, as in "
+            f"tfds:{builder.name}:{available[0]}. Received: splits {available}"
+        )
+    held_out = next((name for name in ("validation", "test") if name in available), None)
+    return {"train": "train"} | ({held_out: "validation"} if held_out else {})
+
+
+def _read(
+    builder: Any, split: str, image: str, label: str, tfds: Any
+) -> list[tuple[str, bytes, int]]:
+    dataset = builder.as_dataset(
+        split=split,
+        decoders={image: tfds.decode.SkipDecoding()},
+        shuffle_files=False,
+        read_config=tfds.ReadConfig(add_tfds_id=True),
+    )
+    rows, total = [], 0
+    for example in dataset.as_numpy_iterator():
+        total += len(example[image])
+        if total > MAX_IN_MEMORY_BYTES:
+            raise ValueError(
+                f"A split is held in memory and must be smaller than "
+                f"{MAX_IN_MEMORY_BYTES / 2**30:g} GiB. Take a slice, as in "
+                f"tfds:{builder.name}:train[:10%], or write the images to a folder. "
+                f"Received: {split!r} of tfds:{builder.name}"
+            )
+        rows.append((example["tfds_id"].decode(), example[image], int(example[label])))
+    return rows

@@ -1,0 +1,66 @@
+"""Small images and folders of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit.data import Examples
+
+Save = Callable[..., bytes]
+
+
+@pytest.fixture
+def save() -> Save:
+    """Encodes a noise image with PIL: save(seed, size=(width, height), mode, format, ...)."""
+
+    def encode(
+        seed: int,
+        size: tuple[int, int] = (11, 7),
+        mode: str = "RGB",
+        format: str = "PNG",
+        **options: object,
+    ) -> bytes:
+        noise = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), "uint8")
+        file = io.BytesIO()
+        PIL.Image.fromarray(noise).convert(mode).save(file, format, **options)
+        return file.getvalue()
+
+    return encode
+
+
+@pytest.fixture
+def write(save: Save) -> Callable[..., Path]:
+    """Writes files below a folder; those without content get an image of their own."""
+
+    def write_files(folder: Path, files: dict[str, bytes | None] | list[str]) -> Path:
+        contents = files if isinstance(files, dict) else dict.fromkeys(files)
+        for seed, (name, content) in enumerate(contents.items()):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(save(seed) if content is None else content)
+        return folder
+
+    return write_files
+
+
+@pytest.fixture
+def noise(save: Save) -> Callable[..., Examples]:
+    """In-memory examples: noise(13) has 13 different images of three classes in turn."""
+
+    def make(count: int, **fields: object) -> Examples:
+        defaults = {
+            "names": tuple(f"{i:03d}.png" for i in range(count)),
+            "labels": np.arange(count) % 3,
+            "class_names": ("a", "b", "c"),
+            "source": "noise",
+            "encoded": tuple(save(seed) for seed in range(count)),
+        }
+        return Examples(**(defaults | fields))  # type: ignore[arg-type]
+
+    return make

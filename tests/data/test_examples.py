@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit.data import Examples
+
+
+def test_subset_keeps_order_and_classes(noise: Callable[..., Examples]) -> None:
+    examples = noise(7, splits=("train", "validation", *["train"] * 5), flip_safe=False)
+    subset = examples.subset(np.array([4, 1, 6]))
+    assert subset.names == ("004.png", "001.png", "006.png")
+    assert subset.labels.tolist() == [1, 1, 0]
+    assert subset.labels.dtype == np.int32
+    assert subset.splits == ("train", "validation", "train")
+    assert subset.class_names == examples.class_names
+    assert [subset.read(i) for i in range(3)] == [examples.read(i) for i in (4, 1, 6)]
+    assert not subset.flip_safe
+    assert len(subset.subset([])) == 0
+
+
+def test_read_returns_the_file_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"\x00\r\n\xff")
+    examples = Examples(("a",), np.array([0]), ("x",), "test", paths=(str(tmp_path / "a.jpg"),))
+    assert examples.read(0) == b"\x00\r\n\xff"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"encoded": None}, "Exactly one of `paths` and `encoded` .*paths=None, encoded=None"),
+        ({"paths": ("a", "b", "c")}, "Exactly one of .*paths=3 entries, encoded=3 entries"),
+        ({"labels": [0, 1]}, "`labels` must have one entry for each of the 3 names.*: 2 entries"),
+        ({"splits": ("train",)}, "`splits` must have one entry"),
+        ({"splits": ("train", "val", "train")}, r"`splits` must hold only .*Received: \['val'\]"),
+        ({"names": ("a", "b", "a")}, r"`names` must be unique. .*\['a'\]"),
+        ({"labels": [0, 3, 1]}, r"`labels` must be in \[0, 3\).* labels from 0 to 3"),
+        ({"labels": [0, -1, 1]}, r"`labels` must be in \[0, 3\).* labels from -1 to 1"),
+    ],
+)
+def test_examples_reject(noise: Callable[..., Examples], fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        noise(3, **fields)

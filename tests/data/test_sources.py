@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+from keras_vit.data import load, sources
+
+
+def test_folder_table_and_csv_are_told_apart(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(tmp_path, ["a/1.png", "b/2.png"])
+    assert load(str(tmp_path)).names == ("a/1.png", "b/2.png")
+    (tmp_path / "labels.csv").write_text("file,label\nb/2.png,bee\n")
+    assert load(tmp_path).class_names == ("bee",)
+    (tmp_path / "labels.csv").rename(tmp_path / "other.CSV")
+    assert load(tmp_path / "other.CSV").class_names == ("bee",)
+    assert load(tmp_path).class_names == ("a", "b")
+
+
+def test_home_folder_is_expanded(
+    tmp_path: Path, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, ["photos/a/1.png", "photos/b/2.png"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(load("~/photos")) == 2
+
+
+def test_tfds_name_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "load_tfds", lambda name: f"loaded {name}")
+    assert load("tfds:cifar10:train[:10%]") == "loaded cifar10:train[:10%]"
+
+
+def test_digits_are_the_bundled_ones() -> None:
+    digits, original = load("digits"), load_digits()
+    assert len(digits) == 1797
+    assert digits.labels.tolist() == original.target.tolist()
+    assert digits.class_names == tuple("0123456789")
+    assert not digits.flip_safe  # a mirrored digit is another sign
+    image = tf.io.decode_png(digits.read(5)).numpy()[..., 0]
+    np.testing.assert_array_equal(np.round(image / 255 * 16), original.images[5])
+    assert (image.min(), image.max()) == (0, 255)
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        ("digit", " Did you mean 'digits'?"),
+        ("tdfs:mnist", " Did you mean 'tfds:mnist'?"),
+        ("flower_foto", " Did you mean 'flower_photos'?"),
+        ("qqqqq", ""),
+        ("hf:food101", ""),
+    ],
+)
+def test_unknown_source_suggests_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, hint: str
+) -> None:
+    (tmp_path / "flower_photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="`data` must be a folder") as caught:
+        load(spec)
+    assert str(caught.value).endswith(f'or "digits".{hint} Received: data={spec!r}')
+
+
+def test_file_that_is_no_table_is_refused(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(tmp_path, ["1.png"])
+    with pytest.raises(ValueError, match="`data` must be a folder of class folders"):
+        load(tmp_path / "1.png")

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit.data import Examples, read_split, require_trainable, split, write_split
+
+Noise = Callable[..., Examples]
+
+
+def distinct(examples: Examples) -> dict[str, str]:
+    return {name: f"digest of {name}" for name in examples.names}
+
+
+@pytest.fixture
+def uneven(noise: Noise) -> Examples:
+    """50 images of class a, 23 of b, 2 of c."""
+    return noise(75, labels=[0] * 50 + [1] * 23 + [2] * 2, encoded=(b"",) * 75)
+
+
+def names(examples: Examples, indices: np.ndarray) -> set[str]:
+    return {examples.names[i] for i in indices}
+
+
+def test_every_class_is_divided_alike(uneven: Examples) -> None:
+    train, validation = split(uneven, distinct(uneven), validation_fraction=0.3)
+    assert np.bincount(uneven.labels[validation]).tolist() == [15, 7, 1]
+    assert sorted([*train, *validation]) == list(range(75))
+    assert list(train) == sorted(train)
+    assert list(validation) == sorted(validation)
+
+
+def test_small_classes_are_on_both_sides(noise: Noise) -> None:
+    pairs = noise(6)
+    for fraction in (0.01, 0.5, 0.99):
+        train, validation = split(pairs, distinct(pairs), validation_fraction=fraction)
+        for part in (train, validation):
+            assert sorted(pairs.labels[part]) == [0, 1, 2]
+
+
+def test_seed_decides(uneven: Examples) -> None:
+    first, again, other = (
+        names(uneven, split(uneven, distinct(uneven), seed=seed)[1]) for seed in (5, 5, 6)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_order_of_the_examples_does_not_matter(uneven: Examples) -> None:
+    shuffled = uneven.subset(np.random.default_rng(3).permutation(75))
+    digests = distinct(uneven)
+    digests["012.png"] = digests["003.png"]  # first in one order, second in the other
+    digests["060.png"] = digests["001.png"]  # contradicting
+    expected = names(uneven, split(uneven, digests)[1])
+    assert names(shuffled, split(shuffled, digests)[1]) == expected
+
+
+def test_one_class_may_grow_without_moving_another(noise: Noise, uneven: Examples) -> None:
+    grown = noise(
+        78,
+        names=(*uneven.names, "x", "y", "z"),
+        labels=[*uneven.labels, 1, 1, 1],
+        encoded=(b"",) * 78,
+    )
+    before, after = (
+        {n for n in names(e, split(e, distinct(e))[1]) if e.labels[e.names.index(n)] != 1}
+        for e in (uneven, grown)
+    )
+    assert before == after
+
+
+def test_same_content_never_straddles(uneven: Examples) -> None:
+    # Images i and i + 25 are the same, within class a and across the classes.
+    digests = {name: f"content {i % 25}" for i, name in enumerate(uneven.names[:73])}
+    digests |= {name: name for name in uneven.names[73:]} | {"070.png": "b1", "071.png": "b2"}
+    for seed in range(7):
+        train, validation = split(uneven, digests, validation_fraction=0.4, seed=seed)
+        contents = [{digests[name] for name in names(uneven, part)} for part in (train, validation)]
+        assert len(contents[1]) > 2
+        assert contents[0].isdisjoint(contents[1])
+        assert len(train) + len(validation) == 75
+
+
+def test_division_of_the_source_is_kept(noise: Noise) -> None:
+    examples = noise(7, splits=("validation", *["train"] * 4, "validation", "train"))
+    digests = distinct(examples)
+    train, validation = split(examples, digests, validation_fraction=0.5)
+    assert (train.tolist(), validation.tolist()) == ([1, 2, 3, 4, 6], [0, 5])
+    digests["003.png"] = digests["005.png"]  # learned from, and validated on
+    train, validation = split(examples, digests)
+    assert (train.tolist(), validation.tolist()) == ([1, 2, 4, 6], [0, 5])
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 20])
+def test_split_rejects_fraction(noise: Noise, fraction: float) -> None:
+    examples = noise(7)
+    with pytest.raises(ValueError, match=rf"`validation_fraction` must be .*={fraction}"):
+        split(examples, distinct(examples), validation_fraction=fraction)
+
+
+def test_one_class_only_is_refused(noise: Noise) -> None:
+    examples = noise(5, labels=[1] * 5)
+    for check in (require_trainable, lambda e: split(e, distinct(e))):
+        with pytest.raises(ValueError, match=r"at least two classes.*noise .* classes \['b'\]"):
+            check(examples)
+
+
+def test_class_with_one_image_is_refused(noise: Noise) -> None:
+    examples = noise(5, labels=[0, 0, 1, 2, 2])
+    for check in (require_trainable, lambda e: split(e, distinct(e))):
+        with pytest.raises(ValueError, match=r"at least two images.*with one image of \['b'\]"):
+            check(examples)
+
+
+def test_class_without_images_is_allowed(noise: Noise) -> None:
+    require_trainable(noise(5, labels=[0, 2, 0, 2, 2]))
+
+
+def test_class_with_copies_of_one_image_is_refused(noise: Noise) -> None:
+    examples = noise(6)
+    digests = distinct(examples) | {"001.png": "same", "004.png": "same"}
+    with pytest.raises(ValueError, match=r"two different images .* with 1 of class 'b'"):
+        split(examples, digests)
+
+
+def test_written_split_is_read_back(tmp_path: Path, uneven: Examples) -> None:
+    train, validation = split(uneven, distinct(uneven))
+    write_split(tmp_path / "split.csv", uneven, train, validation)
+    shuffled = uneven.subset(np.random.default_rng(3).permutation(75))
+    again = read_split(tmp_path / "split.csv", shuffled)
+    assert [names(shuffled, part) for part in again] == [
+        names(uneven, part) for part in (train, validation)
+    ]
+    lines = (tmp_path / "split.csv").read_text().splitlines()
+    assert len(lines) == 76
+    assert lines[0] == "file,label,split"
+    assert lines[-1] == f"{uneven.names[validation[-1]]},c,validation"
+
+
+def test_split_with_awkward_names_is_read_back(tmp_path: Path, noise: Noise) -> None:
+    odd = ('a, "b".png', "line\nbreak.png", "caf\udce9.png")
+    examples = noise(3, names=odd)
+    write_split(tmp_path / "split.csv", examples, [2, 0], [1])
+    train, validation = read_split(tmp_path / "split.csv", examples)
+    assert (train.tolist(), validation.tolist()) == ([2, 0], [1])
+
+
+def test_changed_data_are_noticed(tmp_path: Path, noise: Noise) -> None:
+    examples = noise(7)
+    write_split(tmp_path / "split.csv", examples, [0, 1, 2], [3, 4])
+    with pytest.raises(ValueError, match=r"Received: 1 images gone .*\['003.png'\]"):
+        read_split(tmp_path / "split.csv", examples.subset([0, 1, 2, 4, 6]))
+    with pytest.raises(ValueError, match=r"under another label, .*\['001.png'\]"):
+        read_split(tmp_path / "split.csv", noise(7, labels=[0, 0, 2, 0, 1, 2, 0]))
