@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-# Pixels from [0, 1] to [-1, 1], as the ViT paper's code and AugReg checkpoints expect
-# (google-research/vision_transformer, vit_jax/input_pipeline.py).
-INCEPTION_MEAN = (0.5, 0.5, 0.5)
-INCEPTION_STD = (0.5, 0.5, 0.5)
-
 # Mean and standard deviation of the ImageNet training set's channels, in units of pixel / 255,
 # as DeiT, MAE, DINO and torchvision use them (pytorch-image-models, timm/data/constants.py).
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

@@ -129,7 +129,7 @@ class Constructor:
         )
         model = models.build(
             config,
-            preprocessing=_preprocessing(checkpoint, config),
+            preprocessing=_preprocessing(checkpoint, config, keep_labels=not reset_head),
             input_tensor=input_tensor,
             name=name or self.__name__.lower(),
             dtype=dtype,
@@ -179,17 +179,19 @@ def _image_fields(
     grid = traits.get("position_grid")
     if input_shape is not None:
         size, channels = tuple(input_shape[:2]), input_shape[2]
-        # A graph for any size keeps the positions of the weights and resizes them inside.
-        stored = grid if None in size else None
-        return {"image_size": size, "channels": channels, "position_grid": stored}
-    fields = {"channels": traits.get("channels", config.channels)}
-    if grid:
+    else:
+        channels = traits.get("channels", config.channels)
         p, q = config.patch
-        fields["image_size"] = traits.get("image_size", (grid[0] * p, grid[1] * q))
-    return fields
+        size = (grid[0] * p, grid[1] * q) if grid else config.image_size
+        size = traits.get("image_size", size)
+    # A graph for any size keeps the positions of the weights and resizes them inside.
+    stored = (grid or config.grid) if None in size else None
+    return {"image_size": size, "channels": channels, "position_grid": stored}
 
 
-def _preprocessing(checkpoint: Checkpoint | None, config: models.ViTConfig) -> Preprocessing | None:
+def _preprocessing(
+    checkpoint: Checkpoint | None, config: models.ViTConfig, *, keep_labels: bool
+) -> Preprocessing | None:
     """Returns the preprocessing that the weights carry, at the model's size."""
     if checkpoint is None:
         return None
@@ -202,7 +204,7 @@ def _preprocessing(checkpoint: Checkpoint | None, config: models.ViTConfig) -> P
         base = Preprocessing(size=base.size, channels=base.channels)
         if checkpoint.traits.get("classes") == len(imagenet_labels()):
             labels = imagenet_labels()
-    kept = labels is not None and len(labels) == config.classes
+    kept = keep_labels and labels is not None and len(labels) == config.classes
     return dataclasses.replace(base, labels=labels if kept else None)
 
 

@@ -70,9 +70,13 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            tensors = {name: archive[name] for name in archive.files}
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError) as error:
         raise _damaged(path, f"damaged or holds more than plain arrays ({error})") from error
+    others = [f"{name} of {t.dtype}" for name, t in tensors.items() if t.dtype.kind not in "fiu"]
+    if others:
+        raise _damaged(path, f"not made of numbers: it holds {', '.join(others)}")
+    return tensors
 
 
 def read_h5(path: Path) -> dict[str, list[np.ndarray]]:

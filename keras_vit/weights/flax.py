@@ -1,12 +1,13 @@
 """The dialect of the official code: names and layouts of its .npz files.
 
-Letters: P, Q patch height and width; C channels; D hidden size; K heads; d = D / K.
+Letters: P, Q patch height and width; C channels; D hidden size; K heads; d = D / K; M width of
+the perceptron; T positions; R representation size; F inputs and Y outputs of the classifier.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 
@@ -16,27 +17,44 @@ from keras_vit.weights.checkpoint import Checkpoint, traits_of
 # LayerNorm in https://github.com/google-research/vision_transformer (vit_jax/models_vit.py).
 NUMERICS = {"gelu": "tanh", "epsilon": 1e-6}
 
+_ATTENTION = "MultiHeadDotProductAttention_1"
+_QKV = ("query", "key", "value")
+_TABLE = "Transformer/posembed_input/pos_embedding"
+
+# Their name: shape, and our name where the tensor is taken over as it is.
 _TOP = {
-    "Transformer/encoder_norm/scale": "encoder_norm/gamma",
-    "Transformer/encoder_norm/bias": "encoder_norm/beta",
-    "embedding/bias": "patch_encoder/projection/bias",
-    "pre_logits/kernel": "pre_logits/kernel",
-    "pre_logits/bias": "pre_logits/bias",
-    "head/kernel": "head/kernel",
-    "head/bias": "head/bias",
+    "embedding/kernel": ("PQCD", None),
+    "embedding/bias": ("D", "patch_encoder/projection/bias"),
+    "cls": ("11D", "patch_encoder/class_token"),
+    _TABLE: ("1TD", None),
+    "Transformer/encoder_norm/scale": ("D", "encoder_norm/gamma"),
+    "Transformer/encoder_norm/bias": ("D", "encoder_norm/beta"),
+    "pre_logits/kernel": ("DR", "pre_logits/kernel"),
+    "pre_logits/bias": ("R", "pre_logits/bias"),
+    "head/kernel": ("FY", "head/kernel"),
+    "head/bias": ("Y", "head/bias"),
 }
 _BLOCK = {
-    "LayerNorm_0/scale": "norm_1/gamma",
-    "LayerNorm_0/bias": "norm_1/beta",
-    "MultiHeadDotProductAttention_1/out/bias": "attention/out/bias",
-    "LayerNorm_2/scale": "norm_2/gamma",
-    "LayerNorm_2/bias": "norm_2/beta",
-    "MlpBlock_3/Dense_0/kernel": "mlp/expand/kernel",
-    "MlpBlock_3/Dense_0/bias": "mlp/expand/bias",
-    "MlpBlock_3/Dense_1/kernel": "mlp/reduce/kernel",
-    "MlpBlock_3/Dense_1/bias": "mlp/reduce/bias",
+    "LayerNorm_0/scale": ("D", "norm_1/gamma"),
+    "LayerNorm_0/bias": ("D", "norm_1/beta"),
+    **{f"{_ATTENTION}/{part}/kernel": ("DKd", None) for part in _QKV},
+    **{f"{_ATTENTION}/{part}/bias": ("Kd", None) for part in _QKV},
+    f"{_ATTENTION}/out/kernel": ("KdD", None),
+    f"{_ATTENTION}/out/bias": ("D", "attention/out/bias"),
+    "LayerNorm_2/scale": ("D", "norm_2/gamma"),
+    "LayerNorm_2/bias": ("D", "norm_2/beta"),
+    "MlpBlock_3/Dense_0/kernel": ("DM", "mlp/expand/kernel"),
+    "MlpBlock_3/Dense_0/bias": ("M", "mlp/expand/bias"),
+    "MlpBlock_3/Dense_1/kernel": ("MD", "mlp/reduce/kernel"),
+    "MlpBlock_3/Dense_1/bias": ("D", "mlp/reduce/bias"),
 }
-_ATTENTION = "MultiHeadDotProductAttention_1"
+# What a model may do without, each group as a whole.
+_OPTIONAL = (
+    {"cls"},
+    {_TABLE},
+    {"pre_logits/kernel", "pre_logits/bias"},
+    {"head/kernel", "head/bias"},
+)
 
 # Published files count submodules over all classes of a block, today's code per class.
 _NEW_TO_PUBLISHED = {
@@ -77,8 +95,8 @@ def read(tensors: dict[str, np.ndarray], source: str) -> Checkpoint:
         The checkpoint, every tensor of the file used exactly once.
 
     Raises:
-        ValueError: If tensors are missing, or there are some that no plain Vision Transformer
-            has; both are named.
+        ValueError: If tensors are missing, of a shape that contradicts the others, or such as
+            no plain Vision Transformer has; all are named.
 
     Example:
         >>> read({}, "empty.npz")
@@ -88,69 +106,76 @@ def read(tensors: dict[str, np.ndarray], source: str) -> Checkpoint:
 
     Reference: https://github.com/google-research/vision_transformer (vit_jax/checkpoint.py)
     """
-    left = {_published_name(name): (name, array) for name, array in tensors.items()}
-    missing: list[str] = []
-
-    def take(name: str) -> np.ndarray:
-        if name in left:
-            return left.pop(name)[1]
-        missing.append(name)
-        return np.zeros((1, 1, 1, 1), "float32")
-
-    found: dict[str, np.ndarray] = {}
-    traits: dict[str, Any] = dict(NUMERICS)
-    kernel = take("embedding/kernel")  # (P, Q, C, D)
-    traits["patch_size"], traits["channels"] = kernel.shape[:2], kernel.shape[2]
-    found["patch_encoder/projection/kernel"] = kernel.reshape(-1, kernel.shape[-1])  # (PQC, D)
-    optional = {"pre_logits/kernel", "pre_logits/bias", "head/kernel", "head/bias"}
-    for theirs, ours in _TOP.items():
-        if theirs in left or theirs not in optional:
-            found[ours] = take(theirs)
-    found |= _positions(left)
-    blocks = sorted({int(m[1]) for name in left if (m := _BLOCK_PREFIX.fullmatch(name))})
-    for index in blocks:
-        prefix = f"Transformer/encoderblock_{index}/"
-        for theirs, ours in _BLOCK.items():
-            found[f"block_{index:02d}/{ours}"] = take(prefix + theirs)
-        qkv = [f"{prefix}{_ATTENTION}/{part}/" for part in ("query", "key", "value")]
-        kernels = [take(name + "kernel") for name in qkv]  # (D, K, d) each
-        traits["num_heads"] = kernels[0].shape[1]
-        attention = f"block_{index:02d}/attention"
-        found[f"{attention}/qkv/kernel"] = np.concatenate(
-            [kernel.reshape(len(kernel), -1) for kernel in kernels], axis=1
-        )  # (D, 3D)
-        found[f"{attention}/qkv/bias"] = np.concatenate(
-            [take(name + "bias").reshape(-1) for name in qkv]
-        )  # (3D,)
-        out = take(f"{prefix}{_ATTENTION}/out/kernel")  # (K, d, D)
-        found[f"{attention}/out/kernel"] = out.reshape(-1, out.shape[-1])  # (D, D)
-    if missing or left:
-        unused = sorted(original for original, _ in left.values())
+    originals = {_published_name(name, tensors): name for name in tensors}
+    named = {name: tensors[original] for name, original in originals.items()}
+    blocks = sorted({int(m[1]) for name in named if (m := _BLOCK_PREFIX.fullmatch(name))})
+    expected = _expected(named, blocks)
+    sizes = {"1": 1}
+    contradicting = [
+        f"{originals[name]} {named[name].shape}"
+        for name, (letters, _) in expected.items()
+        if name in named and not _bind(sizes, letters, named[name].shape)
+    ]
+    missing = sorted(expected.keys() - named.keys())
+    unknown = sorted(originals[name] for name in named.keys() - expected.keys())
+    if missing or unknown or contradicting:
         raise ValueError(
             f"{source} is not a complete official Vision Transformer checkpoint. "
-            f"Missing: {', '.join(sorted(missing)) or 'nothing'}. "
-            f"Not understood: {', '.join(unused) or 'nothing'}."
+            f"Missing: {', '.join(missing) or 'nothing'}. "
+            f"Not understood: {', '.join(unknown) or 'nothing'}. "
+            f"Of a shape that does not fit the others: {', '.join(contradicting) or 'nothing'}."
         )
-    return Checkpoint(source, found, traits_of(found) | traits)
 
-
-def _positions(left: dict[str, tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Takes class token and position embedding (1, [1 +] N, D) out of `left`."""
-    found = {}
-    if "cls" in left:
-        found["patch_encoder/class_token"] = left.pop("cls")[1]  # (1, 1, D)
-    if "Transformer/posembed_input/pos_embedding" in left:
-        table = left.pop("Transformer/posembed_input/pos_embedding")[1][0]
-        if "patch_encoder/class_token" in found:
+    found = {ours: named[theirs] for theirs, (_, ours) in expected.items() if ours}
+    kernel = named["embedding/kernel"]  # (P, Q, C, D)
+    found["patch_encoder/projection/kernel"] = kernel.reshape(-1, sizes["D"])  # (PQC, D)
+    if _TABLE in named:
+        table = named[_TABLE][0]  # (T, D)
+        if "cls" in named:
             found["patch_encoder/class_position"] = table[None, :1]  # (1, 1, D)
             table = table[1:]
         found["patch_encoder/position"] = table  # (N, D)
-    return found
+    for index in blocks:
+        theirs = f"Transformer/encoderblock_{index}/{_ATTENTION}"
+        ours = f"block_{index:02d}/attention"
+        kernels = [named[f"{theirs}/{part}/kernel"].reshape(sizes["D"], -1) for part in _QKV]
+        biases = [named[f"{theirs}/{part}/bias"].reshape(-1) for part in _QKV]
+        found[f"{ours}/qkv/kernel"] = np.concatenate(kernels, axis=1)  # (D, 3D)
+        found[f"{ours}/qkv/bias"] = np.concatenate(biases)  # (3D,)
+        found[f"{ours}/out/kernel"] = named[f"{theirs}/out/kernel"].reshape(-1, sizes["D"])
+    traits = {
+        "patch_size": (sizes["P"], sizes["Q"]),
+        "channels": sizes["C"],
+        "num_heads": sizes["K"],
+        **NUMERICS,
+    }
+    return Checkpoint(source, found, traits_of(found) | traits)
 
 
-def _published_name(name: str) -> str:
+def _expected(named: dict[str, np.ndarray], blocks: list[int]) -> dict[str, tuple[str, str | None]]:
+    """Returns shape and our name of every tensor that a file with these ones must hold."""
+    expected = dict(_TOP)
+    for group in _OPTIONAL:
+        if not group & named.keys():
+            expected = {name: row for name, row in expected.items() if name not in group}
+    for index in blocks or [0]:
+        for theirs, (letters, ours) in _BLOCK.items():
+            name = f"block_{index:02d}/{ours}" if ours else None
+            expected[f"Transformer/encoderblock_{index}/{theirs}"] = (letters, name)
+    return expected
+
+
+def _bind(sizes: dict[str, int], letters: str, shape: tuple[int, ...]) -> bool:
+    """Tells whether a shape agrees with the sizes known so far, and learns new ones from it."""
+    return len(letters) == len(shape) and all(
+        sizes.setdefault(letter, side) == side for letter, side in zip(letters, shape, strict=True)
+    )
+
+
+def _published_name(name: str, names: Collection[str]) -> str:
     match = _BLOCK_PREFIX.fullmatch(name)
     if not match:
         return name
     module = _NEW_TO_PUBLISHED.get(match[2], match[2])
-    return f"Transformer/encoderblock_{match[1]}/{module}/{match[3]}"
+    published = f"Transformer/encoderblock_{match[1]}/{module}/{match[3]}"
+    return name if published in names else published  # both in one file: one is left over

@@ -1,0 +1,67 @@
+"""The classes of a data set in the order of a model's classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+
+class _Examples(Protocol):
+    """The part of `keras_vit.data` examples that is used."""
+
+    @property
+    def labels(self) -> np.ndarray: ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+
+def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray:
+    """Returns the true classes as indices into the model's classes.
+
+    Classes are matched by name, so a model can be evaluated on a data set that lists its
+    classes in another order or has fewer of them. Where both lists are equal, indices are
+    kept, which is right even for the ImageNet classes that share a name (crane, maillot).
+
+    Args:
+        model_labels: Name of each class of the model; None if unknown, which leaves nothing but
+            to trust that an index means the same class in both.
+        examples: The data set; only the classes that occur in it must be known to the model.
+
+    Returns:
+        Integer class indices of shape (N,).
+
+    Raises:
+        ValueError: If the model lacks a class that occurs, or has its name more than once.
+
+    Example:
+        >>> import types
+        >>> examples = types.SimpleNamespace(
+        ...     labels=np.array([0, 1, 0]), class_names=("rose", "daisy")
+        ... )
+        >>> align(["daisy", "rose", "tulip"], examples).tolist()
+        [1, 0, 1]
+    """
+    labels = np.asarray(examples.labels)
+    if model_labels is None or tuple(model_labels) == tuple(examples.class_names):
+        return labels
+    model_labels = tuple(model_labels)
+    occurring = {int(index): examples.class_names[index] for index in np.unique(labels)}
+    for problem, wrong in (
+        ("lacks", [name for name in occurring.values() if name not in model_labels]),
+        ("has more than one", [n for n in occurring.values() if model_labels.count(n) > 1]),
+    ):
+        if wrong:
+            raise ValueError(
+                "`examples` must only have classes that the model knows under one name; it "
+                f"{problem}: {_enumerate(wrong)}. Evaluate on data with the classes the model "
+                f"was trained on. Received: a model with the classes {_enumerate(model_labels)}"
+            )
+    return np.array([model_labels.index(occurring[int(index)]) for index in labels])
+
+
+def _enumerate(names: Sequence[str], shown: int = 20) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

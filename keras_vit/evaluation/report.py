@@ -1,0 +1,105 @@
+"""What an evaluation found: a table to print, JSON to keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+
+from keras_vit import files
+from keras_vit.evaluation.class_scores import ClassScores
+
+_COLUMNS = ("precision", "recall", "f1-score", "support")
+_LONGEST_NAME = 40  # characters; ImageNet has class names of more than a hundred
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Report:
+    """Accuracy, per-class scores and confusion matrix of a classifier.
+
+    Args:
+        accuracy: Share of the examples whose most probable class is the true one, in [0, 1].
+        interval: 95% Wilson interval (low, high) of the accuracy, in [0, 1].
+        top5: Share of the examples with the true class among the five most probable ones, in
+            [0, 1]; None where there are five classes or fewer.
+        per_class: One row per class that occurs as a true or a predicted class, in the order
+            of the class indices.
+        confusion: Counts of shape (R, R) for the R rows of `per_class`: row true class,
+            column predicted class.
+
+    Example:
+        >>> report = Report(
+        ...     accuracy=0.75,
+        ...     interval=(0.3, 0.95),
+        ...     top5=None,
+        ...     per_class=(
+        ...         ClassScores("daisy", 1.0, 0.5, 2 / 3, 2),
+        ...         ClassScores("rose", 2 / 3, 1.0, 0.8, 2),
+        ...     ),
+        ...     confusion=np.array([[1, 1], [0, 2]]),
+        ... )
+        >>> report.text().splitlines()[-1]
+        'accuracy 0.7500 (3 of 4, 95% interval 0.3000 to 0.9500)'
+    """
+
+    accuracy: float
+    interval: tuple[float, float]
+    top5: float | None
+    per_class: tuple[ClassScores, ...]
+    confusion: np.ndarray
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples evaluated."""
+        return int(self.confusion.sum())
+
+    def text(self) -> str:
+        """Returns the table in the layout of scikit-learn's `classification_report`."""
+        scores = np.array([row[1:4] for row in self.per_class])  # (R, 3)
+        support = np.array([row.support for row in self.per_class])
+        names = [_shorten(row.name) for row in self.per_class]
+        width = max(len(name) for name in (*names, "weighted avg"))
+
+        def line(name: str, *cells: str) -> str:
+            return f"{name:>{width}}" + "".join(f"{cell:>10}" for cell in cells)
+
+        def score_line(name: str, values: np.ndarray, count: int) -> str:
+            return line(name, *(f"{value:.4f}" for value in values), str(count))
+
+        total = self.num_examples
+        lines = [
+            line("", *_COLUMNS),
+            "",
+            *map(score_line, names, scores, support),
+            "",
+            line("accuracy", "", "", f"{self.accuracy:.4f}", str(total)),
+            score_line("macro avg", scores.mean(axis=0), total),
+            score_line("weighted avg", np.average(scores, axis=0, weights=support), total),
+            "",
+            f"accuracy {self.accuracy:.4f} ({int(np.trace(self.confusion))} of {total}, "
+            f"95% interval {self.interval[0]:.4f} to {self.interval[1]:.4f})",
+        ]
+        if self.top5 is not None:
+            lines.append(f"top-5 accuracy {self.top5:.4f}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as a dictionary of lists, numbers and strings."""
+        return {
+            "num_examples": self.num_examples,
+            "accuracy": self.accuracy,
+            "interval_95": list(self.interval),
+            "top5_accuracy": self.top5,
+            "per_class": [row._asdict() for row in self.per_class],
+            "confusion": self.confusion.tolist(),
+        }
+
+    def write_json(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_json()` to the file `path`."""
+        files.write_json(path, self.to_json())
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."

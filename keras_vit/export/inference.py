@@ -1,0 +1,108 @@
+"""The model that is exported: float32, one set of probabilities per image."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+
+from keras_vit import models
+from keras_vit.preprocessing import Preprocessing
+
+
+def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
+    """Returns a float32 model that answers with probabilities, and its complete contract.
+
+    Whether a softmax is missing is read from the last operation: a linear Dense or Activation
+    means logits. Mixed precision is a property of training; the copy computes in float32.
+
+    Args:
+        model: A classifier of keras_vit, or a functional or sequential Keras model that
+            contains a keras_vit backbone.
+
+    Returns:
+        The model, which shares its weights with `model` unless that one is in mixed precision,
+        and its preprocessing with a label for every class: `"0"`, `"1"`, ... where it has none.
+
+    Raises:
+        ValueError: If the model is no classifier of images in the format of its preprocessing.
+
+    Example:
+        >>> config = models.size("Micro/2").replace(
+        ...     image_size=(8, 8), classes=3, classifier_activation=None
+        ... )
+        >>> network, contract = prepare(models.build(config))
+        >>> network.layers[-1].name, contract.labels
+        ('softmax', ('0', '1', '2'))
+    """
+    contract = models.preprocessing_of(model)
+    _check(model, contract)
+    classes = model.output_shape[-1]
+    labels = contract.labels or tuple(map(str, range(classes)))
+    if len(labels) != classes:
+        raise ValueError(
+            "`model` must have one output per label of its preprocessing. "
+            f"Received: {classes} outputs and {len(labels)} labels"
+        )
+    if any(policy.compute_dtype != "float32" for policy in _policies(model)):
+        model = _float32_copy(model)
+    if _gives_logits(model):
+        probabilities = keras.layers.Softmax(name="softmax")(model.outputs[0])
+        model = keras.Model(model.inputs[0], probabilities, name=model.name)
+    return model, dataclasses.replace(contract, labels=labels)
+
+
+def _check(model: keras.Model, contract: Preprocessing) -> None:
+    if len(model.inputs) != 1 or len(model.outputs) != 1 or len(model.output_shape) != 2:
+        raise ValueError(
+            "`model` must take one batch of images and return one score per class, (B, classes). "
+            f"Received: model={model.name!r} with the inputs {model.input_shape} and the outputs "
+            f"{model.output_shape}"
+        )
+    needed = (*contract.size, contract.num_channels)
+    given = tuple(model.input_shape[1:])
+    if len(given) != 3 or any(g not in (None, n) for g, n in zip(given, needed, strict=True)):
+        raise ValueError(
+            "`model` must take images of the size and channels that its preprocessing makes, "
+            f"{needed}. Received: model={model.name!r} with the input shape {model.input_shape}"
+        )
+
+
+def _gives_logits(model: keras.Model) -> bool:
+    last = getattr(model, "operations", model.layers)[-1]
+    if isinstance(last, keras.Model):
+        return _gives_logits(last)
+    activation = getattr(last, "activation", None)
+    # `keras.ops.softmax` leaves an operation of this name, which is no public class.
+    if type(last).__name__ == "Softmax" or activation is keras.activations.softmax:
+        return False
+    if activation is keras.activations.linear:
+        return True
+    raise ValueError(
+        "`model` must end in a classifier: Dense or Activation with activation='softmax' "
+        "(probabilities) or None (logits; the exported model adds the softmax). "
+        f"Received: model={model.name!r}, whose last layer is {last.name!r}"
+    )
+
+
+def _policies(model: keras.Model) -> list[keras.dtype_policies.DTypePolicy]:
+    policies = []
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            policies += _policies(layer)
+        else:
+            policies.append(layer.dtype_policy)
+    return policies
+
+
+def _float32_copy(model: keras.Model) -> keras.Model:
+    # `models.rebuild` knows our own models only; this also serves a user's.
+    def in_float32(layer: keras.layers.Layer) -> keras.layers.Layer:
+        config = layer.get_config()
+        if layer.dtype_policy.compute_dtype != layer.dtype_policy.variable_dtype:
+            config["dtype"] = layer.dtype_policy.variable_dtype
+        return type(layer).from_config(config)
+
+    copy = keras.models.clone_model(model, clone_function=in_float32, recursive=True)
+    copy.set_weights(model.get_weights())
+    return copy

@@ -1,0 +1,62 @@
+"""Predictions of a SavedModel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.export import contract_files
+from keras_vit.export.predictor import checked
+from keras_vit.export.saved_model import EXTRA
+
+
+class SavedModelPredictor:
+    """Classifies encoded images with the `serving_default` of an exported SavedModel.
+
+    Args:
+        path: The version folder, the one that holds `saved_model.pb`.
+
+    Raises:
+        ValueError: If the SavedModel was not exported by keras_vit.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit import models
+        >>> from keras_vit.export import saved_model
+        >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=3)
+        >>> folder = saved_model.write(models.build(config), tempfile.mkdtemp())
+        >>> SavedModelPredictor(folder).labels
+        ('0', '1', '2')
+    """
+
+    tolerance = 1e-5
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(path)
+        description = Path(path) / EXTRA / contract_files.PREPROCESSING
+        if not description.is_file():
+            raise ValueError(
+                "`path` must be a SavedModel exported by keras_vit, with "
+                f"{EXTRA}/{contract_files.PREPROCESSING} in it. Received: path={self.name!r}"
+            )
+        self._contract = contract_files.parse(description.read_bytes())
+        self.labels = self._contract.labels or ()
+        # The signature does not keep alive the object that owns the weights.
+        self._model = tf.saved_model.load(self.name)
+        self._classify = self._model.signatures["serving_default"]
+
+    def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
+        """Returns probabilities (N, K), float32, for N encoded images."""
+        with checked(images, self._contract):
+            return np.concatenate(
+                [
+                    self._classify(image_bytes=tf.constant(images[start : start + batch_size]))[
+                        "probabilities"
+                    ]
+                    for start in range(0, len(images), batch_size)
+                ]
+            )

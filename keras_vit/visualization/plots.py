@@ -1,0 +1,209 @@
+"""Figures as files; the only module that imports matplotlib.
+
+Figures are made with matplotlib's objects instead of `pyplot`, which keeps every figure in a
+global list and needs a display on some machines.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from keras_vit import files
+
+_POINT = 1 / 72  # inch
+_MAX_ANNOTATED = 30  # classes; above, the cells are too small for numbers
+_MAX_LABELLED = 250  # classes; above, every second, third ... is labelled
+_LONGEST_NAME = 28  # characters
+_TRAINING, _VALIDATION = "#9aa5b1", "#1f5fa8"
+
+
+class _ClassRow(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class _Report(Protocol):
+    """The part of a `keras_vit.evaluation.Report` that is drawn."""
+
+    @property
+    def accuracy(self) -> float: ...
+
+    @property
+    def interval(self) -> tuple[float, float]: ...
+
+    @property
+    def per_class(self) -> Sequence[_ClassRow]: ...
+
+    @property
+    def confusion(self) -> np.ndarray: ...
+
+
+def confusion_matrix(report: _Report, path: str | os.PathLike[str]) -> Path:
+    """Draws the confusion matrix of a report.
+
+    Each row is a true class. A cell holds the number of examples and their share of the row,
+    which is also its colour, so that rare classes are as legible as common ones. With more
+    than 30 classes only the colours remain.
+
+    Args:
+        report: A `keras_vit.evaluation.Report`.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit.evaluation import evaluate_predictions
+        >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
+        >>> confusion_matrix(report, Path(tempfile.mkdtemp()) / "confusion_matrix.png").name
+        'confusion_matrix.png'
+    """
+    return _save(_confusion_figure(report), path)
+
+
+def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    r"""Draws the metrics of a training run, each with its validation counterpart.
+
+    Args:
+        history_csv: A file as `keras.callbacks.CSVLogger` writes it: a column `epoch` counted
+            from 0, and a column per metric (`loss`, `val_loss`, ...).
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If the history has no epoch or no metric.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> text = "epoch,loss,val_loss\n0,1.7,1.5\n1,0.9,1.1\n"
+        >>> _ = (folder / "history.csv").write_text(text)
+        >>> training_curves(folder / "history.csv", folder / "curves.png").name
+        'curves.png'
+    """
+    return _save(_training_figure(_read_history(history_csv)), path)
+
+
+def _confusion_figure(report: _Report) -> Figure:
+    counts = np.asarray(report.confusion)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    num_classes = len(counts)
+    annotated = num_classes <= _MAX_ANNOTATED
+    font = 9.0 if annotated else 6.0
+    step = math.ceil(num_classes / _MAX_LABELLED)
+    # A label needs one line of its font, an annotated cell needs two lines and four digits.
+    cell = (4.6 if annotated else 1.25 / step) * font * _POINT
+    side = max(num_classes * cell, 2.6)
+    cell = side / num_classes
+    names = [_shorten(row.name) for row in report.per_class]
+
+    # The matrix fills the figure; labels lie outside it and saving widens the picture for them.
+    figure = Figure(figsize=(side, side))
+    axes = figure.add_axes((0, 0, 1, 1))
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    ticks = range(0, num_classes, step)
+    labels = [names[index] for index in ticks]
+    axes.set_yticks(ticks, labels, fontsize=font)
+    widest = max(len(label) for label in labels) * 0.65 * font * _POINT
+    axes.set_xticks(ticks, labels, fontsize=font, rotation=0 if widest < cell * step else 90)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    low, high = report.interval
+    axes.set_title(
+        f"accuracy {report.accuracy:.1%} of {counts.sum()}\n95% interval {low:.1%} to {high:.1%}",
+        fontsize=10,
+    )
+    axes.tick_params(length=0 if annotated else 2)
+    axes.spines[:].set_visible(not annotated)
+    if annotated:
+        _separate_cells(axes, num_classes)
+        _annotate(axes, counts, shares, font)
+    beside = axes.inset_axes((1 + 0.15 / side, 0, 0.13 / side, 1))
+    bar = figure.colorbar(image, cax=beside, format=PercentFormatter(1))
+    bar.set_label("share of the true class")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _separate_cells(axes: Axes, num_classes: int) -> None:
+    edges = np.arange(num_classes + 1) - 0.5
+    axes.set_xticks(edges, minor=True)
+    axes.set_yticks(edges, minor=True)
+    axes.grid(which="minor", color="#dfe5ec", linewidth=0.8)
+    axes.tick_params(which="minor", length=0)
+
+
+def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -> None:
+    for row, column in np.argwhere(counts):
+        share = shares[row, column]
+        color = "white" if share > 0.55 else "#22303f"
+        place: dict[str, Any] = {"ha": "center", "color": color}
+        axes.text(column, row - 0.02, f"{counts[row, column]}", va="bottom", fontsize=font, **place)
+        axes.text(column, row + 0.06, f"{share:.0%}", va="top", fontsize=font - 2, **place)
+
+
+def _training_figure(history: dict[str, np.ndarray]) -> Figure:
+    epochs = history["epoch"] + 1
+    metrics = [name for name in history if name != "epoch" and not name.startswith("val_")]
+    columns = min(len(metrics), 3)
+    rows = math.ceil(len(metrics) / columns)
+    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
+    for place, metric in enumerate(metrics, start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        curves = [("training", metric, _TRAINING), ("validation", f"val_{metric}", _VALIDATION)]
+        for name, column, color in curves:
+            if column in history:
+                axes.plot(
+                    epochs, history[column], color=color, marker="o", markersize=3, label=name
+                )
+        axes.set_title(metric.replace("_", " "), fontsize=11)
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(color="#e6e9ee", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(axes.lines) > 1:
+            axes.legend(frameon=False)
+    return figure
+
+
+def _read_history(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or "epoch" not in rows[0] or len(rows[0]) < 2:
+        raise ValueError(
+            "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, "
+            f"as keras.callbacks.CSVLogger writes it. Received: history_csv={os.fspath(path)!r} "
+            f"with the columns {list(rows[0]) if rows else []} and {len(rows)} rows"
+        )
+    # CSVLogger writes "NA" for a metric that an epoch does not have.
+    return {
+        name: np.array(
+            [float("nan") if row[name] in ("NA", "") else float(row[name]) for row in rows]
+        )
+        for name in rows[0]
+    }
+
+
+def _save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    FigureCanvasAgg(figure)
+    with files.atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130, bbox_inches="tight", pad_inches=0.15)
+    return Path(path)
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
