@@ -117,9 +117,10 @@ def train(
         raise ValueError(f"`--data` must name the training images: {_DATA_HELP}")
     base = training.FINETUNE if weights else training.FROM_SCRATCH
     config = training.RunConfig(
-        data=data or "",
+        # Absolute, so that the run can be resumed and evaluated from any folder.
+        data=str(Path(data).resolve()) if data and Path(data).exists() else data or "",
         model=model,
-        weights=str(weights) if weights else None,
+        weights=str(weights.resolve()) if weights else None,
         image_size=_image_size(image_size),
         validation_fraction=validation_fraction,
         split_seed=split_seed,
@@ -280,7 +281,10 @@ def export(
 
 @app.command()
 def models() -> None:
-    """List the models with their sizes."""
+    """List the models with their sizes.
+
+    keras-vit models
+    """
     from rich.console import Console
     from rich.table import Table
 

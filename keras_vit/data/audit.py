@@ -94,12 +94,12 @@ class Audit:
         parts = [self._bad_text()] if self.bad else []
         agreeing = [group for group in self.duplicates if group not in self.contradictions]
         for groups, fact in (
-            (self.contradictions, "images have the same content under different labels"),
-            (agreeing, "images occur more than once"),
+            (self.contradictions, "Same content under different labels"),
+            (agreeing, "Same content more than once"),
         ):
             if groups:
                 lines = [" = ".join(group) for group in groups]
-                parts.append(_listed(f"{len(groups)} {fact}:", lines))
+                parts.append(_listed(f"{fact} ({len(groups)}):", lines))
         return "\n".join(parts)
 
     def _bad_text(self) -> str:

@@ -122,9 +122,9 @@ def test_same_content_is_found_in_any_format(tmp_path: Path, write: Write, save:
     assert report.duplicates == (("a/1.png", "a/1_copy.bmp"), ("a/2.png", "b/2_again.webp"))
     assert report.contradictions == (("a/2.png", "b/2_again.webp"),)
     assert report.text() == (
-        "1 images have the same content under different labels:\n"
+        "Same content under different labels (1):\n"
         "  a/2.png = b/2_again.webp\n"
-        "1 images occur more than once:\n"
+        "Same content more than once (1):\n"
         "  a/1.png = a/1_copy.bmp"
     )
 
