@@ -41,7 +41,7 @@ def evaluate_predictions(
     true, scores = np.asarray(labels), np.asarray(probabilities)
     _check(true, scores, class_names)
     predicted = scores.argmax(axis=1)
-    present = np.union1d(true, predicted)  # (R,)
+    present = np.union1d(true, predicted)  # (R,), the classes that scikit-learn reports
     correct = int((predicted == true).sum())
     interval = stats.binomtest(correct, len(true)).proportion_ci(method="wilson")
     top5 = None
@@ -49,9 +49,7 @@ def evaluate_predictions(
         top5 = float(
             metrics.top_k_accuracy_score(true, scores, k=5, labels=np.arange(len(class_names)))
         )
-    columns = metrics.precision_recall_fscore_support(
-        true, predicted, labels=present, zero_division=0
-    )
+    columns = metrics.precision_recall_fscore_support(true, predicted, zero_division=0)
     return Report(
         accuracy=correct / len(true),
         interval=(float(interval.low), float(interval.high)),
@@ -60,7 +58,7 @@ def evaluate_predictions(
             ClassScores(class_names[index], float(p), float(r), float(f1), int(support))
             for index, p, r, f1, support in zip(present, *columns, strict=True)
         ),
-        confusion=metrics.confusion_matrix(true, predicted, labels=present),
+        confusion=metrics.confusion_matrix(true, predicted),
     )
 
 

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit import data, models
+from keras_vit.evaluation.evaluate import evaluate
+from keras_vit.preprocessing import Preprocessing
+
+pytestmark = pytest.mark.tensorflow
+
+CLASSES = tuple("0123456789")
+
+
+def build(
+    labels: tuple[str, ...] | None = CLASSES, classes: int = 10, activation: str | None = "softmax"
+) -> keras.Model:
+    """A model that answers with class 3, then 7, then the others alike, whatever it sees."""
+    config = models.size("Micro/2").replace(
+        **{"hidden_size": 15, "num_layers": 1, "num_heads": 3, "mlp_dim": 19},
+        image_size=(8, 8),
+        classes=classes,
+        classifier_activation=activation,
+    )
+    model = models.build(config, preprocessing=Preprocessing(size=8, labels=labels))
+    if classes:
+        bias = np.zeros(classes, "float32")
+        bias[[3, 7]] = 2, 1
+        model.get_layer("head").bias.assign(bias)
+    return model
+
+
+@pytest.fixture(scope="module")
+def digits() -> data.Examples:
+    """Of the digits 0 to 9 these many: 2, 3, 2, 5 (digit 3), 2, ..."""
+    every = data.load("digits")
+    wanted = [2, 3, 2, 5, 2, 1, 1, 3, 2, 2]
+    places = [np.flatnonzero(every.labels == digit)[:count] for digit, count in enumerate(wanted)]
+    return every.subset(np.concatenate(places))
+
+
+def test_evaluate_counts_right_answers(digits: data.Examples) -> None:
+    report = evaluate(build(), digits, batch_size=7, verbose=0)
+    assert report.num_examples == 23
+    assert report.accuracy == pytest.approx(5 / 23)
+    three = next(row for row in report.per_class if row.name == "3")
+    assert (three.recall, three.support) == (1, 5)
+
+
+@pytest.mark.parametrize("activation", ["softmax", None])
+def test_evaluate_scores_probabilities_and_logits_alike(
+    digits: data.Examples, activation: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    module = sys.modules[evaluate.__module__]
+    original = module.evaluate_predictions
+
+    def spy(labels: np.ndarray, scores: np.ndarray, names: tuple[str, ...]) -> object:
+        seen.append(scores)
+        return original(labels, scores, names)
+
+    monkeypatch.setattr(module, "evaluate_predictions", spy)
+    evaluate(build(activation=activation), digits.subset(range(3)), verbose=0)
+    total = np.exp(2) + np.exp(1) + 8
+    assert seen[0][:, 3] == pytest.approx([np.exp(2) / total] * 3, rel=1e-5)
+
+
+def test_evaluate_matches_classes_by_name(digits: data.Examples) -> None:
+    labels = ("none", "zero", "2", "1", "3", "4", "5", "9", "8", "7", "6", "0")
+    report = evaluate(build(labels, classes=12), digits, verbose=0)
+    assert report.accuracy == pytest.approx(3 / 23)  # its class 3 is the digit 1
+    assert next(row for row in report.per_class if row.name == "1").recall == 1
+
+
+def test_evaluate_without_labels_names_classes_by_number(digits: data.Examples) -> None:
+    report = evaluate(build(labels=None), digits, verbose=0)
+    assert [row.name for row in report.per_class] == list(CLASSES)
+    assert report.accuracy == pytest.approx(5 / 23)
+
+
+def test_evaluate_refuses_unknown_classes(digits: data.Examples) -> None:
+    with pytest.raises(ValueError, match="it lacks: 0, 1"):
+        evaluate(build(tuple("abcdefghij")), digits, verbose=0)
+
+
+def test_evaluate_refuses_a_model_without_classifier(digits: data.Examples) -> None:
+    with pytest.raises(
+        ValueError, match=r"`model` must have a classifier.* model='vit' with include_top=False"
+    ):
+        evaluate(build(classes=0, labels=None), digits)
+
+
+@pytest.mark.slow
+def test_official_weights_classify_imagenet_photographs(test_data: Path) -> None:
+    weights = test_data / "weights" / "Ti_16-augreg-i21k-imagenet2012-res_224.npz"
+    examples = data.load(test_data / "data" / "imagenet_sample")
+    report = evaluate(keras_vit.ViTTi16(weights=weights), examples, verbose=0)
+    assert report.num_examples == 200
+    assert report.accuracy >= 0.85
+    assert report.top5 is not None
+    assert report.top5 >= 0.97

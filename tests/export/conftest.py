@@ -1,0 +1,67 @@
+"""One tiny classifier with labels, exported once, and encoded images of many sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import models
+from keras_vit.export import saved_model, tflite
+from keras_vit.preprocessing import Preprocessing
+
+LABELS = ("daisy", "dandelion", "rose", "sunflower", "tulip", "violet", "cornflower")
+CONTRACT = Preprocessing(size=(10, 14), labels=LABELS, mean=(0.5, 0.4, 0.3), std=(0.5, 0.6, 0.7))
+
+
+def randomise(model: keras.Model) -> keras.Model:
+    """Gives all weights values; a new head of zeros would make all probabilities equal."""
+    generator = np.random.default_rng(11)
+    for variable in model.weights:
+        noise = generator.normal(scale=0.3, size=variable.shape)
+        variable.assign(noise + (variable.name == "gamma"))
+    return model
+
+
+def tiny(contract: Preprocessing = CONTRACT, dtype: str = "float32", **changes) -> keras.Model:
+    config = models.ViTConfig(
+        hidden_size=24,
+        num_layers=1,
+        num_heads=3,
+        mlp_dim=32,
+        patch_size=2,
+        image_size=contract.size,
+        classes=7,
+    )
+    return randomise(models.build(config.replace(**changes), preprocessing=contract, dtype=dtype))
+
+
+@pytest.fixture(scope="session")
+def model() -> keras.Model:
+    return tiny()
+
+
+@pytest.fixture(scope="session")
+def images() -> list[bytes]:
+    generator = np.random.default_rng(7)
+    encoded = []
+    for height, width in ((37, 23), (11, 53), (64, 64), (9, 8), (10, 14)):
+        colour, noise = generator.integers(0, 200, 3), generator.integers(0, 56, (height, width, 3))
+        pixels = (colour + noise).astype("uint8")
+        encoded += [tf.io.encode_jpeg(pixels).numpy(), tf.io.encode_png(pixels).numpy()]
+    return encoded
+
+
+@pytest.fixture(scope="session")
+def exported(model: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The three artefacts of `model`; tests that change one must copy it first."""
+    folder = tmp_path_factory.mktemp("exported")
+    model.save(folder / "model.keras")
+    return {
+        "keras": folder / "model.keras",
+        "saved_model": saved_model.write(model, folder / "saved_model"),
+        "tflite": tflite.write(model, folder / "model.tflite"),
+    }

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.export import inference
+from tests.export.conftest import CONTRACT, randomise, tiny
+
+pytestmark = pytest.mark.tensorflow
+
+IMAGES = np.random.default_rng(1).normal(size=(3, *CONTRACT.size, 3)).astype("float32")
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def backbone(**kwargs) -> keras.Model:
+    return tiny(dataclasses.replace(CONTRACT, labels=None), classes=0, **kwargs)
+
+
+def test_prepare_leaves_a_complete_model_alone(model: keras.Model) -> None:
+    network, contract = inference.prepare(model)
+    assert network is model
+    assert contract == CONTRACT
+
+
+def test_prepare_adds_the_softmax_to_logits() -> None:
+    logits = tiny(classifier_activation=None)
+    network, _ = inference.prepare(logits)
+    np.testing.assert_allclose(network(IMAGES), softmax(np.array(logits(IMAGES))), atol=1e-6)
+
+
+def test_prepare_numbers_the_classes_of_a_model_without_labels() -> None:
+    unnamed = tiny(dataclasses.replace(CONTRACT, labels=None))
+    assert inference.prepare(unnamed)[1].labels == ("0", "1", "2", "3", "4", "5", "6")
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_prepare_computes_in_float32(policy: str, model: keras.Model) -> None:
+    trained = tiny(dtype=policy)
+    network, _ = inference.prepare(trained)
+    # The same weights in float32 are `model`, to the bit.
+    np.testing.assert_array_equal(network(IMAGES), model(IMAGES))
+    assert np.abs(np.array(trained(IMAGES)) - np.array(model(IMAGES))).max() > 1e-4
+
+
+def test_prepare_makes_a_users_mixed_model_float32_at_every_depth() -> None:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    inputs = keras.Input((*CONTRACT.size, 3))
+    z = backbone(dtype="mixed_bfloat16", image_size=(None, None))(inputs)
+    user = randomise(keras.Model(inputs, keras.layers.Dense(5)(z)))
+    keras.config.set_dtype_policy("float32")
+    network, contract = inference.prepare(user)
+    assert {policy.name for policy in inference._policies(network)} == {"float32"}
+    assert contract.labels == ("0", "1", "2", "3", "4")
+    probabilities = np.array(network(IMAGES))
+    np.testing.assert_allclose(probabilities, softmax(np.array(user(IMAGES), "float32")), atol=0.05)
+
+
+def test_prepare_takes_a_sequential_model() -> None:
+    user = keras.Sequential([backbone(), keras.layers.Dense(5)])
+    user(IMAGES)
+    network, _ = inference.prepare(randomise(user))
+    np.testing.assert_allclose(network(IMAGES), softmax(np.array(user(IMAGES))), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        keras.layers.Dense(5, activation="softmax"),
+        keras.Sequential([keras.layers.Dense(5), keras.layers.Softmax()]),
+        lambda z: keras.ops.softmax(keras.layers.Dense(5)(z)),
+        lambda z: keras.layers.Activation("softmax")(keras.layers.Dense(5)(z)),
+    ],
+)
+def test_prepare_knows_probabilities_however_they_are_made(ending) -> None:
+    base = backbone()
+    user = keras.Model(base.inputs[0], ending(base.outputs[0]))
+    assert inference.prepare(user)[0] is user
+
+
+def test_prepare_rejects_a_model_without_a_classifier() -> None:
+    with pytest.raises(ValueError, match=r"`model` must end in a classifier: .*'pooling'"):
+        inference.prepare(backbone())
+
+
+def test_prepare_rejects_probabilities_that_exclude_no_other() -> None:
+    base = backbone()
+    user = keras.Model(base.inputs[0], keras.layers.Dense(5, activation="sigmoid")(base.outputs[0]))
+    with pytest.raises(ValueError, match="`model` must end in a classifier: "):
+        inference.prepare(user)
+
+
+def test_prepare_rejects_tokens() -> None:
+    with pytest.raises(ValueError, match=r"one score per class.*\(None, 36, 24\)"):
+        inference.prepare(backbone(pooling="none"))
+
+
+def test_prepare_rejects_labels_of_other_classes() -> None:
+    with pytest.raises(ValueError, match="Received: 5 outputs and 7 labels"):
+        inference.prepare(tiny(classes=5))
+
+
+def test_prepare_rejects_another_image_size() -> None:
+    inputs = keras.Input((20, 28, 3))
+    base = tiny(image_size=(None, None))
+    with pytest.raises(ValueError, match=r"\(10, 14, 3\).*\(None, 20, 28, 3\)"):
+        inference.prepare(keras.Model(inputs, base(inputs)))
+
+
+def test_prepare_rejects_a_model_of_another_kind() -> None:
+    other = keras.Sequential([keras.Input((10, 14, 3)), keras.layers.Flatten()])
+    with pytest.raises(ValueError, match="`model` must be a model of keras_vit, or contain one"):
+        inference.prepare(other)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_vit.data import pixels
+from keras_vit.export import KerasPredictor, inference, saved_model
+from tests.export.conftest import CONTRACT, LABELS, tiny
+
+pytestmark = pytest.mark.tensorflow
+
+# What a server is: TensorFlow, a folder and image files.
+CLIENT = """
+import json, sys
+class WithoutKeras:
+    finders = list(sys.meta_path)
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] not in ("keras", "tf_keras", "keras_vit"):
+            specs = (finder.find_spec(name, path, target) for finder in self.finders)
+            return next((spec for spec in specs if spec), None)
+sys.meta_path[:] = [WithoutKeras()]
+import tensorflow as tf
+folder, *images = sys.argv[1:]
+answer = tf.saved_model.load(folder).signatures["serving_default"](
+    image_bytes=tf.constant([open(image, "rb").read() for image in images])
+)
+assert not {"keras", "tf_keras", "keras_vit"} & set(sys.modules)
+plain = {name: value.numpy() for name, value in answer.items()}
+plain["top_labels"] = plain["top_labels"].astype(str)
+print(json.dumps({name: value.tolist() for name, value in plain.items()}))
+"""
+
+
+def run_client(folder: Path, encoded: list[bytes], tmp_path: Path) -> dict[str, np.ndarray]:
+    paths = [tmp_path / str(index) for index in range(len(encoded))]
+    for path, image in zip(paths, encoded, strict=True):
+        path.write_bytes(image)
+    result = subprocess.run(
+        [sys.executable, "-c", CLIENT, str(folder), *map(str, paths)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    return {key: np.array(value) for key, value in json.loads(result.stdout).items()}
+
+
+def test_write_serves_mixed_images_where_keras_is_absent(
+    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
+) -> None:
+    answer = run_client(exported["saved_model"], images, tmp_path)
+    prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    expected = model.predict(prepared, verbose=0)
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)  # measured: 0.0
+    best = np.argsort(-expected, axis=1)[:, :5]
+    np.testing.assert_array_equal(answer["top_indices"], best)
+    np.testing.assert_array_equal(answer["top_labels"], np.array(LABELS)[best])
+    np.testing.assert_allclose(
+        answer["top_scores"], np.take_along_axis(expected, best, axis=1), atol=1e-6
+    )
+    assert len(set(best[:, 0])) > 1, "images that all get one label prove little"
+
+
+def test_write_has_three_signatures_that_agree(
+    exported: dict[str, Path], images: list[bytes]
+) -> None:
+    signatures = tf.saved_model.load(exported["saved_model"]).signatures
+    assert set(signatures) == {"serving_default", "classify_pixels", "classify_float"}
+    fitted = tf.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
+    answers = [
+        signatures["serving_default"](image_bytes=tf.constant(images)),
+        signatures["classify_pixels"](pixels=fitted),
+        signatures["classify_float"](images=pixels.scale(fitted, CONTRACT)),
+    ]
+    for answer in answers:
+        assert {name: (value.dtype.name, tuple(value.shape)) for name, value in answer.items()} == {
+            "probabilities": ("float32", (10, 7)),
+            "top_scores": ("float32", (10, 5)),
+            "top_indices": ("int32", (10, 5)),
+            "top_labels": ("string", (10, 5)),
+        }
+        np.testing.assert_allclose(answer["probabilities"], answers[0]["probabilities"], atol=1e-7)
+
+
+def test_write_answers_batches_of_one_and_none(
+    exported: dict[str, Path], images: list[bytes]
+) -> None:
+    serve = tf.saved_model.load(exported["saved_model"]).signatures["serving_default"]
+    whole = serve(image_bytes=tf.constant(images))["probabilities"]
+    one = serve(image_bytes=tf.constant(images[3:4]))["probabilities"]
+    np.testing.assert_allclose(one, whole[3:4], atol=1e-6)
+    none = serve(image_bytes=tf.constant([], tf.string))
+    assert none["probabilities"].shape == (0, 7)
+
+
+def test_write_carries_labels_and_preprocessing_as_text(exported: dict[str, Path]) -> None:
+    extra = exported["saved_model"] / "assets.extra"
+    assert (extra / "labels.txt").read_text().split() == list(LABELS)
+    assert json.loads((extra / "preprocessing.json").read_text())["size"] == [10, 14]
+
+
+def test_write_stores_each_weight_once(model: keras.Model, exported: dict[str, Path]) -> None:
+    stored = tf.train.list_variables(str(exported["saved_model"] / "variables" / "variables"))
+    numbers = sum(int(np.prod(shape)) for name, shape in stored if "VARIABLE_VALUE" in name)
+    assert numbers == model.count_params()
+
+
+def test_write_counts_versions_up(model: keras.Model, tmp_path: Path) -> None:
+    (tmp_path / "2").mkdir()
+    (tmp_path / "9").mkdir()
+    (tmp_path / "notes").mkdir()
+    assert saved_model.write(model, tmp_path) == tmp_path / "10"
+    assert saved_model.versions(tmp_path) == [2, 9, 10]
+
+
+def test_write_that_fails_leaves_nothing(
+    model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(trackable, path, **kwargs) -> None:
+        Path(path).mkdir()
+        (Path(path) / "saved_model.pb").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        saved_model.write(model, tmp_path / "served")
+    assert list((tmp_path / "served").iterdir()) == []
+
+
+def test_write_of_logits_serves_probabilities(images: list[bytes], tmp_path: Path) -> None:
+    folder = saved_model.write(tiny(classifier_activation=None), tmp_path)
+    answer = tf.saved_model.load(folder).signatures["serving_default"](
+        image_bytes=tf.constant(images)
+    )
+    np.testing.assert_allclose(np.sum(answer["probabilities"], axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(
+        answer["probabilities"], KerasPredictor(tiny()).predict(images), atol=1e-6
+    )
+
+
+def test_write_serves_a_mixed_precision_model_of_any_size_in_float32(
+    model: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    trained = tiny(
+        dtype="mixed_bfloat16", image_size=(None, None), position_grid=(5, 7), dropout_rate=0.1
+    )
+    folder = saved_model.write(trained, tmp_path)
+    answer = tf.saved_model.load(folder).signatures["serving_default"](
+        image_bytes=tf.constant(images)
+    )
+    # The weights are those of `model`, which is in float32 and has a fixed size.
+    expected = KerasPredictor(model).predict(images)
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
+
+
+def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path: Path) -> None:
+    grayscale = dataclasses.replace(CONTRACT, channels="grayscale", mean=0.5, std=0.5, labels=None)
+    backbone = tiny(grayscale, channels=1, classes=0)
+    backbone.trainable = False
+    inputs = keras.Input((10, 14, 1))
+    user = keras.Model(inputs, keras.layers.Dense(3)(backbone(inputs)))
+    user.layers[-1].kernel.assign(np.random.default_rng(2).normal(size=(24, 3)))
+    folder = saved_model.write(user, tmp_path)
+    answer = tf.saved_model.load(folder).signatures["serving_default"](
+        image_bytes=tf.constant(images)
+    )
+    prepared = np.stack([pixels.prepare(image, grayscale) for image in images])
+    expected = inference.prepare(user)[0].predict(prepared, verbose=0)
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
+    assert set(answer["top_labels"].numpy().ravel()) == {b"0", b"1", b"2"}
+
+
+def test_write_needs_no_xla(tmp_path: Path) -> None:
+    compiled = tiny()
+    compiled.compile(loss="categorical_crossentropy", jit_compile=True)
+    folder = saved_model.write(compiled, tmp_path)
+    content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    graph = content.meta_graphs[0].graph_def
+    functions = graph.library.function
+    operators = {node.op for function in functions for node in function.node_def}
+    assert "BatchMatMulV2" in operators
+    assert not [name for name in operators if "Xla" in name]
+    assert not [f.signature.name for f in functions if f.attr["_XlaMustCompile"].b]
+    # TensorFlow 1 and TF Serving find every operator by name in what TensorFlow itself brings.
+    assert operators <= set(tf.raw_ops.__dict__) | {f.signature.name for f in functions}
+
+
+def test_write_needs_the_tensorflow_backend(
+    model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match=r"must be 'tensorflow' to export.*KERAS_BACKEND='jax'"):
+        saved_model.write(model, tmp_path / "served")
+    assert list(tmp_path.iterdir()) == []

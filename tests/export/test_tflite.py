@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+
+from keras_vit.data import pixels
+from keras_vit.export import KerasPredictor, TFLitePredictor, tflite
+from tests.export.conftest import CONTRACT, LABELS, tiny
+
+pytestmark = pytest.mark.tensorflow
+
+
+def interpreters() -> list[type]:
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    return [litert.Interpreter, tf.lite.Interpreter]
+
+
+def test_write_takes_pixels_and_gives_probabilities(
+    model: keras.Model, exported: dict[str, Path], images: list[bytes]
+) -> None:
+    fitted = np.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
+    expected = model.predict(CONTRACT.scale(fitted), verbose=0)
+    for interpreter_type in interpreters():
+        interpreter = interpreter_type(model_path=str(exported["tflite"]))
+        interpreter.allocate_tensors()
+        (given,), (returned,) = interpreter.get_input_details(), interpreter.get_output_details()
+        assert (given["dtype"], given["shape"].tolist()) == (np.uint8, [1, 10, 14, 3])
+        assert (returned["dtype"], returned["shape"].tolist()) == (np.float32, [1, 7])
+        for image, row in zip(fitted, expected, strict=True):
+            interpreter.set_tensor(given["index"], image[np.newaxis])
+            interpreter.invoke()
+            answer = interpreter.get_tensor(returned["index"])[0]
+            np.testing.assert_allclose(answer, row, atol=1e-5)  # measured: 3e-7
+
+
+def test_write_uses_built_in_operators_only(exported: dict[str, Path]) -> None:
+    flatbuffer = schema.Model.GetRootAsModel(exported["tflite"].read_bytes())
+    codes = [flatbuffer.OperatorCodes(i) for i in range(flatbuffer.OperatorCodesLength())]
+    assert len(codes) > 10
+    assert [code.CustomCode() for code in codes if code.CustomCode()] == []
+    assert schema.BuiltinOperator.CUSTOM not in {code.BuiltinCode() for code in codes}
+
+
+def test_write_appends_labels_and_preprocessing(exported: dict[str, Path]) -> None:
+    with zipfile.ZipFile(exported["tflite"]) as archive:
+        assert archive.testzip() is None
+        assert archive.read("labels.txt").decode().split() == list(LABELS)
+        assert json.loads(archive.read("preprocessing.json"))["size"] == [10, 14]
+
+
+def test_write_converts_a_mixed_precision_model_of_any_size(
+    model: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    trained = tiny(
+        dtype="mixed_bfloat16",
+        image_size=(None, None),
+        position_grid=(5, 7),
+        classifier_activation=None,
+    )
+    path = tflite.write(trained, tmp_path / "model.tflite")
+    expected = KerasPredictor(model).predict(images)
+    np.testing.assert_allclose(TFLitePredictor(path).predict(images), expected, atol=1e-5)
+    test_write_uses_built_in_operators_only({"tflite": path})
+
+
+def test_write_that_fails_keeps_the_earlier_file(
+    model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"earlier")
+
+    def full_disk(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        tflite.write(model, path)
+    assert path.read_bytes() == b"earlier"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_write_needs_the_tensorflow_backend(
+    model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="must be 'tensorflow' to export"):
+        tflite.write(model, tmp_path / "model.tflite")
