@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -67,26 +66,6 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def sha256(path: str | os.PathLike[str]) -> str:
-    """Returns the SHA-256 of a file as 64 hexadecimal digits.
-
-    Args:
-        path: The file to read.
-
-    Returns:
-        The digest.
-
-    Example:
-        >>> import tempfile
-        >>> empty = Path(tempfile.mkdtemp()) / "empty"
-        >>> empty.touch()
-        >>> sha256(empty)[:16]
-        'e3b0c44298fc1c14'
-    """
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import pixels
-from keras_vit.export import inference
 from keras_vit.export.predictor import checked
+from keras_vit.models import inference
 
 
 class KerasPredictor:

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.data import pixels
-from keras_vit.export import contract_files, inference
+from keras_vit.export import contract_files
+from keras_vit.models import inference
 from keras_vit.preprocessing import Preprocessing
 
 # Where a SavedModel keeps files of its makers; TensorFlow carries the folder along unread.

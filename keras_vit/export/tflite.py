@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.data import pixels
-from keras_vit.export import contract_files, inference
+from keras_vit.export import contract_files
 from keras_vit.export.saved_model import require_tensorflow
+from keras_vit.models import inference
 
 
 def write(model: keras.Model, path: str | os.PathLike[str]) -> Path:

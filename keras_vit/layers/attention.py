@@ -71,10 +71,13 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             use_bias=self.qkv_bias,
             # Glorot's limit for each of the three (D, D) matrices, not for the fused one.
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
+            trainable=self.trainable,
             dtype=self.dtype_policy,
             name="qkv",
         )
-        self.out = keras.layers.Dense(d_model, dtype=self.dtype_policy, name="out")
+        self.out = keras.layers.Dense(
+            d_model, trainable=self.trainable, dtype=self.dtype_policy, name="out"
+        )
         self.qkv.build(input_shape)
         self.out.build(input_shape)
 

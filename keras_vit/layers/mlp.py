@@ -51,13 +51,13 @@ class MLP(keras.layers.Layer):
         self.mlp_dim = checks.positive_int("mlp_dim", mlp_dim)
         self.gelu = gelu
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
-        self.expand = keras.layers.Dense(self.mlp_dim, dtype=self.dtype_policy, name="expand")
+        self.expand = self._dense(self.mlp_dim, "expand")
         self.dropout = keras.layers.Dropout(
             self.dropout_rate, dtype=self.dtype_policy, name="dropout"
         )
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        self.reduce = keras.layers.Dense(input_shape[-1], dtype=self.dtype_policy, name="reduce")
+        self.reduce = self._dense(input_shape[-1], "reduce")
         self.expand.build(input_shape)
         self.reduce.build((*input_shape[:-1], self.mlp_dim))
 
@@ -76,3 +76,8 @@ class MLP(keras.layers.Layer):
             "gelu": self.gelu,
             "dropout_rate": self.dropout_rate,
         }
+
+    def _dense(self, units: int | None, name: str) -> keras.layers.Layer:
+        return keras.layers.Dense(
+            units, trainable=self.trainable, dtype=self.dtype_policy, name=name
+        )

@@ -82,6 +82,7 @@ class PatchEncoder(keras.layers.Layer):
         self.projection = keras.layers.Dense(
             self.hidden_size,
             kernel_initializer="lecun_normal",
+            trainable=self.trainable,
             dtype=self.dtype_policy,
             name="projection",
         )

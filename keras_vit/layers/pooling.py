@@ -107,10 +107,10 @@ class AttentionPooling(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_heads = checks.positive_int("num_heads", num_heads)
         self.epsilon = epsilon
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=epsilon, dtype=self.dtype_policy, name="norm"
-        )
-        self.mlp = MLP(mlp_dim, gelu=gelu, dtype=self.dtype_policy, name="mlp")
+        # A frozen layer out of a file freezes its parts.
+        common = {"dtype": self.dtype_policy, "trainable": self.trainable}
+        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, name="norm", **common)
+        self.mlp = MLP(mlp_dim, gelu=gelu, name="mlp", **common)
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -128,6 +128,7 @@ class AttentionPooling(keras.layers.Layer):
         )
         query_shape = (input_shape[0], 1, d_model)
         self.attention.build(query_shape, input_shape)
+        self.attention.trainable = self.trainable
         self.norm.build(query_shape)
         self.mlp.build(query_shape)
 

@@ -60,22 +60,23 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        policy = self.dtype_policy
+        # A frozen layer out of a file freezes its parts.
+        common = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.epsilon = epsilon
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = checks.rate("stochastic_depth_rate", stochastic_depth_rate)
-        self.norm_1 = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name="norm_1")
+        self.norm_1 = keras.layers.LayerNormalization(epsilon=epsilon, name="norm_1", **common)
         self.attention = MultiHeadSelfAttention(
             num_heads,
             qkv_bias=qkv_bias,
             dropout_rate=attention_dropout_rate,
-            dtype=policy,
             name="attention",
+            **common,
         )
-        self.norm_2 = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name="norm_2")
-        self.mlp = MLP(mlp_dim, gelu=gelu, dropout_rate=dropout_rate, dtype=policy, name="mlp")
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=policy, name="dropout")
-        self.drop_path = StochasticDepth(self.stochastic_depth_rate, dtype=policy, name="drop_path")
+        self.norm_2 = keras.layers.LayerNormalization(epsilon=epsilon, name="norm_2", **common)
+        self.mlp = MLP(mlp_dim, gelu=gelu, dropout_rate=dropout_rate, name="mlp", **common)
+        self.dropout = keras.layers.Dropout(self.dropout_rate, name="dropout", **common)
+        self.drop_path = StochasticDepth(self.stochastic_depth_rate, name="drop_path", **common)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         for layer in (self.norm_1, self.attention, self.norm_2, self.mlp):

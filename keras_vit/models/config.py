@@ -214,7 +214,7 @@ def size(name: str) -> ViTConfig:
         768
     """
     width, _, patch = name.partition("/")
-    checks.one_of("width", width, tuple(_WIDTHS))
     if not patch.isdecimal():
         raise ValueError(f"`name` must read like 'B/16'. Received: name={name!r}")
+    checks.one_of("width", width, tuple(_WIDTHS))
     return ViTConfig(patch_size=int(patch), **_WIDTHS[width])

@@ -96,8 +96,10 @@ def build(
         z = _pooling(config, policy)(z)
     if config.classes:
         z = _classify(z, config, policy)
-    sources = inputs if input_tensor is None else keras.utils.get_source_inputs(input_tensor)
-    return keras.Model(sources, z, name=name)
+    if input_tensor is not None:
+        sources = keras.utils.get_source_inputs(input_tensor)
+        inputs = sources[0] if len(sources) == 1 else sources
+    return keras.Model(inputs, z, name=name)
 
 
 def default_preprocessing(config: ViTConfig) -> Preprocessing:

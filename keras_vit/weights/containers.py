@@ -70,7 +70,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
-            tensors = {name: archive[name] for name in archive.files}
+            tensors = {name: np.asarray(archive[name]) for name in archive.files}
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError) as error:
         raise _damaged(path, f"damaged or holds more than plain arrays ({error})") from error
     others = [f"{name} of {t.dtype}" for name, t in tensors.items() if t.dtype.kind not in "fiu"]

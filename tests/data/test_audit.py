@@ -160,8 +160,8 @@ def test_progress_bar_is_shown_on_the_error_stream(
     assert "Checking images" in output.err
 
 
-# Measured 10 to 15 s of processor time for all 3670, so the copies are sought among a part of them in
-# the everyday run.
+# Measured 10 to 15 s of processor time for all 3670, so the copies are sought among a part of
+# them in the everyday run.
 COPIES = {
     ("roses/15922772266_1167a06620.jpg", "tulips/15922772266_1167a06620.jpg"),
     ("sunflowers/14889392928_9742aed45b_m.jpg", "sunflowers/15066430311_fb57fa92b0_m.jpg"),

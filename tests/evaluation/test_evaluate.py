@@ -84,15 +84,24 @@ def test_evaluate_without_labels_names_classes_by_number(digits: data.Examples) 
 
 
 def test_evaluate_refuses_unknown_classes(digits: data.Examples) -> None:
-    with pytest.raises(ValueError, match="it lacks: 0, 1"):
+    with pytest.raises(ValueError, match=r"it lacks: 0, 1"):
         evaluate(build(tuple("abcdefghij")), digits, verbose=0)
 
 
 def test_evaluate_refuses_a_model_without_classifier(digits: data.Examples) -> None:
-    with pytest.raises(
-        ValueError, match=r"`model` must have a classifier.* model='vit' with include_top=False"
-    ):
+    with pytest.raises(ValueError, match=r"`model` must end in a classifier.*model='vit'"):
         evaluate(build(classes=0, labels=None), digits)
+
+
+def test_evaluate_takes_a_model_around_a_backbone(digits: data.Examples) -> None:
+    backbone = models.build(
+        models.config_of(build()).replace(classes=0), preprocessing=Preprocessing(size=8)
+    )
+    images = keras.Input((8, 8, 3))
+    head = keras.layers.Dense(10, kernel_initializer="zeros")
+    model = keras.Model(images, head(backbone(images)))
+    head.bias.assign(np.eye(10)[3])
+    assert evaluate(model, digits, verbose=0).accuracy == pytest.approx(5 / 23)
 
 
 @pytest.mark.slow

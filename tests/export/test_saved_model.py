@@ -14,7 +14,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor, inference, saved_model
+from keras_vit.export import KerasPredictor, saved_model
+from keras_vit.models import inference
 from tests.export.conftest import CONTRACT, LABELS, tiny
 
 pytestmark = pytest.mark.tensorflow

@@ -1,4 +1,4 @@
-"""The model that is exported: float32, one set of probabilities per image."""
+"""The model that is evaluated and exported: float32, one set of probabilities per image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 import keras
 
-from keras_vit import models
+from keras_vit.models.inspection import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -28,6 +28,7 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         ValueError: If the model is no classifier of images in the format of its preprocessing.
 
     Example:
+        >>> from keras_vit import models
         >>> config = models.size("Micro/2").replace(
         ...     image_size=(8, 8), classes=3, classifier_activation=None
         ... )
@@ -35,7 +36,7 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         >>> network.layers[-1].name, contract.labels
         ('softmax', ('0', '1', '2'))
     """
-    contract = models.preprocessing_of(model)
+    contract = preprocessing_of(model)
     _check(model, contract)
     classes = model.output_shape[-1]
     labels = contract.labels or tuple(map(str, range(classes)))
@@ -80,7 +81,7 @@ def _gives_logits(model: keras.Model) -> bool:
         return True
     raise ValueError(
         "`model` must end in a classifier: Dense or Activation with activation='softmax' "
-        "(probabilities) or None (logits; the exported model adds the softmax). "
+        "(probabilities) or None (logits; a softmax is added). "
         f"Received: model={model.name!r}, whose last layer is {last.name!r}"
     )
 

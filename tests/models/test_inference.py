@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import inference
+from keras_vit.models import inference
 from tests.export.conftest import CONTRACT, randomise, tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -17,6 +17,11 @@ IMAGES = np.random.default_rng(1).normal(size=(3, *CONTRACT.size, 3)).astype("fl
 def softmax(logits: np.ndarray) -> np.ndarray:
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    return tiny()
 
 
 def backbone(**kwargs) -> keras.Model:

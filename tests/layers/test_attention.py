@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers import MultiHeadSelfAttention
+from tests import reference
+from tests.helpers import assert_close, check_layer, normal, numpy, randomise, weights_of
+
+TOKENS = normal(2, 7, 12)  # B, T, D; heads K = 3 of d = 4
+
+
+def attention(**kwargs: object) -> MultiHeadSelfAttention:
+    layer = MultiHeadSelfAttention(3, **kwargs)
+    layer.build(TOKENS.shape)
+    return randomise(layer)
+
+
+@pytest.mark.parametrize(
+    ("bias", "parameters"), [(True, 4 * 12 * 12 + 4 * 12), (False, 4 * 12 * 12 + 12)]
+)
+def test_attention_contract(bias: bool, parameters: int) -> None:
+    layer = MultiHeadSelfAttention(3, qkv_bias=bias, dropout_rate=0.3)
+    check_layer(layer, TOKENS, output_shape=(2, 7, 12), parameters=parameters)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_attention_equals_the_equations(bias: bool) -> None:
+    layer = attention(qkv_bias=bias)
+    actual = layer(TOKENS, return_attention_scores=True)
+    expected = zip(*(reference.msa(z, weights_of(layer), heads=3) for z in TOKENS), strict=True)
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert_close(ours, np.stack(theirs), 5e-6)  # measured: 9e-7
+
+
+def test_attention_equals_keras() -> None:
+    layer = attention()
+    other = keras.layers.MultiHeadAttention(3, 4)
+    other.build(TOKENS.shape, TOKENS.shape)
+    qkv, qkv_bias, out, out_bias = layer.get_weights()
+    separate = zip(np.split(qkv, 3, axis=1), np.split(qkv_bias, 3), strict=True)
+    values = [x for w, b in separate for x in (w.reshape(12, 3, 4), b.reshape(3, 4))]
+    other.set_weights([*values, out.reshape(3, 4, 12), out_bias])
+    assert_close(layer(TOKENS), other(TOKENS, TOKENS), 5e-6)  # measured: 7e-7
+
+
+def test_attention_scores_are_returned_on_request() -> None:
+    layer = attention(dtype="mixed_bfloat16")
+    outputs, scores = layer(keras.Input((7, 12)), return_attention_scores=True)
+    assert outputs.shape == (None, 7, 12)
+    assert scores.shape == (None, 3, 7, 7)
+    assert scores.dtype == "bfloat16"
+
+
+def test_attention_weights_sum_to_one() -> None:
+    _, scores = attention()(TOKENS, return_attention_scores=True)
+    assert_close(numpy(scores).sum(-1), np.ones((2, 3, 7)), 1e-6)
+
+
+def test_attention_does_not_see_the_order_of_tokens() -> None:
+    layer, order = attention(), [4, 0, 6, 2, 5, 1, 3]
+    assert_close(numpy(layer(TOKENS))[:, order], layer(TOKENS[:, order]), 2e-6)
+
+
+def test_attention_dropout_drops_weights_after_the_softmax() -> None:
+    """With values of one and an identity behind them, the output is the sum of kept weights."""
+    layer = MultiHeadSelfAttention(1, dropout_rate=0.25)
+    layer.build((1, 500, 2))
+    identity = np.eye(2)
+    layer.set_weights([np.zeros((2, 6)), np.array([0, 0, 0, 0, 1, 1.0]), identity, np.zeros(2)])
+    tokens = normal(3, 500, 2)
+    assert_close(layer(tokens), np.ones_like(tokens), 2e-5)  # inference: a sum of 500
+    sums, scores = layer(tokens, training=True, return_attention_scores=True)
+    kept = numpy(sums)[..., 0] * 0.75 * 500  # how many of the 500 equal weights, for each query
+    assert_close(kept, kept.round(), 1e-2)
+    assert abs(kept.mean() / 500 - 0.75) < 0.005  # its standard deviation is 0.0005
+    assert kept.std() > 5  # drawn for every query
+    assert_close(numpy(scores), np.full((3, 1, 500, 500), 1 / 500), 1e-8)  # before the dropout
+
+
+def test_attention_needs_heads_of_equal_size() -> None:
+    with pytest.raises(ValueError, match="Received: hidden_size=12, num_heads=5"):
+        MultiHeadSelfAttention(5)(TOKENS)
+
+
+def test_attention_checks_its_arguments() -> None:
+    with pytest.raises(ValueError, match="`num_heads` must be a positive integer"):
+        MultiHeadSelfAttention(2.0)
+    with pytest.raises(ValueError, match=r"`dropout_rate` must be a number in \[0, 1\)"):
+        MultiHeadSelfAttention(2, dropout_rate=1.0)
+    with pytest.raises(ValueError, match="expected ndim=3"):
+        MultiHeadSelfAttention(3)(normal(7, 12))

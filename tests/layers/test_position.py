@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_vit.layers.position import resize_table, sincos_2d
+from tests import reference
+from tests.helpers import assert_close, normal, numpy
+
+# Grids that grow, shrink, do both, and keep one side.
+GRIDS = [(5, 7), (8, 3), (2, 11), (5, 13), (1, 1), (10, 14)]
+
+
+def test_sincos_2d_worked_by_hand() -> None:
+    """D = 8: two frequencies, 1 and 1/10000; sin and cos of the column, then of the row."""
+    table = sincos_2d((3, 4), 8)
+    assert table.dtype == np.float32
+    assert_close(table[0, 0], [0, 0, 1, 1, 0, 0, 1, 1], 0.0)
+    at_1_3 = [np.sin(3), np.sin(3e-4), np.cos(3), np.cos(3e-4)]
+    at_1_3 += [np.sin(1), np.sin(1e-4), np.cos(1), np.cos(1e-4)]
+    assert_close(table[1, 3], at_1_3, 1e-7)
+
+
+def test_sincos_2d_equals_the_equations() -> None:
+    assert_close(sincos_2d((5, 7), 12), reference.position_table("sincos_2d", (5, 7), {}, 12), 1e-7)
+
+
+def test_sincos_2d_refuses_a_width_that_is_no_multiple_of_4() -> None:
+    with pytest.raises(ValueError, match=r"multiple of 4 .* Received: hidden_size=6"):
+        sincos_2d((2, 3), 6)
+
+
+def test_resize_table_keeps_the_corners_worked_by_hand() -> None:
+    """2 x 3 samples on 3 x 5: every second new one is an old one, the others are midway."""
+    table = np.array([[0, 10, 20], [100, 110, 120]], "float32")[..., None]
+    expected = [[0, 5, 10, 15, 20], [50, 55, 60, 65, 70], [100, 105, 110, 115, 120]]
+    assert_close(resize_table(table, (3, 5))[..., 0], expected, 1e-5)
+
+
+@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_resize_table_keeps_a_constant(grid: tuple[int, int], method: str) -> None:
+    assert_close(
+        resize_table(np.full((5, 7, 2), 0.7), grid, method), np.full((*grid, 2), 0.7), 1e-6
+    )
+
+
+@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
+def test_resize_table_to_its_own_grid_changes_nothing(method: str) -> None:
+    table = normal(5, 7, 3)
+    assert_close(resize_table(table, (5, 7), method), table, 1e-6)
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_resize_table_bilinear_equals_scipy(grid: tuple[int, int]) -> None:
+    scipy_ndimage = pytest.importorskip("scipy.ndimage")
+    table = normal(5, 7, 3).astype("float64")
+    rows, columns = (
+        np.linspace(0, old - 1, new) for old, new in zip(table.shape[:2], grid, strict=True)
+    )
+    points = np.meshgrid(rows, columns, indexing="ij")
+    expected = np.stack(
+        [scipy_ndimage.map_coordinates(table[..., i], points, order=1) for i in range(3)], axis=-1
+    )
+    assert_close(resize_table(table, grid), expected, 2e-6)  # measured: 5e-7
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_resize_table_bicubic_equals_pil(grid: tuple[int, int]) -> None:
+    image = pytest.importorskip("PIL.Image")
+    table = normal(5, 7, 3)
+    expected = np.stack(
+        [
+            image.fromarray(table[..., i]).resize(grid[::-1], image.Resampling.BICUBIC)
+            for i in range(3)
+        ],
+        axis=-1,
+    )
+    assert_close(resize_table(table, grid, "bicubic_antialiased"), expected, 4e-6)  # measured: 2e-6
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_resize_table_in_a_graph_of_unknown_size(grid: tuple[int, int], method: str) -> None:
+    import tensorflow as tf
+
+    table = normal(5, 7, 3)
+    dynamic = tf.function(
+        lambda h, w: resize_table(table, (h, w), method),
+        input_signature=[tf.TensorSpec((), "int32")] * 2,
+    )
+    assert_close(dynamic(*grid), resize_table(table, grid, method), 1e-6)
+
+
+def test_resize_table_is_always_float32() -> None:
+    half = ops.cast(normal(4, 6, 5), "float16")
+    assert numpy(resize_table(half, (2, 3))).dtype == np.float32
+
+
+def test_resize_table_suggests_the_nearest_method() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'bilinear_aligned'"):
+        resize_table(normal(4, 6, 5), (2, 3), "bilinear")

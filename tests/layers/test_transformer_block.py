@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keras_vit.layers import TransformerBlock
+from tests import reference
+from tests.helpers import assert_close, check_layer, normal, numpy, randomise, weights_of
+
+TOKENS = normal(2, 5, 12)  # B, T, D; K = 3, M = 7
+
+
+def block(**kwargs: Any) -> TransformerBlock:
+    layer = TransformerBlock(3, 7, **kwargs)
+    layer.build(TOKENS.shape)
+    return randomise(layer)
+
+
+def test_transformer_block_contract() -> None:
+    layer = TransformerBlock(
+        3,
+        7,
+        qkv_bias=False,
+        gelu="exact",
+        epsilon=1e-5,
+        dropout_rate=0.1,
+        attention_dropout_rate=0.2,
+        stochastic_depth_rate=0.3,
+    )
+    attention, mlp, norms = 4 * 12 * 12 + 12, 2 * 12 * 7 + 7 + 12, 2 * 2 * 12
+    check_layer(layer, TOKENS, output_shape=(2, 5, 12), parameters=attention + mlp + norms)
+
+
+@pytest.mark.parametrize(("gelu", "epsilon"), [("tanh", 1e-6), ("exact", 0.1)])
+def test_transformer_block_equals_the_equations(gelu: str, epsilon: float) -> None:
+    layer = block(gelu=gelu, epsilon=epsilon)
+    expected = [reference.block(z, weights_of(layer), 3, gelu, epsilon) for z in TOKENS]
+    assert_close(layer(TOKENS), np.stack(expected), 5e-6)  # measured: 1.4e-6
+
+
+def test_transformer_block_hands_the_rates_on() -> None:
+    layer = block(dropout_rate=0.1, attention_dropout_rate=0.2, stochastic_depth_rate=0.3)
+    assert layer.dropout.rate == layer.mlp.dropout_rate == 0.1
+    assert layer.attention.dropout_rate == layer.attention.dropout.rate == 0.2
+    assert layer.drop_path.rate == 0.3
+
+
+def test_transformer_block_drops_each_branch_of_each_example() -> None:
+    """The outcome is one of four: neither branch, either alone, or both, each scaled by 2."""
+    layer = block(stochastic_depth_rate=0.5)
+    z = normal(1, 5, 12)
+    outputs = numpy(layer(np.repeat(z, 200, axis=0), training=True))
+    attended = z + 2 * numpy(layer.attention(layer.norm_1(z)))
+    possible = [
+        numpy(y)[0] for x in (z, attended) for y in (x, x + 2 * numpy(layer.mlp(layer.norm_2(x))))
+    ]
+    nearest = [np.abs(outputs - y).max(axis=(1, 2)) < 1e-4 for y in possible]
+    assert np.sum(nearest) == 200  # each example is exactly one of them
+    assert min(np.sum(nearest, axis=1)) > 20  # 50 expected of each
+
+
+def test_transformer_block_drops_after_the_attention() -> None:
+    """With both branches constant, dropout shows as zeros and doubled values in each."""
+    layer = TransformerBlock(1, 8, dropout_rate=0.5)
+    layer.build((1, 500, 8))
+    weights = {name: np.zeros(w.shape) for name, w in weights_of(layer).items()}
+    weights["attention/out/bias"] = np.ones(8)
+    weights["mlp/reduce/bias"] = np.full(8, 10.0)
+    layer.set_weights([weights[name] for name in weights_of(layer)])
+    outputs = numpy(layer(np.zeros((1, 500, 8), "float32"), training=True))
+    values, counts = np.unique(outputs, return_counts=True)
+    assert values.tolist() == [0, 2, 20, 22]
+    assert_close(counts / outputs.size, np.full(4, 0.25), 0.04)  # standard deviation 0.007
+
+
+def test_transformer_block_is_deterministic_at_inference() -> None:
+    plain = block()
+    layer = block(dropout_rate=0.5, attention_dropout_rate=0.5, stochastic_depth_rate=0.5)
+    layer.set_weights(plain.get_weights())
+    assert_close(layer(TOKENS), plain(TOKENS), 0.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"]
+)
+def test_transformer_block_checks_its_rates(name: str) -> None:
+    with pytest.raises(ValueError, match=r"must be a number in \[0, 1\)\. Received: .*=1.5"):
+        TransformerBlock(3, 7, **{name: 1.5})

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data, export, models, training
+from keras_vit.evaluation.evaluate import evaluate
+from keras_vit.training import Recipe, Run, RunConfig
+from keras_vit.training.train import precision_of
+from tests.training.conftest import StopAt, Train
+from tests.training.photos import CLASSES, write_photos
+
+pytestmark = pytest.mark.tensorflow
+
+# Every kind of randomness is on: order, crops, flips, dropout, stochastic depth.
+RECIPE = Recipe(
+    epochs=4,
+    batch_size=8,
+    learning_rate=3e-3,
+    dropout_rate=0.1,
+    stochastic_depth_rate=0.2,
+    precision="float32",
+)
+TRAINED, HELD_OUT, STEPS = 26, 7, 3
+
+
+class Count(keras.callbacks.Callback):
+    """Keeps the number of optimizer steps."""
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        self.steps = int(self.model.optimizer.iterations.numpy())
+
+
+@pytest.fixture(scope="module")
+def config(photos: Path, nano: str) -> RunConfig:
+    return RunConfig(str(photos), nano, split_seed=3, recipe=RECIPE)
+
+
+@pytest.fixture(scope="module")
+def count() -> Count:
+    return Count()
+
+
+@pytest.fixture(scope="module")
+def run(
+    config: RunConfig, train: Train, count: Count, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """A run of four epochs that nothing disturbed."""
+    out = tmp_path_factory.mktemp("runs") / "photos"
+    train(config, out, also=(count,), tensorboard=True)
+    return Run(out)
+
+
+def weights(path: Path) -> list[np.ndarray]:
+    return keras.saving.load_model(path).get_weights()
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_run_leaves_these_files_and_no_others(run: Run) -> None:
+    assert {path.name for path in run.path.iterdir()} == {
+        *("config.json", "labels.txt", "split.csv", "history.csv", "last.keras", "best.keras"),
+        *("resume.npz", "evaluation.json", "confusion_matrix.png", "curves.png"),
+        *("samples", "tensorboard"),
+    }
+
+
+def test_optimizer_made_exactly_the_steps_of_the_batches(run: Run, count: Count) -> None:
+    assert count.steps == RECIPE.epochs * STEPS
+
+
+def test_config_is_what_was_asked_for(run: Run, config: RunConfig) -> None:
+    assert run.read_config() == config
+    resolved = json.loads(run.config.read_text())["resolved"]
+    assert resolved.pop("preprocessing")["labels"] == list(CLASSES)
+    assert resolved == {
+        "precision": "float32",
+        "flip": True,
+        "training_examples": TRAINED,
+        "validation_examples": HELD_OUT,
+        "classes": 3,
+    }
+
+
+def test_split_and_labels_are_written(run: Run) -> None:
+    split = rows(run.split)
+    assert run.labels.read_text() == "ant\nbee\ncow\n"
+    assert len({row["file"] for row in split}) == TRAINED + HELD_OUT
+    assert [row["split"] for row in split].count("validation") == HELD_OUT
+
+
+def test_history_has_a_row_for_each_epoch(run: Run) -> None:
+    history = rows(run.history)
+    assert [row["epoch"] for row in history] == ["0", "1", "2", "3"]
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= history[0].keys()
+
+
+@pytest.mark.parametrize("name", ["last.keras", "best.keras"])
+def test_models_load_in_safe_mode_with_labels_and_preprocessing(run: Run, name: str) -> None:
+    model = keras.saving.load_model(run.path / name, safe_mode=True)
+    contract = models.preprocessing_of(model)
+    assert contract.labels == ("ant", "bee", "cow")
+    assert contract.size == (8, 8)
+    assert model.predict(np.zeros((2, 8, 8, 3)), verbose=0).sum(axis=1) == pytest.approx([1, 1])
+
+
+def test_best_is_the_epoch_of_the_highest_validation_accuracy(run: Run) -> None:
+    history = rows(run.history)
+    accuracy = evaluate(keras.saving.load_model(run.best), held_out(run), verbose=0).accuracy
+    assert accuracy == pytest.approx(max(float(row["val_accuracy"]) for row in history))
+
+
+def held_out(run: Run) -> data.Examples:
+    examples = data.load(run.read_config().data)
+    return examples.subset(data.read_split(run.split, examples)[1])
+
+
+def test_samples_are_held_out_images_byte_for_byte(run: Run) -> None:
+    examples = held_out(run)
+    originals = {
+        f"{name.replace('/', '_')}": examples.read(index)
+        for index, name in enumerate(examples.names)
+    }
+    samples = {path.name: path.read_bytes() for path in run.samples.iterdir()}
+    assert samples == originals  # there are fewer than 16
+
+
+def test_evaluation_is_that_of_the_last_epoch(run: Run) -> None:
+    report = evaluate(keras.saving.load_model(run.last), held_out(run), verbose=0)
+    assert json.loads(run.evaluation.read_text()) == report.to_json()
+    assert report.num_examples == HELD_OUT
+
+
+@pytest.mark.parametrize("name", ["confusion_matrix.png", "curves.png"])
+def test_pictures_are_png(run: Run, name: str) -> None:
+    assert (run.path / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_tensorboard_has_training_and_validation(run: Run) -> None:
+    assert {path.name for path in run.tensorboard.iterdir()} == {"train", "validation"}
+
+
+def test_out_with_a_run_is_refused(run: Run, config: RunConfig, train: Train) -> None:
+    before = run.last.read_bytes()
+    with pytest.raises(ValueError, match=r"`out` must be a new folder.*which holds a run"):
+        train(config, run.path)
+    assert run.last.read_bytes() == before
+
+
+def test_stopped_run_goes_on_as_if_nothing_had_happened(
+    run: Run, config: RunConfig, train: Train, tmp_path: Path
+) -> None:
+    out = Run(tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, out.path, also=(StopAt(epoch=2, batch=1),))
+    assert [row["epoch"] for row in rows(out.history)] == ["0", "1"]
+    assert not out.evaluation.exists()
+    count = Count()
+    keras.utils.set_random_seed(97)  # what happened before must not matter
+    train(config, out.path, also=(count,), resume=True)
+    assert count.steps == RECIPE.epochs * STEPS
+    assert rows(out.history) == rows(run.history)
+    for name in ("last.keras", "best.keras"):
+        for old, new in zip(weights(run.path / name), weights(out.path / name), strict=True):
+            np.testing.assert_array_equal(old, new)
+    assert out.evaluation.read_text() == run.evaluation.read_text()
+
+
+def test_complete_run_is_only_evaluated_again(run: Run, config: RunConfig, train: Train) -> None:
+    before = run.last.read_bytes(), run.history.read_bytes(), run.evaluation.read_bytes()
+    run.evaluation.unlink()  # as if it had been stopped there
+    train(config, run.path, resume=True)
+    assert (run.last.read_bytes(), run.history.read_bytes(), run.evaluation.read_bytes()) == before
+
+
+def test_stop_in_the_first_epoch_leaves_a_usable_model(
+    config: RunConfig, train: Train, tmp_path: Path
+) -> None:
+    run = Run(tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, run.path, also=(StopAt(epoch=0, batch=1),))
+    predictor = export.load_predictor(run.path)
+    assert predictor.labels == ("ant", "bee", "cow")
+    assert predictor.predict([held_out(run).read(0)]).shape == (1, 3)
+    with pytest.raises(ValueError, match="`--resume` needs a run with at least one complete epoch"):
+        train(config, run.path, resume=True)
+
+
+def test_another_seed_gives_other_weights_on_the_same_split(
+    run: Run, config: RunConfig, train: Train, tmp_path: Path
+) -> None:
+    # That the same seed gives the same weights is shown by the run that is stopped and goes on.
+    other = Run(tmp_path / "other")
+    train(dataclasses.replace(config, recipe=RECIPE.replace(seed=5)), other.path)
+    assert other.split.read_text() == run.split.read_text()
+    pairs = zip(weights(run.last), weights(other.last), strict=True)
+    assert not any(np.array_equal(first, second) for first, second in pairs)
+
+
+@pytest.fixture
+def changed(photos: Path, nano: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """The configuration of a run in tmp_path/run that was stopped, on photographs of its own."""
+    folder = write_photos(tmp_path / "photos")
+    config = RunConfig(str(folder), nano, recipe=RECIPE)
+    stop(monkeypatch, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(config, tmp_path / "run")
+    return config
+
+
+def stop(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> dict[str, Any]:
+    """Makes `fit` raise an error instead; returns what it was called on."""
+    seen: dict[str, Any] = {}
+
+    def fit(self: keras.Model, dataset: Any, **options: Any) -> None:
+        seen.update(options, model=self, dataset=dataset)
+        raise error
+
+    monkeypatch.setattr(keras.Model, "fit", fit)
+    return seen
+
+
+def test_resume_without_an_image_is_refused(changed: RunConfig, tmp_path: Path) -> None:
+    (Path(changed.data) / "bee" / "05.png").unlink()
+    with pytest.raises(ValueError, match=r"images of .* must be those that .*'bee/05.png'"):
+        training.train(changed, tmp_path / "run", resume=True)
+
+
+def test_resume_with_another_class_is_refused(changed: RunConfig, tmp_path: Path) -> None:
+    write_photos(Path(changed.data), {"dog": 5})
+    with pytest.raises(ValueError, match=r"classes of .* must be those of .*ant, bee, cow, dog"):
+        training.train(changed, tmp_path / "run", resume=True)
+
+
+def test_resume_of_nothing_is_refused(config: RunConfig, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`run` must be a folder that `keras-vit train --out`"):
+        training.train(config, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "ViTB61"}, "`model` must be one of .* Did you mean 'ViTB16'"),
+        ({"image_size": (9, 8)}, "nearest"),
+        ({"weights": "missing.npz"}, "missing.npz', which does not exist"),
+    ],
+)
+def test_wrong_model_shows_before_the_images_are_looked_at(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    monkeypatch.delattr(data, "audit")
+    values = {"data": config.data, "model": config.model} | changes
+    with pytest.raises(ValueError, match=message):
+        training.train(RunConfig(**values), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_recipe_reaches_compile_and_fit(
+    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = stop(monkeypatch, ZeroDivisionError)
+    recipe = RECIPE.replace(label_smoothing=0.13, clip_norm=0.7, weight_decay=0.03)
+    with pytest.raises(ZeroDivisionError):
+        training.train(RunConfig(config.data, config.model, recipe=recipe), tmp_path / "run")
+    model = seen["model"]
+    assert model.loss.label_smoothing == 0.13
+    assert model.loss.from_logits
+    assert models.config_of(model).classifier_activation is None
+    assert model.optimizer.global_clipnorm == 0.7
+    assert model.optimizer.weight_decay == 0.03
+    decay = model.optimizer._learning_rate
+    assert decay.warmup_steps + decay.decay_steps == seen["epochs"] * seen["steps_per_epoch"] == 12
+    assert len(seen["dataset"]) == 12
+    assert models.config_of(model).dropout_rate == 0.1
+    assert models.config_of(model).stochastic_depth_rate == 0.2
+
+
+@pytest.mark.parametrize(
+    ("source", "flip", "expected"),
+    [("digits", True, False), ("photos", True, True), ("photos", False, False)],
+)
+def test_flip_depends_on_the_data(
+    config: RunConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    flip: bool,
+    expected: bool,
+) -> None:
+    stop(monkeypatch, ZeroDivisionError)
+    flips = []
+    module = importlib.import_module("keras_vit.training.train")
+    original = module.data.training_dataset
+
+    def dataset(*args: Any, **options: Any) -> Any:
+        flips.append(options["flip"])
+        return original(*args, **options)
+
+    monkeypatch.setattr(module.data, "training_dataset", dataset)
+    name = config.data if source == "photos" else source
+    run = RunConfig(name, config.model, recipe=RECIPE.replace(flip=flip))
+    with pytest.raises(ZeroDivisionError):
+        training.train(run, tmp_path / "run")
+    assert flips == [expected]
+    resolved = json.loads((tmp_path / "run" / "config.json").read_text())["resolved"]
+    assert resolved["flip"] is expected
+
+
+def test_mixed_precision_ends_with_training(
+    config: RunConfig, train: Train, tmp_path: Path
+) -> None:
+    recipe = RECIPE.replace(epochs=1, precision="mixed_bfloat16")
+    run = Run(tmp_path / "run")
+    report = train(RunConfig(config.data, config.model, recipe=recipe), run.path)
+    model = keras.saving.load_model(run.last)
+    assert {layer.compute_dtype for layer in model.layers} == {"float32"}
+    assert evaluate(model, held_out(run), verbose=0).to_json() == report.to_json()
+    artefacts = [
+        export.saved_model.write(model, tmp_path / "serving"),
+        export.tflite.write(model, tmp_path / "model.tflite"),
+    ]
+    samples = [path.read_bytes() for path in sorted(run.samples.iterdir())]
+    assert all(comparison.ok for comparison in export.verify(model, artefacts, samples))
+
+
+def test_precision_of_a_recipe_is_the_machine_s_only_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = importlib.import_module("keras_vit.training.train")
+    monkeypatch.setattr(module, "best_precision", lambda: "mixed_bfloat16")
+    assert precision_of(Recipe()) == "mixed_bfloat16"
+    assert precision_of(Recipe(precision="float32")) == "float32"

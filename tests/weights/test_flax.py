@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keras_vit.models import build
+from keras_vit.weights import flax
+from keras_vit.weights.checkpoint import variables_of
+from tests.weights.files import SQUARE, in_new_names, official_tensors
+
+Tensors = dict[str, np.ndarray]
+QUERY = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/query"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"representation_size": 17},
+        {"class_token": False, "pooling": "gap"},
+        {"classes": 0},
+        {"num_layers": 12, "channels": 4},  # block 10 comes after block 9
+    ],
+    ids=str,
+)
+def test_read_names_every_variable_of_the_model(changes: dict[str, Any]) -> None:
+    config = SQUARE.replace(**changes)
+    tensors = official_tensors(config)
+    checkpoint = flax.read(dict(tensors), "x.npz")
+    shapes = {name: tuple(v.shape) for name, v in variables_of(build(config)).items()}
+    found = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+    d = config.hidden_size
+    assert found == shapes | {"patch_encoder/position": (25, d)}
+    # Every number of the file is used exactly once.
+    assert sorted(np.concatenate([t.ravel() for t in checkpoint.tensors.values()])) == sorted(
+        np.concatenate([t.ravel() for t in tensors.values()])
+    )
+
+
+def test_read_tells_the_architecture() -> None:
+    traits = flax.read(official_tensors(), "x.npz").traits
+    names = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels", "classes")
+    assert {name: traits[name] for name in names} == {name: getattr(SQUARE, name) for name in names}
+    assert traits["patch_size"] == (3, 2)
+    assert (traits["gelu"], traits["epsilon"]) == ("tanh", 1e-6)
+    assert (traits["pooling"], traits["position_grid"]) == ("token", (5, 5))
+
+
+def test_read_understands_both_naming_generations() -> None:
+    old = flax.read(official_tensors(), "x.npz")
+    new_names = in_new_names(official_tensors())
+    assert new_names.keys() != official_tensors().keys()
+    new = flax.read(new_names, "x.npz")
+    assert old.traits == new.traits
+    assert old.tensors.keys() == new.tensors.keys()
+    for name, tensor in old.tensors.items():
+        np.testing.assert_array_equal(new.tensors[name], tensor)
+
+
+def without(name: str) -> Callable[[Tensors], None]:
+    return lambda tensors: tensors.pop(name)  # type: ignore[return-value]
+
+
+def reshaped(name: str, *shape: int) -> Callable[[Tensors], None]:
+    return lambda tensors: tensors.update({name: np.zeros(shape, "float32")})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without("embedding/bias"), r"Missing: embedding/bias\. Not understood: nothing"),
+        (without(f"{QUERY}/kernel"), rf"Missing: {QUERY}/kernel\."),
+        (without("head/bias"), r"Missing: head/bias\."),
+        (reshaped("opt_state", 3), r"Missing: nothing\. Not understood: opt_state\."),
+        (reshaped("conv_root/kernel", 7, 7, 3, 8), r"Not understood: conv_root/kernel\."),
+        (reshaped("pre_logits/kernel", 24, 5), r"Missing: pre_logits/bias\."),
+        (reshaped("embedding/kernel", 18, 24), r"fit the others: embedding/kernel \(18, 24\)\."),
+        (reshaped(f"{QUERY}/kernel", 24, 24), rf"fit the others: {QUERY}/kernel \(24, 24\)\."),
+        (reshaped(f"{QUERY}/kernel", 24, 6, 4), rf"{QUERY}/kernel \(24, 6, 4\)\."),
+        (reshaped(f"{QUERY}/bias", 24), rf"fit the others: {QUERY}/bias \(24,\)\."),
+        (reshaped("cls", 1, 1, 25), r"fit the others: cls \(1, 1, 25\)\."),
+        (reshaped("Transformer/posembed_input/pos_embedding", 26, 24), r"_embedding \(26, 24\)"),
+        (
+            # The same layer in both naming generations.
+            reshaped("Transformer/encoderblock_0/LayerNorm_1/scale", 24),
+            r"Not understood: Transformer/encoderblock_0/LayerNorm_1/scale\.",
+        ),
+    ],
+)
+def test_read_names_what_is_wrong(damage: Callable[[Tensors], None], message: str) -> None:
+    tensors = official_tensors()
+    damage(tensors)
+    with pytest.raises(ValueError, match="x.npz is not a complete official .*" + message):
+        flax.read(tensors, "x.npz")
+
+
+def test_read_misses_all_of_a_block_in_an_empty_file() -> None:
+    with pytest.raises(
+        ValueError, match=r"Missing: Transformer/encoder_norm/bias, .*encoderblock_0"
+    ):
+        flax.read({}, "x.npz")
+
+
+def test_is_flax() -> None:
+    assert flax.is_flax(set(official_tensors()))
+    assert not flax.is_flax({"blocks.0.norm1.weight", "embedding/kernel"})

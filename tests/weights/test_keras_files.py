@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.models import build, config_of
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights import keras_files
+from keras_vit.weights.checkpoint import variables_of
+from tests.helpers import tiny_config, tiny_model
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "no class token": {"class_token": False, "pooling": "gap"},
+    "no positions": {"position_embedding": "none"},
+    "neither": {"position_embedding": "none", "class_token": False, "pooling": "gap"},
+    "learned_2d": {"position_embedding": "learned_2d"},
+    "learned_2d, no class token": {
+        "position_embedding": "learned_2d",
+        "class_token": False,
+        "pooling": "gap",
+    },
+    "sincos_2d": {"position_embedding": "sincos_2d"},
+    "map": {"pooling": "map"},
+    "no qkv bias": {"qkv_bias": False},
+    "representation": {"representation_size": 17},
+    "backbone": {"classes": 0},
+    "twelve layers": {"num_layers": 12},
+}
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_read_names_every_variable(changes: dict[str, Any], suffix: str, tmp_path: Path) -> None:
+    model = tiny_model(**changes)
+    path = tmp_path / f"m{suffix}"
+    if suffix == ".keras":
+        model.save(path)
+        checkpoint = keras_files.read_keras(path)
+    else:
+        model.save_weights(path)
+        checkpoint = keras_files.read_h5(path)
+    expected = {name: np.asarray(v) for name, v in variables_of(model).items()}
+    assert checkpoint.tensors.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(checkpoint.tensors[name], tensor)
+    assert checkpoint.source == str(path)
+
+
+def test_read_h5_of_a_strangers_model(tmp_path: Path) -> None:
+    stranger = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="alien")])
+    stranger.save_weights(tmp_path / "m.weights.h5")
+    with pytest.raises(ValueError, match=r"from a model of keras_vit. Received: the layers alien"):
+        keras_files.read_h5(tmp_path / "m.weights.h5")
+
+
+def test_read_keras_of_a_strangers_model(tmp_path: Path) -> None:
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="alien").save(
+        tmp_path / "m.keras"
+    )
+    with pytest.raises(ValueError, match=r"model of keras_vit.*Received: model='alien'"):
+        keras_files.read_keras(tmp_path / "m.keras")
+
+
+def test_read_keras_brings_configuration_and_preprocessing(tmp_path: Path) -> None:
+    contract = Preprocessing(size=(15, 14), labels=tuple("abcdefghijk"))
+    config = tiny_config(image_size=(None, None), position_grid=(5, 7), gelu="exact", epsilon=1e-5)
+    build(config, preprocessing=contract).save(tmp_path / "m.keras")
+    checkpoint = keras_files.read_keras(tmp_path / "m.keras")
+    assert checkpoint.preprocessing == contract
+    assert checkpoint.traits == config.get_config()
+
+
+def test_read_keras_refuses_code(tmp_path: Path) -> None:
+    images = keras.Input((15, 14, 3))
+    model = tiny_model()
+    keras.Model(images, keras.layers.Lambda(lambda x: 2 * x)(model(images))).save(
+        tmp_path / "m.keras"
+    )
+    with pytest.raises(ValueError, match=r"(?s)Lambda.*unsafe"):
+        keras_files.read_keras(tmp_path / "m.keras")
+
+
+def test_read_keras_of_a_half_precision_model_is_float32(tmp_path: Path) -> None:
+    model = tiny_model(dtype="mixed_bfloat16")
+    model.save(tmp_path / "m.keras")
+    checkpoint = keras_files.read_keras(tmp_path / "m.keras")
+    assert {tensor.dtype.name for tensor in checkpoint.tensors.values()} == {"float32"}
+    assert checkpoint.traits["num_heads"] == config_of(model).num_heads

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.layers.position import resize_table
+from keras_vit.models import build
+from keras_vit.weights import LoadReport, flax, load_weights, read_checkpoint
+from keras_vit.weights.checkpoint import Checkpoint
+from tests.helpers import normal, numpy, tiny_config, tiny_model, weights_of
+from tests.weights.files import SQUARE, in_new_names, official_tensors, save
+
+IMAGES = normal(2, 15, 14, 3)
+HEAD = ("head/kernel", "head/bias")
+PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
+
+
+def square_model(**changes: Any) -> keras.Model:
+    """A model whose weights are none of those in the files."""
+    return build(SQUARE.replace(**changes))
+
+
+def assert_unchanged(model: keras.Model, before: dict[str, np.ndarray]) -> None:
+    for name, weight in weights_of(model).items():
+        np.testing.assert_array_equal(weight, before[name], err_msg=name)
+
+
+def copied(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: np.array(weight) for name, weight in weights.items()}
+
+
+@pytest.mark.parametrize("rename", [dict, in_new_names], ids=["published", "new names"])
+def test_official_file_of_either_generation(
+    rename: Callable[..., dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    path = save(tmp_path, rename(official_tensors()))
+    model = square_model()
+    report = load_weights(model, path)
+    assert report == LoadReport(str(path), tuple(weights_of(model)), (), (), ())
+    assert report.notes() == []
+    expected = flax.read(official_tensors(), "").tensors
+    for name, weight in weights_of(model).items():
+        np.testing.assert_array_equal(weight, expected[name].reshape(weight.shape), err_msg=name)
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
+def test_keras_files_give_the_same_predictions(suffix: str, tmp_path: Path) -> None:
+    model, other = tiny_model(representation_size=17), build(tiny_config(representation_size=17))
+    path = tmp_path / f"m{suffix}"
+    (model.save if suffix == ".keras" else model.save_weights)(path)
+    assert load_weights(other, path).notes() == []
+    np.testing.assert_array_equal(numpy(other(IMAGES)), numpy(model(IMAGES)))
+
+
+@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
+@pytest.mark.parametrize("suffix", [".npz", ".weights.h5", ".keras"])
+def test_positions_are_resized(suffix: str, method: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    if suffix == ".npz":
+        save(tmp_path, official_tensors(), path.name)
+    else:
+        source = tiny_model(image_size=(15, 10))
+        (source.save if suffix == ".keras" else source.save_weights)(path)
+    old = read_checkpoint(path).tensors["patch_encoder/position"].reshape(5, 5, 24)
+    model = build(tiny_config(image_size=(21, 6), position_interpolation=method))
+    report = load_weights(model, path)
+    assert report.notes() == ["Position embeddings resized from (5, 5) to (7, 3) patches."]
+    np.testing.assert_array_equal(
+        weights_of(model)["patch_encoder/position"], numpy(resize_table(old, (7, 3), method))
+    )
+
+
+def test_square_positions_are_no_wide_grid_of_the_same_number(tmp_path: Path) -> None:
+    """4 x 4 = 2 x 8, as 24 x 24 (384 pixels) is 18 x 32 (288 x 512)."""
+    path = save(tmp_path, official_tensors(SQUARE.replace(image_size=(12, 8))))
+    model = build(tiny_config(image_size=(6, 16)))
+    assert load_weights(model, path).resized == (
+        "Position embeddings resized from (4, 4) to (2, 8) patches",
+    )
+
+
+def test_positions_of_a_nonsquare_file_fit_only_their_own_grid(tmp_path: Path) -> None:
+    config = tiny_config()  # 5 x 7
+    path = save(tmp_path, official_tensors(config))
+    model = build(config)
+    assert load_weights(model, path).resized == ()
+    table = official_tensors(config)["Transformer/posembed_input/pos_embedding"]
+    np.testing.assert_array_equal(
+        weights_of(model)["patch_encoder/position"], table[0, 1:].reshape(5, 7, 24)
+    )
+    with pytest.raises(
+        ValueError, match=r"has 35 positions, which is neither .* \(5, 5\) nor a sq"
+    ):
+        load_weights(square_model(), path)
+
+
+def test_positions_of_a_model_for_any_size_stay_as_they_are(tmp_path: Path) -> None:
+    model = square_model(image_size=(None, None), position_grid=(5, 5))
+    assert load_weights(model, save(tmp_path, official_tensors())).resized == ()
+
+
+def test_head_of_another_size_starts_from_zeros(tmp_path: Path) -> None:
+    path = save(tmp_path, official_tensors())
+    model = square_model(classes=7)
+    model.get_layer("head").set_weights([np.ones((24, 7)), np.ones(7)])
+    report = load_weights(model, path)
+    assert (report.reset, report.dropped) == (HEAD, ())
+    assert report.notes() == [f"head/kernel, head/bias start anew, not from {path}."]
+    for name in HEAD:
+        assert not weights_of(model)[name].any()
+    assert set(report.used) == weights_of(model).keys() - set(HEAD)
+
+
+def test_reset_head_starts_from_zeros_though_the_files_would_fit(tmp_path: Path) -> None:
+    model = square_model()
+    report = load_weights(model, save(tmp_path, official_tensors()), reset_head=True)
+    assert report.reset == HEAD
+    assert not weights_of(model)["head/bias"].any()
+
+
+def test_file_without_a_head_leaves_a_new_one(tmp_path: Path) -> None:
+    path = save(tmp_path, official_tensors(SQUARE.replace(classes=0)))
+    assert load_weights(square_model(), path).reset == HEAD
+
+
+def test_model_without_a_head_leaves_the_files_out(tmp_path: Path) -> None:
+    path = save(tmp_path, official_tensors(SQUARE.replace(representation_size=17)))
+    report = load_weights(square_model(classes=0), path)
+    assert (report.reset, report.dropped) == ((), PRE_LOGITS + HEAD)
+    names = "pre_logits/kernel, pre_logits/bias, head/kernel, head/bias"
+    assert report.notes() == [f"{names} of {path} is left out."]
+
+
+def test_representation_is_kept_when_the_head_is_not(tmp_path: Path) -> None:
+    tensors = official_tensors(SQUARE.replace(representation_size=17))
+    model = square_model(representation_size=17, classes=7)
+    report = load_weights(model, save(tmp_path, tensors))
+    assert (report.reset, report.dropped) == (HEAD, ())
+    np.testing.assert_array_equal(
+        weights_of(model)["pre_logits/kernel"], tensors["pre_logits/kernel"]
+    )
+
+
+def test_representation_is_dropped_together_with_its_head(tmp_path: Path) -> None:
+    """Also where the head's shape would fit, as in the published files: R = D = 24."""
+    path = save(tmp_path, official_tensors(SQUARE.replace(representation_size=24)))
+    report = load_weights(square_model(), path)
+    assert (report.reset, report.dropped) == (HEAD, PRE_LOGITS)
+
+
+@pytest.mark.parametrize("size", [None, 17])
+def test_representation_of_another_size_starts_anew(size: int | None, tmp_path: Path) -> None:
+    path = save(tmp_path, official_tensors(SQUARE.replace(representation_size=size)))
+    model = square_model(representation_size=24)
+    before = copied(weights_of(model))
+    report = load_weights(model, path)
+    assert (report.reset, report.dropped) == (PRE_LOGITS + HEAD, ())
+    np.testing.assert_array_equal(
+        weights_of(model)["pre_logits/kernel"], before["pre_logits/kernel"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "theirs", "ours"),
+    [
+        ({"hidden_size": 16}, "hidden_size=24", "hidden_size=16"),
+        ({"num_layers": 3}, "num_layers=2", "num_layers=3"),
+        ({"num_heads": 3}, "num_heads=4", "num_heads=3"),
+        ({"mlp_dim": 31}, "mlp_dim=29", "mlp_dim=31"),
+        ({"patch_size": (1, 2)}, r"patch_size=\(3, 2\)", r"patch_size=\(1, 2\)"),
+        ({"channels": 4}, "channels=3", "channels=4"),
+        ({"channels": 1, "mlp_dim": 5}, "mlp_dim=29, channels=3", "mlp_dim=5, channels=1"),
+    ],
+    ids=str,
+)
+def test_another_architecture_names_both_sides(
+    changes: dict[str, Any], theirs: str, ours: str, tmp_path: Path
+) -> None:
+    model = square_model(**changes)
+    before = copied(weights_of(model))
+    message = rf"official.npz has {theirs}; the model 'vit' has {ours}\. Choose the model"
+    with pytest.raises(ValueError, match=message):
+        load_weights(model, save(tmp_path, official_tensors()))
+    assert_unchanged(model, before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"class_token": False, "pooling": "gap"},
+            "Missing in the model: patch_encoder/class_token, patch_encoder/class_position",
+        ),
+        (
+            {"position_embedding": "learned_2d"},
+            "Missing in the file: patch_encoder/row, patch_encoder/column. Missing in the model: "
+            "patch_encoder/position. ",
+        ),
+        ({"pooling": "map"}, "Missing in the file: pooling/probe, pooling/norm/gamma, "),
+        ({"qkv_bias": False}, "Missing in the model: block_00/attention/qkv/bias, block_01/atten"),
+    ],
+    ids=str,
+)
+def test_tensors_that_do_not_match_are_named(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    model = square_model(**changes)
+    before = copied(weights_of(model))
+    with pytest.raises(ValueError, match=message):
+        load_weights(model, save(tmp_path, official_tensors()))
+    assert_unchanged(model, before)
+
+
+def test_shapes_that_do_not_match_are_named() -> None:
+    checkpoint = flax.read(official_tensors(), "x.npz")
+    bias = {"block_01/mlp/reduce/bias": np.zeros(23)}
+    damaged = Checkpoint("x.npz", checkpoint.tensors | bias, checkpoint.traits)
+    model = square_model()
+    before = copied(weights_of(model))
+    with pytest.raises(ValueError, match=r"shape: block_01/mlp/reduce/bias \(23,\) for \(24,\)"):
+        load_weights(model, damaged)
+    assert_unchanged(model, before)
+
+
+def test_h5_of_another_architecture(tmp_path: Path) -> None:
+    tiny_model(num_layers=3).save_weights(tmp_path / "m.weights.h5")
+    with pytest.raises(ValueError, match="has num_layers=3; the model 'tiny' has num_layers=2"):
+        load_weights(tiny_model(), tmp_path / "m.weights.h5")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "which does not exist"),
+        (b"", "is not an .npz, .weights.h5 or .keras file"),
+        (b"just text", "is not an .npz, .weights.h5 or .keras file"),
+        (b"PK\x03\x04 and then nothing", "truncated or damaged"),
+        (b"\x89HDF\r\n\x1a\n and then nothing", "truncated or damaged"),
+    ],
+)
+def test_unreadable_files_leave_the_model_alone(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.npz"
+    if content is not None:
+        path.write_bytes(content)
+    model = square_model()
+    before = copied(weights_of(model))
+    with pytest.raises(ValueError, match=message):
+        load_weights(model, path)
+    assert_unchanged(model, before)
+
+
+def test_npz_of_another_kind_of_model(tmp_path: Path) -> None:
+    path = save(tmp_path, {"blocks.0.norm1.weight": np.zeros(3), "cls_token": np.zeros(3)})
+    message = "Vision Transformer in the official format. Received: tensors named blocks.0.norm1"
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(path)
+
+
+def test_load_weights_needs_a_model_of_this_package(tmp_path: Path) -> None:
+    stranger = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="must be a model of keras_vit"):
+        load_weights(stranger, save(tmp_path, official_tensors()))
