@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-# Commands import what they need themselves: TensorFlow takes seconds, and --help should not.
+# Commands import what they need themselves: scikit-learn, matplotlib and tensorflow-datasets take
+# seconds, and --help should not.
 
 app = typer.Typer(
     help="Vision Transformers from a folder of images to a served model.\n\n"

@@ -25,7 +25,7 @@ def write_package(folder: Path, *, ours: bool) -> None:
     if ours:
         (package / "cli.py").write_text(
             "import os, sys\n\n"
-            "def app():\n"
+            "def main():\n"
             "    print('cli', sys.argv[1:], 'log level', os.environ['TF_CPP_MIN_LOG_LEVEL'])\n"
         )
 

@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from keras_vit import files
+from keras_vit import checks, files
 from keras_vit.training.recipe import Recipe
 
 
@@ -29,6 +29,9 @@ class RunConfig:
         on_bad_image: `"fail"` or `"skip"`.
         recipe: The numbers.
 
+    Raises:
+        ValueError: If `validation_fraction` or `on_bad_image` is out of range.
+
     Example:
         >>> RunConfig("digits", "ViTMicro2").recipe.optimizer
         'adamw'
@@ -42,6 +45,14 @@ class RunConfig:
     split_seed: int = 0
     on_bad_image: str = "fail"
     recipe: Recipe = dataclasses.field(default_factory=Recipe)
+
+    def __post_init__(self) -> None:
+        checks.one_of("on_bad_image", self.on_bad_image, ("fail", "skip"))
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(
+                "`validation_fraction` must be in (0, 1). "
+                f"Received: validation_fraction={self.validation_fraction}"
+            )
 
 
 class Run:

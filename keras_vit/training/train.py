@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import warnings
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -221,8 +220,9 @@ def _write_samples(run: Run, validation: data.Examples) -> None:
     order = np.argsort(validation.labels, kind="stable")
     spread = np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)
     for index in order[np.unique(spread)]:
-        label = validation.class_names[validation.labels[index]]
-        name = re.sub(r"[^\w.-]", "_", f"{label}_{Path(validation.names[index]).name}")
+        label, name = validation.class_names[validation.labels[index]], validation.names[index]
+        name = name if name.startswith(f"{label}/") else f"{label}_{name}"
+        name = re.sub(r"[^\w.-]", "_", name)
         (run.samples / name).write_bytes(validation.read(int(index)))
 
 

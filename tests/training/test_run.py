@@ -4,6 +4,7 @@ import json
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,16 @@ def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         ValueError, match=r"`run` must be a folder that `keras-vit train --out` has.*no config.json"
     ):
         Run(tmp_path).read_config()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"validation_fraction": 0.0}, r"`validation_fraction` must be in \(0, 1\).*=0.0"),
+        ({"validation_fraction": 2.0}, r"`validation_fraction` must be in \(0, 1\).*=2.0"),
+        ({"on_bad_image": "ignore"}, "`on_bad_image` must be one of 'fail', 'skip'"),
+    ],
+)
+def test_run_config_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunConfig("digits", "ViTMicro2", **changes)

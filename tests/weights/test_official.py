@@ -90,23 +90,26 @@ def load_case(recipe: ModuleType, case: dict[str, Any], path: Path) -> tuple[Any
 
 
 def trace(model: keras.Model, images: np.ndarray) -> dict[str, np.ndarray]:
-    """Every tensor of a forward pass, under the reference's names."""
-    outputs = {layer.name: layer.output for layer in model.layers}
+    """The tensors of a forward pass, under the reference's names."""
     encoder = model.get_layer("patch_encoder")
-    found = {
-        "embedding": encoder.projection(outputs["patches"]),
+    outputs = {
+        "embedding": encoder.projection(encoder.input),
         "posembed": encoder.output,
-        "encoder_norm": outputs["encoder_norm"],
+        "encoder_norm": model.get_layer("encoder_norm").output,
         "pre_logits": model.get_layer("head").input,
         "logits": model.output,
     }
-    for name in [name for name in outputs if name.startswith("block_")]:
-        block = model.get_layer(name)
-        normalised = block.norm_1(block.input)
-        index = name.removeprefix("block_")
-        found[f"attention{index}"] = block.attention(normalised, return_attention_scores=True)[1]
-        found[f"block{index}"] = block.output
-    return keras.Model(model.inputs, found).predict(images, verbose=0)
+    for layer in model.layers:
+        if layer.name.startswith("block_"):
+            outputs[layer.name.replace("_", "")] = layer.output
+    return keras.Model(model.inputs, outputs).predict(images, verbose=0)
+
+
+def attention(model: keras.Model, found: dict[str, np.ndarray], index: int) -> np.ndarray:
+    """The attention weights of a block, (B, K, T, T)."""
+    block = model.get_layer(f"block_{index:02d}")
+    z = block.norm_1(found[f"block{index - 1:02d}" if index else "posembed"])
+    return numpy(block.attention(z, return_attention_scores=True)[1])
 
 
 def stored_part(found: dict[str, np.ndarray], name: str) -> np.ndarray:
@@ -130,6 +133,8 @@ def test_official_outputs(name: str, recipe: ModuleType, test_data: Path, tmp_pa
     expected = recipe.outputs(case)
     assert {"logits", "pre_logits"} <= expected.keys()
     for output, values in expected.items():
+        if output.startswith("attention"):
+            found[output] = attention(model, found, int(output[-2:]))
         tolerance = REAL_SIZE if name in REAL_SIZES else SMALL
         assert_close(stored_part(found, output), values, tolerance, f"{name} {output}")
 
