@@ -1,7 +1,7 @@
 """Which precision and compiler train fastest on this machine?
 
 Times one training step (forward, backward, AdamW update, as `model.fit` runs it) of a ViT-Ti/16
-at 224 pixels in float32 and mixed_bfloat16, with and without XLA. The variants take turns, so
+at 224 pixels in float32, with and without XLA, and in mixed_bfloat16. The variants take turns, so
 that whatever else the machine does falls on all of them; the figures to trust are the ratios to
 float32 without XLA. `keras_vit.training.machine.best_precision` and `jit_compile=False` in
 `keras_vit.training.train` rest on them.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,6 +65,7 @@ BadImageOption = Annotated[
 
 @app.command()
 def train(
+    context: typer.Context,
     data: DataOption = None,
     model: Annotated[str, typer.Option(help="Constructor; see `keras-vit models`.")] = "ViTTi16",
     weights: Annotated[
@@ -114,9 +117,13 @@ def train(
     """
     from keras_vit import training
 
-    if data is None and not resume:
+    if resume:
+        _check_resume_alone(context)
+    elif data is None:
         raise ValueError(f"`--data` must name the training images: {_DATA_HELP}")
     base = training.FINETUNE if weights else training.FROM_SCRATCH
+    if optimizer is Optimizer.sgd:
+        base = base.replace(**training.SGD)
     config = training.RunConfig(
         # Absolute, so that the run can be resumed and evaluated from any folder.
         data=str(Path(data).resolve()) if data and Path(data).exists() else data or "",
@@ -172,7 +179,7 @@ def evaluate(
     ] = None,
     data: DataOption = None,
     image_size: SizeOption = None,
-    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 32,
     on_bad_image: BadImageOption = OnBadImage.fail,
     out: Annotated[
         Path | None,
@@ -192,6 +199,10 @@ def evaluate(
 
     network = _load_model(model, constructor, _image_size(image_size))
     run = training.Run(model)
+    if data is None and not run.config.is_file():
+        raise ValueError(
+            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
+        )
     if data is None:
         config = run.read_config()
         examples = sources.load(config.data)
@@ -218,8 +229,8 @@ def predict(
         typer.Argument(metavar="RUN_OR_ARTEFACT", help="Run folder or exported file."),
     ],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
-    top: Annotated[int, typer.Option(help="How many classes to print.")] = 3,
-    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 32,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to print.")] = 3,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 32,
 ) -> None:
     """Print the most probable classes of image files.
 
@@ -231,7 +242,8 @@ def predict(
     if missing:
         raise ValueError(f"`IMAGE` must be existing files. Received: {', '.join(missing)}")
     predictor = export.load_predictor(model)
-    probabilities = predictor.predict([path.read_bytes() for path in images], batch_size)
+    with _naming(images):
+        probabilities = predictor.predict([path.read_bytes() for path in images], batch_size)
     width = max(len(str(path)) for path in images)
     for path, row in zip(images, probabilities, strict=True):
         best = row.argsort()[::-1][:top]
@@ -266,13 +278,16 @@ def export(
         raise ValueError(
             f"`--images` must name a folder of images to verify with. Received: {folder}"
         )
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
+    if not paths:
+        raise ValueError(f"`--images` must hold images to verify with. Received: {folder}, empty")
     artefacts = []
     if saved_model is not None:
         artefacts.append(exporting.saved_model.write(network, saved_model))
     if tflite is not None:
         artefacts.append(exporting.tflite.write(network, tflite))
-    comparisons = exporting.verify(network, artefacts, [path.read_bytes() for path in paths])
+    with _naming(paths):
+        comparisons = exporting.verify(network, artefacts, [path.read_bytes() for path in paths])
     print(f"Compared with the Keras model on {len(paths)} images of {folder}:")
     print(exporting.table(comparisons))
 
@@ -308,6 +323,33 @@ def main() -> None:
         sys.exit(1)
 
 
+def _check_resume_alone(context: typer.Context) -> None:
+    """A run goes on as it was configured; other numbers beside --resume would be ignored."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if name not in ("resume", "out", "tensorboard")
+        and getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"
+    ]
+    if given:
+        raise ValueError(
+            "`--resume` takes no option but --out and --tensorboard: a run goes on as it was "
+            f"configured. Received: {', '.join(given)}"
+        )
+
+
+@contextlib.contextmanager
+def _naming(paths: list[Path]) -> Iterator[None]:
+    """Says which file an error about `images[index]` means."""
+    try:
+        yield
+    except ValueError as error:
+        match = re.search(r"`images\[(\d+)\]`", str(error))
+        if not match:
+            raise
+        raise ValueError(f"{paths[int(match[1])]}: {error}") from error
+
+
 def _image_size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
@@ -330,6 +372,11 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
     if not path.is_file():
         raise ValueError(f"`RUN_OR_FILE` must be a run folder or a file. Received: {path}")
     if constructor is None and path.suffix == ".keras":
+        if image_size is not None:
+            raise ValueError(
+                "`--image-size` needs `--model`, the constructor to build at another size. "
+                f"Received: --image-size with {path}"
+            )
         return keras.saving.load_model(path, compile=False)
     if constructor is None:
         raise ValueError(
@@ -337,6 +384,8 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
         )
     build = zoo.constructor(constructor)
     classes = weights.read_checkpoint(path).traits["classes"]
+    if not classes:
+        raise ValueError(f"`RUN_OR_FILE` must have a classifier. Received: {path}, which has none")
     return build(
         weights=path,
         classes=classes,

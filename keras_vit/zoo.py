@@ -12,7 +12,7 @@ import keras
 from keras_vit import checks, models
 from keras_vit import weights as weight_files
 from keras_vit.models.vit import default_preprocessing
-from keras_vit.preprocessing import Preprocessing, imagenet_labels
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
 
 # Names under which Keras users know the pooling heads.
@@ -196,16 +196,10 @@ def _preprocessing(
     if checkpoint is None:
         return None
     base = default_preprocessing(config)
-    carried = checkpoint.preprocessing
-    labels = carried.labels if carried else None
-    if carried:
-        base = dataclasses.replace(carried, size=base.size)
-    else:
-        base = Preprocessing(size=base.size, channels=base.channels)
-        if checkpoint.traits.get("classes") == len(imagenet_labels()):
-            labels = imagenet_labels()
+    carried = checkpoint.preprocessing or base
+    labels = carried.labels
     kept = keep_labels and labels is not None and len(labels) == config.classes
-    return dataclasses.replace(base, labels=labels if kept else None)
+    return dataclasses.replace(carried, size=base.size, labels=labels if kept else None)
 
 
 def constructor(name: str) -> Constructor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
@@ -104,6 +105,8 @@ def check_layer(
 def _round_trip(layer: keras.layers.Layer) -> keras.layers.Layer:
     """Rebuilds from the configuration, directly and as a saved file does: through JSON."""
     config = layer.get_config()
+    arguments = inspect.signature(type(layer)).parameters.values()
+    assert config.keys() >= {a.name for a in arguments if a.kind is not a.VAR_KEYWORD}
     assert type(layer).from_config(config).get_config() == config
     saved = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
     copy = keras.saving.deserialize_keras_object(saved)

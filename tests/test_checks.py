@@ -1,56 +1,79 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from keras_vit import checks
 
 
-def test_nearest_suggests_what_was_meant() -> None:
-    assert checks.nearest("vitb61", ["ViTL16", "ViTB16"]) == " Did you mean 'ViTB16'?"
-    assert checks.nearest("resnet", ["ViTL16", "ViTB16"]) == ""
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("ViTB61", " Did you mean 'ViTB16'?"),
+        ("vitb16", " Did you mean 'ViTB16'?"),
+        ("resnet", ""),
+        ("", ""),
+    ],
+)
+def test_nearest(value: str, hint: str) -> None:
+    assert checks.nearest(value, ["ViTB16", "ViTL32"]) == hint
 
 
-def test_one_of_names_options_and_the_nearest() -> None:
-    checks.one_of("gelu", "exact", ("tanh", "exact"))
+def test_one_of_accepts_an_option() -> None:
+    checks.one_of("mode", "b", ("a", "b"))
+    checks.one_of("mode", None, ("a", None))
+
+
+def test_one_of_names_options_value_and_the_nearest() -> None:
     with pytest.raises(
         ValueError,
-        match=r"`gelu` must be one of 'tanh', 'exact'. Did you mean 'exact'\? "
-        "Received: gelu='exakt'",
+        match=r"^`mode` must be one of 'ab', 'crop'\. Did you mean 'crop'\? Received: mode='crp'$",
     ):
-        checks.one_of("gelu", "exakt", ("tanh", "exact"))
+        checks.one_of("mode", "crp", ("ab", "crop"))
+    with pytest.raises(ValueError, match=r"^`n` must be one of 1, 2\. Received: n=3$"):
+        checks.one_of("n", 3, (1, 2))
 
 
-@pytest.mark.parametrize("value", [3, np.int64(3)])
+@pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)])
 def test_positive_int_returns_an_int(value: object) -> None:
-    assert type(checks.positive_int("heads", value)) is int
+    result = checks.positive_int("n", value)
+    assert result == 3
+    assert type(result) is int
 
 
-@pytest.mark.parametrize("value", [0, -2, 1.5, "3", None, True])
-def test_positive_int_refuses_anything_else(value: object) -> None:
-    with pytest.raises(ValueError, match=r"`heads` must be a positive integer\. Received: heads="):
-        checks.positive_int("heads", value)
+@pytest.mark.parametrize("value", [0, -1, 1.0, "1", None, True, [1], np.float32(2)])
+def test_positive_int_refuses(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^`n` must be a positive integer\. Received: n="):
+        checks.positive_int("n", value)
 
 
-def test_rate_takes_zero_but_not_one() -> None:
-    assert checks.rate("dropout_rate", 0) == 0.0
-    for value in (1, 1.5, -0.1, "0.1", float("nan")):
-        with pytest.raises(ValueError, match=r"`dropout_rate` must be a number in \[0, 1\)"):
-            checks.rate("dropout_rate", value)
+@pytest.mark.parametrize("value", [0, 0.0, 0.5, np.float64(0.25)])
+def test_rate_returns_a_float(value: float) -> None:
+    result = checks.rate("r", value)
+    assert result == value
+    assert isinstance(result, float)
 
 
-@pytest.mark.parametrize(("value", "pair"), [(7, (7, 7)), ((5, 3), (5, 3)), ([5, 3], (5, 3))])
-def test_size_pair_makes_a_pair(value: object, pair: tuple[int, int]) -> None:
-    assert checks.size_pair("patch_size", value) == pair
+@pytest.mark.parametrize("value", [1, 1.0, -0.1, float("nan"), "0.1", None, True])
+def test_rate_refuses(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^`r` must be a number in \[0, 1\)\. Received: r="):
+        checks.rate("r", value)
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
-    [((1, 2, 3), r"a pair \(height, width\)"), ((0, 2), "a positive integer")],
+    ("value", "pair"), [(7, (7, 7)), ((3, 5), (3, 5)), ([3, 5], (3, 5)), (np.int32(2), (2, 2))]
 )
-def test_size_pair_refuses_anything_else(value: object, message: str) -> None:
-    check: Callable[[str, object], tuple[int, int]] = checks.size_pair
-    with pytest.raises(ValueError, match=message):
-        check("patch_size", value)
+def test_size_pair(value: object, pair: tuple[int, int]) -> None:
+    assert checks.size_pair("size", value) == pair
+
+
+@pytest.mark.parametrize("value", [(3,), (3, 5, 7), ()])
+def test_size_pair_refuses_other_lengths(value: object) -> None:
+    with pytest.raises(ValueError, match=r"`size` must be .* a pair \(height, width\)\. Received"):
+        checks.size_pair("size", value)
+
+
+@pytest.mark.parametrize("value", [0, (3, 0), (3, None), "16", 2.5])
+def test_size_pair_refuses_other_values(value: object) -> None:
+    with pytest.raises(ValueError, match="`size` must be a positive integer"):
+        checks.size_pair("size", value)

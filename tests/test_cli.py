@@ -100,7 +100,7 @@ def test_every_recipe_option_reaches_the_recipe(
         *("--warmup-fraction", 0.3, "--clip-norm", 2, "--label-smoothing", 0.11),
         *("--crop-area", 0.4, 0.9, "--no-flip", "--dropout", 0.12, "--stochastic-depth", 0.13),
         *("--precision", "float32", "--seed", 3, "--validation-fraction", 0.25),
-        *("--split-seed", 4, "--on-bad-image", "skip", "--no-tensorboard", "--resume"),
+        *("--split-seed", 4, "--on-bad-image", "skip", "--no-tensorboard"),
     )
     assert code == 0
     recipe = training.Recipe(
@@ -121,7 +121,16 @@ def test_every_recipe_option_reaches_the_recipe(
     )
     weights = str(tmp_path / "w")
     config = training.RunConfig("digits", "ViTB16", weights, (48, 48), 0.25, 4, "skip", recipe)
-    assert seen == {"config": config, "out": tmp_path, "resume": True, "tensorboard": False}
+    assert seen == {"config": config, "out": tmp_path, "resume": False, "tensorboard": False}
+
+
+def test_sgd_has_its_own_learning_rate_and_no_decay(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = []
+    monkeypatch.setattr(training, "train", lambda config, out, **_: recipes.append(config.recipe))
+    call("train", "--data", "digits", "--optimizer", "sgd", "--weights", "w.npz")
+    assert recipes == [training.FINETUNE.replace(**training.SGD)]
 
 
 @pytest.mark.parametrize("weights", [None, "w.npz"])
@@ -253,7 +262,7 @@ def check_failure(code: int, message: str, expected: str) -> None:
         (["--image-size", "9 by 9"], "`--image-size` must read like 224 or 224x320. Received"),
         (["--weights", "missing.npz"], "missing.npz', which does not exist"),
         (["--seed", "-1"], "`seed` must be in [0, 2**32)"),
-        (["--resume"], "`run` must be a folder that `keras-vit train --out` has written"),
+        (["--resume"], "takes no option but --out and --tensorboard: a run goes on as it was"),
     ],
 )
 def test_bad_option_is_refused(
@@ -307,7 +316,7 @@ def test_evaluate_of_what_is_no_run_is_refused(run: Path, call: Call, tmp_path: 
     code, _, message = call("evaluate", tmp_path / "nowhere.keras")
     check_failure(code, message, "`RUN_OR_FILE` must be a run folder or a file. Received")
     code, _, message = call("evaluate", run / "last.keras")
-    check_failure(code, message, "`run` must be a folder that `keras-vit train --out` has written")
+    check_failure(code, message, "`--data` must name labelled images, unless a run is evaluated")
     shutil.copy(run / "last.keras", tmp_path / "weights.npz")
     code, _, message = call("evaluate", tmp_path / "weights.npz")
     check_failure(code, message, "`--model` must name the constructor that")

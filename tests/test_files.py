@@ -1,64 +1,140 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from keras_vit import files
+from keras_vit.files import atomic_path, write_json
 
 
-def test_atomic_path_replaces_a_file(tmp_path: Path) -> None:
-    target = tmp_path / "new" / "labels.txt"
-    for text in ("daisy", "rose"):
-        with files.atomic_path(target) as temporary:
-            assert temporary.name == target.name
+def content(folder: Path) -> dict[str, str]:
+    """Everything in a folder, hidden files included."""
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_atomic_path_writes_and_replaces(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        with atomic_path(tmp_path / "a.weights.h5") as temporary:
+            assert temporary.name == "a.weights.h5"  # Keras looks at suffixes
             temporary.write_text(text)
-        assert target.read_text() == text
-    assert os.listdir(target.parent) == ["labels.txt"]
+        assert content(tmp_path) == {"a.weights.h5": text}
 
 
-def test_atomic_path_keeps_the_earlier_file_when_writing_fails(tmp_path: Path) -> None:
-    target = tmp_path / "labels.txt"
-    target.write_text("daisy")
-
-    def write() -> None:
-        with files.atomic_path(target) as temporary:
-            temporary.write_text("ro")
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        write()
-    assert target.read_text() == "daisy"
-    assert os.listdir(tmp_path) == ["labels.txt"]
+def test_atomic_path_creates_the_folder(tmp_path: Path) -> None:
+    with atomic_path(tmp_path / "b" / "c" / "a.txt") as temporary:
+        temporary.write_text("x")
+    assert content(tmp_path) == {"b/c/a.txt": "x"}
 
 
-def test_atomic_path_keeps_the_earlier_file_when_syncing_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    target = tmp_path / "labels.txt"
-    target.write_text("daisy")
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"), files.atomic_path(target) as temporary:
-        temporary.write_text("rose")
-    assert target.read_text() == "daisy"
+def test_atomic_path_takes_a_relative_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with atomic_path("a.txt") as temporary:
+        temporary.write_text("x")
+    assert content(tmp_path) == {"a.txt": "x"}
 
 
 def test_atomic_path_writes_a_folder(tmp_path: Path) -> None:
-    target = tmp_path / "1"
-    with files.atomic_path(target) as temporary:
+    with atomic_path(tmp_path / "1") as temporary:
         (temporary / "variables").mkdir(parents=True)
-        (temporary / "variables" / "data").write_text("5")
-        assert not target.exists()
-    assert (target / "variables" / "data").read_text() == "5"
+        (temporary / "variables" / "data").write_text("x")
+        (temporary / "saved_model.pb").write_text("y")
+        assert not (tmp_path / "1").exists()
+    assert content(tmp_path) == {"1/variables/data": "x", "1/saved_model.pb": "y"}
 
 
-def test_write_json_round_trips(tmp_path: Path) -> None:
-    content = {"epochs": 3, "labels": ["daisy", "Löwenzahn"], "weights": None}
-    files.write_json(tmp_path / "config.json", content)
-    assert json.loads((tmp_path / "config.json").read_text()) == content
+def write_and_fail(path: Path, error: BaseException | None = None) -> None:
+    with atomic_path(path) as temporary:
+        if error is None:
+            temporary.symlink_to("/dev/full")  # fails as a full disk does
+            temporary.write_text("x" * 100_000)
+        else:
+            temporary.write_text("half")
+            raise error
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), KeyboardInterrupt(), None], ids=repr)
+def test_atomic_path_keeps_the_earlier_file(error: BaseException | None, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("precious")
+    if error is None and not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    with pytest.raises(type(error) if error else OSError, match=None if error else "No space left"):
+        write_and_fail(tmp_path / "a.txt", error)
+    assert content(tmp_path) == {"a.txt": "precious"}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_atomic_path_without_a_file_written(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("precious")
+    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "a.txt"):
+        pass
+    assert content(tmp_path) == {"a.txt": "precious"}
+
+
+def test_atomic_path_never_replaces_a_full_folder(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "a.txt").write_text("precious")
+    target = atomic_path(tmp_path / "1")
+    temporary = target.__enter__()
+    temporary.mkdir()
+    (temporary / "b.txt").write_text("x")
+    with pytest.raises(OSError, match="not empty"):
+        target.__exit__(None, None, None)
+    assert content(tmp_path) == {"1/a.txt": "precious"}
+
+
+KILLED = """
+import sys, time
+from keras_vit.files import atomic_path
+
+with atomic_path(sys.argv[1]) as temporary:
+    temporary.write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_atomic_path_survives_a_kill(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("precious")
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(target)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    assert target.read_text() == "precious"
+
+
+def test_atomic_path_gives_files_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").touch()
+    with atomic_path(tmp_path / "a.txt") as temporary:
+        temporary.touch()
+    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "plain.txt").stat().st_mode
+
+
+def test_write_json(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"epochs": 3, "labels": ["Gänseblümchen"]})
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert text.startswith('{\n  "epochs": 3')
+    assert text.endswith("}\n")
+    assert json.loads(text) == {"epochs": 3, "labels": ["Gänseblümchen"]}
+
+
+def test_write_json_keeps_the_earlier_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", 1)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write_json(tmp_path / "a.json", {"x": object()})
+    assert content(tmp_path) == {"a.json": "1\n"}

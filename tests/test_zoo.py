@@ -3,21 +3,26 @@ from __future__ import annotations
 import inspect
 import warnings
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit import models, zoo
+from keras_vit import zoo
+from keras_vit.models import build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
-from tests.helpers import randomise
+from keras_vit.zoo import CONSTRUCTORS, ViTMicro2, constructor
+from tests.helpers import normal, numpy, weights_of
+from tests.weights.files import official_tensors, save
 
-# With 1000 classes at 224 pixels, except ViTMicro2, which is ours. Sources: B, L, H 14: the
-# tables of https://arxiv.org/abs/2010.11929 and the published checkpoints; Ti, S and B/8: the
-# sizes that timm's results list (in millions: 5.72, 22.88, 22.05, 88.22, 86.57, 86.58).
-# g/14 and G/14: 1011 and 1843 million in Table 2 of https://arxiv.org/abs/2106.04560, whose
-# models pool by attention; the numbers here are with a class token.
+MICRO = ViTMicro2.config.replace(image_size=(10, 10))  # a grid of 5 x 5
+
+# With 1000 classes at 224 pixels. B, L and H: "num_params" of the weights in
+# https://github.com/pytorch/vision (torchvision/models/vision_transformer.py); Ti/16 and S/16:
+# timm's vit_tiny_patch16_224 and vit_small_patch16_224. S/32, B/8, g/14 and G/14 follow from the
+# papers' tables by the closed form below, which the others confirm. Micro/2 is our own, at 32 px.
 PARAMETERS = {
     "ViTMicro2": 422_344,
     "ViTTi16": 5_717_416,
@@ -34,30 +39,44 @@ PARAMETERS = {
 }
 
 
-def tiny(**options: object) -> keras.Model:
-    return keras_vit.ViTMicro2(**{"weights": None, "input_shape": (6, 10, 3)} | options)
+def closed_form(d: int, m: int, layers: int, patch: int, side: int) -> int:
+    patches = (side // patch) ** 2
+    embedding = 3 * patch**2 * d + d + d + (patches + 1) * d
+    block = 4 * (d * d + d) + (d * m + m) + (m * d + d) + 2 * 2 * d
+    return embedding + layers * block + 2 * d + 1000 * d + 1000
 
 
-def test_no_constructor_lacks_a_parameter_count() -> None:
-    assert set(PARAMETERS) == set(zoo.CONSTRUCTORS)
-    assert {name for name in keras_vit.__all__ if name.startswith("ViT")} == {
-        *PARAMETERS,
-        "ViTConfig",
+def test_no_constructor_is_missing() -> None:
+    assert CONSTRUCTORS.keys() == PARAMETERS.keys()
+    public = {
+        name for name in keras_vit.__all__ if isinstance(getattr(keras_vit, name), zoo.Constructor)
     }
+    assert public == PARAMETERS.keys()
+    for name, constructor_ in CONSTRUCTORS.items():
+        assert getattr(keras_vit, name) is getattr(zoo, name) is constructor_
+        assert constructor_.__name__ == name
+        assert repr(constructor_) == f"<keras_vit.{name}>"
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_constructor_has_the_published_number_of_parameters(name: str) -> None:
     with keras.StatelessScope(initialize_variables=False):  # nothing is allocated
-        model = getattr(keras_vit, name)(weights=None)
-    assert model.count_params() == PARAMETERS[name]
-    assert model.name == name.lower()
+        model = CONSTRUCTORS[name](weights=None)
+        count = model.count_params()
+    assert count == PARAMETERS[name]
+    c = config_of(model)
+    assert count == closed_form(
+        c.hidden_size, c.mlp_dim, c.num_layers, c.patch[0], c.image_size[0] or 0
+    )
+    side = 32 if name == "ViTMicro2" else 224
+    assert model.input_shape == (None, side, side, 3)
 
 
-def test_constructor_signature_is_frozen() -> None:
-    parameters = inspect.signature(keras_vit.ViTB16).parameters.values()
-    positional = {p.name: p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
-    assert list(positional.items()) == [
+def test_signature_is_frozen() -> None:
+    """Names, order and defaults are a promise; adding a keyword is not."""
+    parameters = inspect.signature(keras_vit.ViTB16).parameters
+    by_position = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert [(p.name, p.default) for p in by_position] == [
         ("include_top", True),
         ("weights", "imagenet"),
         ("input_tensor", None),
@@ -67,7 +86,7 @@ def test_constructor_signature_is_frozen() -> None:
         ("classifier_activation", "softmax"),
         ("name", None),
     ]
-    assert {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY} == {
+    assert {p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY} == {
         "reset_head": False,
         "class_token": None,
         "representation_size": None,
@@ -80,96 +99,221 @@ def test_constructor_signature_is_frozen() -> None:
     }
 
 
-def test_imagenet_weights_are_refused_with_what_to_pass() -> None:
-    with pytest.raises(ValueError, match=r"named weights are not available.*weights='imagenet'"):
-        keras_vit.ViTB16()
+def test_signature_begins_as_that_of_keras_applications() -> None:
+    theirs = inspect.signature(keras.applications.ResNet50).parameters
+    ours = inspect.signature(keras_vit.ViTB16).parameters
+    assert [*theirs] == [*ours][: len(theirs)]
+    for name in theirs.keys() - {"name"}:
+        assert ours[name].default == theirs[name].default
 
 
-def test_constructor_suggests_the_nearest_name() -> None:
-    assert zoo.constructor("ViTB16") is keras_vit.ViTB16
-    with pytest.raises(ValueError, match=r"Did you mean 'ViTB16'\? Received: model='ViTB61'"):
-        zoo.constructor("ViTB61")
+def test_unknown_name_suggests_the_nearest() -> None:
+    assert constructor("ViTB16") is keras_vit.ViTB16
+    with pytest.raises(ValueError, match=r"`model` must be one of .* Did you mean 'ViTTi16'"):
+        constructor("vit_ti16")
+    with pytest.raises(ValueError, match="Received: model='ResNet50'"):
+        constructor("ResNet50")
+
+
+def test_named_weights_are_refused() -> None:
+    with pytest.raises(ValueError, match="named weights are not available in this version"):
+        ViTMicro2()
 
 
 @pytest.mark.parametrize(
-    ("options", "shape"),
+    ("arguments", "output_shape"),
     [
+        ({}, (None, 1000)),
         ({"classes": 7}, (None, 7)),
-        ({"include_top": False}, (None, 16, 96)),
+        ({"include_top": False}, (None, 26, 96)),
         ({"include_top": False, "pooling": "token"}, (None, 96)),
         ({"include_top": False, "pooling": "avg"}, (None, 96)),
+        ({"include_top": False, "pooling": "gap", "class_token": True}, (None, 96)),
         ({"include_top": False, "pooling": "max"}, (None, 96)),
-        ({"include_top": False, "pooling": "map"}, (None, 96)),
-        ({"include_top": False, "input_shape": (None, None, 3)}, (None, None, 96)),
+        ({"include_top": False, "class_token": False, "pooling": "none"}, (None, 25, 96)),
+        ({"pooling": "map", "classes": 7}, (None, 7)),
+        ({"input_shape": (6, 14, 1)}, (None, 1000)),
+        ({"input_shape": (None, None, 4), "include_top": False}, (None, None, 96)),
     ],
+    ids=str,
 )
-def test_output_shape_follows_top_and_pooling(
-    options: dict[str, object], shape: tuple[int | None, ...]
+def test_constructor_output_shape(
+    arguments: dict[str, Any], output_shape: tuple[int | None, ...]
 ) -> None:
-    assert tiny(**options).output_shape == shape
+    arguments = {"input_shape": (10, 10, 3), **arguments}
+    model = ViTMicro2(weights=None, **arguments)
+    assert model.output_shape == output_shape
+    assert model.input_shape == (None, *arguments["input_shape"])
 
 
-@pytest.mark.parametrize(("pooling", "token"), [(None, True), ("avg", False), ("map", False)])
-def test_without_weights_only_token_pooling_has_a_class_token(
-    pooling: str | None, token: bool
-) -> None:
-    assert models.config_of(tiny(pooling=pooling)).class_token is token
+def test_constructor_without_weights_follows_the_pooling() -> None:
+    """`gap`, `max` and `map` do without a class token unless one is asked for."""
+    assert config_of(ViTMicro2(weights=None)).class_token
+    for pooling in ("avg", "gap", "max", "map"):
+        config = config_of(ViTMicro2(weights=None, pooling=pooling))
+        assert (config.class_token, config.pooling) == (False, {"avg": "gap"}.get(pooling, pooling))
+    assert config_of(ViTMicro2(weights=None, pooling="gap", class_token=True)).class_token
 
 
-def test_wrong_input_shape_is_explained() -> None:
-    with pytest.raises(ValueError, match=r"nearest sizes are \(6, 10\) and \(8, 10\)"):
-        tiny(input_shape=(7, 10, 3))
-    with pytest.raises(ValueError, match=r"`input_shape` must be \(height, width, channels\)"):
-        tiny(input_shape=(8, 8))
+def test_constructor_hands_its_options_on() -> None:
+    options = {
+        "representation_size": 17,
+        "position_embedding": "sincos_2d",
+        "position_interpolation": "bicubic_antialiased",
+        "dropout_rate": 0.1,
+        "attention_dropout_rate": 0.2,
+        "stochastic_depth_rate": 0.3,
+        "classifier_activation": None,
+    }
+    model = ViTMicro2(weights=None, name="mine", dtype="mixed_bfloat16", **options)
+    config = config_of(model)
+    assert {name: getattr(config, name) for name in options} == options
+    assert model.name == "mine"
+    assert model.get_layer("block_00").compute_dtype == "bfloat16"
 
 
-def test_input_tensor_gives_size_and_input() -> None:
-    images = keras.Input((4, 6, 5), name="spectra")
-    model = tiny(input_shape=None, input_tensor=images, classes=3)
-    assert model.inputs[0] is images
-    assert models.config_of(model).image_size == (4, 6)
+def test_constructor_for_any_size_stores_its_own_grid() -> None:
+    config = config_of(ViTMicro2(weights=None, input_shape=(None, None, 3)))
+    assert (config.image_size, config.grid) == ((None, None), (16, 16))
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
-def test_own_files_load_at_another_size_and_number_of_classes(suffix: str, tmp_path: Path) -> None:
-    trained = randomise(tiny(classes=3, input_shape=(8, 8, 3)))
-    path = tmp_path / f"trained{suffix}"
-    trained.save(path) if suffix == ".keras" else trained.save_weights(path)
-    again = tiny(weights=path, classes=3, input_shape=None)
-    images = np.random.default_rng(0).normal(size=(2, 8, 8, 3)).astype("float32")
-    np.testing.assert_array_equal(
-        again.predict(images, verbose=0), trained.predict(images, verbose=0)
-    )
-    with pytest.warns(UserWarning, match="resized|anew") as notes:
-        other = tiny(weights=path, classes=7, input_shape=(6, 10, 3))
-    assert "(4, 4)" in str(notes[0].message)
-    assert "head/kernel" in str(notes[1].message)
-    assert not np.any(other.get_layer("head").get_weights()[0])
+def test_constructor_builds_upon_an_input_tensor() -> None:
+    images = keras.Input((10, 14, 3), name="mine")
+    model = ViTMicro2(weights=None, input_tensor=images, classes=7)
+    assert model.input is images
+    assert config_of(model).image_size == (10, 14)
 
 
-def test_labels_and_preprocessing_come_with_a_keras_file(tmp_path: Path) -> None:
-    contract = Preprocessing(size=8, crop_fraction=0.7, labels=("a", "b", "c"))
-    config = models.size("Micro/2").replace(image_size=(8, 8), classes=3)
-    models.build(config, preprocessing=contract).save(tmp_path / "m.keras")
-    same = models.preprocessing_of(tiny(weights=tmp_path / "m.keras", classes=3, input_shape=None))
-    assert same == contract
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"classes": 0}, "`classes` must be a positive integer"),
+        ({"input_shape": (10, 10)}, r"`input_shape` must be \(height, width, channels\)"),
+        ({"input_shape": (11, 10, 3)}, r"nearest sizes are \(10, 10\) and \(12, 10\)"),
+        ({"pooling": "mean"}, "`pooling` must be one of 'token'"),
+        ({"pooling": "token", "class_token": False}, "needs a class token"),
+        ({"position_embedding": "rope"}, "`position_embedding` must be one of"),
+        ({"dropout_rate": 1.0}, "`dropout_rate` must be a number"),
+    ],
+    ids=str,
+)
+def test_constructor_checks_its_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ViTMicro2(weights=None, **arguments)
+
+
+# Weights.
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """A file with 1000 classes and a representation layer, at 10 pixels."""
+    return save(tmp_path, official_tensors(MICRO.replace(representation_size=17)))
+
+
+def test_official_file_is_taken_over_as_it_is(official: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        other = tiny(weights=tmp_path / "m.keras", classes=5, input_shape=(10, 6, 3))
-    carried = models.preprocessing_of(other)
-    assert (carried.size, carried.crop_fraction, carried.labels) == ((10, 6), 0.7, None)
-
-
-def test_official_file_brings_labels_size_and_numerics(test_data: Path) -> None:
-    path = test_data / "weights" / "Ti_16-augreg-i21k-imagenet2012-res_224.npz"
-    model = keras_vit.ViTTi16(weights=path)
-    config, contract = models.config_of(model), models.preprocessing_of(model)
-    assert (config.gelu, config.epsilon, config.image_size) == ("tanh", 1e-6, (224, 224))
+        warnings.simplefilter("error")
+        model = ViTMicro2(weights=official)
+    config = config_of(model)
+    assert config == MICRO.replace(representation_size=17)
+    assert (config.gelu, config.epsilon) == ("tanh", 1e-6)
+    assert model.input_shape == (None, 10, 10, 3)
+    contract = preprocessing_of(model)
+    assert contract.size == (10, 10)
     assert contract.labels == imagenet_labels()
-    backbone = keras_vit.ViTTi16(include_top=False, weights=path, input_shape=(None, None, 3))
-    assert models.preprocessing_of(backbone).labels is None
-    with pytest.warns(UserWarning, match="head/kernel"):
-        reset = keras_vit.ViTTi16(weights=path, reset_head=True)
-    assert not np.any(reset.get_layer("head").get_weights()[0])
-    with pytest.raises(ValueError, match=r"hidden_size=192.*hidden_size=384"):
-        keras_vit.ViTS16(weights=path)
+    assert set(contract.mean + contract.std) == {0.5}
+    head = official_tensors(MICRO.replace(representation_size=17))["head/kernel"]
+    np.testing.assert_array_equal(weights_of(model)["head/kernel"], head)
+
+
+def test_another_number_of_classes_gets_a_new_head_and_a_warning(official: Path) -> None:
+    with pytest.warns(UserWarning, match=r"head/kernel, head/bias start anew, not from .*\.npz"):
+        model = ViTMicro2(weights=official, classes=7)
+    assert not weights_of(model)["head/kernel"].any()
+    assert weights_of(model)["pre_logits/kernel"].shape == (96, 17)
+    assert preprocessing_of(model).labels is None
+
+
+def test_reset_head_keeps_no_labels(official: Path) -> None:
+    with pytest.warns(UserWarning, match="head/kernel, head/bias start anew"):
+        model = ViTMicro2(weights=str(official), reset_head=True)
+    assert not weights_of(model)["head/kernel"].any()
+    assert preprocessing_of(model).labels is None
+
+
+def test_without_the_top_the_head_goes_silently(official: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = ViTMicro2(weights=official, include_top=False)
+    assert not any(name.startswith(("head", "pre_logits")) for name in weights_of(model))
+    assert model.output_shape == (None, 26, 96)
+
+
+def test_representation_layer_can_be_left_out(official: Path) -> None:
+    with pytest.warns(UserWarning, match="start anew|left out") as caught:
+        model = ViTMicro2(weights=official, representation_size=0)
+    messages = " ".join(str(warning.message) for warning in caught)
+    assert "head/kernel, head/bias start anew" in messages
+    assert "pre_logits/kernel, pre_logits/bias of" in messages
+    assert config_of(model).representation_size is None
+
+
+@pytest.mark.parametrize("include_top", [True, False])
+def test_another_image_size_resizes_the_positions_with_a_warning(
+    include_top: bool, official: Path
+) -> None:
+    message = r"Position embeddings resized from \(5, 5\) to \(3, 7\) patches"
+    with pytest.warns(UserWarning, match=message) as caught:
+        model = ViTMicro2(weights=official, input_shape=(6, 14, 3), include_top=include_top)
+    assert len(caught) == 1
+    assert preprocessing_of(model).size == (6, 14)
+
+
+def test_any_image_size_keeps_the_positions_of_the_file(official: Path) -> None:
+    dynamic = ViTMicro2(weights=official, input_shape=(None, None, 3))
+    assert config_of(dynamic).grid == (5, 5)
+    images = normal(2, 6, 14, 3)
+    with pytest.warns(UserWarning, match="Position embeddings resized"):
+        static = ViTMicro2(weights=official, input_shape=(6, 14, 3))
+    np.testing.assert_allclose(numpy(dynamic(images)), numpy(static(images)), atol=1e-6)
+
+
+def test_file_of_another_architecture_names_both_sides(official: Path) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"has hidden_size=96, .*patch_size=\(2, 2\); .* has hidden_size=192, .*\(16, 16\)",
+    ):
+        keras_vit.ViTTi16(weights=official)
+
+
+@pytest.mark.parametrize("weights", ["nowhere.npz", Path("nowhere.npz")])
+def test_missing_file(weights: str | Path) -> None:
+    with pytest.raises(ValueError, match=r"weights='nowhere.npz', which does not exist"):
+        ViTMicro2(weights=weights)
+
+
+@pytest.mark.parametrize("size", [(10, 14), (None, None)])
+def test_keras_file_brings_architecture_labels_and_preprocessing(
+    size: tuple[int | None, int | None], tmp_path: Path
+) -> None:
+    contract = Preprocessing(size=(10, 14), resize="squash", std=0.25, labels=tuple("abcdefg"))
+    config = MICRO.replace(
+        image_size=size,
+        position_grid=(5, 7),
+        classes=7,
+        pooling="gap",
+        gelu="exact",
+        epsilon=1e-5,
+        position_embedding="learned_2d",
+    )
+    source = build(config, preprocessing=contract)
+    source.set_weights([normal(*w.shape) for w in source.get_weights()])
+    source.save(tmp_path / "m.keras")
+    model = ViTMicro2(weights=tmp_path / "m.keras", classes=7)
+    found = config_of(model)
+    assert (found.image_size, found.grid) == (size, (5, 7))
+    assert (found.gelu, found.epsilon, found.pooling) == ("exact", 1e-5, "gap")
+    assert preprocessing_of(model) == contract
+    images = normal(2, 10, 14, 3)
+    np.testing.assert_array_equal(numpy(model(images)), numpy(source(images)))

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from keras_vit.data import pixels
+from keras_vit.data.pipelines import image_dataset
 from keras_vit.export.predictor import checked
 from keras_vit.models import inference
 
@@ -42,10 +41,5 @@ class KerasPredictor:
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
         """Returns probabilities (N, K), float32, for N encoded images."""
         with checked(images, self._contract):
-            batches = (
-                tf.data.Dataset.from_tensor_slices(list(images))
-                .map(lambda encoded: pixels.prepare(encoded, self._contract), tf.data.AUTOTUNE)
-                .batch(batch_size)
-                .prefetch(tf.data.AUTOTUNE)
-            )
+            batches = image_dataset(images, self._contract, batch_size=batch_size)
             return self._network.predict(batches, verbose=0)

@@ -56,14 +56,16 @@ class Patches(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def call(self, images: Any) -> Any:
-        _, height, width, channels = ops.shape(images)
+        batch, height, width, channels = ops.shape(images)
         h, w = self.grid_size((height, width))
         p, q = self.patch_size
         if self.remainder == "drop":
             images = images[:, : h * p, : w * q]  # (B, hP, wQ, C)
-        patches = ops.reshape(images, (-1, h, p, w, q * channels))  # (B, h, P, w, QC)
+        # With -1 for the batch, pixels left over at a size that is only known when the model runs
+        # would be taken for more images.
+        patches = ops.reshape(images, (batch, h, p, w, q * channels))  # (B, h, P, w, QC)
         patches = ops.transpose(patches, (0, 1, 3, 2, 4))  # (B, h, w, P, QC)
-        return ops.reshape(patches, (-1, h, w, p * q * channels))  # (B, h, w, PQC)
+        return ops.reshape(patches, (batch, h, w, p * q * channels))  # (B, h, w, PQC)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, height, width, channels = input_shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from typing import Any
 
 import keras
@@ -55,7 +56,7 @@ class SaveRun(keras.callbacks.Callback):
         """Sets model and optimizer to the state after the last complete epoch.
 
         Raises:
-            ValueError: If the run has no state to resume from, or it is another model's.
+            ValueError: If the run has no state to resume from, or it is damaged or another model's.
         """
         if not self.run.state.is_file():
             raise ValueError(
@@ -63,11 +64,20 @@ class SaveRun(keras.callbacks.Callback):
                 f"out={str(self.run.path)!r}, which has no resume.npz. Start it again without "
                 "--resume, in a new folder."
             )
-        with np.load(self.run.state, allow_pickle=False) as state:
-            self.epochs_done = int(state["epochs_done"])
-            self.best = float(state["best"])
-            for name, variable in self._variables().items():
-                variable.assign(state[name])
+        variables = self._variables()
+        try:
+            with np.load(self.run.state, allow_pickle=False) as file:
+                state = {name: file[name] for name in (*variables, "epochs_done", "best")}
+            if any(state[name].shape != tuple(v.shape) for name, v in variables.items()):
+                raise ValueError("it holds variables of other shapes")
+        except (KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{self.run.state} must be the state of this run, and complete. Start a new run, "
+                f"with --weights {self.run.last} to go on from its weights. Received: {error}"
+            ) from error
+        self.epochs_done, self.best = int(state["epochs_done"]), float(state["best"])
+        for name, variable in variables.items():
+            variable.assign(state[name])
 
     def _save_state(self) -> None:
         state = {name: np.asarray(variable) for name, variable in self._variables().items()}

@@ -113,7 +113,7 @@ class Run:
                 f"`run` must be a folder that `keras-vit train --out` has written. "
                 f"Received: run={str(self.path)!r}, which has no config.json"
             )
-        content = json.loads(self.config.read_text(encoding="utf-8"))
+        content = self._read()
         fields = {field.name for field in dataclasses.fields(RunConfig)}
         values = {name: value for name, value in content.items() if name in fields}
         recipe = values.pop("recipe")
@@ -122,6 +122,17 @@ class Run:
         return RunConfig(
             **values, image_size=tuple(size) if size else None, recipe=Recipe(**recipe)
         )
+
+    def resolved(self) -> dict[str, Any]:
+        """Returns what the defaults came to when the run was started.
+
+        Returns:
+            Precision, flip, numbers of images and classes, and the preprocessing.
+        """
+        return dict(self._read()["resolved"])
+
+    def _read(self) -> dict[str, Any]:
+        return dict(json.loads(self.config.read_text(encoding="utf-8")))
 
 
 def _version(package: str) -> str | None:

@@ -63,6 +63,9 @@ def train(
     run = Run(out)
     if resume:
         config = run.read_config()
+        # What "auto" came to when the run was started, wherever it goes on.
+        recipe = config.recipe.replace(precision=run.resolved()["precision"])
+        config = dataclasses.replace(config, recipe=recipe)
     elif run.config.exists():
         raise ValueError(
             f"`out` must be a new folder. Received: out={str(out)!r}, which holds a run. Choose "
@@ -185,7 +188,12 @@ def _training_model(config: RunConfig, class_names: tuple[str, ...]) -> keras.Mo
         )
     for note in notes:
         print(f"Note: {note.message}")
-    contract = dataclasses.replace(models.preprocessing_of(model), labels=class_names)
+    contract = models.preprocessing_of(model)
+    if contract.labels not in (None, class_names):
+        print("Note: the classifier starts from zeros: the weights have it for other classes.")
+        head = model.get_layer("head")
+        head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
+    contract = dataclasses.replace(contract, labels=class_names)
     return models.rebuild(model, dtype=precision_of(recipe), preprocessing=contract)
 
 

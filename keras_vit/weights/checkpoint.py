@@ -14,6 +14,7 @@ from keras_vit.preprocessing import Preprocessing
 ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "patch_size", "channels")
 
 POSITION = "patch_encoder/position"
+ROW, COLUMN = "patch_encoder/row", "patch_encoder/column"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,11 @@ def traits_of(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
     else:
         traits["pooling"] = "token" if traits["class_token"] else "gap"
     if POSITION in tensors:
+        traits["position_embedding"] = "learned"
         traits["position_grid"] = grid_of(tensors[POSITION])
+    elif ROW in tensors:
+        traits["position_embedding"] = "learned_2d"
+        traits["position_grid"] = (tensors[ROW].shape[0], tensors[COLUMN].shape[1])
     return traits
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
+from keras_vit.preprocessing import Preprocessing, imagenet_labels
 from keras_vit.weights.checkpoint import Checkpoint, traits_of
 
 # What the official code computes with; the files do not tell. See `MlpBlock` and flax's
@@ -143,13 +145,25 @@ def read(tensors: dict[str, np.ndarray], source: str) -> Checkpoint:
         found[f"{ours}/qkv/kernel"] = np.concatenate(kernels, axis=1)  # (D, 3D)
         found[f"{ours}/qkv/bias"] = np.concatenate(biases)  # (3D,)
         found[f"{ours}/out/kernel"] = named[f"{theirs}/out/kernel"].reshape(-1, sizes["D"])
-    traits = {
+    traits = traits_of(found) | {
         "patch_size": (sizes["P"], sizes["Q"]),
         "channels": sizes["C"],
         "num_heads": sizes["K"],
         **NUMERICS,
     }
-    return Checkpoint(source, found, traits_of(found) | traits)
+    traits.setdefault("position_embedding", "none")
+    return Checkpoint(source, found, traits, _preprocessing(traits))
+
+
+def _preprocessing(traits: dict[str, Any]) -> Preprocessing:
+    """Returns how timm evaluates these files (crop 0.9, bicubic), with ImageNet's labels."""
+    labels = imagenet_labels()
+    return Preprocessing(
+        crop_fraction=0.9,
+        interpolation="bicubic",
+        channels="grayscale" if traits["channels"] == 1 else "rgb",
+        labels=labels if traits["classes"] == len(labels) else None,
+    )
 
 
 def _expected(named: dict[str, np.ndarray], blocks: list[int]) -> dict[str, tuple[str, str | None]]:

@@ -12,7 +12,15 @@ import numpy as np
 from keras_vit import models
 from keras_vit.layers.position import resize_table
 from keras_vit.weights import containers, flax, keras_files
-from keras_vit.weights.checkpoint import ARCHITECTURE, POSITION, Checkpoint, grid_of, variables_of
+from keras_vit.weights.checkpoint import (
+    ARCHITECTURE,
+    COLUMN,
+    POSITION,
+    ROW,
+    Checkpoint,
+    grid_of,
+    variables_of,
+)
 
 # The classifier: it can be dropped, or start anew where it does not fit.
 _PRE_LOGITS, _HEAD = "pre_logits/", "head/"
@@ -159,25 +167,28 @@ def _check_architecture(model: keras.Model, checkpoint: Checkpoint) -> None:
 def _fit_positions(
     model: keras.Model, tensors: dict[str, np.ndarray], source: str
 ) -> tuple[str, ...]:
-    """Brings the position table to the model's grid, in place; returns what was resized."""
-    if POSITION not in tensors:
-        return ()
+    """Brings the position tables to the model's grid, in place; returns what was resized."""
     config = models.config_of(model)
-    table = tensors[POSITION]
     new = config.grid
-    # A square number of positions is a square grid: 24 x 24 patches are no model of 18 x 32.
-    old = grid_of(table) or (new if len(table) == new[0] * new[1] else None)
-    if old is None:
-        raise ValueError(
-            f"The position embedding of {source} has {len(table)} positions, which is neither "
-            f"the model's grid {new} nor a square one, so it cannot be resized. Build the model "
-            "at the image size that the file was trained at."
-        )
-    table = table.reshape(*old, -1)  # (h, w, D)
-    if old != new:
-        table = keras.ops.convert_to_numpy(resize_table(table, new, config.position_interpolation))
-    tensors[POSITION] = table
-    return () if old == new else (f"Position embeddings resized from {old} to {new} patches",)
+    notes = []
+    for name, size in ((POSITION, new), (ROW, (new[0], 1)), (COLUMN, (1, new[1]))):
+        if name not in tensors:
+            continue
+        table = tensors[name]
+        # A square number of positions is a square grid: 24 x 24 patches are no model of 18 x 32.
+        old = grid_of(table) or (size if len(table) == size[0] * size[1] else None)
+        if old is None:
+            raise ValueError(
+                f"The position embedding of {source} has {len(table)} positions, which is neither "
+                f"the model's grid {new} nor a square one, so it cannot be resized. Build the "
+                "model at the image size that the file was trained at."
+            )
+        table = table.reshape(*old, -1)  # (h, w, D)
+        if old != size:
+            table = resize_table(table, size, config.position_interpolation)
+            notes.append(f"Position embeddings resized from {old} to {size} patches")
+        tensors[name] = keras.ops.convert_to_numpy(table)
+    return tuple(notes)
 
 
 def _reset(

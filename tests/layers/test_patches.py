@@ -91,3 +91,19 @@ def test_patches_check_their_arguments() -> None:
         Patches(0)
     with pytest.raises(ValueError, match="`remainder` must be one of 'error', 'drop'"):
         Patches(2, remainder="pad")
+
+
+@pytest.mark.tensorflow
+def test_patches_never_take_a_rest_for_more_images() -> None:
+    import tensorflow as tf
+
+    layer = Patches(4)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, None, 3))])
+    def cut(images: tf.Tensor) -> tf.Tensor:
+        return layer(images)
+
+    assert cut(tf.zeros((5, 8, 12, 3))).shape == (5, 2, 3, 48)
+    # 6 x 6 = 36 pixels an image: 4 images hold as many as 9 of 4 x 4 pixels.
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        cut(tf.zeros((4, 6, 6, 3)))

@@ -39,8 +39,15 @@ def test_traits_of_a_whole_model() -> None:
         "class_token": True,
         "pooling": "token",
         "representation_size": 17,
+        "position_embedding": "learned",
         "position_grid": (5, 7),
     }
+
+
+def test_traits_of_two_dimensional_positions() -> None:
+    model = tiny_model(position_embedding="learned_2d")
+    traits = traits_of({name: np.asarray(v) for name, v in variables_of(model).items()})
+    assert (traits["position_embedding"], traits["position_grid"]) == ("learned_2d", (5, 7))
 
 
 @pytest.mark.parametrize("pooling", ["gap", "map"])

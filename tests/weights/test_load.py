@@ -75,6 +75,21 @@ def test_positions_are_resized(suffix: str, method: str, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
+def test_two_dimensional_positions_are_resized(suffix: str, tmp_path: Path) -> None:
+    source = tiny_model(position_embedding="learned_2d")  # 5 x 7
+    path = tmp_path / f"m{suffix}"
+    (source.save if suffix == ".keras" else source.save_weights)(path)
+    model = build(tiny_config(position_embedding="learned_2d", image_size=(21, 14)))
+    report = load_weights(model, path)
+    assert report.notes() == ["Position embeddings resized from (5, 1) to (7, 1) patches."]
+    old, new = weights_of(source), weights_of(model)
+    np.testing.assert_array_equal(
+        new["patch_encoder/row"], numpy(resize_table(old["patch_encoder/row"], (7, 1)))
+    )
+    np.testing.assert_array_equal(new["patch_encoder/column"], old["patch_encoder/column"])
+
+
 def test_square_positions_are_no_wide_grid_of_the_same_number(tmp_path: Path) -> None:
     """4 x 4 = 2 x 8, as 24 x 24 (384 pixels) is 18 x 32 (288 x 512)."""
     path = save(tmp_path, official_tensors(SQUARE.replace(image_size=(12, 8))))
