@@ -281,13 +281,9 @@ def export(
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
     if not paths:
         raise ValueError(f"`--images` must hold images to verify with. Received: {folder}, empty")
-    artefacts = []
-    if saved_model is not None:
-        artefacts.append(exporting.saved_model.write(network, saved_model))
-    if tflite is not None:
-        artefacts.append(exporting.tflite.write(network, tflite))
+    encoded = [path.read_bytes() for path in paths]
     with _naming(paths):
-        comparisons = exporting.verify(network, artefacts, [path.read_bytes() for path in paths])
+        comparisons = exporting.publish(network, encoded, directory=saved_model, file=tflite)
     print(f"Compared with the Keras model on {len(paths)} images of {folder}:")
     print(exporting.table(comparisons))
 

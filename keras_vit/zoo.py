@@ -1,4 +1,7 @@
-"""The public constructors: ViTTi16 ... ViTG14."""
+"""The public constructors: ViTTi16 ... ViTG14.
+
+Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
+"""
 
 from __future__ import annotations
 

@@ -29,6 +29,12 @@ def evaluate(
 
     Raises:
         ValueError: If the model is no image classifier, or lacks a class of the data.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=10)
+        >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
+        7
     """
     network, contract = inference.prepare(model)
     labels = align(models.preprocessing_of(model).labels, examples)

@@ -58,14 +58,31 @@ def write(model: keras.Model, directory: str | os.PathLike[str]) -> Path:
     require_tensorflow()
     network, contract = inference.prepare(model)
     archive = _archive(network, contract)
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    with files.atomic_path(directory / str(max(versions(directory), default=0) + 1)) as temporary:
+    version = next_version(directory)
+    with files.atomic_path(version) as temporary:
         archive.write_out(str(temporary), verbose=False)
         (temporary / EXTRA).mkdir()
         for name, text in contract_files.texts(contract).items():
             (temporary / EXTRA / name).write_text(text, encoding="utf-8")
-    return directory / temporary.name
+    return version
+
+
+def next_version(directory: str | os.PathLike[str]) -> Path:
+    """Returns the version folder that comes after those in `directory`.
+
+    Args:
+        directory: Where the versions of a model live; it need not exist.
+
+    Returns:
+        The path, of a folder that does not exist.
+
+    Example:
+        >>> next_version("nowhere").name
+        '1'
+    """
+    directory = Path(directory)
+    taken = versions(directory) if directory.is_dir() else []
+    return directory / str(max(taken, default=0) + 1)
 
 
 def versions(directory: str | os.PathLike[str]) -> list[int]:

@@ -1,4 +1,7 @@
-"""Dropping a residual branch for whole examples."""
+"""Dropping a residual branch for whole examples.
+
+Letters: B batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One block of the Transformer encoder."""
+"""One block of the Transformer encoder.
+
+Letters: B batch; T tokens; D hidden size.
+"""
 
 from __future__ import annotations
 

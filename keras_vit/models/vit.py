@@ -1,4 +1,7 @@
-"""Building the functional model from a configuration."""
+"""Building the functional model from a configuration.
+
+Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
+"""
 
 from __future__ import annotations
 

@@ -51,10 +51,11 @@ def test_rebuild_changes_nothing_by_default() -> None:
 
 
 def test_rebuild_of_a_mixed_precision_model_is_float32() -> None:
-    half = tiny_model(dtype="mixed_bfloat16", dropout_rate=0.1)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    half = tiny_model(dropout_rate=0.1)
     copy = rebuild(half, dropout_rate=0.0)
     assert {layer.compute_dtype for layer in copy.layers} == {"float32"}
-    plain = tiny_model()
+    plain = tiny_model(dtype="float32")
     plain.set_weights(half.get_weights())
     np.testing.assert_array_equal(numpy(copy(IMAGES)), numpy(plain(IMAGES)))
 
