@@ -24,6 +24,7 @@ class KerasPredictor:
         ValueError: If the model is no image classifier.
 
     Example:
+        >>> import tensorflow as tf
         >>> from keras_vit import models
         >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=3)
         >>> png = tf.io.encode_png(np.zeros((5, 7, 3), "uint8")).numpy()

@@ -54,7 +54,7 @@ def test_rebuild_of_a_mixed_precision_model_is_float32() -> None:
     keras.config.set_dtype_policy("mixed_bfloat16")
     half = tiny_model(dropout_rate=0.1)
     copy = rebuild(half, dropout_rate=0.0)
-    assert {layer.compute_dtype for layer in copy.layers} == {"float32"}
+    assert {layer.compute_dtype for layer in copy.layers[1:]} == {"float32"}
     plain = tiny_model(dtype="float32")
     plain.set_weights(half.get_weights())
     np.testing.assert_array_equal(numpy(copy(IMAGES)), numpy(plain(IMAGES)))
