@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import keras_vit
+
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow]
 
 ROOT = Path(__file__).parents[1]
@@ -86,7 +88,7 @@ def test_wheel_is_imported_from_outside_the_checkout(clean_python: Path) -> None
         "print(metadata.version('keras-vit-toolkit'), keras_vit.__version__); "
         "print(len(keras_vit.preprocessing.imagenet_labels()))"
     )
-    version = PROJECT["version"]
+    version = keras_vit.__version__
     output = run(clean_python, "-c", code, cwd=clean_python.parent)
     assert output.split() == [version, version, "1000"]
 
