@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from keras import ops
+from PIL import Image
+from scipy import ndimage
 
 from keras_vit.layers.position import resize_table, sincos_2d
 from tests import reference
@@ -54,25 +56,23 @@ def test_resize_table_to_its_own_grid_changes_nothing(method: str) -> None:
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_resize_table_bilinear_equals_scipy(grid: tuple[int, int]) -> None:
-    scipy_ndimage = pytest.importorskip("scipy.ndimage")
     table = normal(5, 7, 3).astype("float64")
     rows, columns = (
         np.linspace(0, old - 1, new) for old, new in zip(table.shape[:2], grid, strict=True)
     )
     points = np.meshgrid(rows, columns, indexing="ij")
     expected = np.stack(
-        [scipy_ndimage.map_coordinates(table[..., i], points, order=1) for i in range(3)], axis=-1
+        [ndimage.map_coordinates(table[..., i], points, order=1) for i in range(3)], axis=-1
     )
     assert_close(resize_table(table, grid), expected, 2e-6)  # measured: 5e-7
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_resize_table_bicubic_equals_pil(grid: tuple[int, int]) -> None:
-    image = pytest.importorskip("PIL.Image")
     table = normal(5, 7, 3)
     expected = np.stack(
         [
-            image.fromarray(table[..., i]).resize(grid[::-1], image.Resampling.BICUBIC)
+            Image.fromarray(table[..., i]).resize(grid[::-1], Image.Resampling.BICUBIC)
             for i in range(3)
         ],
         axis=-1,
