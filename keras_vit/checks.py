@@ -69,6 +69,31 @@ def positive_int(name: str, value: object) -> int:
     return int(value)
 
 
+def hidden_size(value: int | None, num_heads: int) -> int:
+    """Returns `value` if the heads of an attention can share it equally.
+
+    Args:
+        value: Width D of the tokens; None if a layer's input does not say it.
+        num_heads: Number of heads K.
+
+    Returns:
+        The width.
+
+    Raises:
+        ValueError: If D is unknown or no multiple of K.
+
+    Example:
+        >>> hidden_size(768, 12)
+        768
+    """
+    if value is None or value % num_heads:
+        raise ValueError(
+            "`hidden_size` must be a multiple of `num_heads`. "
+            f"Received: hidden_size={value}, num_heads={num_heads}"
+        )
+    return value
+
+
 def rate(name: str, value: object) -> float:
     """Returns `value` if it is a probability that leaves something over.
 

@@ -47,6 +47,17 @@ def test_positive_int_refuses(value: object) -> None:
         checks.positive_int("n", value)
 
 
+def test_hidden_size_is_shared_equally_by_the_heads() -> None:
+    assert checks.hidden_size(15, 3) == 15
+
+
+@pytest.mark.parametrize("value", [16, None])
+def test_hidden_size_refuses(value: int | None) -> None:
+    message = rf"^`hidden_size` must be a multiple of `num_heads`\. Received: hidden_size={value}, "
+    with pytest.raises(ValueError, match=message):
+        checks.hidden_size(value, 3)
+
+
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, np.float64(0.25)])
 def test_rate_returns_a_float(value: float) -> None:
     result = checks.rate("r", value)

@@ -114,12 +114,7 @@ class AttentionPooling(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        d_model = input_shape[-1]
-        if d_model is None or d_model % self.num_heads:
-            raise ValueError(
-                "The hidden size must be a multiple of `num_heads`. "
-                f"Received: hidden_size={d_model}, num_heads={self.num_heads}"
-            )
+        d_model = checks.hidden_size(input_shape[-1], self.num_heads)
         self.probe = self.add_weight(
             name="probe", shape=(1, 1, d_model), initializer="glorot_uniform"
         )

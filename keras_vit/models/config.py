@@ -101,11 +101,7 @@ class ViTConfig:
             checks.positive_int("classes", self.classes)
         if self.representation_size is not None:
             checks.positive_int("representation_size", self.representation_size)
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                "`hidden_size` must be a multiple of `num_heads`. Received: "
-                f"hidden_size={self.hidden_size}, num_heads={self.num_heads}"
-            )
+        checks.hidden_size(self.hidden_size, self.num_heads)
         if self.pooling == "token" and not self.class_token:
             raise ValueError(
                 "`pooling='token'` needs a class token; use 'gap' or 'map' without one. "
@@ -191,7 +187,7 @@ _WIDTHS: dict[str, dict[str, Any]] = {
     "H": {"hidden_size": 1280, "num_layers": 32, "num_heads": 16, "mlp_dim": 5120},
     "g": {"hidden_size": 1408, "num_layers": 40, "num_heads": 16, "mlp_dim": 6144},
     "G": {"hidden_size": 1664, "num_layers": 48, "num_heads": 16, "mlp_dim": 8192},
-    # Our own, for images of 8 to 32 pixels.
+    # Our own, for images of 16 to 64 pixels.
     "Micro": {"hidden_size": 96, "num_layers": 4, "num_heads": 3, "mlp_dim": 192},
 }
 
@@ -201,7 +197,7 @@ def size(name: str) -> ViTConfig:
 
     Args:
         name: Width and patch side in pixels as the papers write them: `"Ti/16"`, `"B/32"`,
-            `"G/14"`; or `"Micro/2"`, a tiny one for images of 8 to 32 pixels.
+            `"G/14"`; or `"Micro/4"`, a tiny one for images of 16 to 64 pixels.
 
     Returns:
         The configuration with 1000 classes.
