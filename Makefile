@@ -30,7 +30,7 @@ install: .venv/.installed ## create .venv with the package (editable) and all th
 # One pass from a data set to predictions; make prints each command before it runs it.
 demo: install ## train, evaluate, export and predict on handwritten digits (no download)
 	rm -rf runs/demo
-	$(BIN)/keras-vit train --data digits --model ViTMicro2 --image-size 8 --out runs/demo
+	$(BIN)/keras-vit train --data digits --model ViTMicro4 --image-size 16 --out runs/demo
 	$(BIN)/keras-vit evaluate runs/demo
 	$(BIN)/keras-vit export runs/demo --saved-model runs/demo/saved_model --tflite runs/demo/model.tflite
 	$(BIN)/keras-vit predict runs/demo/last.keras runs/demo/samples/*

@@ -1,12 +1,11 @@
 """Which precision and compiler train fastest on this machine?
 
-Times one training step (forward, backward, AdamW update, as `model.fit` runs it) of a ViT-Ti/16
-at 224 pixels in float32, with and without XLA, and in mixed_bfloat16. The variants take turns, so
-that whatever else the machine does falls on all of them; the figures to trust are the ratios to
-float32 without XLA. `keras_vit.training.machine.best_precision` and `jit_compile=False` in
-`keras_vit.training.train` rest on them.
+Times one training step (forward, backward, AdamW update, as `model.fit` runs it) in float32,
+with and without XLA, and in mixed_bfloat16. The variants take turns, so that whatever else the
+machine does falls on all of them; the figures to trust are the ratios to float32 without XLA.
+`keras_vit.training.machine` rests on them.
 
-    python benchmarks/train_step.py [--batch-size 16] [--rounds 5] [--out FILE]
+    python benchmarks/train_step.py [--model ViTTi16] [--image-size 224] [--batch-size 16]
 """
 
 from __future__ import annotations
@@ -24,14 +23,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import keras_vit
+from keras_vit import zoo
 
 VARIANTS = [("float32", False), ("float32", True), ("mixed_bfloat16", False)]
 STEPS = 3  # per turn
 
 
-def compiled(precision: str, jit_compile: bool) -> keras.Model:
-    model = keras_vit.ViTTi16(weights=None, classifier_activation=None, dtype=precision)
+def compiled(name: str, image_size: int, precision: str, jit_compile: bool) -> keras.Model:
+    model = zoo.constructor(name)(
+        weights=None,
+        input_shape=(image_size, image_size, 3),
+        classifier_activation=None,
+        dtype=precision,
+    )
     model.compile(
         keras.optimizers.AdamW(1e-4, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -40,16 +44,20 @@ def compiled(precision: str, jit_compile: bool) -> keras.Model:
     return model
 
 
-def measure(batch_size: int, rounds: int) -> dict[tuple[str, bool], list[float]]:
+def measure(
+    name: str, image_size: int, batch_size: int, rounds: int
+) -> dict[tuple[str, bool], list[float]]:
     """Returns seconds per step of every turn, by variant."""
     rng = np.random.default_rng(0)
-    images = tf.constant(rng.normal(size=(batch_size, 224, 224, 3)), tf.float32)
+    images = tf.constant(rng.normal(size=(batch_size, image_size, image_size, 3)), tf.float32)
     labels = tf.constant(rng.integers(0, 1000, batch_size))
-    models = {variant: compiled(*variant) for variant in VARIANTS}
+    models = {variant: compiled(name, image_size, *variant) for variant in VARIANTS}
     for variant, model in models.items():
         start = time.perf_counter()
         model.train_on_batch(images, labels)
-        print(f"{variant}: first step, with tracing {time.perf_counter() - start:.0f} s")
+        print(
+            f"{variant}: first step, with tracing {time.perf_counter() - start:.0f} s", flush=True
+        )
     seconds: dict[tuple[str, bool], list[float]] = {variant: [] for variant in VARIANTS}
     for _ in range(rounds):
         for variant, model in models.items():
@@ -85,16 +93,19 @@ def hardware() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="ViTTi16", help="name of a constructor")
+    parser.add_argument("--image-size", type=int, default=224, help="height and width in pixels")
     parser.add_argument("--batch-size", type=int, default=16, help="images in a step")
     parser.add_argument("--rounds", type=int, default=5, help=f"turns of {STEPS} steps each")
     parser.add_argument("--out", type=Path, help="Markdown file to write the table to")
     arguments = parser.parse_args()
-    seconds = measure(arguments.batch_size, arguments.rounds)
+    name, size, batch_size = arguments.model, arguments.image_size, arguments.batch_size
+    seconds = measure(name, size, batch_size, arguments.rounds)
     text = (
-        f"# Training step of ViT-Ti/16 at 224 pixels, batch {arguments.batch_size}\n\n"
+        f"# Training step of {name} at {size} pixels, batch {batch_size}\n\n"
         f"{hardware()}; Python {platform.python_version()}, TensorFlow {tf.__version__}, "
         f"Keras {keras.__version__}; {arguments.rounds} turns of {STEPS} steps a variant.\n\n"
-        f"{table(seconds, arguments.batch_size)}\n"
+        f"{table(seconds, batch_size)}\n"
     )
     print(text)
     if arguments.out:

@@ -18,7 +18,7 @@ import typer
 app = typer.Typer(
     help="Vision Transformers from a folder of images to a served model.\n\n"
     "A first run without any data of your own:\n\n"
-    "    keras-vit train --data digits --model ViTMicro2 --image-size 8 --out runs/digits",
+    "    keras-vit train --data digits --model ViTMicro4 --image-size 16 --out runs/digits",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -307,7 +307,7 @@ def models() -> None:
         parameters = f"{count_parameters(config):,}"
         table.add_row(name, str(config.patch[0]), *map(str, numbers), parameters)
     Console().print(table)
-    print("Parameters with 1000 classes at 224 pixels (ViTMicro2: 32 pixels).")
+    print("Parameters with 1000 classes at 224 pixels (ViTMicro4: 32 pixels).")
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ class Constructor:
 
     Example:
         >>> import keras_vit
-        >>> model = keras_vit.ViTMicro2(weights=None, input_shape=(8, 8, 1), classes=10)
+        >>> model = keras_vit.ViTMicro4(weights=None, input_shape=(16, 16, 1), classes=10)
         >>> model.output_shape
         (None, 10)
 
@@ -236,12 +236,12 @@ ViTL16 = Constructor("ViTL16", models.size("L/16"))
 ViTH14 = Constructor("ViTH14", models.size("H/14"))
 ViTg14 = Constructor("ViTg14", models.size("g/14"))
 ViTG14 = Constructor("ViTG14", models.size("G/14"))
-ViTMicro2 = Constructor("ViTMicro2", models.size("Micro/2").replace(image_size=(32, 32)))
+ViTMicro4 = Constructor("ViTMicro4", models.size("Micro/4").replace(image_size=(32, 32)))
 
 CONSTRUCTORS = {
     built.__name__: built
     for built in (
-        *(ViTMicro2, ViTTi16, ViTS32, ViTS16, ViTB32, ViTB16, ViTB8),
+        *(ViTMicro4, ViTTi16, ViTS32, ViTS16, ViTB32, ViTB16, ViTB8),
         *(ViTL32, ViTL16, ViTH14, ViTg14, ViTG14),
     )
 }

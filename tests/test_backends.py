@@ -33,10 +33,10 @@ ROUND_TRIP = """
 import keras, numpy as np
 import keras_vit
 
-images = np.random.default_rng(7).normal(size=(2, 10, 14, 3)).astype("float32")
+images = np.random.default_rng(7).normal(size=(2, 20, 28, 3)).astype("float32")
 
 def build():
-    return keras_vit.ViTMicro2(weights=None, input_shape=(10, 14, 3), classes=11)
+    return keras_vit.ViTMicro4(weights=None, input_shape=(20, 28, 3), classes=11)
 
 def predict(model):
     return keras.ops.convert_to_numpy(model(images))

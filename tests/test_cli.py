@@ -257,7 +257,7 @@ def check_failure(code: int, message: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--model", "ViTMikro2"], "Did you mean 'ViTMicro2'?"),
+        (["--model", "ViTMikro4"], "Did you mean 'ViTMicro4'?"),
         (["--image-size", "9"], "the nearest sizes are (8, 8) and (10, 10)"),
         (["--image-size", "9 by 9"], "`--image-size` must read like 224 or 224x320. Received"),
         (["--weights", "missing.npz"], "missing.npz', which does not exist"),

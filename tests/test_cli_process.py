@@ -34,7 +34,7 @@ def test_sigint_stops_a_real_run_that_can_go_on(tmp_path: Path) -> None:
     )
     data, run = write_photos(tmp_path / "photos"), training.Run(tmp_path / "run")
     size = ("--image-size", 8, "--batch-size", 8)
-    command = ("train", "--data", data, "--model", "ViTMicro2", "--out", run.path, *size)
+    command = ("train", "--data", data, "--model", "ViTMicro4", "--out", run.path, *size)
     process = subprocess.Popen(
         python(code, *command, "--epochs", 10_000), stdout=subprocess.PIPE, text=True
     )

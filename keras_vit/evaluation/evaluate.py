@@ -32,7 +32,7 @@ def evaluate(
 
     Example:
         >>> from keras_vit.data import load
-        >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=10)
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
         >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
         7
     """

@@ -26,7 +26,7 @@ class KerasPredictor:
     Example:
         >>> import tensorflow as tf
         >>> from keras_vit import models
-        >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
         >>> png = tf.io.encode_png(np.zeros((5, 7, 3), "uint8")).numpy()
         >>> KerasPredictor(models.build(config)).predict([png]).round(3)
         array([[0.333, 0.333, 0.333]], dtype=float32)

@@ -24,7 +24,7 @@ class Predictor(Protocol):
     Example:
         >>> from keras_vit import models
         >>> from keras_vit.export.keras_predictor import KerasPredictor
-        >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
         >>> predictor: Predictor = KerasPredictor(models.build(config))
         >>> png = tf.io.encode_png(np.zeros((5, 7, 3), "uint8")).numpy()
         >>> predictor.predict([png, png]).shape

@@ -46,7 +46,7 @@ def publish(
     Example:
         >>> import tensorflow as tf
         >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/2").replace(image_size=(8, 8), classes=3))
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")).numpy()
         >>> comparisons = publish(model, [png], directory=tempfile.mkdtemp())
         >>> Path(comparisons[0].path).name

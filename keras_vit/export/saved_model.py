@@ -50,7 +50,7 @@ def write(model: keras.Model, directory: str | os.PathLike[str]) -> Path:
     Example:
         >>> import tempfile
         >>> from keras_vit import models
-        >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
         >>> version = write(models.build(config), tempfile.mkdtemp())
         >>> version.name, sorted(tf.saved_model.load(version).signatures)
         ('1', ['classify_float', 'classify_pixels', 'serving_default'])

@@ -50,7 +50,7 @@ def verify(
         >>> import tensorflow as tf
         >>> from keras_vit import models
         >>> from keras_vit.export import saved_model
-        >>> config = models.size("Micro/2").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
         >>> model = models.build(config)
         >>> folder = saved_model.write(model, tempfile.mkdtemp())
         >>> png = tf.io.encode_png(np.zeros((5, 7, 3), "uint8")).numpy()

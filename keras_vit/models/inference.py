@@ -29,7 +29,7 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 
     Example:
         >>> from keras_vit import models
-        >>> config = models.size("Micro/2").replace(
+        >>> config = models.size("Micro/4").replace(
         ...     image_size=(8, 8), classes=3, classifier_activation=None
         ... )
         >>> network, contract = prepare(models.build(config))

@@ -27,7 +27,7 @@ def config_of(model: keras.Model) -> ViTConfig:
 
     Example:
         >>> from keras_vit.models.config import size
-        >>> config_of(build(size("Micro/2").replace(image_size=(8, 8)))).num_layers
+        >>> config_of(build(size("Micro/4").replace(image_size=(8, 8)))).num_layers
         4
     """
     return ViTConfig(**_contract(model).architecture)
@@ -47,7 +47,7 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
 
     Example:
         >>> from keras_vit.models.config import size
-        >>> preprocessing_of(build(size("Micro/2").replace(image_size=(8, 8)))).size
+        >>> preprocessing_of(build(size("Micro/4").replace(image_size=(8, 8)))).size
         (8, 8)
     """
     return _contract(model).preprocessing
@@ -79,7 +79,7 @@ def rebuild(
 
     Example:
         >>> from keras_vit.models.config import size
-        >>> model = build(size("Micro/2").replace(image_size=(8, 8)), dtype="mixed_bfloat16")
+        >>> model = build(size("Micro/4").replace(image_size=(8, 8)), dtype="mixed_bfloat16")
         >>> rebuild(model, classifier_activation=None).compute_dtype
         'float32'
     """

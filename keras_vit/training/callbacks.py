@@ -108,7 +108,7 @@ def finished(model: keras.Model) -> keras.Model:
         A copy in float32 with a softmax and without dropout.
 
     Example:
-        >>> model = models.build(models.size("Micro/2").replace(classifier_activation=None))
+        >>> model = models.build(models.size("Micro/4").replace(classifier_activation=None))
         >>> models.config_of(finished(model)).classifier_activation
         'softmax'
     """

@@ -22,7 +22,7 @@ def build_optimizer(recipe: Recipe, model: keras.Model, steps: int) -> keras.Opt
 
     Example:
         >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/2").replace(image_size=(8, 8)))
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
         >>> optimizer = build_optimizer(Recipe(learning_rate=0.5), model, steps=100)
         >>> [round(float(optimizer._learning_rate(t)), 3) for t in (0, 5, 10, 55, 100)]
         [0.0, 0.25, 0.5, 0.25, 0.0]

@@ -115,10 +115,10 @@ SGD = {"optimizer": "sgd", "learning_rate": 0.01, "weight_decay": 0.0}
 
 # Without pretrained weights: small images, many passes.
 FROM_SCRATCH = Recipe(
-    epochs=100,
+    epochs=80,
     batch_size=32,
-    learning_rate=1e-3,
+    learning_rate=2e-3,
     weight_decay=0.1,
     label_smoothing=0.1,
-    crop_area=(0.6, 1.0),
+    crop_area=(0.8, 1.0),
 )

@@ -33,7 +33,7 @@ class RunConfig:
         ValueError: If `validation_fraction` or `on_bad_image` is out of range.
 
     Example:
-        >>> RunConfig("digits", "ViTMicro2").recipe.optimizer
+        >>> RunConfig("digits", "ViTMicro4").recipe.optimizer
         'adamw'
     """
 

@@ -52,7 +52,7 @@ def variables_of(model: keras.Model) -> dict[str, keras.Variable]:
 
     Example:
         >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/2").replace(image_size=(8, 8)))
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
         >>> list(variables_of(model))[:2]
         ['patch_encoder/class_token', 'patch_encoder/class_position']
     """

@@ -34,7 +34,7 @@ def read_h5(path: Path) -> Checkpoint:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
-        >>> models.build(models.size("Micro/2").replace(image_size=(8, 8))).save_weights(path)
+        >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save_weights(path)
         >>> read_h5(path).traits["position_grid"]
         (4, 4)
     """
@@ -66,7 +66,7 @@ def read_keras(path: Path) -> Checkpoint:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "m.keras"
-        >>> models.build(models.size("Micro/2").replace(image_size=(8, 8))).save(path)
+        >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save(path)
         >>> read_keras(path).traits["num_layers"]
         4
     """

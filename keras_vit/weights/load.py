@@ -120,7 +120,7 @@ def load_weights(
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
-        >>> model = models.build(models.size("Micro/2").replace(image_size=(8, 8)))
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
         >>> model.save_weights(path)
         >>> load_weights(model, path).notes()
         []

@@ -13,7 +13,7 @@ from keras_vit.training import FROM_SCRATCH, Recipe, Run, RunConfig
 pytestmark = pytest.mark.tensorflow
 
 CONFIGS = [
-    RunConfig("digits", "ViTMicro2"),
+    RunConfig("digits", "ViTMicro4"),
     RunConfig(
         data="photos/\udce9t\u00e9",  # a folder name need not be Unicode
         model="ViTB16",
@@ -78,4 +78,4 @@ def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 )
 def test_run_config_refuses(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RunConfig("digits", "ViTMicro2", **changes)
+        RunConfig("digits", "ViTMicro4", **changes)
