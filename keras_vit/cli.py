@@ -120,7 +120,7 @@ def train(
     if resume:
         _check_resume_alone(context)
     elif data is None:
-        raise ValueError(f"`--data` must name the training images: {_DATA_HELP}")
+        raise ValueError(f"`--data` must name the training images. {_DATA_HELP} Received: none")
     base = training.FINETUNE if weights else training.FROM_SCRATCH
     if optimizer is Optimizer.sgd:
         base = base.replace(**training.SGD)
@@ -271,7 +271,7 @@ def export(
     from keras_vit import training
 
     if saved_model is None and tflite is None:
-        raise ValueError("Nothing to export: give `--saved-model`, `--tflite`, or both")
+        raise ValueError("`--saved-model` or `--tflite` must be given. Received: neither")
     network = _load_model(model, None, None)
     folder = images or training.Run(model).samples
     if not folder.is_dir():
@@ -376,7 +376,8 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
         return keras.saving.load_model(path, compile=False)
     if constructor is None:
         raise ValueError(
-            f"`--model` must name the constructor that {path} belongs to, such as ViTB16"
+            "A weight file needs the constructor that it belongs to, and only `keras-vit evaluate` "
+            f"takes one, as in `--model ViTB16`. Received: {path}"
         )
     build = zoo.constructor(constructor)
     classes = weights.read_checkpoint(path).traits["classes"]

@@ -30,7 +30,7 @@ class Constructor:
 
     Args:
         name: Name of the constructor.
-        config: The size, at 224 pixels.
+        config: The size, at its default image size.
 
     Example:
         >>> import keras_vit

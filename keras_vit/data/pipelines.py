@@ -1,6 +1,6 @@
 """Labelled images -> batches for `fit`, `evaluate` and `predict`.
 
-B is the batch size, h and w the model's image size, C the number of channels, K of classes.
+B is the batch size, h and w the model's image size, C the number of channels.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def training_dataset(
 
     Returns:
         Dataset of `(epochs - initial_epoch) * steps_per_epoch` batches, a number that it knows:
-        model input (B, h, w, C), float32, and one-hot labels (B, K), float32.
+        model input (B, h, w, C), float32, and one-hot labels (B, classes), float32.
 
     Raises:
         ValueError: If there is not one full batch, or an argument is out of its range.
@@ -113,7 +113,7 @@ def training_dataset(
 
     def order(epoch: tf.Tensor) -> tf.data.Dataset:
         # tf.random.experimental.index_shuffle needs no memory for the order, but it favours some
-        # places: over 600 epochs of 100 images its chi-square is 2.4 times what chance gives.
+        # places (docs/decisions/0005).
         key = fold_in(tf.constant([seed, _ORDER], tf.int64), epoch)
         indices = tf.range(len(examples), dtype=tf.int64)
         indices = tf.random.experimental.stateless_shuffle(indices, seed=key)[:used]
@@ -149,7 +149,7 @@ def evaluation_dataset(
 
     Returns:
         Dataset of a known number of batches: model input (B, h, w, C), float32, and one-hot
-        labels (B, K), float32.
+        labels (B, classes), float32.
 
     Example:
         >>> from keras_vit.data import load

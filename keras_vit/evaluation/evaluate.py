@@ -28,7 +28,8 @@ def evaluate(
         Accuracy and scores of each class.
 
     Raises:
-        ValueError: If the model is no image classifier, or lacks a class of the data.
+        ValueError: If the model is no image classifier, lacks a class of the data or has two of one
+            name, or gives scores that are not finite.
 
     Example:
         >>> from keras_vit.data import load
@@ -39,5 +40,5 @@ def evaluate(
     network, contract = inference.prepare(model)
     labels = align(models.preprocessing_of(model).labels, examples)
     dataset = evaluation_dataset(examples, contract, batch_size=batch_size)
-    probabilities = network.predict(dataset, verbose=verbose)  # (N, K)
+    probabilities = network.predict(dataset, verbose=verbose)  # (N, classes)
     return evaluate_predictions(labels, probabilities, contract.labels or ())

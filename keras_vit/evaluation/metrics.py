@@ -22,9 +22,9 @@ def evaluate_predictions(
     that neither occur nor are predicted are left out of the table and the confusion matrix.
 
     Args:
-        labels: True class indices of shape (N,), integers in [0, K).
-        probabilities: Scores of shape (N, K); the largest one of a row is the prediction.
-        class_names: The K names of the classes.
+        labels: True class indices of shape (N,), integers in [0, number of classes).
+        probabilities: Scores of shape (N, classes); the largest one of a row is the prediction.
+        class_names: The names of the classes.
 
     Returns:
         A `Report`.

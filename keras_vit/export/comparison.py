@@ -11,7 +11,7 @@ class Comparison:
 
     Args:
         path: The artefact.
-        largest_difference: Over all images and classes, absolute; NaN if a probability is.
+        largest_difference: Over all images and classes, in [0, 1]; NaN if a probability is.
         worst_image: Index of the image where it occurs.
         tolerance: The largest difference allowed.
 

@@ -30,18 +30,28 @@ def texts(contract: Preprocessing) -> dict[str, str]:
     }
 
 
-def parse(preprocessing: str | bytes) -> Preprocessing:
+def parse(preprocessing: str | bytes, artefact: str) -> Preprocessing:
     """Returns the contract that `preprocessing.json` describes.
 
     Args:
         preprocessing: The file's content.
+        artefact: What the file belongs to, for messages.
 
     Returns:
         The contract.
 
+    Raises:
+        ValueError: If the content is damaged.
+
     Example:
         >>> contract = Preprocessing(size=(8, 12), labels=("daisy", "rose"))
-        >>> parse(texts(contract)["preprocessing.json"]) == contract
+        >>> parse(texts(contract)["preprocessing.json"], "serving/photos/1") == contract
         True
     """
-    return Preprocessing.from_config(json.loads(preprocessing))
+    try:
+        return Preprocessing.from_config(json.loads(preprocessing))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`path` must hold the {PREPROCESSING} that was exported with it; export it again. "
+            f"Received: path={artefact!r}, with a damaged one: {error}"
+        ) from error

@@ -40,7 +40,7 @@ class KerasPredictor:
         self.labels = self._contract.labels or ()
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
-        """Returns probabilities (N, K), float32, for N encoded images."""
+        """Returns probabilities (N, classes), float32, for N encoded images."""
         with checked(images, self._contract):
             batches = image_dataset(images, self._contract, batch_size=batch_size)
             return self._network.predict(batches, verbose=0)

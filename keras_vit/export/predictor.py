@@ -43,7 +43,7 @@ class Predictor(Protocol):
             batch_size: How many images to compute at once.
 
         Returns:
-            Probabilities of shape (N, K), float32.
+            Probabilities of shape (N, classes), float32.
 
         Raises:
             ValueError: If there is no image, or one of them does not decode.

@@ -14,7 +14,7 @@ import keras
 from keras_vit import files
 from keras_vit.export import saved_model, tflite
 from keras_vit.export.comparison import Comparison
-from keras_vit.export.verification import verify
+from keras_vit.export.verification import VerificationError, verify
 
 
 def publish(
@@ -42,6 +42,7 @@ def publish(
         VerificationError: If an artefact disagrees with the model.
         ValueError: If the model is no image classifier, an image does not decode, or there is
             nothing to export.
+        OSError: If an artefact cannot be written.
 
     Example:
         >>> import tensorflow as tf
@@ -53,7 +54,7 @@ def publish(
         '1'
     """
     if directory is None and file is None:
-        raise ValueError("`directory` or `file` must be given. Received: neither")
+        raise ValueError("`directory` or `file` must be given. Received: directory=None, file=None")
     with tempfile.TemporaryDirectory() as folder:
         staged: list[tuple[Path, Path]] = []  # where it is, and where it goes
         if directory is not None:
@@ -61,7 +62,13 @@ def publish(
             staged.append((saved_model.write(model, Path(folder) / "saved_model"), version))
         if file is not None:
             staged.append((tflite.write(model, Path(folder) / "model.tflite"), Path(file)))
-        comparisons = verify(model, [source for source, _ in staged], images)
+        try:
+            comparisons = verify(model, [source for source, _ in staged], images)
+        except VerificationError as error:
+            message = str(error)
+            for source, target in staged:
+                message = message.replace(str(source), str(target))
+            raise VerificationError(f"{message} Nothing was written.") from error
         for source, target in staged:
             with files.atomic_path(target) as temporary:
                 shutil.move(source, temporary)

@@ -29,8 +29,8 @@ def write(model: keras.Model, directory: str | os.PathLike[str]) -> Path:
     - `classify_pixels`: `pixels`, uint8 (B, h, w, C) at the model's size, [0, 255];
     - `classify_float`: `images`, float32 (B, h, w, C), scaled as the preprocessing says.
 
-    Outputs: `probabilities`, float32 (B, K); `top_scores`, float32, `top_indices`, int32, and
-    `top_labels`, string, (B, k) each, best first, with k = min(5, K).
+    Outputs: `probabilities`, float32 (B, classes); `top_scores`, float32, `top_indices`, int32, and
+    `top_labels`, string, (B, k) each, best first, with k = min(5, number of classes).
 
     TensorFlow alone loads it: neither Keras nor this package is needed, nor a custom operator.
     The folder appears under its number only when complete, so that a server which watches
@@ -131,7 +131,7 @@ def _archive(network: keras.Model, contract: Preprocessing) -> keras.export.Expo
     labels = tf.constant(contract.labels)
 
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        probabilities = network(images, training=False)  # (B, K)
+        probabilities = network(images, training=False)  # (B, classes)
         top = tf.math.top_k(probabilities, k=min(5, probabilities.shape[1]))  # (B, k)
         return {
             "probabilities": probabilities,

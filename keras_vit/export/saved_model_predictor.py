@@ -43,14 +43,14 @@ class SavedModelPredictor:
                 "`path` must be a SavedModel exported by keras_vit, with "
                 f"{EXTRA}/{contract_files.PREPROCESSING} in it. Received: path={self.name!r}"
             )
-        self._contract = contract_files.parse(description.read_bytes())
+        self._contract = contract_files.parse(description.read_bytes(), self.name)
         self.labels = self._contract.labels or ()
         # The signature does not keep alive the object that owns the weights.
         self._model = tf.saved_model.load(self.name)
         self._classify = self._model.signatures["serving_default"]
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
-        """Returns probabilities (N, K), float32, for N encoded images."""
+        """Returns probabilities (N, classes), float32, for N encoded images."""
         with checked(images, self._contract):
             return np.concatenate(
                 [

@@ -22,7 +22,7 @@ def write(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 
     Input: uint8 pixels (1, h, w, C) at the model's size, [0, 255]; they are scaled inside. The
     antialiased resizing before that has no TFLite operator and is the caller's part. Output:
-    float32 probabilities (1, K).
+    float32 probabilities (1, classes).
 
     `preprocessing.json` and `labels.txt` are appended as a ZIP archive, as TFLite metadata is:
     interpreters read the model from the front, `unzip` reads the files from the back.

@@ -43,12 +43,13 @@ class TFLitePredictor:
         self.name = os.fspath(path)
         try:
             with zipfile.ZipFile(path) as texts:
-                self._contract = contract_files.parse(texts.read(contract_files.PREPROCESSING))
+                description = texts.read(contract_files.PREPROCESSING)
         except (zipfile.BadZipFile, KeyError) as error:
             raise ValueError(
                 "`path` must be a complete TFLite file exported by keras_vit, with "
                 f"{contract_files.PREPROCESSING} appended to it. Received: path={self.name!r}"
             ) from error
+        self._contract = contract_files.parse(description, self.name)
         self.labels = self._contract.labels or ()
         self._interpreter = _interpreter(self.name)
         self._interpreter.allocate_tensors()
@@ -56,7 +57,7 @@ class TFLitePredictor:
         self._output = self._interpreter.get_output_details()[0]["index"]
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
-        """Returns probabilities (N, K), float32, for N encoded images."""
+        """Returns probabilities (N, classes), float32, for N encoded images."""
         with checked(images, self._contract):
             # tf.data decodes the next images while the interpreter works on this one.
             fitted = tf.data.Dataset.from_tensor_slices(list(images)).map(

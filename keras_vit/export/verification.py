@@ -78,7 +78,7 @@ def verify(
             "\n".join(
                 f"{c.path}: its probabilities differ from those of the model by "
                 f"{c.largest_difference:.1e}, more than the tolerance of {c.tolerance:.0e}, most "
-                f"for image {c.worst_image} of 0 to {len(images) - 1}. Do not use it."
+                f"for image {c.worst_image} of 0 to {len(images) - 1}."
                 for c in failed
             )
         )

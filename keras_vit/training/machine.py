@@ -14,8 +14,8 @@ def best_precision() -> str:
     """Returns the Keras dtype policy that trains fastest here without losing accuracy.
 
     bfloat16 pays where the hardware multiplies it: GPUs from compute capability 8.0 on, and
-    CPUs with AMX. Elsewhere it is emulated, and two to three times slower than float32
-    (`benchmarks/results/`).
+    CPUs with AMX. A CPU without AMX emulates it, and takes two to three times as long as
+    in float32 (`benchmarks/results/`).
 
     Returns:
         `"mixed_bfloat16"` or `"float32"`.

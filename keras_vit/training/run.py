@@ -21,9 +21,10 @@ class RunConfig:
     Args:
         data: A folder, a CSV file, `tfds:NAME` or `digits`.
         model: Name of a constructor, such as `"ViTB16"`.
-        weights: Path of pretrained weights, or None.
+        weights: Path of pretrained weights, an official `.npz`, `.weights.h5` or `.keras` file, or
+            None.
         image_size: Height and width in pixels; None for the size of the weights.
-        validation_fraction: Share of the examples that is held out.
+        validation_fraction: Share of the examples that is held out, in (0, 1).
         split_seed: Seed of the split; apart from the recipe's, so that runs with other seeds
             are comparable.
         on_bad_image: `"fail"` or `"skip"`.

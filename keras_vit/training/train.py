@@ -69,7 +69,7 @@ def train(
     elif run.config.exists():
         raise ValueError(
             f"`out` must be a new folder. Received: out={str(out)!r}, which holds a run. Choose "
-            "another one, or go on with it with --resume."
+            "another one, or go on with it with `resume=True` (--resume)."
         )
     zoo.constructor(config.model)
     recipe = config.recipe
@@ -88,8 +88,8 @@ def train(
         ),
         # Not "accuracy": what the first step has to build has its graph traced twice.
         metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
-        # XLA takes 4% off a step of a ViT-Ti/16 on a CPU (benchmarks/results/), and tf.distribute
-        # strategies do not run with it.
+        # XLA takes 4% off a step of a ViT-Ti/16 on a CPU, a third off that of a tiny model
+        # (benchmarks/results/); but tf.distribute strategies do not run with it.
         jit_compile=False,
     )
     save = SaveRun(run)

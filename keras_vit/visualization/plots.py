@@ -63,6 +63,9 @@ def confusion_matrix(report: _Report, path: str | os.PathLike[str]) -> Path:
     Returns:
         The path.
 
+    Raises:
+        ValueError: If matplotlib does not know the suffix.
+
     Example:
         >>> import tempfile
         >>> from keras_vit.evaluation import evaluate_predictions

@@ -32,8 +32,10 @@ def test_publish_leaves_nothing_that_disagrees(
     model: keras.Model, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export.SavedModelPredictor, "tolerance", -1.0)
-    with pytest.raises(export.VerificationError, match="differ from those of the model"):
+    with pytest.raises(export.VerificationError, match="differ from those of the model") as caught:
         publish(model, images, directory=tmp_path / "serving")
+    assert str(caught.value).startswith(f"{tmp_path / 'serving' / '1'}: ")
+    assert str(caught.value).endswith("Nothing was written.")
     assert not list(tmp_path.iterdir())
 
 
