@@ -111,7 +111,8 @@ def train(
 ) -> None:
     """Fine-tune (or train) a model on labelled images.
 
-    With --weights the defaults fine-tune in a few epochs; without, they train from scratch.
+    With --weights the defaults fine-tune: 4 epochs of AdamW at 1e-4, batches of 16. Without, they
+    train from scratch: 80 epochs at 2e-3, batches of 32.
 
     keras-vit train --data photos/ --model ViTB16 --weights ViT-B_16.npz --out runs/photos
     """
@@ -211,9 +212,9 @@ def evaluate(
     else:
         examples = sources.load(data)
         found = sources.audit(examples)
+        examples = found.accept(examples, on_bad_image.value)
         if found.text():
             print(found.text())
-        examples = found.accept(examples, on_bad_image.value)
         out = out or Path("evaluation")
     report = evaluate_model(network, examples, batch_size=batch_size)
     print(report.text())

@@ -42,7 +42,8 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
     steps = len(examples) // checks.positive_int("batch_size", batch_size)
     if steps == 0:
         raise ValueError(
-            f"`batch_size` must be at most the number of training images, {len(examples)}. "
+            f"`batch_size` must be at most the number of training images, {len(examples)}; pass a "
+            f"smaller one (--batch-size). "
             f"Received: batch_size={batch_size}"
         )
     return steps

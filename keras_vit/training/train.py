@@ -107,12 +107,13 @@ def train(
         }
         run.write_config(config, resolved)
         _write_samples(run, validation)
-    if save.epochs_done == recipe.epochs:  # it was stopped during the evaluation
+    if save.epochs_done == recipe.epochs:
+        print(f"All {recipe.epochs} epochs are done; what is left is the evaluation.")
         return _finish(run, validation)
     print(
         f"Training {config.model} on {len(training)} images of {len(examples.class_names)} "
-        f"classes, {len(validation)} held out: {recipe.epochs} epochs of {steps} steps in "
-        f"{precision_of(recipe)}."
+        f"classes, {len(validation)} held out, in {precision_of(recipe)}; epochs: {recipe.epochs}, "
+        f"full batches in each: {steps}."
     )
     try:
         model.fit(
@@ -155,9 +156,9 @@ def _parts(
         )
     print(f"Checking the images of {config.data} ...")
     found = data.audit(examples)
+    examples = found.accept(examples, config.on_bad_image)
     if found.text():
         print(found.text())
-    examples = found.accept(examples, config.on_bad_image)
     data.require_trainable(examples)
     if resume:
         training, validation = data.read_split(run.split, examples)

@@ -36,7 +36,7 @@ def read_h5(path: Path) -> Checkpoint:
         >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
         >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save_weights(path)
         >>> read_h5(path).traits["position_grid"]
-        (4, 4)
+        (2, 2)
     """
     layers = containers.read_h5(path)
     if "patch_encoder/projection" not in layers:

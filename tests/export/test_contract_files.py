@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from keras_vit.export import contract_files
 from keras_vit.preprocessing import Preprocessing
 
@@ -8,8 +10,14 @@ CONTRACT = Preprocessing(size=(10, 14), labels=("daisy", "Gänseblümchen", "two
 
 def test_parse_restores_the_contract() -> None:
     text = contract_files.texts(CONTRACT)["preprocessing.json"]
-    assert contract_files.parse(text) == CONTRACT
-    assert contract_files.parse(text.encode()) == CONTRACT
+    assert contract_files.parse(text, "model.tflite") == CONTRACT
+    assert contract_files.parse(text.encode(), "model.tflite") == CONTRACT
+
+
+@pytest.mark.parametrize("text", ["{", '{"siz": 8}', '{"size": 0}'])
+def test_parse_names_the_artefact_of_a_damaged_contract(text: str) -> None:
+    with pytest.raises(ValueError, match=r"export it again\. Received: path='model.tflite'"):
+        contract_files.parse(text, "model.tflite")
 
 
 def test_texts_have_one_line_per_label() -> None:

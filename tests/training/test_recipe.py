@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from keras_vit import cli
 from keras_vit.training import FINETUNE, FROM_SCRATCH, Recipe
 
 pytestmark = pytest.mark.tensorflow
@@ -67,3 +68,11 @@ def test_from_scratch_trains_longer_and_harder_than_finetune() -> None:
     assert FROM_SCRATCH.epochs > FINETUNE.epochs
     assert FROM_SCRATCH.learning_rate > FINETUNE.learning_rate
     assert FROM_SCRATCH.weight_decay > FINETUNE.weight_decay
+
+
+@pytest.mark.parametrize("recipe", [FINETUNE, FROM_SCRATCH])
+def test_help_of_train_names_the_numbers(recipe: Recipe) -> None:
+    rate = f"{recipe.learning_rate:.0e}".replace("e-0", "e-")
+    text = " ".join((cli.train.__doc__ or "").split())
+    assert f"{recipe.epochs} epochs" in text
+    assert f"at {rate}, batches of {recipe.batch_size}." in text
