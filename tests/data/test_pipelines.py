@@ -140,7 +140,7 @@ def test_large_seeds_differ(eleven: Examples) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 12}, "`batch_size` must be at most .*images, 11; pass a smaller .* batch_size=12"),
+        ({"batch_size": 12}, "`batch_size` must be at most .*, 11; pass a smaller .*_size=12"),
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0"),
         ({"epochs": 0}, "`epochs` must be a positive integer"),
         ({"initial_epoch": 4}, r"`initial_epoch` must be in \[0, epochs\).*=4, epochs=4"),
