@@ -1,0 +1,251 @@
+"""One address into one partial file, going on where an earlier try stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import math
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import keras
+
+from keras_vit._version import __version__
+from keras_vit.files import write_json
+
+_PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each further try
+_TIMEOUT = 30.0  # seconds without a byte
+_BLOCK = 1 << 18  # bytes
+_MIB = 1 << 20
+_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # and all of 5xx
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a server says of a file: enough to resume it and to verify it.
+
+    Args:
+        url: The address that was asked for, before redirects.
+        size: In bytes; None if the server does not say.
+        validator: Its strong `ETag`, else its `Last-Modified`; None if it has neither.
+        hashes: Its `x-goog-hash` headers, joined by commas.
+
+    Example:
+        >>> Source("https://example.org/a.npz", 3, None, "md5=7Qdih1MuhjZehB6Sv8UNjA==").size
+        3
+    """
+
+    url: str
+    size: int | None
+    validator: str | None
+    hashes: str
+
+
+class _CutError(ConnectionError):
+    """A failure that may pass."""
+
+
+def transfer(url: str, part: Path, size: int | None = None) -> Source:
+    """Downloads a file into `part`, or the rest of it.
+
+    What is in `part` from an earlier call is continued if it came from the same address, and the
+    server says by `If-Range` that the file is still the same; otherwise it starts anew. After an
+    interruption of any kind, `part` stays. Nothing is verified but the length.
+
+    Args:
+        url: An http or https address. No redirect leads from https to http.
+        part: The partial file; its folder exists. What the server said stands beside it, in a
+            file with `.json` after its name.
+        size: The expected size in bytes; a server that offers another is not asked for the file.
+
+    Returns:
+        What the server said of the file.
+
+    Raises:
+        ConnectionError: If the server cannot be reached, refuses, or cuts the connection again
+            and again.
+        ValueError: If the server offers a file of another size.
+        OSError: If `part` cannot be written.
+    """
+    for pause in _PAUSES:
+        try:
+            return _try(url, part, size)
+        except _CutError:
+            time.sleep(pause)
+    return _try(url, part, size)
+
+
+def discard(part: Path) -> None:
+    """Removes a partial file and what is noted of it.
+
+    Args:
+        part: The partial file; it need not exist.
+
+    Example:
+        >>> discard(Path("a.npz.part"))
+    """
+    part.unlink(missing_ok=True)
+    _notes(part).unlink(missing_ok=True)
+
+
+def say(text: str) -> None:
+    """Prints a line where Keras prints its progress bars, and only if it does.
+
+    Args:
+        text: The line.
+
+    Example:
+        >>> say("Downloading a.npz")
+        Downloading a.npz
+    """
+    if keras.config.is_interactive_logging_enabled():
+        print(text, flush=True)
+
+
+def mebibytes(size: int | None) -> str:
+    """Words for a size.
+
+    Args:
+        size: In bytes, or None.
+
+    Returns:
+        The words.
+
+    Example:
+        >>> mebibytes(39_000_000)
+        '37.2 MiB'
+    """
+    return "unknown size" if size is None else f"{size / _MIB:.1f} MiB"
+
+
+def _try(url: str, part: Path, size: int | None) -> Source:
+    known = _resumable(part, url)
+    start = part.stat().st_size if known else 0
+    if known and start == known.size:
+        return known  # stopped after the last byte, before it was verified
+    with _open(url, part, known, start) as response:
+        if known and response.status == HTTPStatus.PARTIAL_CONTENT:
+            if not _continues(response, known, start):
+                discard(part)
+                raise _CutError("the file on the server changed while it was downloaded")
+            say(f"Resuming {url} after {mebibytes(start)} of {mebibytes(known.size)}")
+            source = known
+        elif response.status == HTTPStatus.OK:
+            source, start = _source(url, response), 0
+            if None not in (size, source.size) and size != source.size:
+                raise ValueError(f"the server offers {source.size} bytes instead of {size}")
+            discard(part)  # before the notes, which must never describe another file's bytes
+            write_json(_notes(part), dataclasses.asdict(source))
+            say(f"Downloading {url} ({mebibytes(source.size)})")
+        else:
+            raise ConnectionError(f"an unexpected answer, HTTP {response.status}")
+        _receive(response, part, start, source.size)
+    return source
+
+
+def _receive(response: http.client.HTTPResponse, part: Path, start: int, size: int | None) -> None:
+    bar = keras.utils.Progbar(size and math.ceil((size - start) / _MIB), unit_name="MiB")
+    received = start
+    with part.open("ab") as file:
+        try:
+            while received != size:
+                # `read1` returns what is there: no byte waits, or is lost, for a full block.
+                data = _read(response, _BLOCK if size is None else min(_BLOCK, size - received))
+                if not data:
+                    break
+                file.write(data)
+                received += len(data)
+                bar.update((received - start) / _MIB, finalize=False)
+        finally:
+            bar.update((received - start) / _MIB, finalize=True)
+    if size is not None and received < size:
+        raise _CutError(f"the connection was cut after {received} of {size} bytes")
+
+
+def _read(response: http.client.HTTPResponse, size: int) -> bytes:
+    try:
+        return response.read1(size)
+    except (OSError, http.client.HTTPException) as error:
+        raise _CutError(f"the connection failed: {_words(error)}") from error
+
+
+def _open(url: str, part: Path, known: Source | None, start: int) -> http.client.HTTPResponse:
+    request = urllib.request.Request(url)
+    request.add_header("User-Agent", f"keras_vit/{__version__}")
+    request.add_header("Accept-Encoding", "identity")
+    if known and known.validator:
+        request.add_header("Range", f"bytes={start}-")
+        request.add_header("If-Range", known.validator)
+    try:
+        return urllib.request.build_opener(_Redirects).open(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            discard(part)
+            raise _CutError("the server has no more bytes of the file") from error
+        passing = error.code in _PASSING or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+        reason = f"HTTP {error.code}, {error.reason}"
+        raise (_CutError if passing else ConnectionError)(reason) from error
+    except urllib.error.URLError as error:  # no connection at all
+        raise ConnectionError(_words(error.reason)) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _CutError(f"the connection failed: {_words(error)}") from error
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Any,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme not in ("https", req.type):
+            reason = f"refused to follow a redirect from {req.type} to {newurl}"
+            raise urllib.error.HTTPError(req.full_url, code, reason, headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _source(url: str, response: http.client.HTTPResponse) -> Source:
+    hashes = response.headers.get_all("x-goog-hash", [])
+    return Source(url, response.length, _validator(response), ",".join(hashes))
+
+
+def _validator(response: http.client.HTTPResponse) -> str | None:
+    tag = response.headers.get("ETag")
+    # RFC 9110, section 13.1.5: a weak tag cannot vouch for bytes.
+    return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
+
+
+def _continues(response: http.client.HTTPResponse, known: Source, start: int) -> bool:
+    stated = response.headers.get("Content-Range")
+    same = _validator(response) in (None, known.validator)
+    return same and stated == f"bytes {start}-{(known.size or 0) - 1}/{known.size}"
+
+
+def _resumable(part: Path, url: str) -> Source | None:
+    """What is known of the partial file, if it can be continued from this address."""
+    try:
+        known = Source(**json.loads(_notes(part).read_text(encoding="utf-8")))
+        start = part.stat().st_size
+    except (OSError, ValueError, TypeError):
+        return None
+    if known.url != url or known.validator is None or known.size is None:
+        return None
+    return known if 0 < start <= known.size else None
+
+
+def _notes(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _words(error: object) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,109 @@
+"""Whether a file is the published one."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from keras_vit.checks import positive_int
+from keras_vit.checksums import ALGORITHMS, file_digests
+from keras_vit.transfer import Source
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What is known of a published file.
+
+    Args:
+        size: Bytes.
+        sha256: 64 hexadecimal digits.
+        sha256_prefix: The first 8 of them.
+        check: Reads the file and raises `ValueError` if the content is not the right one.
+
+    Raises:
+        ValueError: If an argument is malformed.
+
+    Example:
+        >>> _ = Path("a.npz").write_bytes(bytes(7))
+        >>> Expected(size=7).verify(Path("a.npz"))[1]
+        'size'
+    """
+
+    size: int | None = None
+    sha256: str | None = None
+    sha256_prefix: str | None = None
+    check: Callable[[Path], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            positive_int("size", self.size)
+        for argument, digits in (("sha256", 64), ("sha256_prefix", 8)):
+            value = getattr(self, argument)
+            if value is not None and not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", value):
+                raise ValueError(
+                    f"`{argument}` must be {digits} hexadecimal digits. "
+                    f"Received: {argument}={value!r}"
+                )
+
+    def compare(self, size: int, sha256: str) -> None:
+        """Raises `ValueError` if a file with these figures is another one.
+
+        Args:
+            size: Its size in bytes.
+            sha256: Its SHA-256, in lower case.
+
+        Raises:
+            ValueError: With what is wrong.
+        """
+        _same("size in bytes", size, self.size)
+        _same("SHA-256", sha256, self.sha256 and self.sha256.lower())
+        _same("SHA-256", sha256[:8], self.sha256_prefix and self.sha256_prefix.lower())
+
+    def verify(self, path: Path, source: Source | None = None) -> tuple[str, str]:
+        """Verifies a file by `sha256`, or else by everything else that is known.
+
+        Args:
+            path: The file.
+            source: What its server said of it.
+
+        Returns:
+            Its SHA-256, and what it was verified by, in words.
+
+        Raises:
+            ValueError: With what is wrong.
+        """
+        size = path.stat().st_size
+        _same("size in bytes", size, self.size)
+        _same("size in bytes", size, source and source.size)
+        stated = _stated_hashes(source) if source and not self.sha256 else {}
+        digests = file_digests(path, {"sha256", *stated})
+        sha256 = digests["sha256"].hex()
+        self.compare(size, sha256)
+        if self.sha256:
+            return sha256, "SHA-256"
+        for name, value in stated.items():
+            _same(name.upper(), base64.b64encode(digests[name]).decode(), value)
+        if self.check:
+            self.check(path)
+        steps = {
+            "https": source and source.url.startswith("https:"),
+            "size": self.size or (source and source.size is not None),
+            "8 digits of the SHA-256": self.sha256_prefix,
+            **{name.upper(): True for name in sorted(stated)},
+            "content": self.check,
+        }
+        return sha256, ", ".join(step for step, done in steps.items() if done) or "nothing"
+
+
+def _stated_hashes(source: Source) -> dict[str, str]:
+    """What `x-goog-hash` says, in base64, by algorithm."""
+    items = (item.strip().partition("=") for item in source.hashes.split(","))
+    return {name: value for name, _, value in items if name in ALGORITHMS}
+
+
+def _same(what: str, actual: object, expected: object) -> None:
+    if expected is not None and actual != expected:
+        raise ValueError(f"its {what} is {actual} instead of {expected}")
