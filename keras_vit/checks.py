@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
 
 
@@ -67,6 +68,50 @@ def positive_int(name: str, value: object) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 1:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     return int(value)
+
+
+def count(name: str, value: object) -> int:
+    """Returns `value` if it is an integer of at least 0.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was received.
+
+    Returns:
+        The value as an `int`.
+
+    Raises:
+        ValueError: If `value` is not an integer of at least 0.
+
+    Example:
+        >>> count("register_tokens", 4)
+        4
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 0:
+        raise ValueError(f"`{name}` must be an integer of at least 0. Received: {name}={value!r}")
+    return int(value)
+
+
+def positive(name: str, value: object) -> float:
+    """Returns `value` if it is a positive number.
+
+    Args:
+        name: Name of the argument, for the message.
+        value: What was received.
+
+    Returns:
+        The value as a `float`.
+
+    Raises:
+        ValueError: If `value` is not a number above 0.
+
+    Example:
+        >>> positive("epsilon", 1e-6)
+        1e-06
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
+    return float(value)
 
 
 def hidden_size(value: int | None, num_heads: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is first imported
 
@@ -44,3 +46,13 @@ def test_data() -> Path:
     if not path.is_dir():
         pytest.fail(f"KERAS_VIT_TEST_DATA must be a folder. Received: {folder}")
     return path
+
+
+@pytest.fixture(scope="session")
+def recipe(test_data: Path) -> ModuleType:
+    """The module that makes the weights and images of a reference case from their names."""
+    path = test_data / "reference" / "recipe.py"
+    spec = importlib.util.spec_from_file_location("reference_recipe", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

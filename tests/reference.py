@@ -87,9 +87,11 @@ def mlp(x: np.ndarray, w: Weights, kind: str = "tanh") -> np.ndarray:
 def block(
     z: np.ndarray, w: Weights, heads: int, kind: str = "tanh", epsilon: float = 1e-6
 ) -> np.ndarray:
-    """Equations 2 and 3."""
-    z = msa(layer_norm(z, below(w, "norm_1"), epsilon), below(w, "attention"), heads)[0] + z
-    return mlp(layer_norm(z, below(w, "norm_2"), epsilon), below(w, "mlp"), kind) + z
+    """Equations 2 and 3; with the scales of LayerScale if there are any."""
+    scales = [w.get(f"scale_{index}/gamma", 1.0) for index in (1, 2)]
+    attended = msa(layer_norm(z, below(w, "norm_1"), epsilon), below(w, "attention"), heads)[0]
+    z = attended * scales[0] + z
+    return mlp(layer_norm(z, below(w, "norm_2"), epsilon), below(w, "mlp"), kind) * scales[1] + z
 
 
 def embed(grid: np.ndarray, w: Weights, table: np.ndarray | None) -> np.ndarray:
@@ -98,10 +100,12 @@ def embed(grid: np.ndarray, w: Weights, table: np.ndarray | None) -> np.ndarray:
     if table is not None:
         z = z + table
     z = z.reshape(-1, z.shape[-1])
-    if "class_token" not in w:
+    names = ("class_token", "distillation_token", "register_tokens")
+    prefix = [w[name][0] for name in names if name in w]
+    if not prefix:
         return z
-    token = w["class_token"][0] + w.get("class_position", np.zeros((1, 1, 1)))[0]
-    return np.concatenate([token, z])
+    positions = w.get("prefix_position", np.zeros((1, 1, 1)))[0]
+    return np.concatenate([np.concatenate(prefix) + positions, z])
 
 
 def attention_pool(
@@ -109,20 +113,17 @@ def attention_pool(
 ) -> np.ndarray:
     """(T, D) -> (D,): one learned query attends to all tokens; a perceptron follows."""
 
-    def project(x: np.ndarray, name: str) -> list[np.ndarray]:
-        part = below(w, f"attention/{name}")  # kernel (D, K, d), bias (K, d)
-        return [x @ part["kernel"][:, head] + part["bias"][head] for head in range(heads)]
-
-    parts = project(w["probe"][0], "query"), project(z, "key"), project(z, "value")
+    q = dense(w["probe"][0], below(w, "query"))
+    k, v = np.split(dense(z, below(w, "key_value")), 2, axis=1)
+    parts = (np.split(x, heads, axis=1) for x in (q, k, v))
     outputs = [attend(*head)[0] for head in zip(*parts, strict=True)]  # (1, d) each
-    out = below(w, "attention/attention_output")  # kernel (K, d, D)
-    y = sum(outputs[head] @ out["kernel"][head] for head in range(heads)) + out["bias"]
+    y = dense(np.concatenate(outputs, axis=1), below(w, "out"))
     return (y + mlp(layer_norm(y, below(w, "norm"), epsilon), below(w, "mlp"), kind))[0]
 
 
-def pool(z: np.ndarray, mode: str, class_token: bool) -> np.ndarray:
+def pool(z: np.ndarray, mode: str, prefix_tokens: int) -> np.ndarray:
     """Equation 4 for "token"; (T, D) -> (D,)."""
-    content = z[1:] if class_token else z
+    content = z[prefix_tokens:]
     return {"token": z[0], "gap": content.mean(0), "max": content.max(0)}[mode]
 
 
@@ -155,13 +156,26 @@ def vit(image: np.ndarray, weights: Weights, config: Mapping) -> np.ndarray:
     encoder = below(weights, "patch_encoder")
     kind = config["position_embedding"]
     z = embed(grid, encoder, position_table(kind, grid.shape[:2], encoder, config["hidden_size"]))
+    if config["pre_norm"]:
+        z = layer_norm(z, below(weights, "pre_norm"), config["epsilon"])
     for index in range(config["num_layers"]):
         z = block(z, below(weights, f"block_{index:02d}"), heads, *numerics)
-    z = layer_norm(z, below(weights, "encoder_norm"), config["epsilon"])
+    norm = below(weights, "encoder_norm")
+    if not config["norm_after_pooling"]:
+        z = layer_norm(z, norm, config["epsilon"])
+    tokens = z
     if config["pooling"] == "map":
         z = attention_pool(z, below(weights, "pooling"), heads, *numerics)
     elif config["pooling"] != "none":
-        z = pool(z, config["pooling"], config["class_token"])
+        prefix = config["class_token"] + config["distillation_token"] + config["register_tokens"]
+        z = pool(z, config["pooling"], prefix)
+    if config["norm_after_pooling"]:
+        z = layer_norm(z, norm, config["epsilon"])
     if config["representation_size"]:
         z = np.tanh(dense(z, below(weights, "pre_logits")))
-    return dense(z, below(weights, "head")) if config["classes"] else z
+    if not config["classes"]:
+        return z
+    logits = dense(z, below(weights, "head"))
+    if config["distillation_head"]:
+        logits = (logits + dense(tokens[1], below(weights, "distillation_head"))) / 2
+    return logits

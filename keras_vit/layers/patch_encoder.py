@@ -1,7 +1,7 @@
 """From patches to the tokens that enter the first block.
 
-Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; F values in a
-flattened patch; D hidden size.
+Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
+T = N + p tokens; F values in a flattened patch; D hidden size.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ class PatchEncoder(keras.layers.Layer):
     """Projects patches, adds position embeddings and prepends the class token.
 
     Equation 1 of the paper: z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos. The position table
-    is stored on its grid, (h, w, D), with the class token's own position beside it. Patches on
-    another grid than the stored one (an image of another size) get the table resized.
+    is stored on its grid, (h, w, D), with the positions of the prefix tokens beside it. Patches
+    on another grid than the stored one (an image of another size) get the table resized. Prefix
+    tokens stand in the order class, distillation, registers.
 
     Args:
         hidden_size: Channels D of a token.
         class_token: Whether a learned class token is put in front of the patches.
+        distillation_token: Whether a second one follows it, as in DeiT.
+        register_tokens: Number of registers that follow, tokens whose output is not used.
         position_embedding: `"learned"`: one vector for each patch; `"learned_2d"`: half of the
             channels for the row and half for the column (appendix D.4); `"sincos_2d"`: fixed
             values; or `"none"`.
+        prefix_position: Whether the prefix tokens have learned positions as well; DeiT III and
+            DINOv2 with registers do without.
+        patch_bias: Whether the projection of the patches has a bias; CLIP does without.
         position_grid: Rows and columns of the stored table; by default the grid that the layer
             is built with. Needed where that grid is not known beforehand.
         position_interpolation: How the table is resized, see `position.resize_table`.
@@ -41,7 +47,7 @@ class PatchEncoder(keras.layers.Layer):
         patches: Tensor of shape (B, h, w, F) from `Patches`.
 
     Returns:
-        Tensor of shape (B, N, D), or (B, N + 1, D) with a class token, which comes first.
+        Tensor of shape (B, T, D): the prefix tokens, then the patches row by row.
 
     Raises:
         ValueError: If an argument is out of range or the grid of the table is unknown.
@@ -50,7 +56,8 @@ class PatchEncoder(keras.layers.Layer):
         >>> tuple(PatchEncoder(8)(np.ones((2, 3, 5, 12), "float32")).shape)
         (2, 16, 8)
 
-    Reference: https://arxiv.org/abs/2010.11929
+    Reference: https://arxiv.org/abs/2010.11929; distillation https://arxiv.org/abs/2012.12877;
+    registers https://arxiv.org/abs/2309.16588
     """
 
     def __init__(
@@ -58,6 +65,11 @@ class PatchEncoder(keras.layers.Layer):
         hidden_size: int,
         class_token: bool = True,
         position_embedding: str = "learned",
+        *,
+        distillation_token: bool = False,
+        register_tokens: int = 0,
+        prefix_position: bool = True,
+        patch_bias: bool = True,
         position_grid: tuple[int, int] | None = None,
         position_interpolation: str = "bilinear_aligned",
         dropout_rate: float = 0.0,
@@ -68,6 +80,10 @@ class PatchEncoder(keras.layers.Layer):
         checks.one_of("position_interpolation", position_interpolation, position.RESIZE_METHODS)
         self.hidden_size = checks.positive_int("hidden_size", hidden_size)
         self.class_token = bool(class_token)
+        self.distillation_token = bool(distillation_token)
+        self.register_tokens = checks.count("register_tokens", register_tokens)
+        self.prefix_position = bool(prefix_position)
+        self.patch_bias = bool(patch_bias)
         self.position_embedding = position_embedding
         self.position_grid = (
             None if position_grid is None else checks.size_pair("position_grid", position_grid)
@@ -81,6 +97,7 @@ class PatchEncoder(keras.layers.Layer):
             )
         self.projection = keras.layers.Dense(
             self.hidden_size,
+            use_bias=self.patch_bias,
             kernel_initializer="lecun_normal",
             trainable=self.trainable,
             dtype=self.dtype_policy,
@@ -95,17 +112,24 @@ class PatchEncoder(keras.layers.Layer):
         self.projection.build(input_shape)
         d = self.hidden_size
         normal = keras.initializers.RandomNormal(stddev=0.02)  # as in the official code
-        if self.class_token:
-            self.token = self.add_weight(name="class_token", shape=(1, 1, d), initializer="zeros")
+        self.prefix = [
+            self.add_weight(name=name, shape=(1, number, d), initializer=initializer)
+            for name, number, initializer in (
+                ("class_token", int(self.class_token), "zeros"),
+                ("distillation_token", int(self.distillation_token), "zeros"),
+                ("register_tokens", self.register_tokens, normal),  # alike, they would stay alike
+            )
+            if number
+        ]
         if self.position_embedding == "none":
             return
         h, w = self._stored_grid(input_shape[1:3])
         if self.position_embedding == "sincos_2d":
             self._sincos = position.sincos_2d((h, w), d)
             return
-        if self.class_token:
-            self.token_position = self.add_weight(
-                name="class_position", shape=(1, 1, d), initializer=normal
+        if self.num_prefix_tokens and self.prefix_position:
+            self.prefix_table = self.add_weight(
+                name="prefix_position", shape=(1, self.num_prefix_tokens, d), initializer=normal
             )
         if self.position_embedding == "learned":
             self.table = self.add_weight(name="position", shape=(h, w, d), initializer=normal)
@@ -119,29 +143,56 @@ class PatchEncoder(keras.layers.Layer):
         if self.position_embedding != "none":
             z = z + ops.cast(self._positions((h, w)), z.dtype)
         z = ops.reshape(z, (-1, h * w, self.hidden_size))  # (B, N, D)
-        if self.class_token:
-            token = ops.convert_to_tensor(self.token)
-            if self.position_embedding in ("learned", "learned_2d"):
-                token = token + self.token_position
-            token = ops.broadcast_to(ops.cast(token, z.dtype), (batch, 1, self.hidden_size))
-            z = ops.concatenate([token, z], axis=1)  # (B, N + 1, D)
+        if self.prefix:
+            prefix = ops.concatenate([ops.convert_to_tensor(t) for t in self.prefix], axis=1)
+            if hasattr(self, "prefix_table"):
+                prefix = prefix + self.prefix_table  # (1, p, D)
+            prefix = ops.broadcast_to(ops.cast(prefix, z.dtype), (batch, *prefix.shape[1:]))
+            z = ops.concatenate([prefix, z], axis=1)  # (B, T, D)
         return self.dropout(z, training=training)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, h, w, _ = input_shape
-        patches = None if h is None or w is None else h * w + self.class_token
-        return (batch, patches, self.hidden_size)
+        tokens = None if h is None or w is None else h * w + self.num_prefix_tokens
+        return (batch, tokens, self.hidden_size)
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "hidden_size": self.hidden_size,
             "class_token": self.class_token,
+            "distillation_token": self.distillation_token,
+            "register_tokens": self.register_tokens,
             "position_embedding": self.position_embedding,
+            "prefix_position": self.prefix_position,
+            "patch_bias": self.patch_bias,
             "position_grid": self.position_grid,
             "position_interpolation": self.position_interpolation,
             "dropout_rate": self.dropout_rate,
         }
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Number p of tokens in front of the patches."""
+        return self.class_token + self.distillation_token + self.register_tokens
+
+    def save_own_variables(self, store: Any) -> None:
+        # By name, not by number: a file then tells which tokens its model has.
+        for variable in self._own_variables():
+            store[variable.name] = ops.convert_to_numpy(variable)
+
+    def load_own_variables(self, store: Any) -> None:
+        held, wanted = set(store.keys()), {variable.name for variable in self._own_variables()}
+        if held != wanted:
+            raise ValueError(
+                f"The file's {self.name} must hold {', '.join(sorted(wanted)) or 'nothing'}. "
+                f"Received: {', '.join(sorted(held)) or 'nothing'}"
+            )
+        for variable in self._own_variables():
+            variable.assign(store[variable.name])
+
+    def _own_variables(self) -> list[keras.Variable]:
+        return [*self._trainable_variables, *self._non_trainable_variables]
 
     def _stored_grid(self, grid: tuple[int | None, ...]) -> tuple[int, int]:
         stored = self.position_grid or grid

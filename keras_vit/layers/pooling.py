@@ -1,6 +1,7 @@
 """From tokens to one vector for the image.
 
-Letters: B batch; T tokens, the class token first if there is one; D hidden size.
+Letters: B batch; T tokens, p prefix tokens before the patches; D hidden size; K heads; d = D / K
+size of a head.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ class TokenPooling(keras.layers.Layer):
     """Takes the class token, or the mean or the maximum over the patches.
 
     Args:
-        mode: `"token"`: the first token (equation 4 of the paper); `"gap"`: the mean over the
-            patches (appendix D.3); `"max"`: their maximum.
-        class_token: Whether the first token is a class token; it takes no part in `"gap"` and
-            `"max"`.
+        mode: `"token"`: one of the prefix tokens (equation 4 of the paper); `"gap"`: the mean
+            over the patches (appendix D.3); `"max"`: their maximum.
+        prefix_tokens: Number p of tokens in front of the patches; they take no part in `"gap"`
+            and `"max"`.
+        index: Which of the tokens `"token"` takes.
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
@@ -33,38 +35,46 @@ class TokenPooling(keras.layers.Layer):
         Tensor of shape (B, D).
 
     Raises:
-        ValueError: If `mode` is unknown, or `"token"` without a class token.
+        ValueError: If `mode` is unknown, or `"token"` without that token.
 
     Example:
-        >>> tuple(TokenPooling("gap", class_token=False)(np.ones((2, 5, 6), "float32")).shape)
+        >>> tuple(TokenPooling("gap", prefix_tokens=0)(np.ones((2, 5, 6), "float32")).shape)
         (2, 6)
 
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    def __init__(self, mode: str = "token", class_token: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, mode: str = "token", prefix_tokens: int = 1, index: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         checks.one_of("mode", mode, TOKEN_POOLINGS)
-        if mode == "token" and not class_token:
-            raise ValueError(
-                "Pooling 'token' needs a class token; use 'gap' or 'map' without one. "
-                f"Received: mode={mode!r}, class_token={class_token}"
-            )
         self.mode = mode
-        self.class_token = bool(class_token)
+        self.prefix_tokens = checks.count("prefix_tokens", prefix_tokens)
+        self.index = checks.count("index", index)
+        if mode == "token" and index >= prefix_tokens:
+            raise ValueError(
+                "Pooling 'token' needs that prefix token; use 'gap' or 'map' without one. "
+                f"Received: mode={mode!r}, prefix_tokens={prefix_tokens}, index={index}"
+            )
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def call(self, inputs: Any) -> Any:
         if self.mode == "token":
-            return inputs[:, 0]  # (B, D)
-        patches = inputs[:, 1:] if self.class_token else inputs  # (B, N, D)
+            return inputs[:, self.index]  # (B, D)
+        patches = inputs[:, self.prefix_tokens :]  # (B, N, D)
         return ops.mean(patches, axis=1) if self.mode == "gap" else ops.max(patches, axis=1)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (input_shape[0], input_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "mode": self.mode, "class_token": self.class_token}
+        return {
+            **super().get_config(),
+            "mode": self.mode,
+            "prefix_tokens": self.prefix_tokens,
+            "index": self.index,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -118,19 +128,21 @@ class AttentionPooling(keras.layers.Layer):
         self.probe = self.add_weight(
             name="probe", shape=(1, 1, d_model), initializer="glorot_uniform"
         )
-        self.attention = keras.layers.MultiHeadAttention(
-            self.num_heads, d_model // self.num_heads, dtype=self.dtype_policy, name="attention"
-        )
-        query_shape = (input_shape[0], 1, d_model)
-        self.attention.build(query_shape, input_shape)
-        self.attention.trainable = self.trainable
-        self.norm.build(query_shape)
-        self.mlp.build(query_shape)
+        self.query = self._dense(d_model, "query")
+        self.key_value = self._dense(2 * d_model, "key_value")
+        self.out = self._dense(d_model, "out")
+        probe_shape = (1, 1, d_model)
+        for layer in (self.query, self.out, self.norm, self.mlp):
+            layer.build(probe_shape)
+        self.key_value.build(input_shape)
 
     def call(self, inputs: Any) -> Any:
         probe = ops.cast(ops.convert_to_tensor(self.probe), inputs.dtype)
-        probe = ops.broadcast_to(probe, (ops.shape(inputs)[0], 1, inputs.shape[-1]))
-        y = self.attention(probe, inputs)  # (B, 1, D)
+        q = self._heads(self.query(probe))  # (1, K, 1, d)
+        k, v = (self._heads(x) for x in ops.split(self.key_value(inputs), 2, axis=-1))
+        scores = ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2)))
+        y = ops.matmul(ops.softmax(scores), v)  # (B, K, 1, d)
+        y = self.out(ops.reshape(y, (-1, 1, inputs.shape[-1])))  # (B, 1, D)
         return (y + self.mlp(self.norm(y)))[:, 0]  # (B, D)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -144,3 +156,14 @@ class AttentionPooling(keras.layers.Layer):
             "gelu": self.mlp.gelu,
             "epsilon": self.epsilon,
         }
+
+    def _dense(self, units: int, name: str) -> keras.layers.Layer:
+        return keras.layers.Dense(
+            units, trainable=self.trainable, dtype=self.dtype_policy, name=name
+        )
+
+    def _heads(self, x: Any) -> Any:
+        """Splits (B, T, D) into heads, (B, K, T, d)."""
+        t, d_model = ops.shape(x)[1], x.shape[-1]
+        x = ops.reshape(x, (-1, t, self.num_heads, d_model // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))

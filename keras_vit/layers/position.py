@@ -5,6 +5,7 @@ Letters: h, w rows and columns of the grid of patches; D hidden size.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,40 @@ from keras import ops
 
 from keras_vit import checks
 
-RESIZE_METHODS = ("bilinear_aligned", "bicubic_antialiased")
 
-# Cubic convolution coefficient of PIL and of antialiased resizing in PyTorch (Keys, 1981).
-_CUBIC_A = -0.5
+@dataclasses.dataclass(frozen=True)
+class _Method:
+    """How one library interpolates.
+
+    Args:
+        cubic: The coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
+        aligned: Whether the corner samples stay in place, rather than the edges of the image.
+        antialias: Whether the kernel widens when the table shrinks; samples beyond the edge
+            are then left out, and otherwise take the value of the edge.
+    """
+
+    cubic: float | None = None
+    aligned: bool = False
+    antialias: bool = False
 
 
-def sincos_2d(grid: tuple[int, int], hidden_size: int, temperature: float = 10_000.0) -> np.ndarray:
+_METHODS = {
+    "bilinear_aligned": _Method(aligned=True),
+    "bilinear": _Method(),
+    "bicubic": _Method(cubic=-0.75),
+    "bicubic_aligned": _Method(cubic=-0.75, aligned=True),
+    "bicubic_antialiased": _Method(cubic=-0.5, antialias=True),
+}
+RESIZE_METHODS = tuple(_METHODS)
+
+
+def sincos_2d(
+    grid: tuple[int, int],
+    hidden_size: int,
+    temperature: float = 10_000.0,
+    *,
+    endpoint: bool = True,
+) -> np.ndarray:
     """Returns the fixed two-dimensional sine-cosine position table.
 
     A quarter of the channels each holds sin and cos of the column, then sin and cos of the
@@ -28,6 +56,8 @@ def sincos_2d(grid: tuple[int, int], hidden_size: int, temperature: float = 10_0
         grid: Rows and columns of patches.
         hidden_size: Channels D, a multiple of 4.
         temperature: The longest wavelength, in patches, divided by 2 pi.
+        endpoint: Whether the slowest frequency is 1 / temperature itself, or one step of the
+            geometric series faster, as in MAE.
 
     Returns:
         float32 array of shape (h, w, D) with values in [-1, 1].
@@ -48,7 +78,7 @@ def sincos_2d(grid: tuple[int, int], hidden_size: int, temperature: float = 10_0
             f"Received: hidden_size={hidden_size}"
         )
     quarter = hidden_size // 4
-    omega = temperature ** -(np.arange(quarter) / max(quarter - 1, 1))  # (D/4,)
+    omega = temperature ** -(np.arange(quarter) / max(quarter - endpoint, 1))  # (D/4,)
     row, column = np.mgrid[: grid[0], : grid[1]]  # (h, w) each
     angles = (column[..., None] * omega, row[..., None] * omega)  # (h, w, D/4) each
     table = [function(angle) for angle in angles for function in (np.sin, np.cos)]
@@ -63,8 +93,9 @@ def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_alig
         grid: New rows and columns; integers, or scalar tensors where the size of the image is
             only known when the model runs.
         method: `"bilinear_aligned"` keeps the corner samples in place and interpolates
-            linearly between (the official code: `scipy.ndimage.zoom` of order 1);
-            `"bicubic_antialiased"` is timm's.
+            linearly between (the official code: `scipy.ndimage.zoom` of order 1); `"bilinear"`
+            is timm's for official files; `"bicubic"` the transformers library's;
+            `"bicubic_aligned"` torchvision's; `"bicubic_antialiased"` timm's.
 
     Returns:
         Tensor of shape (new h, new w, D), float32.
@@ -81,33 +112,53 @@ def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_alig
     """
     checks.one_of("method", method, RESIZE_METHODS)
     h, w, _ = table.shape
-    rows = _resize_matrix(h, grid[0], method)  # (new h, h)
-    columns = _resize_matrix(w, grid[1], method)  # (new w, w)
+    rows = resize_matrix(h, grid[0], method)  # (new h, h)
+    columns = resize_matrix(w, grid[1], method)  # (new w, w)
     table = ops.cast(table, "float32")
     table = ops.tensordot(rows, table, axes=1)  # (new h, w, D)
     table = ops.tensordot(columns, table, axes=[[1], [1]])  # (new w, new h, D)
     return ops.transpose(table, (1, 0, 2))  # (new h, new w, D)
 
 
-def _resize_matrix(old: int, new: Any, method: str) -> Any:
-    """Returns the (new, old) matrix whose rows weigh the old samples of each new one."""
+def resize_matrix(old: int, new: Any, method: str) -> Any:
+    """Returns the matrix that resizes one side of a table.
+
+    Args:
+        old: Samples on that side.
+        new: Samples wanted; an integer or a scalar tensor.
+        method: See `resize_table`.
+
+    Returns:
+        Tensor of shape (new, old), float32, whose rows weigh the old samples of each new one.
+
+    Example:
+        >>> keras.ops.convert_to_numpy(resize_matrix(2, 3, "bilinear_aligned")).tolist()
+        [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
+    how = _METHODS[method]
     target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
-    source = np.arange(old, dtype="float32")[None]  # (1, old)
     size = ops.cast(new, "float32")
-    if method == "bilinear_aligned":
+    if how.aligned:
         # One new sample sits on the first old one, as scipy's zoom puts it.
         position = target * (old - 1) / ops.maximum(size - 1, 1.0)
-        return ops.relu(1 - ops.abs(source - position))
-    scale = old / size
-    position = (target + 0.5) * scale - 0.5
-    # Shrinking widens the kernel, so that every old sample counts.
-    weights = _cubic(ops.abs(source - position) / ops.maximum(scale, 1.0))
-    return weights / ops.sum(weights, axis=1, keepdims=True)
+    else:
+        position = (target + 0.5) * (old / size) - 0.5
+    if how.antialias:
+        # Shrinking widens the kernel, so that every old sample counts.
+        distance = ops.abs(np.arange(old, dtype="float32") - position)
+        weights = _kernel(distance / ops.maximum(old / size, 1.0), how.cubic)
+        return weights / ops.sum(weights, axis=1, keepdims=True)
+    # A kernel reaches two samples beyond each edge, where the value of the edge continues.
+    reach = np.arange(-2, old + 2)
+    weights = _kernel(ops.abs(reach.astype("float32") - position), how.cubic)  # (new, old + 4)
+    nearest = np.clip(reach, 0, old - 1)
+    return ops.matmul(weights, np.eye(old, dtype="float32")[nearest])
 
 
-def _cubic(t: Any) -> Any:
-    """Keys' cubic convolution kernel at distances `t` >= 0, in samples."""
-    a = _CUBIC_A
+def _kernel(t: Any, a: float | None) -> Any:
+    """The linear kernel, or the cubic one with coefficient `a`, at distances `t` >= 0."""
+    if a is None:
+        return ops.relu(1 - t)
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
     return ops.where(t < 1, near, ops.where(t < 2, far, ops.zeros_like(t)))

@@ -11,6 +11,7 @@ import keras
 
 from keras_vit import checks
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.stochastic_depth import StochasticDepth
 
@@ -28,6 +29,8 @@ class TransformerBlock(keras.layers.Layer):
         qkv_bias: Whether queries, keys and values have a bias.
         gelu: `"tanh"` or `"exact"`, see `MLP`.
         epsilon: Added to the variance in the layer norms.
+        layer_scale: Initial value of a learned scaling of both branches, see `LayerScale`; None
+            for none.
         dropout_rate: Fraction of the values dropped in training after each dense layer other
             than queries, keys and values (section 4.1), in [0, 1).
         attention_dropout_rate: Fraction of the attention weights dropped in training, in [0, 1).
@@ -57,6 +60,7 @@ class TransformerBlock(keras.layers.Layer):
         qkv_bias: bool = True,
         gelu: str = "tanh",
         epsilon: float = 1e-6,
+        layer_scale: float | None = None,
         dropout_rate: float = 0.0,
         attention_dropout_rate: float = 0.0,
         stochastic_depth_rate: float = 0.0,
@@ -66,6 +70,7 @@ class TransformerBlock(keras.layers.Layer):
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.epsilon = epsilon
+        self.layer_scale = layer_scale
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = checks.rate("stochastic_depth_rate", stochastic_depth_rate)
         self.norm_1 = keras.layers.LayerNormalization(epsilon=epsilon, name="norm_1", **common)
@@ -78,16 +83,29 @@ class TransformerBlock(keras.layers.Layer):
         )
         self.norm_2 = keras.layers.LayerNormalization(epsilon=epsilon, name="norm_2", **common)
         self.mlp = MLP(mlp_dim, gelu=gelu, dropout_rate=dropout_rate, name="mlp", **common)
+        if layer_scale is not None:
+            self.scale_1 = LayerScale(layer_scale, name="scale_1", **common)
+            self.scale_2 = LayerScale(layer_scale, name="scale_2", **common)
         self.dropout = keras.layers.Dropout(self.dropout_rate, name="dropout", **common)
         self.drop_path = StochasticDepth(self.stochastic_depth_rate, name="drop_path", **common)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         for layer in (self.norm_1, self.attention, self.norm_2, self.mlp):
             layer.build(input_shape)
+        if self.layer_scale is not None:
+            self.scale_1.build(input_shape)
+            self.scale_2.build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        z = inputs + self.drop_path(self._attend(self.norm_1(inputs), training), training=training)
-        return z + self.drop_path(self.mlp(self.norm_2(z), training=training), training=training)
+        branch = self.attention(self.norm_1(inputs), training=training)
+        branch = self.dropout(branch, training=training)
+        if self.layer_scale is not None:
+            branch = self.scale_1(branch)
+        z = inputs + self.drop_path(branch, training=training)
+        branch = self.mlp(self.norm_2(z), training=training)
+        if self.layer_scale is not None:
+            branch = self.scale_2(branch)
+        return z + self.drop_path(branch, training=training)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
@@ -100,10 +118,8 @@ class TransformerBlock(keras.layers.Layer):
             "qkv_bias": self.attention.qkv_bias,
             "gelu": self.mlp.gelu,
             "epsilon": self.epsilon,
+            "layer_scale": self.layer_scale,
             "dropout_rate": self.dropout_rate,
             "attention_dropout_rate": self.attention.dropout_rate,
             "stochastic_depth_rate": self.stochastic_depth_rate,
         }
-
-    def _attend(self, z: Any, training: bool | None) -> Any:
-        return self.dropout(self.attention(z, training=training), training=training)

@@ -11,6 +11,7 @@ from keras_vit.layers.mlp import GELUS
 from keras_vit.layers.patch_encoder import POSITION_EMBEDDINGS
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.pooling import TOKEN_POOLINGS
+from keras_vit.layers.resnet_stem import resnet_stride
 
 POOLINGS = (*TOKEN_POOLINGS, "map", "none")
 
@@ -36,15 +37,28 @@ class ViTConfig:
         classifier_activation: Name of the activation on the logits, or None.
         pooling: `"token"`, `"gap"`, `"max"`, `"map"` (attention pooling), or `"none"`: every
             token is passed on.
+        norm_after_pooling: Whether the last layer norm comes after the pooling, as in timm's
+            average pooling, rather than before.
         class_token: Whether there is a class token.
-        representation_size: Width of the tanh layer before the classifier, or None.
+        distillation_token: Whether a second one follows it, as in DeiT.
+        distillation_head: Whether that token has a classifier of its own; the answer is then
+            the mean of both classifiers' logits.
+        register_tokens: Number of tokens that follow and whose output is not used.
+        representation_size: Width of the tanh layer after the pooling, or None.
         position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`.
+        prefix_position: Whether class, distillation and register tokens have learned positions.
         position_grid: Rows and columns of the stored position table; by default those of
             `image_size`, or of 224 px where that is not known.
         position_interpolation: How positions are resized for other grids.
+        pre_norm: Whether a layer norm comes before the first block, as in CLIP.
+        patch_bias: Whether the projection of the patches has a bias.
         qkv_bias: Whether queries, keys and values have a bias.
+        layer_scale: Initial value of a learned scaling of every residual branch; None for none.
         gelu: `"tanh"` or `"exact"`.
         epsilon: Added to the variance in the layer norms.
+        stem_blocks: Residual units in each stage of a ResNet before the patches: a hybrid model;
+            () for its root alone, None for no ResNet. A patch is then one of its feature map.
+        stem_width: Channels of the ResNet's root.
         dropout_rate: In [0, 1), in training.
         attention_dropout_rate: In [0, 1), in training.
         stochastic_depth_rate: Rate of the last block, in [0, 1); it grows linearly from 0 in
@@ -59,7 +73,8 @@ class ViTConfig:
         >>> ViTConfig(hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, patch_size=8).grid
         (28, 28)
 
-    Reference: Table 1 of https://arxiv.org/abs/2010.11929
+    Reference: Table 1 and section 3.1 ("Hybrid Architecture") of
+    https://arxiv.org/abs/2010.11929
     """
 
     hidden_size: int
@@ -72,22 +87,34 @@ class ViTConfig:
     classes: int = 1000
     classifier_activation: str | None = "softmax"
     pooling: str = "token"
+    norm_after_pooling: bool = False
     class_token: bool = True
+    distillation_token: bool = False
+    distillation_head: bool = False
+    register_tokens: int = 0
     representation_size: int | None = None
     position_embedding: str = "learned"
+    prefix_position: bool = True
     position_grid: tuple[int, int] | None = None
     position_interpolation: str = "bilinear_aligned"
+    pre_norm: bool = False
+    patch_bias: bool = True
     qkv_bias: bool = True
+    layer_scale: float | None = None
     gelu: str = "tanh"
     epsilon: float = 1e-6
+    stem_blocks: tuple[int, ...] | None = None
+    stem_width: int = 64
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     stochastic_depth_rate: float = 0.0
     remainder: str = "error"
 
     def __post_init__(self) -> None:
-        for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels"):
+        for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels", "stem_width"):
             checks.positive_int(name, getattr(self, name))
+        checks.count("register_tokens", self.register_tokens)
+        checks.positive("epsilon", self.epsilon)
         for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             checks.rate(name, getattr(self, name))
         checks.one_of("pooling", self.pooling, POOLINGS)
@@ -102,30 +129,69 @@ class ViTConfig:
         if self.representation_size is not None:
             checks.positive_int("representation_size", self.representation_size)
         checks.hidden_size(self.hidden_size, self.num_heads)
+        self._check_tokens()
+        if self.stem_blocks is not None:
+            blocks = tuple(checks.positive_int("stem_blocks", n) for n in self.stem_blocks)
+            self._set("stem_blocks", blocks)
+        self._check_image_size()
+
+    def _check_tokens(self) -> None:
         if self.pooling == "token" and not self.class_token:
             raise ValueError(
                 "`pooling='token'` needs a class token; use 'gap' or 'map' without one. "
                 f"Received: class_token={self.class_token}"
             )
-        if self.representation_size and not self.classes:
+        if self.distillation_head and not (self.distillation_token and self.pooling == "token"):
             raise ValueError(
-                "`representation_size` belongs to the classifier and needs `classes`. Received: "
-                f"representation_size={self.representation_size}, classes={self.classes}"
+                "`distillation_head` needs distillation_token=True and pooling='token'. Received: "
+                f"distillation_token={self.distillation_token}, pooling={self.pooling!r}"
             )
-        self._check_image_size()
+        if self.distillation_token and not self.class_token:
+            raise ValueError(
+                "`distillation_token` needs class_token=True. "
+                f"Received: class_token={self.class_token}"
+            )
+        if self.norm_after_pooling and self.pooling not in ("gap", "max"):
+            raise ValueError(
+                "`norm_after_pooling` needs pooling='gap' or 'max'. "
+                f"Received: pooling={self.pooling!r}"
+            )
+        if self.representation_size and self.pooling == "none":
+            raise ValueError(
+                "`representation_size` needs a pooled vector. "
+                f"Received: pooling='none', representation_size={self.representation_size}"
+            )
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the stored position table."""
         if self.position_grid is not None:
             return self.position_grid
-        known = tuple(side or DEFAULT_IMAGE_SIZE for side in self.image_size)
-        rows, columns = (side // patch for side, patch in zip(known, self.patch, strict=True))
+        known = (side or DEFAULT_IMAGE_SIZE for side in self.image_size)
+        rows, columns = (
+            -(-side // self.stem_stride) // patch
+            for side, patch in zip(known, self.patch, strict=True)
+        )
         return max(1, rows), max(1, columns)
 
     @property
+    def stem_stride(self) -> int:
+        """Pixels between the cells of the ResNet's feature map; 1 without a ResNet."""
+        return 1 if self.stem_blocks is None else resnet_stride(self.stem_blocks)
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """Height and width in pixels of what one token stands for."""
+        return self.patch[0] * self.stem_stride, self.patch[1] * self.stem_stride
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Number of tokens in front of the patches."""
+        return self.class_token + self.distillation_token + self.register_tokens
+
+    @property
     def patch(self) -> tuple[int, int]:
-        """Height and width of a patch in pixels."""
+        """Height and width of a patch, in pixels or in cells of the ResNet's feature map."""
         return checks.size_pair("patch_size", self.patch_size)
 
     def replace(self, **changes: Any) -> ViTConfig:
@@ -172,7 +238,9 @@ class ViTConfig:
             if side is not None:
                 checks.positive_int("image_size", side)
         self._set("image_size", sides)
-        Patches(self.patch_size, remainder=self.remainder).grid_size(sides)
+        stride = self.stem_stride
+        height, width = (None if side is None else -(-side // stride) for side in sides)
+        Patches(self.patch_size, remainder=self.remainder).grid_size((height, width))
         if self.position_grid is not None:
             self._set("position_grid", checks.size_pair("position_grid", self.position_grid))
 
@@ -192,12 +260,44 @@ _WIDTHS: dict[str, dict[str, Any]] = {
 }
 
 
+def published_heads(hidden_size: int, num_layers: int, mlp_dim: int) -> int | None:
+    """Returns the number of heads of the published width with these sizes.
+
+    Args:
+        hidden_size: Channels D of a token.
+        num_layers: Number L of blocks.
+        mlp_dim: Width M of each perceptron.
+
+    Returns:
+        The number, or None if no published width has them.
+
+    Example:
+        >>> published_heads(768, 12, 3072)
+        12
+    """
+    wanted = {"hidden_size": hidden_size, "num_layers": num_layers, "mlp_dim": mlp_dim}
+    found = (width for width in _WIDTHS.values() if wanted.items() <= width.items())
+    return next((int(width["num_heads"]) for width in found), None)
+
+
+# Width, patch side in cells of the ResNet's feature map, residual units in each stage:
+# vit_jax/configs/models.py of https://github.com/google-research/vision_transformer. Whatever its
+# name says, a token of R+Ti/16 stands for 32 x 32 pixels: a root of stride 4 and patches of 8.
+_HYBRIDS: dict[str, tuple[str, int, tuple[int, ...]]] = {
+    "R+Ti/16": ("Ti", 8, ()),
+    "R26+S/32": ("S", 1, (2, 2, 2, 2)),
+    "R50+B/16": ("B", 1, (3, 4, 9)),
+    "R50+L/32": ("L", 1, (3, 4, 6, 3)),
+}
+
+
 def size(name: str) -> ViTConfig:
     """Returns the configuration of a published size at 224 pixels.
 
     Args:
         name: Width and patch side in pixels as the papers write them: `"Ti/16"`, `"B/32"`,
-            `"G/14"`; or `"Micro/4"`, a tiny one for images of 16 to 64 pixels.
+            `"G/14"`; `"R+Ti/16"`, `"R26+S/32"`, `"R50+B/16"` or `"R50+L/32"` for the hybrids;
+            or `"Micro/4"`, a tiny one for images of 16 to 64 pixels.
 
     Returns:
         The configuration with 1000 classes.
@@ -208,7 +308,12 @@ def size(name: str) -> ViTConfig:
     Example:
         >>> size("B/16").hidden_size
         768
+        >>> size("R26+S/32").stem_blocks
+        (2, 2, 2, 2)
     """
+    if name in _HYBRIDS:
+        width, patch_size, blocks = _HYBRIDS[name]
+        return ViTConfig(patch_size=patch_size, stem_blocks=blocks, **_WIDTHS[width])
     width, _, patch = name.partition("/")
     if not patch.isdecimal():
         raise ValueError(f"`name` must read like 'B/16'. Received: name={name!r}")

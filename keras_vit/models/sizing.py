@@ -29,15 +29,38 @@ def count_parameters(config: ViTConfig) -> int:
     norm = 2 * d
     mlp = _dense(d, m) + _dense(m, d)
     attention = _dense(d, 3 * d, bias=config.qkv_bias) + _dense(d, d)
-    features = math.prod(config.patch) * config.channels
-    encoder = _dense(features, d) + _positions(config) + config.class_token * d
-    total = encoder + config.num_layers * (2 * norm + attention + mlp) + norm
+    scales = 0 if config.layer_scale is None else 2 * d
+    stem, channels = _stem(config)
+    features = math.prod(config.patch) * channels
+    encoder = _dense(features, d, bias=config.patch_bias) + _positions(config)
+    encoder += config.num_prefix_tokens * d + config.pre_norm * norm
+    total = stem + encoder + config.num_layers * (2 * norm + attention + mlp + scales) + norm
     if config.pooling == "map":
         total += d + 4 * _dense(d, d) + norm + mlp
+    r = config.representation_size
+    if r:
+        total += _dense(d, r)
     if config.classes:
-        r = config.representation_size
-        total += (_dense(d, r) if r else 0) + _dense(r or d, config.classes)
+        total += _dense(r or d, config.classes)
+        total += config.distillation_head * _dense(d, config.classes)
     return total
+
+
+def _stem(config: ViTConfig) -> tuple[int, int]:
+    """Returns the parameters of the ResNet, and the channels that the patches are cut from."""
+    if config.stem_blocks is None:
+        return 0, config.channels
+    width = config.stem_width
+    total, channels = 7 * 7 * config.channels * width + 2 * width, width
+    for stage, units in enumerate(config.stem_blocks):
+        f = width * 2**stage
+        for unit in range(units):
+            total += channels * f + 9 * f * f + f * 4 * f  # three convolutions without bias
+            total += 2 * (f + f + 4 * f)  # a group norm after each
+            if unit == 0:  # the shortcut changes shape
+                total += channels * 4 * f + 2 * 4 * f
+            channels = 4 * f
+    return total, channels
 
 
 def _dense(inputs: int, outputs: int, bias: bool = True) -> int:
@@ -49,4 +72,5 @@ def _positions(config: ViTConfig) -> int:
     table = {"learned": h * w * d, "learned_2d": (h + w) * (d // 2)}
     if config.position_embedding not in table:
         return 0
-    return table[config.position_embedding] + config.class_token * d
+    prefix = config.prefix_position * config.num_prefix_tokens
+    return table[config.position_embedding] + prefix * d

@@ -65,19 +65,29 @@ def build(
         dtype=policy,
         name="image_contract",
     )(inputs)
+    if config.stem_blocks is not None:
+        z = layers.ResNetStem(
+            config.stem_blocks, width=config.stem_width, dtype=policy, name="stem"
+        )(z)
     z = layers.Patches(config.patch_size, remainder=config.remainder, dtype=policy, name="patches")(
         z
     )
     z = layers.PatchEncoder(
         config.hidden_size,
         class_token=config.class_token,
+        distillation_token=config.distillation_token,
+        register_tokens=config.register_tokens,
         position_embedding=config.position_embedding,
+        prefix_position=config.prefix_position,
+        patch_bias=config.patch_bias,
         position_grid=config.grid,
         position_interpolation=config.position_interpolation,
         dropout_rate=config.dropout_rate,
         dtype=policy,
         name="patch_encoder",
     )(z)
+    if config.pre_norm:
+        z = _norm(config, policy, "pre_norm")(z)
     for index in range(config.num_layers):
         depth = index / max(config.num_layers - 1, 1)
         z = layers.TransformerBlock(
@@ -86,19 +96,27 @@ def build(
             qkv_bias=config.qkv_bias,
             gelu=config.gelu,
             epsilon=config.epsilon,
+            layer_scale=config.layer_scale,
             dropout_rate=config.dropout_rate,
             attention_dropout_rate=config.attention_dropout_rate,
             stochastic_depth_rate=config.stochastic_depth_rate * depth,
             dtype=policy,
             name=f"block_{index:02d}",
         )(z)
-    z = keras.layers.LayerNormalization(epsilon=config.epsilon, dtype=policy, name="encoder_norm")(
-        z
-    )
+    norm = _norm(config, policy, "encoder_norm")
+    if not config.norm_after_pooling:
+        z = norm(z)
+    tokens = z
     if config.pooling != "none":
         z = _pooling(config, policy)(z)
+    if config.norm_after_pooling:
+        z = norm(z)
+    if config.representation_size:
+        z = keras.layers.Dense(
+            config.representation_size, activation="tanh", dtype=policy, name="pre_logits"
+        )(z)
     if config.classes:
-        z = _classify(z, config, policy)
+        z = _classify(z, tokens, config, policy)
     if input_tensor is not None:
         sources = keras.utils.get_source_inputs(input_tensor)
         inputs = sources[0] if len(sources) == 1 else sources
@@ -122,7 +140,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
     """
     height, width = (
         side or cells * patch
-        for side, cells, patch in zip(config.image_size, config.grid, config.patch, strict=True)
+        for side, cells, patch in zip(config.image_size, config.grid, config.stride, strict=True)
     )
     return Preprocessing(
         size=(height, width),
@@ -141,18 +159,30 @@ def _pooling(config: ViTConfig, policy: Any) -> keras.layers.Layer:
             dtype=policy,
             name="pooling",
         )
-    return layers.TokenPooling(config.pooling, config.class_token, dtype=policy, name="pooling")
+    return layers.TokenPooling(
+        config.pooling, config.num_prefix_tokens, dtype=policy, name="pooling"
+    )
 
 
-def _classify(z: Any, config: ViTConfig, policy: Any) -> Any:
-    if config.representation_size:
-        z = keras.layers.Dense(
-            config.representation_size, activation="tanh", dtype=policy, name="pre_logits"
-        )(z)
+def _norm(config: ViTConfig, policy: Any, name: str) -> keras.layers.Layer:
+    return keras.layers.LayerNormalization(epsilon=config.epsilon, dtype=policy, name=name)
+
+
+def _head(config: ViTConfig, policy: Any, name: str) -> keras.layers.Layer:
     # Zeros, as in the official code: a new head starts from equal probabilities.
-    z = keras.layers.Dense(
-        config.classes, kernel_initializer="zeros", dtype=policy.variable_dtype, name="head"
-    )(z)
+    return keras.layers.Dense(
+        config.classes, kernel_initializer="zeros", dtype=policy.variable_dtype, name=name
+    )
+
+
+def _classify(z: Any, tokens: Any, config: ViTConfig, policy: Any) -> Any:
+    z = _head(config, policy, "head")(z)
+    if config.distillation_head:
+        taught = layers.TokenPooling(
+            "token", config.num_prefix_tokens, index=1, dtype=policy, name="distillation_pooling"
+        )(tokens)
+        taught = _head(config, policy, "distillation_head")(taught)
+        z = keras.layers.Average(dtype=policy.variable_dtype, name="mean_of_heads")([z, taught])
     if config.classifier_activation is None:
         return z
     return keras.layers.Activation(

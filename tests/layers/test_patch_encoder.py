@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import PatchEncoder
-from keras_vit.layers.position import resize_table
+from keras_vit.layers.position import RESIZE_METHODS, resize_table
 from tests import reference
 from tests.helpers import assert_close, check_layer, normal, numpy, randomise, weights_of
 
@@ -57,7 +57,49 @@ def test_patch_encoder_equals_the_equations(kind: str, class_token: bool) -> Non
     assert_close(layer(PATCHES), expected, 5e-6)  # measured: 5e-7
 
 
-@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
+PREFIXES = {
+    "distilled": {"distillation_token": True},
+    "registers": {"register_tokens": 3, "prefix_position": False},
+    "registers with positions": {"register_tokens": 3},
+    "registers alone": {"register_tokens": 3, "class_token": False},
+    "no bias": {"patch_bias": False},
+}
+
+
+@pytest.mark.parametrize("kwargs", PREFIXES.values(), ids=PREFIXES)
+def test_patch_encoder_with_other_prefix_tokens(kwargs: dict[str, Any]) -> None:
+    """The contract, and the equations with tokens in the order class, distillation, registers."""
+    layer = PatchEncoder(D, **kwargs)
+    prefix = layer.num_prefix_tokens
+    positions = prefix * D if kwargs.get("prefix_position", True) else 0
+    bias = D if kwargs.get("patch_bias", True) else 0
+    check_layer(
+        layer,
+        PATCHES,
+        output_shape=(2, 35 + prefix, D),
+        parameters=11 * D + bias + 35 * D + prefix * D + positions,
+    )
+    weights = weights_of(layer)
+    weights.setdefault("projection/bias", np.zeros(D))
+    encoder_weights = reference.below({f"x/{n}": w for n, w in weights.items()}, "x")
+    expected = [reference.embed(grid, encoder_weights, weights["position"]) for grid in PATCHES]
+    assert_close(layer(PATCHES), np.stack(expected), 5e-6)  # measured: 5e-7
+
+
+def test_patch_encoder_saves_by_name() -> None:
+    layer = encoder(register_tokens=3)
+    store: dict[str, np.ndarray] = {}
+    layer.save_own_variables(store)
+    assert list(store) == ["class_token", "register_tokens", "prefix_position", "position"]
+    other = encoder(register_tokens=3)
+    randomise(other, seed=11)
+    other.load_own_variables(store)
+    np.testing.assert_array_equal(numpy(other(PATCHES))[:, :4], numpy(layer(PATCHES))[:, :4])
+    with pytest.raises(ValueError, match=r"must hold class_token, position, prefix_position\. "):
+        encoder().load_own_variables(store)
+
+
+@pytest.mark.parametrize("method", RESIZE_METHODS)
 @pytest.mark.parametrize("kind", ["learned", "learned_2d", "sincos_2d"])
 def test_patch_encoder_resizes_its_table_for_another_grid(kind: str, method: str) -> None:
     layer = PatchEncoder(
@@ -108,7 +150,8 @@ def test_patch_encoder_without_positions_needs_no_grid() -> None:
     ("kwargs", "message"),
     [
         ({"position_embedding": "learnt"}, "Did you mean 'learned'"),
-        ({"position_interpolation": "bilinear"}, "Did you mean 'bilinear_aligned'"),
+        ({"position_interpolation": "bilinear_align"}, "Did you mean 'bilinear_aligned'"),
+        ({"register_tokens": -1}, "`register_tokens` must be an integer of at least 0"),
         ({"position_grid": (2, 3, 4)}, r"`position_grid` must be .* a pair \(height, width\)"),
         ({"dropout_rate": 1}, r"`dropout_rate` must be a number in \[0, 1\)"),
         ({"hidden_size": 7, "position_embedding": "learned_2d"}, "`hidden_size` must be even"),

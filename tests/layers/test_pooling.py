@@ -8,36 +8,39 @@ from tests import reference
 from tests.helpers import assert_close, check_layer, normal, randomise, weights_of
 
 TOKENS = normal(2, 7, 12)
-MODES = [("token", True), ("gap", True), ("gap", False), ("max", True), ("max", False)]
+MODES = [("token", 1), ("gap", 1), ("gap", 0), ("gap", 3), ("max", 2), ("max", 0)]
 
 
-@pytest.mark.parametrize(("mode", "class_token"), MODES)
-def test_token_pooling_contract(mode: str, class_token: bool) -> None:
-    layer = TokenPooling(mode, class_token=class_token)
+@pytest.mark.parametrize(("mode", "prefix_tokens"), MODES)
+def test_token_pooling_contract(mode: str, prefix_tokens: int) -> None:
+    layer = TokenPooling(mode, prefix_tokens=prefix_tokens)
     check_layer(layer, TOKENS, output_shape=(2, 12), parameters=0)
 
 
-@pytest.mark.parametrize(("mode", "class_token"), MODES)
-def test_token_pooling_equals_the_equations(mode: str, class_token: bool) -> None:
-    expected = np.stack([reference.pool(z, mode, class_token) for z in TOKENS])
-    assert_close(TokenPooling(mode, class_token=class_token)(TOKENS), expected, 1e-6)
+@pytest.mark.parametrize(("mode", "prefix_tokens"), MODES)
+def test_token_pooling_equals_the_equations(mode: str, prefix_tokens: int) -> None:
+    expected = np.stack([reference.pool(z, mode, prefix_tokens) for z in TOKENS])
+    assert_close(TokenPooling(mode, prefix_tokens=prefix_tokens)(TOKENS), expected, 1e-6)
 
 
 def test_token_pooling_worked_by_hand() -> None:
     tokens = np.array([[[7, 0], [1, 5], [3, -1]]], "float32")
     results = {
-        ("token", True): [7, 0],
-        ("gap", True): [2, 2],
-        ("max", True): [3, 5],
-        ("max", False): [7, 5],
+        ("token", 1, 0): [7, 0],
+        ("token", 2, 1): [1, 5],
+        ("gap", 1, 0): [2, 2],
+        ("gap", 2, 0): [3, -1],
+        ("max", 1, 0): [3, 5],
+        ("max", 0, 0): [7, 5],
     }
-    for (mode, class_token), expected in results.items():
-        assert_close(TokenPooling(mode, class_token)(tokens), [expected], 0.0)
+    for (mode, prefix_tokens, index), expected in results.items():
+        assert_close(TokenPooling(mode, prefix_tokens, index)(tokens), [expected], 0.0)
 
 
-def test_token_pooling_needs_a_class_token() -> None:
-    with pytest.raises(ValueError, match="needs a class token; use 'gap' or 'map' without one"):
-        TokenPooling("token", class_token=False)
+@pytest.mark.parametrize(("prefix_tokens", "index"), [(0, 0), (1, 1)])
+def test_token_pooling_needs_its_token(prefix_tokens: int, index: int) -> None:
+    with pytest.raises(ValueError, match="needs that prefix token; use 'gap' or 'map' without"):
+        TokenPooling("token", prefix_tokens, index)
 
 
 def test_token_pooling_suggests_the_nearest_mode() -> None:

@@ -6,7 +6,7 @@ from keras import ops
 from PIL import Image
 from scipy import ndimage
 
-from keras_vit.layers.position import resize_table, sincos_2d
+from keras_vit.layers.position import RESIZE_METHODS, resize_table, sincos_2d
 from tests import reference
 from tests.helpers import assert_close, normal, numpy
 
@@ -80,8 +80,32 @@ def test_resize_table_bicubic_equals_pil(grid: tuple[int, int]) -> None:
     assert_close(resize_table(table, grid, "bicubic_antialiased"), expected, 4e-6)  # measured: 2e-6
 
 
+@pytest.mark.parametrize("method", ["bilinear", "bicubic", "bicubic_aligned"])
+def test_resize_table_continues_the_edge(method: str) -> None:
+    """A table without change stays without change, up to its edge, when it grows or shrinks."""
+    for grid in GRIDS:
+        resized = resize_table(np.full((5, 7, 3), 2.5, "float32"), grid, method)
+        assert_close(resized, np.full((*grid, 3), 2.5), 1e-5)  # measured: 2.4e-6
+    same = normal(5, 7, 3)
+    assert_close(resize_table(same, (5, 7), method), same, 1e-6)
+
+
+def test_resize_table_worked_by_hand() -> None:
+    """Two samples, 0 and 1, become four. Keys' kernel is 10/27 at 2/3 and -1.5/27 at 5/3."""
+    column = np.array([[0.0], [1.0]], "float32")[..., None]
+    results = {
+        "bilinear": [0, 0.25, 0.75, 1],
+        "bilinear_aligned": [0, 1 / 3, 2 / 3, 1],
+        "bicubic_aligned": [0, 8.5 / 27, 18.5 / 27, 1],
+    }
+    for method, expected in results.items():
+        assert_close(numpy(resize_table(column, (4, 1), method))[:, 0, 0], expected, 2e-7)
+    middle = numpy(resize_table(column, (3, 1), "bicubic"))[1, 0, 0]
+    assert middle == pytest.approx(0.5)  # both sides weigh alike
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
+@pytest.mark.parametrize("method", RESIZE_METHODS)
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_resize_table_in_a_graph_of_unknown_size(grid: tuple[int, int], method: str) -> None:
     import tensorflow as tf
@@ -101,4 +125,4 @@ def test_resize_table_is_always_float32() -> None:
 
 def test_resize_table_suggests_the_nearest_method() -> None:
     with pytest.raises(ValueError, match="Did you mean 'bilinear_aligned'"):
-        resize_table(normal(4, 6, 5), (2, 3), "bilinear")
+        resize_table(normal(4, 6, 5), (2, 3), "bilinear_align")

@@ -25,17 +25,22 @@ def test_transformer_block_contract() -> None:
         qkv_bias=False,
         gelu="exact",
         epsilon=1e-5,
+        layer_scale=0.7,
         dropout_rate=0.1,
         attention_dropout_rate=0.2,
         stochastic_depth_rate=0.3,
     )
     attention, mlp, norms = 4 * 12 * 12 + 12, 2 * 12 * 7 + 7 + 12, 2 * 2 * 12
-    check_layer(layer, TOKENS, output_shape=(2, 5, 12), parameters=attention + mlp + norms)
+    parameters = attention + mlp + norms + 2 * 12
+    check_layer(layer, TOKENS, output_shape=(2, 5, 12), parameters=parameters)
 
 
+@pytest.mark.parametrize("layer_scale", [None, 0.5])
 @pytest.mark.parametrize(("gelu", "epsilon"), [("tanh", 1e-6), ("exact", 0.1)])
-def test_transformer_block_equals_the_equations(gelu: str, epsilon: float) -> None:
-    layer = block(gelu=gelu, epsilon=epsilon)
+def test_transformer_block_equals_the_equations(
+    gelu: str, epsilon: float, layer_scale: float | None
+) -> None:
+    layer = block(gelu=gelu, epsilon=epsilon, layer_scale=layer_scale)
     expected = [reference.block(z, weights_of(layer), 3, gelu, epsilon) for z in TOKENS]
     assert_close(layer(TOKENS), np.stack(expected), 5e-6)  # measured: 1.4e-6
 

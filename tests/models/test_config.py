@@ -58,6 +58,9 @@ def test_config_is_frozen_and_hashable() -> None:
         ({"image_size": (None, 14)}, (74, 7)),
         ({"position_grid": [4, 9]}, (4, 9)),
         ({"image_size": (17, 15), "remainder": "drop"}, (5, 7)),
+        # Feature maps of 4, 8 and 16 pixels a cell; sides are rounded up.
+        ({"stem_blocks": (), "image_size": (33, 30)}, (3, 4)),
+        ({"stem_blocks": (3, 4, 9), "patch_size": 1, "image_size": (224, 250)}, (14, 16)),
     ],
 )
 def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
@@ -73,7 +76,19 @@ def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
         ({"classes": -3}, "`classes` must be a positive integer"),
         ({"hidden_size": 22}, r"multiple of `num_heads`. Received: hidden_size=22, num_heads=4"),
         ({"representation_size": 0}, "`representation_size` must be a positive integer"),
-        ({"representation_size": 7, "classes": 0}, "`representation_size` belongs to the classifi"),
+        (
+            {"representation_size": 7, "pooling": "none"},
+            "`representation_size` needs a pooled vect",
+        ),
+        ({"distillation_head": True}, "`distillation_head` needs distillation_token=True and pool"),
+        (
+            {"distillation_token": True, "class_token": False, "pooling": "gap"},
+            "`distillation_token` needs class_token=True. Received: class_token=False",
+        ),
+        ({"norm_after_pooling": True}, "`norm_after_pooling` needs pooling='gap' or 'max'. Rec"),
+        ({"register_tokens": -1}, "`register_tokens` must be an integer of at least 0"),
+        ({"epsilon": 0}, "`epsilon` must be a positive number. Received: epsilon=0"),
+        ({"stem_blocks": (2, 0)}, "`stem_blocks` must be a positive integer"),
         ({"pooling": "mean"}, "`pooling` must be one of 'token', 'gap', 'max', 'map', 'none'"),
         ({"class_token": False}, "needs a class token; use 'gap' or 'map' without one"),
         ({"gelu": "Tanh"}, "Did you mean 'tanh'"),

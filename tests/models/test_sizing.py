@@ -22,6 +22,13 @@ from tests.helpers import tiny_config
         {"position_embedding": "none"},
         {"qkv_bias": False},
         {"channels": 5},
+        {"distillation_token": True, "distillation_head": True},
+        {"register_tokens": 3, "prefix_position": False, "patch_bias": False},
+        {"pre_norm": True, "layer_scale": 0.1},
+        {"pooling": "gap", "norm_after_pooling": True},
+        {"representation_size": 13, "classes": 0},
+        {"stem_blocks": (), "stem_width": 32, "image_size": (24, 32)},
+        {"stem_blocks": (1, 2, 1), "stem_width": 32, "patch_size": 1, "image_size": (32, 35)},
         {"image_size": (None, None), "position_grid": (3, 8)},
     ],
 )

@@ -41,6 +41,12 @@ VARIANTS = {
     "four channels": {"channels": 4},
     "remainder": {"image_size": (16, 15), "remainder": "drop"},
     "five layers": {"num_layers": 5},
+    "distilled": {"distillation_token": True, "distillation_head": True},
+    "distillation token alone": {"distillation_token": True},
+    "registers": {"register_tokens": 3, "prefix_position": False, "layer_scale": 0.5},
+    "registers and gap": {"register_tokens": 3, "pooling": "gap", "norm_after_pooling": True},
+    "norm before the blocks": {"pre_norm": True},
+    "representation, without a classifier": {"representation_size": 17, "classes": 0},
 }
 
 
