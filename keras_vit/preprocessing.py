@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_vit import checks
 
-RESIZE_METHODS = ("crop", "squash")
+RESIZE_METHODS = ("crop", "squash", "squash_crop")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
 
@@ -33,7 +33,9 @@ class Preprocessing:
     Args:
         size: Height and width that the model receives, in pixels; one number means a square.
         resize: `"crop"` scales the image, keeping its aspect ratio, until it covers
-            `size / crop_fraction`, and cuts the centre out; `"squash"` scales straight to `size`.
+            `size / crop_fraction`, and cuts the centre out; `"squash"` scales straight to
+            `size`, whatever the aspect ratio; `"squash_crop"` scales straight to
+            `size / crop_fraction` and cuts the centre out.
         crop_fraction: Share of the scaled image's side that the crop keeps, in (0, 1]; ignored
             by `"squash"`.
         interpolation: `"nearest"`, `"bilinear"`, `"bicubic"` or `"lanczos3"`.

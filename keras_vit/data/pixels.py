@@ -72,12 +72,8 @@ def fit(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     if contract.resize == "squash":
         scaled, offset = size, tf.constant([0, 0])
     else:
-        # In whole numbers, so that the scaled image covers the crop exactly.
         cover = tf.constant([int(side / contract.crop_fraction) for side in contract.size])
-        wide, cover64 = tf.cast(sides, tf.int64), tf.cast(cover, tf.int64)
-        fits_height = cover64[0] * wide[1] >= cover64[1] * wide[0]
-        scaled = tf.where(fits_height, wide * cover64[0] // wide[0], wide * cover64[1] // wide[1])
-        scaled = tf.cast(scaled, tf.int32)
+        scaled = cover if contract.resize == "squash_crop" else _covering(sides, cover)
         # Halves go to the even neighbour, as Python's `round` does in torchvision's CenterCrop.
         offset = tf.cast(tf.round((scaled - size) / 2), tf.int32)
     if contract.interpolation == "nearest":
@@ -95,6 +91,14 @@ def fit(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     # PIL rounds halves up.
     pixels = tf.clip_by_value(tf.floor(tf.cast(resized, tf.float32) + 0.5), 0.0, 255.0)
     return tf.ensure_shape(tf.cast(pixels, tf.uint8), (*contract.size, contract.num_channels))
+
+
+def _covering(sides: tf.Tensor, cover: tf.Tensor) -> tf.Tensor:
+    """The smallest size of the image's aspect ratio that covers `cover`, in whole numbers."""
+    wide, cover = tf.cast(sides, tf.int64), tf.cast(cover, tf.int64)
+    fits_height = cover[0] * wide[1] >= cover[1] * wide[0]
+    scaled = tf.where(fits_height, wide * cover[0] // wide[0], wide * cover[1] // wide[1])
+    return tf.cast(scaled, tf.int32)
 
 
 def _nearest(

@@ -99,7 +99,8 @@ def reference_contracts() -> dict[str, tuple[Preprocessing, float]]:
     PIL rounds to whole grey levels between the horizontal and the vertical pass, we only at the
     end: one level at most, measured on 14 to 23 % of the values; up to four where a bicubic filter
     overshoots white or black, which PIL then cuts off in between. The official pipelines do not
-    round, or cut the fraction off.
+    round, or cut the fraction off. Left out is lit_crop1, whose crop lies one pixel off where the
+    margin is odd.
     """
     squash = {"resize": "squash", "interpolation": "bilinear"}
     imagenet = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
@@ -110,6 +111,8 @@ def reference_contracts() -> dict[str, tuple[Preprocessing, float]]:
         "timm_squash": (Preprocessing(size=32, resize="squash"), 3),
         "hf_vit_pil": (Preprocessing(size=32, **squash), 1),
         "hf_vit_torchvision": (Preprocessing(size=32, **squash), 1),
+        # To 36 pixels and cut out 32.
+        "hf_deit_pil": (Preprocessing(size=32, resize="squash_crop", crop_fraction=32 / 36), 3),
     }
     for size in (32, 48):
         contract = Preprocessing(size=size, antialias=False, **squash)
