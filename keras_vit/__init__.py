@@ -9,7 +9,7 @@ from keras_vit import layers, models, weights
 from keras_vit._version import __version__
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
-from keras_vit.weights import load_weights
+from keras_vit.weights import list_weights, load_weights, save_weights
 from keras_vit.zoo import (
     ViTB8,
     ViTB16,
@@ -20,6 +20,11 @@ from keras_vit.zoo import (
     ViTL16,
     ViTL32,
     ViTMicro4,
+    ViTR26S32,
+    ViTR50B16,
+    ViTR50L32,
+    ViTRTi16,
+    ViTS8,
     ViTS16,
     ViTS32,
     ViTTi16,
@@ -36,6 +41,11 @@ __all__ = [
     "ViTL16",
     "ViTL32",
     "ViTMicro4",
+    "ViTR26S32",
+    "ViTR50B16",
+    "ViTR50L32",
+    "ViTRTi16",
+    "ViTS8",
     "ViTS16",
     "ViTS32",
     "ViTTi16",
@@ -43,8 +53,10 @@ __all__ = [
     "__version__",
     "decode_predictions",
     "layers",
+    "list_weights",
     "load_weights",
     "models",
     "preprocess_input",
+    "save_weights",
     "weights",
 ]

@@ -1,4 +1,4 @@
-"""The command `keras-vit`: train, evaluate, predict, export, models."""
+"""The command `keras-vit`: train, evaluate, predict, export, models; convert, weights."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from keras_vit import cli_weights
 
 # Commands import what they need themselves: scikit-learn, matplotlib and tensorflow-datasets take
 # seconds, and --help should not.
@@ -69,7 +71,7 @@ def train(
     data: DataOption = None,
     model: Annotated[str, typer.Option(help="Constructor; see `keras-vit models`.")] = "ViTTi16",
     weights: Annotated[
-        Path | None, typer.Option(help="Official .npz, .weights.h5 or .keras file to start from.")
+        str | None, typer.Option(help="To start from: a name (`keras-vit weights`), file or URL.")
     ] = None,
     image_size: SizeOption = None,
     out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("runs/run"),
@@ -114,7 +116,7 @@ def train(
     With --weights the defaults fine-tune: 4 epochs of AdamW at 1e-4, batches of 16. Without, they
     train from scratch: 80 epochs at 2e-3, batches of 32.
 
-    keras-vit train --data photos/ --model ViTB16 --weights ViT-B_16.npz --out runs/photos
+    keras-vit train --data photos/ --model ViTB16 --weights imagenet --out runs/photos
     """
     from keras_vit import training
 
@@ -127,9 +129,9 @@ def train(
         base = base.replace(**training.SGD)
     config = training.RunConfig(
         # Absolute, so that the run can be resumed and evaluated from any folder.
-        data=str(Path(data).resolve()) if data and Path(data).exists() else data or "",
+        data=_absolute(data) or "",
         model=model,
-        weights=str(weights.resolve()) if weights else None,
+        weights=_absolute(weights),
         image_size=_image_size(image_size),
         validation_fraction=validation_fraction,
         split_seed=split_seed,
@@ -289,26 +291,9 @@ def export(
     print(exporting.table(comparisons))
 
 
-@app.command()
-def models() -> None:
-    """List the models with their sizes.
-
-    keras-vit models
-    """
-    from rich.console import Console
-    from rich.table import Table
-
-    from keras_vit.models import count_parameters
-    from keras_vit.zoo import CONSTRUCTORS
-
-    table = Table("model", "patch", "hidden size", "blocks", "heads", "MLP", "parameters")
-    for name, constructor in CONSTRUCTORS.items():
-        config = constructor.config
-        numbers = (config.hidden_size, config.num_layers, config.num_heads, config.mlp_dim)
-        parameters = f"{count_parameters(config):,}"
-        table.add_row(name, str(config.patch[0]), *map(str, numbers), parameters)
-    Console().print(table)
-    print("Parameters with 1000 classes at 224 pixels (ViTMicro4: 32 pixels).")
+app.command()(cli_weights.models)
+app.command()(cli_weights.convert)
+app.command()(cli_weights.weights)
 
 
 def main() -> None:
@@ -347,6 +332,10 @@ def _naming(paths: list[Path]) -> Iterator[None]:
         raise ValueError(f"{paths[int(match[1])]}: {error}") from error
 
 
+def _absolute(name: str | None) -> str | None:
+    return str(Path(name).resolve()) if name and Path(name).exists() else name
+
+
 def _image_size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
@@ -364,9 +353,9 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
 
     from keras_vit import training, weights, zoo
 
-    if path.is_dir():
+    if path.is_dir() and constructor is None:
         path = training.Run(path).last
-    if not path.is_file():
+    if not path.exists() and constructor is None:
         raise ValueError(f"`RUN_OR_FILE` must be a run folder or a file. Received: {path}")
     if constructor is None and path.suffix == ".keras":
         if image_size is not None:
@@ -381,11 +370,12 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
             f"takes one, as in `--model ViTB16`. Received: {path}"
         )
     build = zoo.constructor(constructor)
-    classes = weights.read_checkpoint(path).traits["classes"]
+    checkpoint = weights.read_checkpoint(path, constructor)
+    classes = checkpoint.traits["classes"]
     if not classes:
         raise ValueError(f"`RUN_OR_FILE` must have a classifier. Received: {path}, which has none")
     return build(
-        weights=path,
+        weights=checkpoint,
         classes=classes,
         input_shape=(*image_size, 3) if image_size else None,
     )

@@ -1,4 +1,4 @@
-"""The public constructors: ViTTi16 ... ViTG14.
+"""The public constructors: ViTTi16 ... ViTG14, and the hybrids ViTRTi16 ... ViTR50L32.
 
 Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -16,10 +17,17 @@ from keras_vit import checks, models
 from keras_vit import weights as weight_files
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights import registry
 from keras_vit.weights.checkpoint import Checkpoint
 
 # Names under which Keras users know the pooling heads.
 _POOLING_ALIASES = {"avg": "gap"}
+
+# Fields of a model that its weights decide.
+_OF_WEIGHTS = (
+    *("norm_after_pooling", "distillation_token", "distillation_head", "register_tokens"),
+    *("prefix_position", "pre_norm", "patch_bias", "qkv_bias", "layer_scale", "gelu", "epsilon"),
+)
 
 
 class Constructor:
@@ -51,7 +59,7 @@ class Constructor:
     def __call__(
         self,
         include_top: bool = True,
-        weights: str | os.PathLike[str] | None = "imagenet",
+        weights: str | os.PathLike[str] | Checkpoint | None = "imagenet",
         input_tensor: Any = None,
         input_shape: tuple[int | None, int | None, int] | None = None,
         pooling: str | None = None,
@@ -67,14 +75,17 @@ class Constructor:
         dropout_rate: float = 0.0,
         attention_dropout_rate: float = 0.0,
         stochastic_depth_rate: float = 0.0,
+        overrides: Mapping[str, Any] | None = None,
         dtype: Any = None,
     ) -> keras.Model:
         """Builds the model.
 
         Args:
             include_top: Whether the classifier is included.
-            weights: None for random values, or the path of an official `.npz`, a
-                `.weights.h5` or a `.keras` file of this package.
+            weights: None for random values; the name of published weights of this model,
+                such as `"imagenet"` (`keras_vit.list_weights` has them all); a path;
+                `"hf://org/repository"`; `"timm/NAME"`; or an https address. The content
+                decides the format. Or what `keras_vit.weights.read_checkpoint` returned.
             input_tensor: Keras tensor of shape (B, H, W, C) to build upon.
             input_shape: (height, width, channels); any multiple of the patch size, square or
                 not, also with the classifier. (None, None, C) builds one graph that takes any
@@ -83,7 +94,7 @@ class Constructor:
                 classifier pools as the weights do, and without a classifier all tokens are
                 returned.
             classes: Number of classes. A file with another number gets a new classifier of
-                zeros.
+                zeros; published weights by name do so with `reset_head`.
             classifier_activation: Activation on the logits; None for logits.
             name: Name of the model.
             reset_head: Whether the classifier starts from zeros although the weights have a
@@ -96,6 +107,9 @@ class Constructor:
                 default as in the weights, without weights `"learned"`.
             position_interpolation: How positions are resized for another image size; by
                 default as the source of the weights does it.
+            overrides: Other fields of `ViTConfig`, which go before what the weights say, such
+                as `{"gelu": "exact"}` or `{"register_tokens": 4}`. With another `patch_size`
+                the weights' kernel is resized.
             dropout_rate: In [0, 1), in training.
             attention_dropout_rate: In [0, 1), in training.
             stochastic_depth_rate: Rate of the last block in [0, 1), in training.
@@ -107,8 +121,14 @@ class Constructor:
 
         Raises:
             ValueError: If an argument is out of range or the weights do not fit.
+            ConnectionError: If weights cannot be downloaded.
         """
-        checkpoint = None if weights is None else self._read(weights)
+        if weights is None or isinstance(weights, Checkpoint):
+            checkpoint = weights
+        else:
+            if include_top and not reset_head:
+                self._check_classes(weights, classes)
+            checkpoint = weight_files.read_checkpoint(weights, self.__name__)
         traits = checkpoint.traits if checkpoint else {}
         chosen = {
             "class_token": class_token,
@@ -121,14 +141,18 @@ class Constructor:
             chosen["pooling"] = chosen["pooling"] or "none"
         if not checkpoint and chosen["pooling"] in ("gap", "max", "map"):
             chosen["class_token"] = bool(class_token)
-        config = self.config.replace(
-            **_image_fields(self.config, traits, input_tensor, input_shape),
-            **_fields_of_source(traits, chosen),
-            classes=checks.positive_int("classes", classes) if include_top else 0,
-            classifier_activation=classifier_activation,
-            dropout_rate=dropout_rate,
-            attention_dropout_rate=attention_dropout_rate,
-            stochastic_depth_rate=stochastic_depth_rate,
+        fields = {
+            **_fields_of_source(traits, chosen, include_top),
+            "classes": checks.positive_int("classes", classes) if include_top else 0,
+            "classifier_activation": classifier_activation,
+            "dropout_rate": dropout_rate,
+            "attention_dropout_rate": attention_dropout_rate,
+            "stochastic_depth_rate": stochastic_depth_rate,
+            **_checked(overrides),
+        }
+        size = self.config.replace(**{k: fields[k] for k in ("patch_size",) if k in fields})
+        config = size.replace(
+            **{**_image_fields(size, traits, input_tensor, input_shape), **fields}
         )
         model = models.build(
             config,
@@ -138,31 +162,55 @@ class Constructor:
             dtype=dtype,
         )
         if checkpoint:
-            report = weight_files.load_weights(model, checkpoint, reset_head=reset_head)
+            report = weight_files.load_weights(
+                model,
+                checkpoint,
+                reset_head=reset_head,
+                resize_patches="patch_size" in fields,
+                report=True,
+            )
             for note in report.notes() if include_top else report.resized:
                 warnings.warn(note, UserWarning, stacklevel=2)
         return model
 
-    def _read(self, weights: str | os.PathLike[str]) -> Checkpoint:
-        if isinstance(weights, str) and weights == "imagenet" and not os.path.exists(weights):
+    def _check_classes(self, weights: str | os.PathLike[str], classes: int) -> None:
+        """Holds Keras' rule for named weights before anything is downloaded."""
+        name = os.fspath(weights)
+        if os.path.exists(name) or not registry.is_known(self.__name__, name):
+            return
+        row = registry.find_weights(self.__name__, name)
+        if row.classes and classes != row.classes:
             raise ValueError(
-                "`weights` must be None (random values) or the path of an official .npz, a "
-                ".weights.h5 or a .keras file; named weights are not available in this version. "
-                f"Received: weights={weights!r}"
+                f"`classes` must be {row.classes} with the classifier of weights={name!r}. For "
+                "another number pass `reset_head=True`, which starts the classifier from zeros, "
+                f"or `include_top=False`. Received: classes={classes}"
             )
-        return weight_files.read_checkpoint(weights)
 
 
-def _fields_of_source(traits: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+def _fields_of_source(
+    traits: dict[str, Any], chosen: dict[str, Any], include_top: bool
+) -> dict[str, Any]:
     """Returns what the user chose, and else what the weights say."""
-    names = (*chosen, "gelu", "epsilon", "qkv_bias")
+    names = (*chosen, *_OF_WEIGHTS)
     fields = {
         name: traits[name] if chosen.get(name) is None else chosen[name]
         for name in names
         if name in traits or chosen.get(name) is not None
     }
     fields["representation_size"] = fields.get("representation_size") or None
+    # Without the pooling that they belong to, these have no meaning.
+    if fields.get("pooling") not in ("gap", "max"):
+        fields["norm_after_pooling"] = False
+    if fields.get("pooling", "token") != "token" or not include_top:
+        fields["distillation_head"] = False
     return fields
+
+
+def _checked(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    known = [field.name for field in dataclasses.fields(models.ViTConfig)]
+    for name in overrides or {}:
+        checks.one_of("overrides", name, known)
+    return dict(overrides or {})
 
 
 def _image_fields(
@@ -184,7 +232,7 @@ def _image_fields(
         size, channels = tuple(input_shape[:2]), input_shape[2]
     else:
         channels = traits.get("channels", config.channels)
-        p, q = config.patch
+        p, q = config.stride
         size = (grid[0] * p, grid[1] * q) if grid else config.image_size
         size = traits.get("image_size", size)
     # A graph for any size keeps the positions of the weights and resizes them inside.
@@ -228,6 +276,7 @@ def constructor(name: str) -> Constructor:
 ViTTi16 = Constructor("ViTTi16", models.size("Ti/16"))
 ViTS32 = Constructor("ViTS32", models.size("S/32"))
 ViTS16 = Constructor("ViTS16", models.size("S/16"))
+ViTS8 = Constructor("ViTS8", models.size("S/8"))
 ViTB32 = Constructor("ViTB32", models.size("B/32"))
 ViTB16 = Constructor("ViTB16", models.size("B/16"))
 ViTB8 = Constructor("ViTB8", models.size("B/8"))
@@ -236,12 +285,17 @@ ViTL16 = Constructor("ViTL16", models.size("L/16"))
 ViTH14 = Constructor("ViTH14", models.size("H/14"))
 ViTg14 = Constructor("ViTg14", models.size("g/14"))
 ViTG14 = Constructor("ViTG14", models.size("G/14"))
+ViTRTi16 = Constructor("ViTRTi16", models.size("R+Ti/16"))
+ViTR26S32 = Constructor("ViTR26S32", models.size("R26+S/32"))
+ViTR50B16 = Constructor("ViTR50B16", models.size("R50+B/16"))
+ViTR50L32 = Constructor("ViTR50L32", models.size("R50+L/32"))
 ViTMicro4 = Constructor("ViTMicro4", models.size("Micro/4").replace(image_size=(32, 32)))
 
 CONSTRUCTORS = {
     built.__name__: built
     for built in (
-        *(ViTMicro4, ViTTi16, ViTS32, ViTS16, ViTB32, ViTB16, ViTB8),
+        *(ViTMicro4, ViTTi16, ViTS32, ViTS16, ViTS8, ViTB32, ViTB16, ViTB8),
         *(ViTL32, ViTL16, ViTH14, ViTg14, ViTG14),
+        *(ViTRTi16, ViTR26S32, ViTR50B16, ViTR50L32),
     )
 }

@@ -11,7 +11,7 @@ import pytest
 
 import keras_vit
 from keras_vit import zoo
-from keras_vit.models import build, config_of, preprocessing_of
+from keras_vit.models import build, config_of, count_parameters, preprocessing_of
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 from keras_vit.zoo import CONSTRUCTORS, ViTMicro4, constructor
 from tests.helpers import normal, numpy, weights_of
@@ -22,12 +22,14 @@ MICRO = ViTMicro4.config.replace(image_size=(20, 20))  # a grid of 5 x 5
 # With 1000 classes at 224 pixels. B, L and H: "num_params" of the weights in
 # https://github.com/pytorch/vision (torchvision/models/vision_transformer.py); Ti/16 and S/16:
 # timm's vit_tiny_patch16_224 and vit_small_patch16_224. S/32, B/8, g/14 and G/14 follow from the
-# papers' tables by the closed form below, which the others confirm. Micro/4 is our own, at 32 px.
+# papers' tables by the closed form below, which the others confirm; so does S/8. Micro/4 is our
+# own, at 32 px. The hybrids follow from `count_parameters`, which HYBRIDS confirms.
 PARAMETERS = {
     "ViTMicro4": 407_368,
     "ViTTi16": 5_717_416,
     "ViTS32": 22_878_952,
     "ViTS16": 22_050_664,
+    "ViTS8": 22_055_272,
     "ViTB32": 88_224_232,
     "ViTB16": 86_567_656,
     "ViTB8": 86_576_872,
@@ -36,6 +38,20 @@ PARAMETERS = {
     "ViTH14": 632_045_800,
     "ViTg14": 1_012_611_432,
     "ViTG14": 1_844_440_680,
+    "ViTRTi16": 6_337_704,
+    "ViTR26S32": 36_431_912,
+    "ViTR50B16": 98_659_112,
+    "ViTR50L32": 328_994_856,
+}
+# Millions, as timm rounds them in results-imagenet.csv, by image size.
+HYBRIDS = {
+    ("ViTRTi16", 224): 6.34,
+    ("ViTRTi16", 384): 6.36,
+    ("ViTR26S32", 224): 36.43,
+    ("ViTR26S32", 384): 36.47,
+    ("ViTR50B16", 384): 98.95,
+    ("ViTR50L32", 224): 328.99,
+    ("ViTR50L32", 384): 329.09,
 }
 
 
@@ -65,11 +81,17 @@ def test_constructor_has_the_published_number_of_parameters(name: str) -> None:
         count = model.count_params()
     assert count == PARAMETERS[name]
     c = config_of(model)
-    assert count == closed_form(
-        c.hidden_size, c.mlp_dim, c.num_layers, c.patch[0], c.image_size[0] or 0
-    )
+    if c.stem_blocks is None:
+        sizes = (c.hidden_size, c.mlp_dim, c.num_layers, c.patch[0], c.image_size[0] or 0)
+        assert count == closed_form(*sizes)
     side = 32 if name == "ViTMicro4" else 224
     assert model.input_shape == (None, side, side, 3)
+
+
+@pytest.mark.parametrize(("name", "side"), HYBRIDS)
+def test_hybrid_has_the_published_number_of_parameters(name: str, side: int) -> None:
+    config = CONSTRUCTORS[name].config.replace(image_size=(side, side))
+    assert round(count_parameters(config) / 1e6, 2) == HYBRIDS[name, side]
 
 
 def test_signature_is_frozen() -> None:
@@ -95,6 +117,7 @@ def test_signature_is_frozen() -> None:
         "dropout_rate": 0.0,
         "attention_dropout_rate": 0.0,
         "stochastic_depth_rate": 0.0,
+        "overrides": None,
         "dtype": None,
     }
 
@@ -115,9 +138,28 @@ def test_unknown_name_suggests_the_nearest() -> None:
         constructor("ResNet50")
 
 
-def test_named_weights_are_refused() -> None:
-    with pytest.raises(ValueError, match="named weights are not available in this version"):
+def test_unknown_weights_list_the_valid_names() -> None:
+    message = r"one of .*'augreg_in21k_ft_in1k'.* Did you mean 'imagenet"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.ViTTi16(weights="imagenet1k")
+    with pytest.raises(ValueError, match="no weights of ViTMicro4 are published"):
         ViTMicro4()
+
+
+def test_named_weights_keep_the_rule_of_keras_for_classes() -> None:
+    message = r"`classes` must be 1000 with .* pass `reset_head=True`.* Received: classes=5"
+    with pytest.raises(ValueError, match=message):
+        keras_vit.ViTTi16(weights="imagenet", classes=5)
+    with pytest.raises(ValueError, match="`classes` must be 21843 with the classifier of weights"):
+        keras_vit.ViTTi16(weights="augreg_in21k")
+
+
+def test_overrides_go_before_everything_else() -> None:
+    fields = {"register_tokens": 3, "layer_scale": 0.1, "gelu": "exact"}
+    model = ViTMicro4(weights=None, input_shape=(16, 20, 3), overrides=fields)
+    assert fields.items() <= config_of(model).get_config().items()
+    with pytest.raises(ValueError, match=r"`overrides` must be one of .* Did you mean 'layer_sc"):
+        ViTMicro4(weights=None, overrides={"layerscale": 0.1})
 
 
 @pytest.mark.parametrize(
@@ -282,7 +324,7 @@ def test_any_image_size_keeps_the_positions_of_the_file(official: Path) -> None:
 def test_file_of_another_architecture_names_both_sides(official: Path) -> None:
     with pytest.raises(
         ValueError,
-        match=r"has hidden_size=96, .*patch_size=\(4, 4\); .* has hidden_size=192, .*\(16, 16\)",
+        match=r"has hidden_size=96, num_layers=4, .*; the model .* has hidden_size=192, num_layer",
     ):
         keras_vit.ViTTi16(weights=official)
 

@@ -21,7 +21,7 @@ class RunConfig:
     Args:
         data: A folder, a CSV file, `tfds:NAME` or `digits`.
         model: Name of a constructor, such as `"ViTB16"`.
-        weights: Path of pretrained weights, an official `.npz`, `.weights.h5` or `.keras` file, or
+        weights: Pretrained weights, by name, path or address, see the constructors' `weights`; or
             None.
         image_size: Height and width in pixels; None for the size of the weights.
         validation_fraction: Share of the examples that is held out, in (0, 1).

@@ -11,7 +11,7 @@ import warnings
 import keras
 import numpy as np
 
-from keras_vit import data, files, models, zoo
+from keras_vit import data, files, models, weights, zoo
 from keras_vit.evaluation import Report
 from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training.callbacks import SaveRun
@@ -178,10 +178,13 @@ def _parts(
 def _training_model(config: RunConfig, class_names: tuple[str, ...]) -> keras.Model:
     """Returns the model to train: logits, at the precision of training."""
     recipe = config.recipe
+    checkpoint = None
+    if config.weights:
+        checkpoint = weights.read_checkpoint(config.weights, config.model)
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         model = zoo.constructor(config.model)(
-            weights=config.weights,
+            weights=checkpoint,
             input_shape=(*config.image_size, 3) if config.image_size else None,
             classes=len(class_names),
             classifier_activation=None,
@@ -193,8 +196,10 @@ def _training_model(config: RunConfig, class_names: tuple[str, ...]) -> keras.Mo
     contract = models.preprocessing_of(model)
     if contract.labels not in (None, class_names):
         print("Note: the classifier starts from zeros: the weights have it for other classes.")
-        head = model.get_layer("head")
-        head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
+        for head in (
+            layer for layer in model.layers if layer.name in ("head", "distillation_head")
+        ):
+            head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
     contract = dataclasses.replace(contract, labels=class_names)
     return models.rebuild(model, dtype=precision_of(recipe), preprocessing=contract)
 

@@ -1,5 +1,19 @@
-"""Published checkpoints to named variables."""
+"""Published checkpoints to named variables, and back."""
 
-from keras_vit.weights.load import LoadReport, load_weights, read_checkpoint
+from keras_vit.weights.convert import convert
+from keras_vit.weights.load import load_weights
+from keras_vit.weights.registry import PublishedWeights, list_weights
+from keras_vit.weights.report import LoadReport, TensorReport
+from keras_vit.weights.save import save_weights
+from keras_vit.weights.sources import read_checkpoint
 
-__all__ = ["LoadReport", "load_weights", "read_checkpoint"]
+__all__ = [
+    "LoadReport",
+    "PublishedWeights",
+    "TensorReport",
+    "convert",
+    "list_weights",
+    "load_weights",
+    "read_checkpoint",
+    "save_weights",
+]

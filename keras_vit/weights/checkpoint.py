@@ -1,20 +1,55 @@
-"""A checkpoint in this package's own names, whatever file it came from."""
+"""A checkpoint in this package's own names, whatever file it came from.
+
+Letters: h, w rows and columns of the grid of patches; N = hw; p prefix tokens; T = N + p
+positions; D hidden size.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_vit.layers.position import sincos_2d
+from keras_vit.models import ViTConfig
+from keras_vit.models.config import published_heads
 from keras_vit.preprocessing import Preprocessing
 
 # Architecture that a file and a model must share; everything else can be adapted.
-ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "patch_size", "channels")
+ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "stem_blocks", "stem_width")
 
-POSITION = "patch_encoder/position"
-ROW, COLUMN = "patch_encoder/row", "patch_encoder/column"
+POSITION = "patch_encoder/position"  # (h, w, D)
+PREFIX_POSITION = "patch_encoder/prefix_position"  # (1, p, D)
+ROW, COLUMN = "patch_encoder/row", "patch_encoder/column"  # (h, 1, D/2), (1, w, D/2)
+# As files of others hold them: both tables in one, (T, D), or that of the patches alone, (N, D).
+POSITIONS = "patch_encoder/positions"
+PATCH_POSITIONS = "patch_encoder/patch_positions"
+
+_STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
+_PREFIX_TOKENS = ("class_token", "distillation_token", "register_tokens")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where the tensors of a checkpoint stood in its file.
+
+    Args:
+        dialect: Name of the dialect of the file.
+        names: Names in the file, by variable path; several where they were put together.
+        left: Names of tensors that were left out deliberately.
+
+    Example:
+        >>> Origin("timm", {"head/bias": ("head.bias",)}).names["head/bias"]
+        ('head.bias',)
+    """
+
+    dialect: str = "keras"
+    names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    left: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +58,12 @@ class Checkpoint:
 
     Args:
         source: Where the tensors come from, for messages.
-        tensors: Arrays by variable path, such as `"block_00/attention/qkv/kernel"`. The
-            position table is (h, w, D), or (N, D) where the file does not tell its grid.
+        tensors: Arrays by variable path, such as `"block_00/attention/qkv/kernel"`. Positions
+            are either those of our models, or one table (T, D) under `POSITIONS`.
         traits: Fields of `ViTConfig` that the file determines: its architecture, and numerics
             such as the GELU variant and epsilon of its source.
         preprocessing: The preprocessing that the file carries, if it does.
+        origin: Names of the tensors in the file.
 
     Example:
         >>> head = np.zeros((6, 5), "float32")
@@ -39,6 +75,19 @@ class Checkpoint:
     tensors: dict[str, np.ndarray]
     traits: dict[str, Any]
     preprocessing: Preprocessing | None = None
+    origin: Origin = dataclasses.field(default_factory=Origin)
+
+    def replace(self, **changes: Any) -> Checkpoint:
+        """Returns a copy with some fields changed.
+
+        Args:
+            **changes: Field names and their new values.
+
+        Example:
+            >>> Checkpoint("a", {}, {}).replace(source="b").source
+            'b'
+        """
+        return dataclasses.replace(self, **changes)
 
 
 def variables_of(model: keras.Model) -> dict[str, keras.Variable]:
@@ -54,16 +103,19 @@ def variables_of(model: keras.Model) -> dict[str, keras.Variable]:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
         >>> list(variables_of(model))[:2]
-        ['patch_encoder/class_token', 'patch_encoder/class_position']
+        ['patch_encoder/class_token', 'patch_encoder/prefix_position']
     """
     return {variable.path: variable for variable in model.weights}
 
 
-def traits_of(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
+def traits_of(
+    tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
+) -> dict[str, Any]:
     """Returns the configuration that shapes and names of a checkpoint's tensors determine.
 
     Args:
         tensors: Arrays by variable path.
+        loose_positions: Whether a joint table may lack rows for the prefix tokens.
 
     Returns:
         Fields of `ViTConfig`.
@@ -72,45 +124,178 @@ def traits_of(tensors: dict[str, np.ndarray]) -> dict[str, Any]:
         >>> traits_of({"head/kernel": np.zeros((6, 5))})["classes"]
         5
     """
+    numbers = _prefix_numbers(tensors)
+    scale = tensors.get("block_00/scale_1/gamma")
     traits: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
-        "class_token": "patch_encoder/class_token" in tensors,
+        "class_token": bool(numbers["class_token"]),
+        "distillation_token": bool(numbers["distillation_token"]),
+        "distillation_head": "distillation_head/kernel" in tensors,
+        "register_tokens": numbers["register_tokens"],
         "classes": _columns(tensors, "head/kernel") or 0,
         "representation_size": _columns(tensors, "pre_logits/kernel"),
         "hidden_size": _columns(tensors, "patch_encoder/projection/kernel"),
         "mlp_dim": _columns(tensors, "block_00/mlp/expand/kernel"),
+        "pre_norm": "pre_norm/gamma" in tensors,
+        "patch_bias": "patch_encoder/projection/bias" in tensors,
+        "qkv_bias": "block_00/attention/qkv/bias" in tensors,
+        # What it started from is not told; a trained one is overwritten anyway.
+        "layer_scale": None if scale is None else 1e-5,
+        **_stem_traits(tensors),
     }
     if "pooling/probe" in tensors:
         traits["pooling"] = "map"
     else:
         traits["pooling"] = "token" if traits["class_token"] else "gap"
-    if POSITION in tensors:
-        traits["position_embedding"] = "learned"
-        traits["position_grid"] = grid_of(tensors[POSITION])
-    elif ROW in tensors:
-        traits["position_embedding"] = "learned_2d"
-        traits["position_grid"] = (tensors[ROW].shape[0], tensors[COLUMN].shape[1])
-    return traits
+    return traits | _position_traits(tensors, sum(numbers.values()), loose_positions)
 
 
-def grid_of(table: np.ndarray) -> tuple[int, int] | None:
-    """Returns rows and columns of a position table.
+def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
+    """Returns the configuration of the model that a checkpoint was saved from.
 
     Args:
-        table: Array of shape (h, w, D), or (N, D) from a file that does not tell the grid.
+        checkpoint: The checkpoint.
+        **known: Fields of `ViTConfig` that the file does not tell, or that go before what it
+            tells: the number of heads in a file of PyTorch, unless its sizes are published ones.
 
     Returns:
-        The grid; for (N, D) the square one, or None where N is no square.
+        The configuration; its classifier gives logits.
+
+    Raises:
+        ValueError: If something that is needed is neither told nor known.
 
     Example:
-        >>> grid_of(np.zeros((196, 6)))
+        >>> from keras_vit import models
+        >>> config = ViTConfig(6, 1, 2, 11, patch_size=4, image_size=(8, 8), classes=5)
+        >>> weights = variables_of(models.build(config))
+        >>> tensors = {name: keras.ops.convert_to_numpy(v) for name, v in weights.items()}
+        >>> checkpoint = Checkpoint("a", tensors, traits_of(tensors) | {"patch_size": (4, 4)})
+        >>> config_of(checkpoint, num_heads=2).grid
+        (2, 2)
+    """
+    fields = {field.name for field in dataclasses.fields(ViTConfig)}
+    told = {name: value for name, value in checkpoint.traits.items() if name in fields}
+    told |= {"classifier_activation": None} | known
+    heads = published_heads(told["hidden_size"], told["num_layers"], told["mlp_dim"])
+    told.setdefault("num_heads", heads)
+    grid = told.pop("position_grid", None)
+    missing = [name for name in ("num_heads", "patch_size") if told.get(name) is None]
+    if "image_size" not in told and grid is None:
+        missing.append("image_size")
+    if missing:
+        raise ValueError(
+            f"{checkpoint.source} does not tell {', '.join(missing)}: give "
+            f"{', '.join(f'{name}=...' for name in missing)}. "
+            f"Received: {', '.join(sorted(known)) or 'nothing'}"
+        )
+    if "image_size" not in told:
+        stride = ViTConfig(**told | {"image_size": (None, None)}).stride
+        told["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
+    if None in told["image_size"]:
+        told["position_grid"] = grid  # a model for any size resizes it inside
+    return ViTConfig(**told)
+
+
+def num_prefix_tokens(tensors: Mapping[str, np.ndarray]) -> int:
+    """Returns the number of tokens that a checkpoint's model has in front of the patches.
+
+    Args:
+        tensors: Arrays by variable path.
+
+    Returns:
+        The number p.
+
+    Example:
+        >>> num_prefix_tokens({"patch_encoder/class_token": np.zeros((1, 1, 6))})
+        1
+    """
+    return sum(_prefix_numbers(tensors).values())
+
+
+def grid_of(number: int) -> tuple[int, int] | None:
+    """Returns the square grid with this number of patches.
+
+    Args:
+        number: Number N of patches.
+
+    Returns:
+        Rows and columns, or None where N is no square.
+
+    Example:
+        >>> grid_of(196)
         (14, 14)
     """
-    if table.ndim == 3:
-        return table.shape[0], table.shape[1]
-    side = round(len(table) ** 0.5)
-    return (side, side) if side * side == len(table) else None
+    side = round(max(number, 0) ** 0.5)
+    return (side, side) if side and side * side == number else None
 
 
-def _columns(tensors: dict[str, np.ndarray], name: str) -> int | None:
+def join_positions(tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
+    """Returns the tensors with all positions in one table (T, D), as files of others hold them.
+
+    Args:
+        tensors: Arrays by variable path, of all variables of a model.
+        config: The model's configuration. Fixed positions are written out; a class token has
+            none of them, which is a row of zeros.
+
+    Returns:
+        New dictionary, with `POSITIONS` in place of our tables.
+
+    Example:
+        >>> from keras_vit import models
+        >>> tensors = {POSITION: np.zeros((2, 3, 6)), PREFIX_POSITION: np.zeros((1, 1, 6))}
+        >>> config = models.size("Micro/4").replace(image_size=(8, 12))
+        >>> join_positions(tensors, config)[POSITIONS].shape
+        (7, 6)
+    """
+    tensors = dict(tensors)
+    prefix = tensors.pop(PREFIX_POSITION, None)
+    if config.position_embedding == "sincos_2d":
+        table = sincos_2d(config.grid, config.hidden_size)
+        prefix = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")
+    elif POSITION in tensors:
+        table = tensors.pop(POSITION)
+    else:
+        return tensors
+    table = table.reshape(-1, table.shape[-1])  # (N, D)
+    tensors[POSITIONS] = table if prefix is None else np.concatenate([prefix[0], table])
+    return tensors
+
+
+def _prefix_numbers(tensors: Mapping[str, np.ndarray]) -> dict[str, int]:
+    found = {name: tensors.get(f"patch_encoder/{name}") for name in _PREFIX_TOKENS}
+    return {name: 0 if tensor is None else tensor.shape[1] for name, tensor in found.items()}
+
+
+def _columns(tensors: Mapping[str, np.ndarray], name: str) -> int | None:
     return tensors[name].shape[-1] if name in tensors else None
+
+
+def _stem_traits(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    width = _columns(tensors, "stem/conv_root/kernel")
+    if width is None:
+        return {"stem_blocks": None}
+    units: dict[int, int] = {}
+    for match in filter(None, map(_STEM_UNIT.fullmatch, tensors)):
+        units[int(match[1])] = units.get(int(match[1]), 0) + 1
+    return {"stem_blocks": tuple(units[stage] for stage in sorted(units)), "stem_width": width}
+
+
+def _position_traits(tensors: Mapping[str, np.ndarray], prefix: int, loose: bool) -> dict[str, Any]:
+    if POSITION in tensors:
+        told = {"prefix_position": PREFIX_POSITION in tensors} if prefix else {}
+        stored = tensors[POSITION].shape[:2]
+        return {"position_embedding": "learned", "position_grid": stored, **told}
+    if ROW in tensors:
+        stored = (tensors[ROW].shape[0], tensors[COLUMN].shape[1])
+        return {"position_embedding": "learned_2d", "position_grid": stored}
+    if PATCH_POSITIONS in tensors:
+        bare, length = bool(prefix), len(tensors[PATCH_POSITIONS])
+    elif POSITIONS in tensors:
+        # Nothing but its length tells whether a table has rows for the prefix.
+        length = len(tensors[POSITIONS])
+        bare = loose and bool(prefix) and grid_of(length - prefix) is None
+        bare = bare and grid_of(length) is not None
+    else:
+        return {}
+    grid = grid_of(length if bare else length - prefix)
+    return {"position_embedding": "learned", "position_grid": grid, "prefix_position": not bare}

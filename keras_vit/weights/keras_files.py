@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import keras
@@ -10,13 +12,6 @@ import numpy as np
 from keras_vit import models
 from keras_vit.weights import containers
 from keras_vit.weights.checkpoint import Checkpoint, traits_of, variables_of
-
-# How many variables a PatchEncoder holds of its own tells which they are.
-_PATCH_ENCODER = {
-    2: ("row", "column"),
-    3: ("class_token", "class_position", "position"),
-    4: ("class_token", "class_position", "row", "column"),
-}
 
 
 def read_h5(path: Path) -> Checkpoint:
@@ -44,10 +39,11 @@ def read_h5(path: Path) -> Checkpoint:
             f"The weight file {path} must come from a model of keras_vit. "
             f"Received: the layers {', '.join(sorted(layers)[:5])}, ..."
         )
-    tensors = {}
-    for layer, arrays in layers.items():
-        for name, array in zip(_variable_names(layer, arrays), arrays, strict=True):
-            tensors[f"{layer}/{name}"] = array
+    tensors = {
+        f"{layer}/{_variable_name(layer, key)}": array
+        for layer, arrays in layers.items()
+        for key, array in arrays.items()
+    }
     return Checkpoint(str(path), tensors, traits_of(tensors))
 
 
@@ -70,19 +66,24 @@ def read_keras(path: Path) -> Checkpoint:
         >>> read_keras(path).traits["num_layers"]
         4
     """
-    model = keras.saving.load_model(path, compile=False)
+    if path.suffix == ".keras":
+        model = keras.saving.load_model(path, compile=False)
+    else:  # Keras goes by the name
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copyfile(path, Path(folder) / "model.keras")
+            model = keras.saving.load_model(copy, compile=False)
     config = models.config_of(model)
     tensors = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
     traits = config.get_config() | {"position_grid": config.grid}
     return Checkpoint(str(path), tensors, traits, models.preprocessing_of(model))
 
 
-def _variable_names(layer: str, arrays: list[np.ndarray]) -> tuple[str, ...]:
+def _variable_name(layer: str, key: str) -> str:
+    """The name of a variable that a layer stores by number."""
+    if not key.isdecimal():
+        return key
     own = layer.rsplit("/", maxsplit=1)[-1]
-    if layer == "patch_encoder":
-        single = "class_token" if arrays[0].shape[:2] == (1, 1) else "position"
-        return _PATCH_ENCODER.get(len(arrays), (single,))
-    if layer == "pooling":
-        return ("probe",)
-    names = ("gamma", "beta") if "norm" in own else ("kernel", "bias")
-    return names[: len(arrays)]
+    if own == "pooling":
+        return "probe"
+    scales = own.startswith(("norm_", "gn", "scale_")) or own.endswith("norm")
+    return (("gamma", "beta") if scales else ("kernel", "bias"))[int(key)]

@@ -2,193 +2,132 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from pathlib import Path
+import warnings
+from typing import Literal, overload
 
 import keras
 import numpy as np
 
 from keras_vit import models
-from keras_vit.layers.position import resize_table
-from keras_vit.weights import containers, flax, keras_files
 from keras_vit.weights.checkpoint import (
     ARCHITECTURE,
-    COLUMN,
-    POSITION,
-    ROW,
+    PATCH_POSITIONS,
+    POSITIONS,
     Checkpoint,
-    grid_of,
     variables_of,
 )
+from keras_vit.weights.fitting import fit
+from keras_vit.weights.report import LoadReport, TensorReport
+from keras_vit.weights.sources import read_checkpoint
 
-# The classifier: it can be dropped, or start anew where it does not fit.
-_PRE_LOGITS, _HEAD = "pre_logits/", "head/"
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadReport:
-    """What became of the tensors of a file.
-
-    Args:
-        source: The file.
-        used: Variables that took their values from it.
-        resized: Those among them that were resized, with both grids.
-        reset: Variables of the classifier that start anew.
-        dropped: Tensors of the file's classifier that the model has no place for.
-
-    Example:
-        >>> LoadReport("a.npz", ("cls",), (), ("head/kernel",), ()).notes()
-        ['head/kernel starts anew, not from a.npz.']
-    """
-
-    source: str
-    used: tuple[str, ...]
-    resized: tuple[str, ...]
-    reset: tuple[str, ...]
-    dropped: tuple[str, ...]
-
-    def notes(self) -> list[str]:
-        """Returns what a user should be told, as sentences.
-
-        Returns:
-            No sentence where the file was taken over as it is.
-        """
-        notes = [f"{resized}." for resized in self.resized]
-        if self.reset:
-            names = ", ".join(self.reset)
-            verb = "starts" if len(self.reset) == 1 else "start"
-            notes.append(f"{names} {verb} anew, not from {self.source}.")
-        if self.dropped:
-            notes.append(f"{', '.join(self.dropped)} of {self.source} is left out.")
-        return notes
+# The classifiers: they can be dropped, or start anew where they do not fit.
+_PRE_LOGITS, _HEADS = "pre_logits/", ("head/", "distillation_head/")
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads a weight file of any understood kind.
-
-    Args:
-        path: An official `.npz`, or a `.weights.h5` or `.keras` file of this package.
-
-    Returns:
-        The checkpoint in this package's names.
-
-    Raises:
-        ValueError: If the file is missing, damaged, or of a kind that is not understood.
-
-    Example:
-        >>> read_checkpoint("nowhere.npz")
-        Traceback (most recent call last):
-        ...
-        ValueError: `weights` must be None or the path of an existing .npz, ...
-    """
-    path = Path(path)
-    kind = containers.format_of(path)
-    if kind == "h5":
-        return keras_files.read_h5(path)
-    if kind == "keras":
-        return keras_files.read_keras(path)
-    tensors = containers.read_npz(path)
-    if not flax.is_flax(set(tensors)):
-        raise ValueError(
-            f"{path} must be a Vision Transformer in the official format. "
-            f"Received: tensors named {', '.join(sorted(tensors)[:5]) or 'nothing'}, ..."
-        )
-    return flax.read(tensors, str(path))
+@overload
+def load_weights(
+    model: keras.Model,
+    source: str | os.PathLike[str] | Checkpoint,
+    *,
+    reset_head: bool = ...,
+    resize_patches: bool = ...,
+    report: Literal[True],
+) -> LoadReport: ...
+@overload
+def load_weights(
+    model: keras.Model,
+    source: str | os.PathLike[str] | Checkpoint,
+    *,
+    reset_head: bool = ...,
+    resize_patches: bool = ...,
+    report: Literal[False] = ...,
+) -> None: ...
 
 
 def load_weights(
-    model: keras.Model, source: str | os.PathLike[str] | Checkpoint, *, reset_head: bool = False
-) -> LoadReport:
+    model: keras.Model,
+    source: str | os.PathLike[str] | Checkpoint,
+    *,
+    reset_head: bool = False,
+    resize_patches: bool = False,
+    report: bool = False,
+) -> LoadReport | None:
     """Loads a checkpoint into a model; nothing is assigned unless everything fits.
 
-    Position embeddings on another grid are resized the way the source does it. A classifier
-    of another size, or behind another representation layer, is replaced by one of zeros.
+    Position embeddings on another grid are resized the way the source does it, and the kernel
+    of the first layer is adapted to the model's number of channels. A classifier of another
+    size, or behind another representation layer, is replaced by one of zeros.
 
     Args:
         model: A model of this package.
-        source: The path of a weight file, or a checkpoint that was read before.
+        source: Whatever the `weights` argument of the constructors takes (a path, a folder, a
+            URL, `"hf://org/repo"`), or a checkpoint that was read before.
         reset_head: Whether the classifier starts from zeros even if the file's would fit.
+        resize_patches: Whether the weights may be of a model with another patch size; the
+            kernel is then resized as in FlexiViT.
+        report: Whether the table of all tensors is returned; without it a warning tells what
+            was resized, started anew or dropped.
 
     Returns:
-        What was used, resized, reset and dropped.
+        With `report`, what became of every tensor: print it for the table. Otherwise None.
 
     Raises:
         ValueError: If the file cannot be read, is of another architecture, or lacks or adds
             tensors; the message lists both sides.
 
     Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
-        >>> model.save_weights(path)
-        >>> load_weights(model, path).notes()
-        []
+        >>> model.save_weights("m.weights.h5")
+        >>> load_weights(model, "m.weights.h5", report=True).of("resized")
+        ()
     """
     checkpoint = source if isinstance(source, Checkpoint) else read_checkpoint(source)
-    _check_architecture(model, checkpoint)
+    config = models.config_of(model)
+    _check_architecture(model, config, checkpoint)
     variables = variables_of(model)
-    tensors = dict(checkpoint.tensors)
-    resized = _fit_positions(model, tensors, checkpoint.source)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    tensors, resized = fit(checkpoint, config, resize_patches=resize_patches)
     reset = _reset(shapes, tensors, reset_head)
-    classifier = [name for name in tensors if name.startswith((_PRE_LOGITS, _HEAD))]
+    classifier = [name for name in tensors if name.startswith((_PRE_LOGITS, *_HEADS))]
     dropped = tuple(name for name in classifier if name not in shapes)
     for name in {*dropped, *reset} & tensors.keys():
         del tensors[name]
     used = tuple(name for name in shapes if name not in reset)
     _check_names({name: shapes[name] for name in used}, tensors, checkpoint.source)
     for name in used:
-        variables[name].assign(tensors[name])
+        variables[name].assign(tensors.pop(name))  # popped, so that memory is freed on the way
     for name in reset:
-        if name.startswith(_HEAD):
+        if name.startswith(_HEADS):
             variables[name].assign(np.zeros(shapes[name], "float32"))
-    return LoadReport(checkpoint.source, used, resized, reset, dropped)
+    found = _report(checkpoint, shapes, resized, reset, dropped)
+    if report:
+        return found
+    for note in found.notes():
+        warnings.warn(note, UserWarning, stacklevel=2)
+    return None
 
 
-def _check_architecture(model: keras.Model, checkpoint: Checkpoint) -> None:
-    config = models.config_of(model).get_config()
+def _check_architecture(
+    model: keras.Model, config: models.ViTConfig, checkpoint: Checkpoint
+) -> None:
+    ours_all = config.get_config()
     held = {name: checkpoint.traits.get(name) for name in ARCHITECTURE}
+    if ours_all["stem_blocks"] is None:
+        held["stem_width"] = None
     differing = {
         name: value
         for name, value in held.items()
-        if value is not None and _plain(value) != _plain(config[name])
+        if (value is not None or name == "stem_blocks") and value != ours_all[name]
     }
     if differing:
-        theirs = ", ".join(f"{name}={_plain(value)}" for name, value in differing.items())
-        ours = ", ".join(f"{name}={_plain(config[name])}" for name in differing)
+        theirs = ", ".join(f"{name}={value}" for name, value in differing.items())
+        ours = ", ".join(f"{name}={ours_all[name]}" for name in differing)
         raise ValueError(
             f"The weights must belong to the architecture of the model. {checkpoint.source} has "
             f"{theirs}; the model {model.name!r} has {ours}. Choose the model that the file was "
             "made for."
         )
-
-
-def _fit_positions(
-    model: keras.Model, tensors: dict[str, np.ndarray], source: str
-) -> tuple[str, ...]:
-    """Brings the position tables to the model's grid, in place; returns what was resized."""
-    config = models.config_of(model)
-    new = config.grid
-    notes = []
-    for name, size in ((POSITION, new), (ROW, (new[0], 1)), (COLUMN, (1, new[1]))):
-        if name not in tensors:
-            continue
-        table = tensors[name]
-        # A square number of positions is a square grid: 24 x 24 patches are no model of 18 x 32.
-        old = grid_of(table) or (size if len(table) == size[0] * size[1] else None)
-        if old is None:
-            raise ValueError(
-                f"The position embedding of {source} has {len(table)} positions, which is neither "
-                f"the model's grid {new} nor a square one, so it cannot be resized. Build the "
-                "model at the image size that the file was trained at."
-            )
-        table = table.reshape(*old, -1)  # (h, w, D)
-        if old != size:
-            table = resize_table(table, size, config.position_interpolation)
-            notes.append(f"Position embeddings resized from {old} to {size} patches")
-        tensors[name] = keras.ops.convert_to_numpy(table)
-    return tuple(notes)
 
 
 def _reset(
@@ -202,10 +141,43 @@ def _reset(
         return ours == theirs, tuple(ours)
 
     same_input, pre_logits = part(_PRE_LOGITS)
-    same_head, head = part(_HEAD)
-    # A head is worth nothing behind another representation, even where its shape fits.
-    keep_head = same_head and same_input and not reset_head
-    return (() if same_input else pre_logits) + (() if keep_head else head)
+    reset = () if same_input else pre_logits
+    for same_head, head in map(part, _HEADS):
+        # A head is worth nothing behind another representation, even where its shape fits.
+        if reset_head or not (same_head and same_input):
+            reset += head
+    return reset
+
+
+def _report(
+    checkpoint: Checkpoint,
+    shapes: dict[str, tuple[int, ...]],
+    resized: dict[str, str],
+    reset: tuple[str, ...],
+    dropped: tuple[str, ...],
+) -> LoadReport:
+    origins = checkpoint.origin.names
+    table = PATCH_POSITIONS if PATCH_POSITIONS in checkpoint.tensors else POSITIONS
+    rows = []
+    for name, shape in shapes.items():
+        status = "reset" if name in reset else "resized" if name in resized else "used"
+        key = name if name in checkpoint.tensors or status == "reset" else table
+        stored = checkpoint.tensors.get(key)
+        rows.append(
+            TensorReport(
+                status,
+                name,
+                shape,
+                () if stored is None else origins.get(key, (key,)),
+                () if stored is None else stored.shape,
+            )
+        )
+    rows += [
+        TensorReport("dropped", "", (), origins.get(name, (name,)), checkpoint.tensors[name].shape)
+        for name in dropped
+    ]
+    rows += [TensorReport("left", names=(name,)) for name in checkpoint.origin.left]
+    return LoadReport(checkpoint.source, tuple(rows), tuple(dict.fromkeys(resized.values())))
 
 
 def _check_names(
@@ -225,7 +197,3 @@ def _check_names(
             f"Missing in the model: {', '.join(unused) or 'nothing'}. "
             f"Of another shape: {', '.join(differing) or 'nothing'}."
         )
-
-
-def _plain(value: object) -> object:
-    return tuple(value) if isinstance(value, (list, tuple)) else value

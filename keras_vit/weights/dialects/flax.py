@@ -1,62 +1,18 @@
-"""The dialect of the official code: names and layouts of its .npz files.
-
-Letters: P, Q patch height and width; C channels; D hidden size; K heads; d = D / K; M width of
-the perceptron; T positions; R representation size; F inputs and Y outputs of the classifier.
-"""
+"""The dialect of the official code: names and layouts of its .npz files."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_vit.preprocessing import Preprocessing, imagenet_labels
-from keras_vit.weights.checkpoint import Checkpoint, traits_of
-
-# What the official code computes with; the files do not tell. See `MlpBlock` and flax's
-# LayerNorm in https://github.com/google-research/vision_transformer (vit_jax/models_vit.py).
-NUMERICS = {"gelu": "tanh", "epsilon": 1e-6}
+from keras_vit.weights.dialects.dialect import SHORTCUT, Dialect, Row
 
 _ATTENTION = "MultiHeadDotProductAttention_1"
 _QKV = ("query", "key", "value")
-_TABLE = "Transformer/posembed_input/pos_embedding"
-
-# Their name: shape, and our name where the tensor is taken over as it is.
-_TOP = {
-    "embedding/kernel": ("PQCD", None),
-    "embedding/bias": ("D", "patch_encoder/projection/bias"),
-    "cls": ("11D", "patch_encoder/class_token"),
-    _TABLE: ("1TD", None),
-    "Transformer/encoder_norm/scale": ("D", "encoder_norm/gamma"),
-    "Transformer/encoder_norm/bias": ("D", "encoder_norm/beta"),
-    "pre_logits/kernel": ("DR", "pre_logits/kernel"),
-    "pre_logits/bias": ("R", "pre_logits/bias"),
-    "head/kernel": ("FY", "head/kernel"),
-    "head/bias": ("Y", "head/bias"),
-}
-_BLOCK = {
-    "LayerNorm_0/scale": ("D", "norm_1/gamma"),
-    "LayerNorm_0/bias": ("D", "norm_1/beta"),
-    **{f"{_ATTENTION}/{part}/kernel": ("DKd", None) for part in _QKV},
-    **{f"{_ATTENTION}/{part}/bias": ("Kd", None) for part in _QKV},
-    f"{_ATTENTION}/out/kernel": ("KdD", None),
-    f"{_ATTENTION}/out/bias": ("D", "attention/out/bias"),
-    "LayerNorm_2/scale": ("D", "norm_2/gamma"),
-    "LayerNorm_2/bias": ("D", "norm_2/beta"),
-    "MlpBlock_3/Dense_0/kernel": ("DM", "mlp/expand/kernel"),
-    "MlpBlock_3/Dense_0/bias": ("M", "mlp/expand/bias"),
-    "MlpBlock_3/Dense_1/kernel": ("MD", "mlp/reduce/kernel"),
-    "MlpBlock_3/Dense_1/bias": ("D", "mlp/reduce/bias"),
-}
-# What a model may do without, each group as a whole.
-_OPTIONAL = (
-    {"cls"},
-    {_TABLE},
-    {"pre_logits/kernel", "pre_logits/bias"},
-    {"head/kernel", "head/bias"},
-)
 
 # Published files count submodules over all classes of a block, today's code per class.
 _NEW_TO_PUBLISHED = {
@@ -64,132 +20,131 @@ _NEW_TO_PUBLISHED = {
     "LayerNorm_1": "LayerNorm_2",
     "MlpBlock_0": "MlpBlock_3",
 }
-_BLOCK_PREFIX = re.compile(r"Transformer/encoderblock_(\d+)/([^/]+)/(.+)")
+# All positions in one table, and those of the patches alone; the last is older.
+_POSITIONS = (
+    *("Transformer/posembed_input/pos_embedding", "pos_embedding", "Transformer/pos_embedding"),
+)
+_BLOCK_NAME = re.compile(r"(Transformer/encoderblock_\d+)/([^/]+)/(.+)")
 
 
-def is_flax(names: set[str]) -> bool:
-    """Tells whether tensor names are those of an official Vision Transformer file.
-
-    Args:
-        names: Names of the tensors in a file.
-
-    Returns:
-        Whether the file speaks this dialect.
-
-    Example:
-        >>> is_flax({"embedding/kernel", "Transformer/encoder_norm/scale"})
-        True
-    """
-    return {"embedding/kernel", "Transformer/encoder_norm/scale"} <= names
+def _block(ours: str, theirs: str | tuple[str, ...], axes: str) -> Row:
+    names = (theirs,) if isinstance(theirs, str) else theirs
+    full = tuple(f"Transformer/encoderblock_{{block}}/{name}" for name in names)
+    return Row(f"block_{{block}}/{ours}", full, axes)
 
 
-def read(tensors: dict[str, np.ndarray], source: str) -> Checkpoint:
-    """Translates the tensors of an official file.
-
-    Both naming generations are understood: the published one, and the one that today's
-    official code writes.
-
-    Args:
-        tensors: Arrays by their name in the file.
-        source: Where they come from, for messages.
-
-    Returns:
-        The checkpoint, every tensor of the file used exactly once.
-
-    Raises:
-        ValueError: If tensors are missing, of a shape that contradicts the others, or such as
-            no plain Vision Transformer has; all are named.
-
-    Example:
-        >>> read({}, "empty.npz")
-        Traceback (most recent call last):
-        ...
-        ValueError: empty.npz is not a complete official Vision Transformer...
-
-    Reference: https://github.com/google-research/vision_transformer (vit_jax/checkpoint.py)
-    """
-    originals = {_published_name(name, tensors): name for name in tensors}
-    named = {name: tensors[original] for name, original in originals.items()}
-    blocks = sorted({int(m[1]) for name in named if (m := _BLOCK_PREFIX.fullmatch(name))})
-    expected = _expected(named, blocks)
-    sizes = {"1": 1}
-    contradicting = [
-        f"{originals[name]} {named[name].shape}"
-        for name, (letters, _) in expected.items()
-        if name in named and not _bind(sizes, letters, named[name].shape)
-    ]
-    missing = sorted(expected.keys() - named.keys())
-    unknown = sorted(originals[name] for name in named.keys() - expected.keys())
-    if missing or unknown or contradicting:
-        raise ValueError(
-            f"{source} is not a complete official Vision Transformer checkpoint. "
-            f"Missing: {', '.join(missing) or 'nothing'}. "
-            f"Not understood: {', '.join(unknown) or 'nothing'}. "
-            f"Of a shape that does not fit the others: {', '.join(contradicting) or 'nothing'}."
-        )
-
-    found = {ours: named[theirs] for theirs, (_, ours) in expected.items() if ours}
-    kernel = named["embedding/kernel"]  # (P, Q, C, D)
-    found["patch_encoder/projection/kernel"] = kernel.reshape(-1, sizes["D"])  # (PQC, D)
-    if _TABLE in named:
-        table = named[_TABLE][0]  # (T, D)
-        if "cls" in named:
-            found["patch_encoder/class_position"] = table[None, :1]  # (1, 1, D)
-            table = table[1:]
-        found["patch_encoder/position"] = table  # (N, D)
-    for index in blocks:
-        theirs = f"Transformer/encoderblock_{index}/{_ATTENTION}"
-        ours = f"block_{index:02d}/attention"
-        kernels = [named[f"{theirs}/{part}/kernel"].reshape(sizes["D"], -1) for part in _QKV]
-        biases = [named[f"{theirs}/{part}/bias"].reshape(-1) for part in _QKV]
-        found[f"{ours}/qkv/kernel"] = np.concatenate(kernels, axis=1)  # (D, 3D)
-        found[f"{ours}/qkv/bias"] = np.concatenate(biases)  # (3D,)
-        found[f"{ours}/out/kernel"] = named[f"{theirs}/out/kernel"].reshape(-1, sizes["D"])
-    traits = traits_of(found) | {
-        "patch_size": (sizes["P"], sizes["Q"]),
-        "channels": sizes["C"],
-        "num_heads": sizes["K"],
-        **NUMERICS,
-    }
-    traits.setdefault("position_embedding", "none")
-    return Checkpoint(source, found, traits, _preprocessing(traits))
-
-
-def _preprocessing(traits: dict[str, Any]) -> Preprocessing:
-    """Returns how timm evaluates these files (crop 0.9, bicubic), with ImageNet's labels."""
-    labels = imagenet_labels()
-    return Preprocessing(
-        crop_fraction=0.9,
-        interpolation="bicubic",
-        channels="grayscale" if traits["channels"] == 1 else "rgb",
-        labels=labels if traits["classes"] == len(labels) else None,
+def _unit(layer: str, part: str = "stem") -> tuple[Row, ...]:
+    """A convolution of a residual unit and the group norm that follows it."""
+    ours, theirs = "stem/block{stage1}_unit{unit1}", "block{stage1}/unit{unit1}"
+    norm = layer.replace("conv", "gn")
+    return (
+        Row(f"{ours}/{layer}/kernel", f"{theirs}/{layer}/kernel", "abio", part),
+        Row(f"{ours}/{norm}/gamma", f"{theirs}/{norm}/scale", "o", part),
+        Row(f"{ours}/{norm}/beta", f"{theirs}/{norm}/bias", "o", part),
     )
 
 
-def _expected(named: dict[str, np.ndarray], blocks: list[int]) -> dict[str, tuple[str, str | None]]:
-    """Returns shape and our name of every tensor that a file with these ones must hold."""
-    expected = dict(_TOP)
-    for group in _OPTIONAL:
-        if not group & named.keys():
-            expected = {name: row for name, row in expected.items() if name not in group}
-    for index in blocks or [0]:
-        for theirs, (letters, ours) in _BLOCK.items():
-            name = f"block_{index:02d}/{ours}" if ours else None
-            expected[f"Transformer/encoderblock_{index}/{theirs}"] = (letters, name)
-    return expected
+# The attention pooling of big_vision.
+_MAP = "MAPHead_0"
+_MAP_ATTENTION = f"{_MAP}/MultiHeadDotProductAttention_0"
 
 
-def _bind(sizes: dict[str, int], letters: str, shape: tuple[int, ...]) -> bool:
-    """Tells whether a shape agrees with the sizes known so far, and learns new ones from it."""
-    return len(letters) == len(shape) and all(
-        sizes.setdefault(letter, side) == side for letter, side in zip(letters, shape, strict=True)
-    )
+def _pool(ours: str, theirs: str | tuple[str, ...], axes: str) -> Row:
+    return Row(f"pooling/{ours}", theirs, axes, "attention pooling")
 
 
-def _published_name(name: str, names: Collection[str]) -> str:
-    match = _BLOCK_PREFIX.fullmatch(name)
-    if not match:
-        return name
-    module = _NEW_TO_PUBLISHED.get(match[2], match[2])
-    published = f"Transformer/encoderblock_{match[1]}/{module}/{match[3]}"
-    return name if published in names else published  # both in one file: one is left over
+def _key_value(kind: str) -> tuple[str, ...]:
+    return tuple(f"{_MAP_ATTENTION}/{part}/{kind}" for part in _QKV[1:])
+
+
+_ROWS = (
+    Row("stem/conv_root/kernel", "conv_root/kernel", "abio", "stem"),
+    Row("stem/gn_root/gamma", "gn_root/scale", "o", "stem"),
+    Row("stem/gn_root/beta", "gn_root/bias", "o", "stem"),
+    *_unit("conv1"),
+    *_unit("conv2"),
+    *_unit("conv3"),
+    *_unit("conv_proj", SHORTCUT),
+    Row("patch_encoder/class_token", "cls", "11D", "class token"),
+    Row("patch_encoder/projection/kernel", "embedding/kernel", "PQCD -> (PQC)D"),
+    Row("patch_encoder/projection/bias", "embedding/bias", "D"),
+    Row(
+        "patch_encoder/positions",
+        _POSITIONS[0],
+        "1TD -> TD",
+        "positions",
+    ),
+    Row("patch_encoder/patch_positions", _POSITIONS[1], "1ND -> ND", "patch positions"),
+    _block("norm_1/gamma", "LayerNorm_0/scale", "D"),
+    _block("norm_1/beta", "LayerNorm_0/bias", "D"),
+    _block("attention/qkv/kernel", tuple(f"{_ATTENTION}/{x}/kernel" for x in _QKV), "DKd -> D(Kd)"),
+    _block("attention/qkv/bias", tuple(f"{_ATTENTION}/{x}/bias" for x in _QKV), "Kd -> (Kd)"),
+    _block("attention/out/kernel", f"{_ATTENTION}/out/kernel", "KdD -> (Kd)D"),
+    _block("attention/out/bias", f"{_ATTENTION}/out/bias", "D"),
+    _block("norm_2/gamma", "LayerNorm_2/scale", "D"),
+    _block("norm_2/beta", "LayerNorm_2/bias", "D"),
+    _block("mlp/expand/kernel", "MlpBlock_3/Dense_0/kernel", "DM"),
+    _block("mlp/expand/bias", "MlpBlock_3/Dense_0/bias", "M"),
+    _block("mlp/reduce/kernel", "MlpBlock_3/Dense_1/kernel", "MD"),
+    _block("mlp/reduce/bias", "MlpBlock_3/Dense_1/bias", "D"),
+    Row("encoder_norm/gamma", "Transformer/encoder_norm/scale", "D"),
+    Row("encoder_norm/beta", "Transformer/encoder_norm/bias", "D"),
+    Row("pooling/probe", f"{_MAP}/probe", "11D", "attention pooling"),
+    _pool("query/kernel", f"{_MAP_ATTENTION}/query/kernel", "DKd -> D(Kd)"),
+    _pool("query/bias", f"{_MAP_ATTENTION}/query/bias", "Kd -> (Kd)"),
+    _pool("key_value/kernel", _key_value("kernel"), "DKd -> D(Kd)"),
+    _pool("key_value/bias", _key_value("bias"), "Kd -> (Kd)"),
+    _pool("out/kernel", f"{_MAP_ATTENTION}/out/kernel", "KdD -> (Kd)D"),
+    _pool("out/bias", f"{_MAP_ATTENTION}/out/bias", "D"),
+    _pool("norm/gamma", f"{_MAP}/LayerNorm_0/scale", "D"),
+    _pool("norm/beta", f"{_MAP}/LayerNorm_0/bias", "D"),
+    _pool("mlp/expand/kernel", f"{_MAP}/MlpBlock_0/Dense_0/kernel", "DM"),
+    _pool("mlp/expand/bias", f"{_MAP}/MlpBlock_0/Dense_0/bias", "M"),
+    _pool("mlp/reduce/kernel", f"{_MAP}/MlpBlock_0/Dense_1/kernel", "MD"),
+    _pool("mlp/reduce/bias", f"{_MAP}/MlpBlock_0/Dense_1/bias", "D"),
+    Row("pre_logits/kernel", "pre_logits/kernel", "DR", "representation"),
+    Row("pre_logits/bias", "pre_logits/bias", "R", "representation"),
+    Row("head/kernel", "head/kernel", "FY", "head"),
+    Row("head/bias", "head/bias", "Y", "head"),
+)
+
+
+def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+    """Brings names to the published generation, and group norms to one axis."""
+    tidied = {}
+    for name, tensor in tensors.items():
+        plain = name.removeprefix("params/").removeprefix("opt/target/")
+        published = plain
+        if match := _BLOCK_NAME.fullmatch(plain):
+            module = _NEW_TO_PUBLISHED.get(match[2], match[2])
+            published = f"{match[1]}/{module}/{match[3]}"
+            if published in tensors:  # both generations in one file: one is left over
+                published = name
+        elif plain in _POSITIONS[1:] and tensor.ndim == 3:
+            # big_vision adds the class token after the positions; its older files did before.
+            joint = math.isqrt(tensor.shape[1] - 1) ** 2 == tensor.shape[1] - 1
+            published = _POSITIONS[0] if joint else _POSITIONS[1]
+        if "/gn" in f"/{plain}" and tensor.shape[:-1] == (1, 1, 1):  # as old hybrids store them
+            tensor = tensor.reshape(-1)
+        tidied[published] = (name, tensor)
+    return tidied
+
+
+def _numerics(traits: Mapping[str, Any]) -> dict[str, Any]:
+    told = {"gelu": "tanh", "epsilon": 1e-6, "position_interpolation": "bilinear_aligned"}
+    # Positions that are not stored are big_vision's fixed ones.
+    return told if "position_embedding" in traits else told | {"position_embedding": "sincos_2d"}
+
+
+# What the official code computes with: `MlpBlock`, flax's LayerNorm and `interpolate_posembed`
+# in https://github.com/google-research/vision_transformer (vit_jax/models_vit.py, checkpoint.py);
+# for big_vision, vit.py of https://github.com/google-research/big_vision (big_vision/models/).
+FLAX = Dialect(
+    "npz",
+    "official",
+    _ROWS,
+    marks=("embedding/kernel", "Transformer/encoder_norm/scale"),
+    numerics=_numerics,
+    left=(r"opt/.*", r"chrono/.*", r"step"),  # of a training run of big_vision
+    tidy=_tidy,
+)

@@ -1,0 +1,156 @@
+"""The commands of `keras-vit` about models and weights as such: models, weights, convert."""
+
+from __future__ import annotations
+
+import enum
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class Format(enum.StrEnum):
+    """The formats that can be written."""
+
+    npz = "npz"
+    timm = "timm"
+    huggingface = "huggingface"
+    torchvision = "torchvision"
+    keras = "keras"
+
+
+_SOURCE_HELP = (
+    "A weight file or folder, the name of published weights of --model, hf://ORG/REPOSITORY, "
+    "timm/NAME or an https address."
+)
+_TARGET_HELP = (
+    "What to write: .npz (official code), .weights.h5 or .keras, .safetensors (with --format timm "
+    "or torchvision), or a new folder (Hugging Face)."
+)
+
+
+def models() -> None:
+    """List the models with their sizes.
+
+    keras-vit models
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from keras_vit.models import count_parameters
+    from keras_vit.zoo import CONSTRUCTORS
+
+    table = Table("model", "patch", "hidden size", "blocks", "heads", "MLP", "parameters")
+    for name, constructor in CONSTRUCTORS.items():
+        config = constructor.config
+        numbers = (config.hidden_size, config.num_layers, config.num_heads, config.mlp_dim)
+        parameters = f"{count_parameters(config):,}"
+        table.add_row(name, str(config.patch[0]), *map(str, numbers), parameters)
+    Console().print(table)
+    print("Parameters with 1000 classes at 224 pixels (ViTMicro4: 32 pixels).")
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE_HELP)],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET_HELP)],
+    format: Annotated[
+        Format | None, typer.Option(help="Whose file to write; by default what TARGET says.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Constructor that the weights belong to: for names of published weights, and for "
+            ".weights.h5 files, which do not tell their patch size."
+        ),
+    ] = None,
+    heads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Attention heads; needed if the sizes of the model are its own ones."
+        ),
+    ] = None,
+) -> None:
+    """Write weights as another library reads them, bit for bit.
+
+    What TARGET cannot tell its readers, such as the variant of GELU, is printed.
+
+    keras-vit convert ViT-B_16.npz vit_base.safetensors --format timm
+
+    keras-vit convert augreg_in21k_ft_in1k vit_b16 --model ViTB16
+    """
+    from keras_vit import weights, zoo
+
+    known: dict[str, Any] = {}
+    if model is not None:
+        size = zoo.constructor(model).config
+        known = {"num_heads": size.num_heads}
+        if source.endswith(".h5"):
+            known["patch_size"] = size.patch_size
+    if heads is not None:
+        known["num_heads"] = heads
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            weights.convert(source, target, format and format.value, model=model, **known)
+        except ValueError as error:
+            if not re.search(r"does not tell .*(num_heads|patch_size)", str(error)):
+                raise
+            raise ValueError(f"{error}. Options for it: --heads N, --model NAME") from error
+    for note in notes:
+        if note.category is UserWarning:
+            print(f"keras-vit: {note.message}", file=sys.stderr)
+    print(f"Written: {target}")
+
+
+def weights(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="Constructor, such as ViTB16; by default all."),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the page docs/weights.md instead.")
+    ] = False,
+) -> None:
+    """List the published weights, by the names that `weights=` takes.
+
+    keras-vit weights ViTB16
+    """
+    from keras_vit import zoo
+    from keras_vit.weights import list_weights, registry_table
+
+    if markdown:
+        print(registry_table.markdown(), end="")
+        return
+    names = [model] if model else list(zoo.CONSTRUCTORS)
+    for name in names:
+        zoo.constructor(name)  # raises, with the nearest name
+        print(_table(name, list_weights(name)))
+    print("Pass a name as `weights=`. More of each: keras-vit weights --markdown")
+
+
+def _table(model: str, rows: list[Any]) -> str:
+    """Returns the published weights of a model as text of at most 80 columns."""
+    if not rows:
+        return f"{model}: no published weights\n"
+    cells = [("name", "px", "classes", "top-1", "MiB", "licence")]
+    for row in rows:
+        top1 = f"{row.top1:.2f}" if row.top1 else "-"
+        numbers = (row.image_size, row.classes or "-", top1, row.mebibytes or "-")
+        cells.append((row.name, *map(str, numbers), row.licence))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        f"{name:<{widths[0]}}  "
+        + "  ".join(f"{n:>{width}}" for n, width in zip(numbers, widths[1:-1], strict=True))
+        + f"  {licence}"
+        for name, *numbers, licence in cells
+    ]
+    usual = [
+        f"{alias}: {row.name}"
+        for row in rows
+        for alias in row.aliases
+        if alias.startswith("imagenet")
+    ]
+    return "\n".join([model, *lines, *usual, ""])

@@ -1,0 +1,226 @@
+"""What every reader asks of a weight file before it believes it, and every writer of tensors.
+
+Weight files come from strangers. Names and declared sizes are looked at before anything is
+allocated, and whatever is wrong with a file ends in a `ValueError`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import textwrap
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+# Twice ViT-G/14, the largest model of the family: 1.84e9 weights, 7.4 GB in float32.
+LARGEST = 16 * 2**30
+# Trained weights compress by a tenth, and by half or so where they were rounded before. Zeros
+# compress a thousandfold, so a small file may be all zeros: 64 MiB of them do no harm.
+MOST_GAIN = 8
+ALLOWANCE = 64 * 2**20
+
+
+class WeightFileError(ValueError):
+    """A weight file that must not or cannot be read; the message says why."""
+
+
+def refused(path: Path, what: str) -> WeightFileError:
+    """Returns the error for a file that will not be read.
+
+    Args:
+        path: The file.
+        what: What it is, to follow "The weight file ... is".
+
+    Returns:
+        The error, to be raised.
+
+    Example:
+        >>> print(refused(Path("a.npz"), "empty"))
+        The weight file a.npz is empty. Fetch or write it again.
+    """
+    return WeightFileError(f"The weight file {path} is {what}. Fetch or write it again.")
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns whatever a parser raises on a damaged file into a `ValueError`.
+
+    Args:
+        path: The file that is read in the block.
+
+    Raises:
+        ValueError: If the file does not exist, or the block fails on it.
+
+    Example:
+        >>> with reading(Path("nowhere.npz")):
+        ...     pass
+        Traceback (most recent call last):
+        ...
+        ValueError: `weights` must be None or the path of an existing ...
+    """
+    if not path.is_file():
+        raise ValueError(
+            "`weights` must be None or the path of an existing .npz, .safetensors, .h5, .keras or "
+            f".pth file. Received: weights={str(path)!r}, which does not exist"
+        )
+    try:
+        yield
+    except (WeightFileError, MemoryError, PermissionError):
+        raise
+    except Exception as error:  # zlib.error, struct.error, TokenError, RecursionError, ...
+        reason = textwrap.shorten(str(error) or type(error).__name__, 200, placeholder=" ...")
+        raise refused(path, f"truncated or damaged ({reason})") from error
+
+
+@contextlib.contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Opens a zip file whose directory is sound; nothing is decompressed for that.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The open archive.
+
+    Raises:
+        ValueError: If it is damaged, a member's name stands twice or leads elsewhere, or the
+            members declare more than such a file can hold.
+
+    Example:
+        >>> np.savez("a.npz", cls=np.zeros(3))
+        >>> with open_zip(Path("a.npz")) as archive:
+        ...     archive.namelist()
+        ['cls.npy']
+    """
+    with reading(path), zipfile.ZipFile(path) as archive:
+        check_names(path, archive.namelist())
+        check_size(path, sum(member.file_size for member in archive.infolist()))
+        yield archive
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Refuses names that stand twice or lead out of the file.
+
+    Args:
+        path: The file.
+        names: All names in it.
+
+    Raises:
+        ValueError: If there are such names.
+
+    Example:
+        >>> check_names(Path("a.npz"), ["cls.npy", "head/kernel.npy"])
+    """
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise refused(path, f"ambiguous: it holds {some(twice)} more than once")
+    outside = [name for name in names if leads_outside(name)]
+    if outside:
+        raise refused(path, f"suspect: the name {outside[0]!r} leads out of it")
+
+
+def leads_outside(name: str) -> bool:
+    r"""Tells whether a name, taken as a path, would lead out of its folder.
+
+    Args:
+        name: A name in a file.
+
+    Returns:
+        Whether it is absolute, climbs, or uses the separators of another system.
+
+    Example:
+        >>> [leads_outside(name) for name in ("head/kernel", "a..b", "../a", "/a", "a\\b")]
+        [False, False, True, True, True]
+    """
+    return name.startswith("/") or "\\" in name or ".." in name.split("/")
+
+
+def check_size(path: Path, declared: int) -> None:
+    """Refuses a file that declares more than a file of its size can sensibly hold.
+
+    Args:
+        path: The file.
+        declared: What its tensors would take in memory, in bytes.
+
+    Raises:
+        ValueError: If that is too much.
+
+    Example:
+        >>> np.savez("a.npz", cls=np.zeros(3))
+        >>> check_size(Path("a.npz"), 24)
+    """
+    limit = min(LARGEST, ALLOWANCE + MOST_GAIN * path.stat().st_size)
+    if declared > limit:
+        raise refused(
+            path,
+            f"over-large: it declares {declared:,} bytes, where a file of its size may hold "
+            f"{limit:,}",
+        )
+
+
+def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
+    """Refuses a file with anything but integers and floats.
+
+    Args:
+        path: The file.
+        dtypes: Dtypes by name of the tensor.
+
+    Raises:
+        ValueError: If there are others.
+
+    Example:
+        >>> check_numbers(Path("a.npz"), {"cls": np.dtype("float32")})
+    """
+    others = [f"{name} of {dtype}" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]
+    if others:
+        raise refused(path, f"not made of numbers: it holds {some(others)}")
+
+
+def plain(name: str, tensor: np.ndarray) -> np.ndarray:
+    """Returns a tensor as it is stored: C-contiguous and little endian.
+
+    Args:
+        name: Its name.
+        tensor: An array of integers or floats.
+
+    Returns:
+        The tensor itself where it is so already.
+
+    Raises:
+        ValueError: If it is of another dtype, or the name leads out of the file.
+
+    Example:
+        >>> plain("cls", np.zeros((2, 3), ">f4").T).dtype.str
+        '<f4'
+    """
+    if not name or leads_outside(name):
+        raise ValueError(
+            "`tensors` must have names that are not empty, absolute or climbing. "
+            f"Received: {name!r}"
+        )
+    array = np.asarray(tensor)
+    if array.dtype.kind not in "fiu" or array.itemsize > 8:
+        raise ValueError(
+            "`tensors` must be integers, float16, float32 or float64. "
+            f"Received: {name} of {array.dtype}. Convert it, as bfloat16 to float32."
+        )
+    return array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+
+
+def some(names: Sequence[str]) -> str:
+    """Returns the first few names as text, for messages.
+
+    Args:
+        names: Any number of names.
+
+    Returns:
+        Five of them at most.
+
+    Example:
+        >>> some(["a", "b"]), some("abcdefg")
+        ('a, b', 'a, b, c, d, e, ...')
+    """
+    return ", ".join([*names[:5], *(["..."] if len(names) > 5 else [])])

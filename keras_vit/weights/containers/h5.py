@@ -1,0 +1,164 @@
+"""HDF5 files: `.weights.h5` of Keras 3, and what Keras 2, tf.keras and transformers wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from keras_vit.weights.containers.guards import check_numbers, check_size, reading, refused
+
+
+def kind_of(path: Path) -> str:
+    """Tells Keras 3 from the other writers of HDF5.
+
+    Args:
+        path: An HDF5 file.
+
+    Returns:
+        `"h5"` for a file that `save_weights` of Keras 3 wrote, `"legacy_h5"` for any other.
+
+    Raises:
+        ValueError: If the file is damaged.
+
+    Example:
+        >>> with h5py.File("old.h5", "w") as file:
+        ...     file["dense/kernel:0"] = np.zeros((3, 2))
+        >>> kind_of(Path("old.h5"))
+        'legacy_h5'
+    """
+    with reading(path), h5py.File(path) as file:
+        # Keras 2 lists its layers in an attribute, whatever their names.
+        is_keras_3 = _is_inside(file, "layers") and "layer_names" not in file.attrs
+    return "h5" if is_keras_3 else "legacy_h5"
+
+
+def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Reads a `.weights.h5` file that Keras 3 wrote.
+
+    Keras stores the variables of a layer by number, unless the layer names them, in folders
+    named after classes; the layers' own names stand in attributes.
+
+    Args:
+        path: The file.
+
+    Returns:
+        For each layer, such as `"block_00/attention/qkv"`, arrays by number or name: `"0"` and
+        `"1"` in the layer's order.
+
+    Raises:
+        ValueError: If the file is damaged, leads to other files, or was not written by
+            `save_weights`.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
+        >>> model.save_weights("m.weights.h5")
+        >>> {key: array.shape for key, array in read_h5(Path("m.weights.h5"))["head"].items()}
+        {'0': (3, 2), '1': (2,)}
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+
+    def visit(group: h5py.Group, layer: str) -> None:
+        stored = group.get("vars")
+        if stored is not None and "name" in stored.attrs and group.name not in ("/", "/layers"):
+            layer = f"{layer}/{stored.attrs['name']}".lstrip("/")
+            if len(stored):
+                found[layer] = {key: _array(stored[key]) for key in sorted(stored, key=_order)}
+        for name, child in group.items():
+            if name != "vars" and isinstance(child, h5py.Group):
+                visit(child, layer)
+
+    with _self_contained(path) as (file, _):
+        if "layers" in file:
+            visit(file["layers"], "")
+    if not found:
+        raise refused(path, "not a .weights.h5 file as `model.save_weights` writes it")
+    return found
+
+
+def _order(key: str) -> tuple[int, str]:
+    """Sorts numbers as such: "2" before "10"."""
+    return (int(key), "") if key.isdecimal() else (0, key)
+
+
+def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:
+    """Reads any HDF5 file, such as weights or models of Keras 2 or transformers' `tf_model.h5`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Arrays by their full path in the file, such as `"dense/dense/kernel:0"`.
+
+    Raises:
+        ValueError: If the file is damaged, leads to other files, declares more than it can
+            hold, or holds more than numbers.
+
+    Example:
+        >>> with h5py.File("old.h5", "w") as file:
+        ...     file["dense/kernel:0"] = np.zeros((3, 2))
+        >>> read_legacy_h5(Path("old.h5"))["dense/kernel:0"].shape
+        (3, 2)
+    """
+    with _self_contained(path) as (_, datasets):
+        return {name: _array(dataset) for name, dataset in datasets.items()}
+
+
+@contextlib.contextmanager
+def _self_contained(path: Path) -> Iterator[tuple[h5py.File, dict[str, h5py.Dataset]]]:
+    """Opens a file in which everything is a tree of numbers; nothing is read for that."""
+    with reading(path), h5py.File(path) as file:
+        datasets = dict(_datasets(path, file, {_address(file)}))
+        check_numbers(path, {name: _dtype(dataset) for name, dataset in datasets.items()})
+        check_size(path, sum(map(_declared, datasets.values())))
+        yield file, datasets
+
+
+def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yields all datasets by name; HDF5's own walk recurses in C, without a limit."""
+    for name in group:
+        where = f"{group.name}/{name}".lstrip("/")
+        # Not even looked at: HDF5 would open the other file, or one named by a path in this one.
+        if not _is_inside(group, name):
+            raise refused(path, f"not self-contained: {where} is a link")
+        child = group[name]
+        if _address(child) in seen:  # a loop, or a tree that doubles at every level
+            raise refused(path, f"ambiguous: {where} has another name as well")
+        seen.add(_address(child))
+        if isinstance(child, h5py.Group):
+            yield from _datasets(path, child, seen)
+            continue
+        if not isinstance(child, h5py.Dataset):
+            raise refused(path, f"not made of plain arrays: it holds {where}")
+        if child.is_virtual or child.external:
+            raise refused(path, f"not self-contained: {where} lies in another file")
+        yield where, child
+
+
+def _is_inside(group: h5py.Group, name: str) -> bool:
+    return isinstance(group.get(name, getlink=True), h5py.HardLink)
+
+
+def _address(item: h5py.HLObject) -> int:
+    return h5py.h5o.get_info(item.id).addr
+
+
+def _dtype(dataset: h5py.Dataset) -> np.dtype:
+    """Returns the dtype; HDF5 lacks bfloat16, so Keras notes it in an attribute."""
+    half = dataset.dtype == "V2" and dataset.attrs.get("dtype") == "bfloat16"
+    return np.dtype("float32") if half else dataset.dtype
+
+
+def _array(dataset: h5py.Dataset) -> np.ndarray:
+    array = np.asarray(dataset)
+    dtype = _dtype(dataset)
+    return array if array.dtype == dtype else array.view("bfloat16").astype(dtype)
+
+
+def _declared(dataset: h5py.Dataset) -> int:
+    """Returns the bytes that reading takes; a chunk may be larger than the dataset itself."""
+    return max(dataset.size, math.prod(dataset.chunks or ())) * dataset.dtype.itemsize

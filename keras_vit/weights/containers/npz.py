@@ -1,0 +1,104 @@
+"""NumPy's .npz files, which the official code writes."""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.files import atomic_path
+from keras_vit.weights.containers.guards import check_numbers, open_zip, plain, refused, some
+
+_SUFFIX = ".npy"
+# What NumPy writes. Others need memory that the zip directory does not declare.
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# NumPy has no bfloat16 and stores that of JAX as two bytes without a meaning.
+_BFLOAT16 = np.dtype("V2")
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Reads an .npz file; pickled objects are refused.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Arrays by name; those of bfloat16 as float32.
+
+    Raises:
+        ValueError: If the file is damaged, declares more than it can hold, or holds anything
+            but plain arrays.
+
+    Example:
+        >>> np.savez("weights.npz", cls=np.zeros(3))
+        >>> read_npz(Path("weights.npz"))["cls"].shape
+        (3,)
+    """
+    with open_zip(path) as archive:
+        members = archive.infolist()
+        strangers = [
+            member.filename
+            for member in members
+            if not member.filename.endswith(_SUFFIX) or member.compress_type not in _COMPRESSIONS
+        ]
+        if strangers:
+            raise refused(path, f"not made of plain arrays: it holds {some(strangers)}")
+        names = [member.filename.removesuffix(_SUFFIX) for member in members]
+        dtypes = [_checked_dtype(path, archive, member) for member in members]
+        check_numbers(path, dict(zip(names, dtypes, strict=True)))
+        arrays = (_array(archive, member) for member in members)
+        return dict(zip(names, arrays, strict=True))
+
+
+def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes an .npz file, atomically; the same tensors always give the same bytes.
+
+    Args:
+        path: The file to write.
+        tensors: Arrays by name, written in this order.
+
+    Raises:
+        ValueError: If a tensor is not made of numbers, or its name leads out of the file.
+
+    Example:
+        >>> write_npz("weights.npz", {"cls": np.zeros(3, "float32")})
+        >>> read_npz(Path("weights.npz"))["cls"].dtype
+        dtype('float32')
+    """
+    arrays = {name: plain(name, tensor) for name, tensor in tensors.items()}
+    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(name + _SUFFIX)  # dated 1980, whenever it is written
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.dtype:
+    """Returns what a member is read as, if its header agrees with the zip directory on size."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADERS:
+            raise refused(path, f"not made of plain arrays: {member.filename} is of {version=}")
+        shape, _, dtype = _HEADERS[version](file)
+        declared = file.tell() + math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and (declared != member.file_size or min(shape, default=0) < 0):
+        raise refused(
+            path,
+            f"truncated or damaged ({member.filename} of shape {shape} needs {declared:,} bytes "
+            f"and has {member.file_size:,})",
+        )
+    return np.dtype("float32") if dtype == _BFLOAT16 else dtype
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(member) as file:  # anew: after seeking, zipfile leaves the checksum out
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    return array.view("bfloat16").astype("float32") if array.dtype == _BFLOAT16 else array

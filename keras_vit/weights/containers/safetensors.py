@@ -1,0 +1,221 @@
+"""Safetensors files, single or sharded under an index, as the Hugging Face hub has them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+
+from keras_vit.files import atomic_path
+from keras_vit.weights.containers.guards import plain, reading, refused, some
+
+# Of JSON, where a shard's header has its own limit of 100 MB. An index has one short line per
+# tensor, and the largest Vision Transformers have about a thousand.
+LARGEST_INDEX = 4 * 2**20
+
+_LARGEST_HEADER = 100_000_000  # the format's own limit
+_METADATA = "__metadata__"
+_NUMBER = re.compile(r"BF16|F(16|32|64)|[IU](8|16|32|64)")
+_SHARD = re.compile(r"\w[\w.-]*")
+
+
+def is_safetensors(head: bytes) -> bool:
+    """Tells whether a file that starts like this is a safetensors file, not an index.
+
+    Args:
+        head: The first 9 bytes or more.
+
+    Returns:
+        Whether they are a length and the start of a header in JSON.
+
+    Example:
+        >>> is_safetensors(bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b"{}")
+        True
+    """
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Reads a safetensors file, or all shards that an index (`.safetensors.index.json`) names.
+
+    Args:
+        path: The file, or the index; the shards must lie in its folder.
+
+    Returns:
+        Arrays by name; those of bfloat16, which NumPy lacks, as float32.
+
+    Raises:
+        ValueError: If the file is damaged or holds more than numbers, or a shard is missing,
+            lies elsewhere, or does not hold what the index says.
+
+    Example:
+        >>> write_safetensors("m.safetensors", {"cls": np.zeros(3, "float16")})
+        >>> read_safetensors(Path("m.safetensors"))["cls"].dtype
+        dtype('float16')
+    """
+    with reading(path), path.open("rb") as file:
+        head = file.read(9)
+    if not head.lstrip().startswith(b"{") or is_safetensors(head):
+        return _read_file(path)
+    tensors: dict[str, np.ndarray] = {}
+    for shard, names in read_index(path).items():
+        found = _read_file(path.with_name(shard))
+        if found.keys() != names:
+            raise refused(
+                path,
+                f"at odds with {shard}: they differ in {some(sorted(found.keys() ^ names))}",
+            )
+        tensors |= found
+    return tensors
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Reads what a safetensors file says of itself; no tensor is read for that.
+
+    Args:
+        path: The file. The index of a sharded model says nothing.
+
+    Returns:
+        Texts by name, by whomever they were written.
+
+    Raises:
+        ValueError: If the file is damaged.
+
+    Example:
+        >>> write_safetensors("m.safetensors", {"cls": np.zeros(3)}, {"format": "pt"})
+        >>> read_metadata(Path("m.safetensors"))
+        {'format': 'pt'}
+    """
+    with reading(path):
+        with path.open("rb") as file:
+            if not is_safetensors(file.read(9)):
+                return {}
+        with safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+
+
+def read_index(path: Path) -> dict[str, set[str]]:
+    """Reads the index of a sharded model; the shards are not opened.
+
+    Args:
+        path: The index.
+
+    Returns:
+        Names of tensors by the name of their shard.
+
+    Raises:
+        ValueError: If it is no index, or names a shard that is missing or lies elsewhere.
+
+    Example:
+        >>> write_safetensors("m-1.safetensors", {"cls": np.zeros(3)})
+        >>> content = {"weight_map": {"cls": "m-1.safetensors"}}
+        >>> _ = Path("m.safetensors.index.json").write_text(json.dumps(content))
+        >>> read_index(Path("m.safetensors.index.json"))
+        {'m-1.safetensors': {'cls'}}
+    """
+    with reading(path):
+        if path.stat().st_size > LARGEST_INDEX:
+            raise refused(path, f"over-large: an index may have {LARGEST_INDEX:,} bytes")
+        content = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
+    found = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(found, dict) or not found:
+        raise refused(path, "not an index of safetensors: it has no `weight_map`")
+    shards: dict[str, set[str]] = {}
+    for name, shard in found.items():
+        if not isinstance(shard, str) or not _SHARD.fullmatch(shard):
+            raise refused(path, f"suspect: the shard {shard!r} is no plain file name")
+        shards.setdefault(shard, set()).add(name)
+    missing = [shard for shard in shards if not path.with_name(shard).is_file()]
+    if missing:
+        raise refused(path, f"incomplete: {some(missing)} should lie beside it")
+    return shards
+
+
+def write_safetensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a safetensors file, atomically; the same tensors always give the same bytes.
+
+    Args:
+        path: The file to write.
+        tensors: Arrays by name.
+        metadata: Texts by name, for people and programs; no reader needs them.
+
+    Raises:
+        TypeError: If the metadata is not made of strings.
+        ValueError: If a tensor is not made of numbers, or its name is not allowed.
+
+    Example:
+        >>> tensors = {"cls": np.zeros(3, "float32")}
+        >>> write_safetensors("m.safetensors", tensors, {"format": "pt"})
+
+    Reference: https://github.com/huggingface/safetensors (README.md, "Format")
+    """
+    # By hand, for the package writes the metadata in random order.
+    if any(not isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
+        raise TypeError(f"`metadata` must map strings to strings. Received: metadata={metadata}")
+    if _METADATA in tensors:
+        raise ValueError(f"`tensors` must not be called {_METADATA!r}, the metadata's name")
+    arrays = {name: plain(name, tensor) for name, tensor in tensors.items()}
+    # Wide numbers first, so that each tensor starts at a multiple of its item size.
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {_METADATA: dict(sorted(metadata.items()))} if metadata else {}
+    start = 0
+    for name in order:
+        array = arrays[name]
+        header[name] = {
+            "dtype": f"{array.dtype.kind.upper()}{8 * array.itemsize}",
+            "shape": array.shape,
+            "data_offsets": (start, start + array.nbytes),
+        }
+        start += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            file.write(arrays[name].data)
+
+
+def _read_file(path: Path) -> dict[str, np.ndarray]:
+    tensors = {}
+    with reading(path):
+        with safe_open(path, framework="numpy") as file:
+            _check_header(path)
+            names = list(file.keys())
+        for name in names:
+            # Opened anew for each, since the pages of a memory map stay until it is closed.
+            with safe_open(path, framework="numpy") as file:
+                tensor = file.get_tensor(name)
+            half = tensor.dtype.name == "bfloat16"  # NumPy knows it from Keras' ml_dtypes
+            tensors[name] = tensor.astype("float32") if half else tensor
+    return tensors
+
+
+def _check_header(path: Path) -> None:
+    """Refuses a name that stands twice, of which the package takes the last, and odd dtypes."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
+    others = [
+        f"{name} of {entry['dtype']}"
+        for name, entry in header.items()
+        if name != _METADATA and not _NUMBER.fullmatch(entry["dtype"])
+    ]
+    if others:
+        raise refused(path, f"not made of numbers: it holds {some(others)}")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError(f"a name stands twice among {some([name for name, _ in pairs])}")
+    return content

@@ -1,0 +1,103 @@
+"""PyTorch's own files (.pth, .pt, .bin): pickles, which only its restricted reader may touch."""
+
+from __future__ import annotations
+
+import importlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_vit.weights.containers.guards import (
+    check_numbers,
+    check_size,
+    open_zip,
+    reading,
+    refused,
+    some,
+)
+
+# Before, a crafted file could run code in spite of `weights_only`: CVE-2025-32434 up to 2.5,
+# CVE-2026-24747 up to 2.9.
+_SAFE = (2, 10)
+_WRAPPERS = ("teacher", "state_dict", "model")  # DINO, many, DeiT and MAE
+
+_CONVERT = """
+    import torch, safetensors.torch
+    tensors = torch.load({path!r}, weights_only=True, map_location="cpu")
+    safetensors.torch.save_file(tensors.get("model", tensors), {target!r})"""
+
+
+def read_torch(path: Path) -> dict[str, np.ndarray]:
+    """Reads a file that `torch.save` wrote, if PyTorch is installed; no code in it runs.
+
+    Args:
+        path: The file: tensors by name, or these under "model", "state_dict" or "teacher".
+
+    Returns:
+        Arrays by name; those of bfloat16, which NumPy lacks, as float32.
+
+    Raises:
+        ValueError: If PyTorch is missing or too old to read files of strangers, with what to
+            do instead; or if the file is damaged or holds more than tensors.
+
+    Example:
+        >>> read_torch(Path("nowhere.pth"))
+        Traceback (most recent call last):
+        ...
+        ValueError: `weights` must be None or the path of an existing ...
+    """
+    with reading(path):
+        is_zip = zipfile.is_zipfile(path)
+    torch = _torch(path)
+    if is_zip:
+        with open_zip(path):
+            pass  # its directory is sound
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # PyTorch's own message advises to load with `weights_only=False`
+        raise refused(
+            path, "damaged, or more than tensors: PyTorch refuses it with `weights_only=True`"
+        ) from error
+    with reading(path):
+        return _arrays(path, content, torch)
+
+
+def _torch(path: Path) -> Any:
+    """Returns PyTorch, which is no requirement of this package."""
+    convert = _CONVERT.format(path=str(path), target=str(path.with_suffix(".safetensors")))
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise ValueError(
+            f"`weights` must be readable without PyTorch, which is not installed. Received: "
+            f"weights={str(path)!r}. Convert the file on any machine that has PyTorch:{convert}"
+        ) from error
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE:
+        raise ValueError(
+            f"PyTorch must be {_SAFE[0]}.{_SAFE[1]} or later: in earlier ones a file can run code "
+            f"while it is read. Received: torch {torch.__version__}. Install a later one, or "
+            f"convert the file where there is one:{convert}"
+        )
+    return torch
+
+
+def _arrays(path: Path, content: Any, torch: Any) -> dict[str, np.ndarray]:
+    for wrapper in _WRAPPERS:
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    if not isinstance(content, dict):
+        raise refused(path, f"not a dictionary of tensors but of {type(content).__name__}")
+    others = [str(name) for name, item in content.items() if not isinstance(item, torch.Tensor)]
+    if others:
+        raise refused(path, f"not made of tensors: it holds {some(others)}")
+    # A tensor may repeat one stored number without end.
+    check_size(path, sum(item.numel() * item.element_size() for item in content.values()))
+    tensors = {str(name): item.detach() for name, item in content.items()}
+    arrays = {
+        name: (item.float() if item.dtype == torch.bfloat16 else item).numpy()
+        for name, item in tensors.items()
+    }
+    check_numbers(path, {name: array.dtype for name, array in arrays.items()})
+    return arrays

@@ -1,0 +1,97 @@
+"""Converting a weight file into another library's, without building its model."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from keras_vit import models
+from keras_vit.models.vit import default_preprocessing
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.agreement import agreeing
+from keras_vit.weights.checkpoint import Checkpoint, config_of
+from keras_vit.weights.load import load_weights
+from keras_vit.weights.save import format_of_target, save_keras, write
+from keras_vit.weights.sources import read_checkpoint
+
+_PROJECTION, _ROOT = "patch_encoder/projection/kernel", "stem/conv_root/kernel"
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    model: str | None = None,
+    **known: Any,
+) -> None:
+    """Writes weights of any understood kind as another library reads them, bit for bit.
+
+    Nothing is resized. Labels and preprocessing are kept where the target can carry them. What
+    the target cannot tell its readers is warned of, as by `save_weights`.
+
+    Args:
+        source: Whatever `read_checkpoint` takes: a path, a name of published weights, a
+            repository on the hub, an address.
+        target: What to write, see `save_weights`.
+        format: Format of the target, see `save_weights`; by default what its name says.
+        model: Name of the constructor, such as `"ViTB16"`, for the names of published weights.
+        **known: Fields of `ViTConfig` that the source does not tell: `num_heads` for files of
+            PyTorch whose sizes are no published ones, `patch_size` for `.weights.h5`,
+            `image_size` where the grid of patches is not square.
+
+    Raises:
+        ValueError: Before anything is written: if the source cannot be read, does not tell
+            enough or contradicts what is known, or the target has no such model.
+        ConnectionError: If the source cannot be downloaded.
+
+    Example:
+        >>> from keras_vit import models
+        >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save("m.keras")
+        >>> convert("m.keras", "m.npz")
+        >>> convert("m.npz", "m", "huggingface")
+        >>> sorted(path.name for path in Path("m").iterdir())
+        ['config.json', 'model.safetensors', 'preprocessor_config.json']
+    """
+    path = Path(target)
+    format = format_of_target(path, format)
+    checkpoint = read_checkpoint(source, model)
+    config = _config(checkpoint, known)
+    tensors = agreeing(checkpoint, config)
+    preprocessing = _preprocessing(checkpoint, config)
+    if format == "keras":
+        network = models.build(config, preprocessing=preprocessing)
+        load_weights(network, checkpoint.replace(tensors=tensors))
+        save_keras(network, path)
+        return
+    for note in write(path, format, tensors, config, preprocessing):
+        warnings.warn(note, UserWarning, stacklevel=2)
+
+
+def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
+    """Returns the configuration of the model that the source was saved from."""
+    traits, tensors = checkpoint.traits, checkpoint.tensors
+    known = {"classifier_activation": traits.get("classifier_activation", "softmax")} | known
+    if "channels" not in traits | known and _ROOT in tensors:
+        known["channels"] = tensors[_ROOT].shape[2]
+    config = config_of(checkpoint, **known)
+    if "channels" not in traits | known:  # a .weights.h5 file tells only their product
+        channels = len(tensors[_PROJECTION]) // math.prod(config.patch)
+        config = config.replace(channels=max(1, channels))
+    stored = traits.get("position_grid")
+    if "image_size" in traits and "image_size" not in known and stored != config.grid:
+        config = config.replace(position_grid=stored)  # of a file of ours, which tells both
+    return config
+
+
+def _preprocessing(checkpoint: Checkpoint, config: models.ViTConfig) -> Preprocessing:
+    """Returns what the source carries, at the model's size unless it tells its own."""
+    base = default_preprocessing(config)
+    carried = checkpoint.preprocessing or base
+    if "image_size" in checkpoint.traits:
+        return carried
+    return dataclasses.replace(carried, size=base.size)

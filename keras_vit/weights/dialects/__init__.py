@@ -1,0 +1,23 @@
+"""Names and layouts of other libraries, as tables read in both directions."""
+
+from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.flax import FLAX
+from keras_vit.weights.dialects.huggingface import HUGGING_FACE
+from keras_vit.weights.dialects.kecam import KECAM
+from keras_vit.weights.dialects.keras_hub import KERAS_HUB
+from keras_vit.weights.dialects.keras_vit_pypi import KERAS_VIT_PYPI
+from keras_vit.weights.dialects.tf_transformers import TF_TRANSFORMERS
+from keras_vit.weights.dialects.timm import TIMM
+from keras_vit.weights.dialects.torchvision import TORCHVISION
+from keras_vit.weights.dialects.vit_keras import VIT_KERAS
+
+# The first that speaks a file's language reads it.
+DIALECTS = {
+    dialect.name: dialect
+    for dialect in (
+        *(FLAX, TIMM, HUGGING_FACE, TORCHVISION),
+        *(VIT_KERAS, KERAS_VIT_PYPI, KECAM, TF_TRANSFORMERS, KERAS_HUB),
+    )
+}
+
+__all__ = ["DIALECTS", "Dialect", "Row"]

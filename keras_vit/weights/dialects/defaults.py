@@ -1,0 +1,43 @@
+"""How the sources of each dialect prepare images, where a file does not tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
+from keras_vit.preprocessing import Preprocessing, imagenet_labels
+from keras_vit.weights.checkpoint import Checkpoint
+
+
+def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
+    """Returns the most usual preprocessing of a dialect, with ImageNet's labels if they fit.
+
+    Official files and most of timm's were trained on pixels in [-1, 1]; torchvision's and those
+    with a distillation token (DeiT) on pixels normalised by ImageNet's mean and deviation. What
+    a configuration beside the weights or the registry says goes first.
+
+    Args:
+        checkpoint: The checkpoint.
+
+    Returns:
+        The preprocessing; its size is that of the model that is built.
+
+    Example:
+        >>> preprocessing(Checkpoint("a.npz", {}, {"classes": 1000})).labels[0]
+        'tench'
+    """
+    traits = checkpoint.traits
+    labels = imagenet_labels()
+    grayscale = traits.get("channels") == 1
+    fields: dict[str, Any] = {
+        "crop_fraction": 0.9,  # as timm evaluates these files at 224 pixels
+        "interpolation": "bicubic",
+        "channels": "grayscale" if grayscale else "rgb",
+        "labels": labels if traits.get("classes") == len(labels) else None,
+    }
+    if checkpoint.origin.dialect == "torchvision":
+        fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
+    normalised = checkpoint.origin.dialect == "torchvision" or traits.get("distillation_token")
+    if normalised and not grayscale:
+        fields |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    return Preprocessing(**fields)

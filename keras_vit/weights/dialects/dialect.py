@@ -1,0 +1,320 @@
+"""A dialect: how one library names and lays out the tensors of a Vision Transformer.
+
+A dialect is a table with a row for each tensor, read in both directions.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_vit.models import ViTConfig
+from keras_vit.weights.checkpoint import (
+    PATCH_POSITIONS,
+    POSITION,
+    POSITIONS,
+    Checkpoint,
+    Origin,
+    join_positions,
+    traits_of,
+)
+from keras_vit.weights.dialects.layout import Layout
+
+# The part of the table for models whose last norm comes after the pooling.
+NORM_AFTER_POOLING = "norm after pooling"
+# The only part that one unit or block may have and another lack.
+SHORTCUT = "shortcut"
+
+Index = tuple[tuple[str, int], ...]  # such as (("stage", 0), ("unit", 2))
+
+# Numbers in names. Ours start from 0; `{stage1}` in their name is one that starts from 1.
+_PLACEHOLDER = re.compile(r"\{(\w+?)(1?)\}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One variable of ours, and where a library keeps it.
+
+    Args:
+        ours: Path of the variable; `{block}`, `{stage}` and `{unit}` stand for numbers.
+        theirs: Their name, or several whose tensors stand side by side on our last axis.
+        axes: Axes of their tensor and ours, see `Layout`.
+        part: What a model can do without, such as `"class token"`: a file has all rows of a
+            part or none. Rows without a part are in every file, unless a part of the file has
+            another row for the same variable.
+
+    Example:
+        >>> Row("head/kernel", "head.weight", "YF -> FY", "head").theirs
+        'head.weight'
+    """
+
+    ours: str
+    theirs: str | tuple[str, ...]
+    axes: str
+    part: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, also where there is one."""
+        return (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+
+    def part_at(self, index: Index) -> tuple[str, Index]:
+        """Returns what tells whether a file has this row, for these numbers in its names."""
+        return self.part, index if self.part == SHORTCUT else ()
+
+    @property
+    def layout(self) -> Layout:
+        """The axes of each of their tensors and of its share in ours."""
+        return Layout.parse(self.axes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """How one library names and lays out the tensors of a Vision Transformer.
+
+    Args:
+        name: Short name, `"timm"`.
+        title: Name for messages, `"timm"` or `"official"`.
+        rows: The table. The row of a position table has the axis T alone, or 1 and T.
+        marks: Names that no other dialect has; a file with all of them speaks this one.
+        numerics: Fields of `ViTConfig` that the library computes with and files do not tell,
+            for a model with the traits that its file tells.
+        left: Patterns of names that are left out deliberately, such as a decoder.
+        tidy: Brings names and tensors of older or newer files into the form of the table.
+        loose_positions: Whether a position table may lack rows for the prefix tokens.
+
+    Example:
+        >>> dialect = Dialect("toy", "toy", (Row("head/bias", "b", "Y"),), marks=("b",))
+        >>> dialect.read({"b": np.zeros(5)}, "toy.npz").traits["classes"]
+        0
+    """
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    marks: tuple[str, ...]
+    numerics: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda traits: {}
+    left: tuple[str, ...] = ()
+    tidy: Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]] | None = None
+    loose_positions: bool = False
+
+    def speaks(self, names: Iterable[str]) -> bool:
+        """Tells whether a file with these tensors is of this dialect.
+
+        Args:
+            names: Names of the tensors in a file.
+        """
+        tensors = dict.fromkeys(names, np.zeros(0))
+        named = self.tidy(tensors) if self.tidy else tensors
+        return set(self.marks) <= set(named)
+
+    def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
+        """Translates the tensors of a file; each is used once, or left out by name.
+
+        Args:
+            tensors: Arrays by their name in the file.
+            source: Where they come from, for messages.
+
+        Returns:
+            The checkpoint in our names and layouts.
+
+        Raises:
+            ValueError: If tensors are missing, of a shape that contradicts the others, or such
+                as no model of this package has; all are named.
+        """
+        tidied = self.tidy(dict(tensors)) if self.tidy else {n: (n, t) for n, t in tensors.items()}
+        original = {name: before for name, (before, _) in tidied.items()}
+        named = {name: tensor for name, (_, tensor) in tidied.items()}
+        left = tuple(n for n in named if any(re.fullmatch(p, n) for p in self.left))
+        named = {name: tensor for name, tensor in named.items() if name not in left}
+
+        expected = list(self._expected(set(named)))
+        wanted = {name: row for row, _, names in expected for name in names}
+        present = {name: row.layout for name, row in wanted.items() if name in named}
+        sizes = _most_frequent(
+            side for name, layout in present.items() for side in layout.sides(named[name].shape)
+        )
+        contradicting = [
+            f"{original[name]} {named[name].shape}"
+            for name, layout in present.items()
+            if not layout.fits(named[name].shape, sizes)
+        ]
+        missing = sorted(wanted.keys() - named.keys())
+        doubled = tensors.keys() - original.values()  # an older and a newer name of the same
+        unknown = sorted(doubled | {original[name] for name in named.keys() - wanted.keys()})
+        if sizes.keys() >= {"D", "K", "d"} and sizes["K"] * sizes["d"] != sizes["D"]:
+            contradicting.append(f"heads of {sizes['K']} x {sizes['d']} for {sizes['D']} channels")
+        if missing or unknown or contradicting:
+            raise ValueError(
+                f"{source} is not a complete {self.title} Vision Transformer checkpoint. "
+                f"Missing: {_some(missing)}. Not understood: {_some(unknown)}. "
+                f"Of a shape that does not fit the others: {_some(contradicting)}."
+            )
+        found, origins = {}, {}
+        for row, index, names in expected:
+            ours = _fill(row.ours, index, block_digits=2)
+            parts = [row.layout.read(named.pop(name), sizes) for name in names]
+            found[ours] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+            origins[ours] = tuple(original[name] for name in names)
+        traits = traits_of(found, loose_positions=self.loose_positions)
+        traits |= self.numerics(traits)
+        told = {"num_heads": "K", "channels": "C"}
+        traits |= {field: sizes[letter] for field, letter in told.items() if letter in sizes}
+        if {"P", "Q"} <= sizes.keys():
+            traits["patch_size"] = (sizes["P"], sizes["Q"])
+        if traits["stem_blocks"] is not None:
+            traits["channels"] = found["stem/conv_root/kernel"].shape[2]
+        if any(row.part == NORM_AFTER_POOLING for row, *_ in expected):
+            traits |= {"norm_after_pooling": True, "pooling": "gap"}
+        traits.setdefault("position_embedding", "none")
+        origin = Origin(self.name, origins, tuple(original[name] for name in left))
+        return Checkpoint(source, found, traits, origin=origin)
+
+    def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
+        """Translates a model's weights into this dialect.
+
+        Args:
+            tensors: Arrays by the path of the variable, of all variables of a model.
+            config: The model's configuration.
+
+        Returns:
+            Arrays by their name, in the order of the table.
+
+        Raises:
+            ValueError: If the dialect has no place for some of them, or needs others.
+        """
+        bare = POSITION in tensors and config.num_prefix_tokens and not config.prefix_position
+        tensors = join_positions(tensors, config)
+        if bare and not self.loose_positions:  # without rows for the prefix: another tensor
+            tensors[PATCH_POSITIONS] = tensors.pop(POSITIONS)
+        sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
+        sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
+        if config.stem_blocks is not None:
+            sizes["C"] = tensors["patch_encoder/projection/kernel"].shape[0] // (
+                config.patch[0] * config.patch[1]
+            )
+        rows = [
+            row
+            for row in self.rows
+            if not row.ours.startswith("encoder_norm/")
+            or (row.part == NORM_AFTER_POOLING) == config.norm_after_pooling
+        ]
+        places = [(row, name, index) for row in rows for name, index in _matches(row.ours, tensors)]
+        homeless = sorted(tensors.keys() - {name for _, name, _ in places})
+        found = {row.ours for row, *_ in places}
+        lacking = [
+            _fill(row.ours, (("block", 0),), block_digits=2)
+            for row in rows
+            if not row.part and row.ours not in found
+        ]
+        if homeless or lacking:
+            raise ValueError(
+                f"The format {self.name!r} must have a place for every tensor of a model, and a "
+                f"tensor for every place. Without a place: {_some(homeless)}. Without a tensor: "
+                f"{_some(lacking)}. Write this model in the 'keras' format."
+            )
+        for row, name, _ in places:
+            sizes = dict(row.layout.our_sides(tensors[name].shape)) | sizes
+        written = {}
+        for row, name, index in places:
+            shares = np.split(tensors[name], len(row.names), axis=-1)
+            for theirs, share in zip(row.names, shares, strict=True):
+                tensor = row.layout.write(share, sizes)
+                written[_fill(theirs, index)] = np.ascontiguousarray(tensor)
+        return written
+
+    def _expected(self, names: set[str]) -> Iterator[tuple[Row, Index, list[str]]]:
+        """Yields the rows that a file with these names must have, for each number in a name.
+
+        A file without any block is missing block 0.
+        """
+        kinds: dict[tuple[str, ...], set[Index]] = {(): {()}, ("block",): {(("block", 0),)}}
+        present: set[tuple[str, Index]] = set()
+        for row in self.rows:
+            found = kinds.setdefault(_kind(row.ours), set())
+            for template in row.names:
+                for _, index in _matches(template, names):
+                    found.add(index)
+                    present.add(row.part_at(index))
+        kinds = {kind: found | _gaps(found) for kind, found in kinds.items()}
+        replaced = {row.ours for row in self.rows if row.part and (row.part, ()) in present}
+        for row in self.rows:
+            for index in sorted(kinds[_kind(row.ours)]):
+                has_part = row.part_at(index) in present
+                if has_part if row.part else row.ours not in replaced:
+                    yield row, index, [_fill(template, index) for template in row.names]
+
+
+def _gaps(found: Iterable[Index]) -> set[Index]:
+    """Returns numbers that a count from 0 lacks, as many as make it fail.
+
+    However large a number is, no more are added than were found.
+    """
+    counts: dict[tuple[Index, str, Index], set[int]] = collections.defaultdict(set)
+    for index in found:
+        for place, (name, number) in enumerate(index):
+            rest = tuple((other, 0) for other, _ in index[place + 1 :])
+            counts[index[:place], name, rest].add(number)
+    return {
+        (*before, (name, number), *rest)
+        for (before, name, rest), numbers in counts.items()
+        for number in range(len(numbers))
+        if number not in numbers
+    }
+
+
+def _most_frequent(sides: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Returns the size that most tensors give each letter: a wrong one is outvoted, and named."""
+    votes: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
+    for letter, side in sides:
+        votes[letter][side] += 1
+    return {letter: counter.most_common(1)[0][0] for letter, counter in votes.items()}
+
+
+def _kind(template: str) -> tuple[str, ...]:
+    return tuple(name for name, _ in _PLACEHOLDER.findall(template))
+
+
+def _fill(template: str, index: Index, block_digits: int = 1) -> str:
+    """Puts numbers into a name."""
+    numbers = dict(index)
+
+    def number(match: re.Match[str]) -> str:
+        digits = block_digits if match[1] == "block" else 1
+        return str(numbers[match[1]] + bool(match[2])).zfill(digits)
+
+    return _PLACEHOLDER.sub(number, template)
+
+
+def _matches(template: str, names: Iterable[str]) -> Iterator[tuple[str, Index]]:
+    """Yields the names that a template matches, with the numbers in them."""
+    pattern = _pattern(template)
+    for name in names:
+        if match := pattern.fullmatch(name):
+            yield (
+                name,
+                tuple(
+                    (key.rstrip("1"), int(number) - key.endswith("1"))
+                    for key, number in match.groupdict().items()
+                ),
+            )
+
+
+@functools.cache
+def _pattern(template: str) -> re.Pattern[str]:
+    parts = re.split(r"(\{\w+\})", template)
+    return re.compile(
+        "".join(rf"(?P<{p[1:-1]}>\d+)" if p.startswith("{") else re.escape(p) for p in parts)
+    )
+
+
+def _some(names: list[str], limit: int = 20) -> str:
+    """Returns the first names, and how many there are."""
+    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
+    return (", ".join(names[:limit]) or "nothing") + more

@@ -1,0 +1,102 @@
+"""The dialect of the transformers library: ViT, DeiT and the encoder of ViTMAE."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from keras_vit.weights.dialects.dialect import Dialect, Row
+
+_LAYER = "encoder.layer.{block}"
+_EMBEDDINGS = "embeddings"
+_QKV = ("query", "key", "value")
+
+# In memory, release 5 has other names than the files on the hub (transformers/
+# conversion_mapping.py); a plain `torch.save` of its state dict brings them to disk.
+_NEW_TO_PUBLISHED = {
+    "attention.q_proj": "attention.attention.query",
+    "attention.k_proj": "attention.attention.key",
+    "attention.v_proj": "attention.attention.value",
+    "attention.o_proj": "attention.output.dense",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+}
+_NEW_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
+
+
+def _linear(ours: str, theirs: str | tuple[str, ...], axes: str, part: str = "") -> tuple[Row, Row]:
+    names = (theirs,) if isinstance(theirs, str) else theirs
+    outputs, inputs = axes[0], axes[1]
+    weights = tuple(f"{name}.weight" for name in names)
+    biases = tuple(f"{name}.bias" for name in names)
+    return (
+        Row(f"{ours}/kernel", weights, f"{axes} -> {inputs}{outputs}", part),
+        Row(f"{ours}/bias", biases, outputs, "qkv bias" if len(names) > 1 else part),
+    )
+
+
+def _norm(ours: str, theirs: str) -> tuple[Row, Row]:
+    return Row(f"{ours}/gamma", f"{theirs}.weight", "D"), Row(f"{ours}/beta", f"{theirs}.bias", "D")
+
+
+_ROWS = (
+    Row("patch_encoder/class_token", f"{_EMBEDDINGS}.cls_token", "11D"),
+    Row(
+        "patch_encoder/distillation_token",
+        f"{_EMBEDDINGS}.distillation_token",
+        "11D",
+        "distillation token",
+    ),
+    Row("patch_encoder/positions", f"{_EMBEDDINGS}.position_embeddings", "1TD -> TD"),
+    Row(
+        "patch_encoder/projection/kernel",
+        f"{_EMBEDDINGS}.patch_embeddings.projection.weight",
+        "DCPQ -> (PQC)D",
+    ),
+    Row("patch_encoder/projection/bias", f"{_EMBEDDINGS}.patch_embeddings.projection.bias", "D"),
+    *_linear(
+        "block_{block}/attention/qkv",
+        tuple(f"{_LAYER}.attention.attention.{part}" for part in _QKV),
+        "ED",
+    ),
+    *_linear("block_{block}/attention/out", f"{_LAYER}.attention.output.dense", "DE"),
+    *_linear("block_{block}/mlp/expand", f"{_LAYER}.intermediate.dense", "MD"),
+    *_linear("block_{block}/mlp/reduce", f"{_LAYER}.output.dense", "DM"),
+    *_norm("block_{block}/norm_1", f"{_LAYER}.layernorm_before"),
+    *_norm("block_{block}/norm_2", f"{_LAYER}.layernorm_after"),
+    *_norm("encoder_norm", "layernorm"),
+    *_linear("pre_logits", "pooler.dense", "RD", "representation"),
+    *_linear("head", "classifier", "YF", "head"),
+    *_linear("distillation_head", "distillation_classifier", "YF", "distillation head"),
+)
+
+
+def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+    """Takes off the prefix of the task's model, and brings names to the published generation."""
+    tidied = {}
+    for name, tensor in tensors.items():
+        published = name.removeprefix("vit.").removeprefix("deit.")
+        if match := _NEW_NAME.fullmatch(published):
+            module = _NEW_TO_PUBLISHED.get(match[2], match[2])
+            published = f"encoder.layer.{match[1]}.{module}.{match[3]}"
+        published = re.sub(r"^cls_classifier\.", "classifier.", published)
+        tidied[published] = (name, tensor)
+    return tidied
+
+
+# configuration_vit.py and modeling_vit.py (`interpolate_pos_encoding`) of
+# https://github.com/huggingface/transformers, release 5.23; a folder's config.json tells more.
+HUGGING_FACE = Dialect(
+    "huggingface",
+    "Hugging Face",
+    _ROWS,
+    marks=("embeddings.cls_token", "embeddings.patch_embeddings.projection.weight"),
+    numerics=lambda traits: {
+        "gelu": "exact",
+        "epsilon": 1e-12,
+        "position_interpolation": "bicubic",
+    },
+    left=(r"decoder\..*",),  # of a masked autoencoder
+    tidy=_tidy,
+)

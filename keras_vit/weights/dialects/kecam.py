@@ -1,0 +1,120 @@
+"""The dialect of keras_cv_attention_models (kecam): its ViT, FlexiViT, EVA-L, MetaTransformer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit.weights.dialects import keras_names
+from keras_vit.weights.dialects.dialect import Dialect, Row
+
+_BLOCK = "block{block}"
+
+# Releases differ in what they call the variable of a layer that has only one.
+_PATTERNS = {
+    r"cls_token/\w+": "cls_token/tokens",
+    r"positional_embedding/\w+": "positional_embedding/positional_embedding",
+    r"(block\d+_(?:attn|mlp)_gamma)/\w+": r"\1/weight",
+    r"(stem_conv|block\d+_\w+|pre_ln|out_ln|predictions)/(\w+)": r"\1/\2",
+}
+
+
+def _dense(ours: str, theirs: str, axes: str, part: str = "") -> tuple[Row, Row]:
+    return (
+        Row(f"{ours}/kernel", f"{theirs}/kernel", axes, part),
+        Row(f"{ours}/bias", f"{theirs}/bias", axes[-1], part),
+    )
+
+
+def _norm(ours: str, theirs: str, part: str = "") -> tuple[Row, Row]:
+    return (
+        Row(f"{ours}/gamma", f"{theirs}/gamma", "D", part),
+        Row(f"{ours}/beta", f"{theirs}/beta", "D", part),
+    )
+
+
+_ROWS = (
+    Row("patch_encoder/class_token", "cls_token/tokens", "11D", "class token"),
+    Row("patch_encoder/positions", "positional_embedding/positional_embedding", "1TD -> TD"),
+    Row("patch_encoder/projection/kernel", "stem_conv/kernel", "PQCD -> (PQC)D"),
+    Row("patch_encoder/projection/bias", "stem_conv/bias", "D", "patch bias"),
+    *_norm("pre_norm", "pre_ln", "norm before the blocks"),
+    *_norm("block_{block}/norm_1", f"{_BLOCK}_attn_ln"),
+    Row("block_{block}/attention/qkv/kernel", f"{_BLOCK}_attn_qkv/kernel", "DU"),
+    Row("block_{block}/attention/qkv/bias", f"{_BLOCK}_attn_qkv/bias", "U", "qkv bias"),
+    *_dense("block_{block}/attention/out", f"{_BLOCK}_attn_output", "ED"),
+    Row("block_{block}/scale_1/gamma", f"{_BLOCK}_attn_gamma/weight", "D", "layer scale"),
+    *_norm("block_{block}/norm_2", f"{_BLOCK}_mlp_ln"),
+    *_dense("block_{block}/mlp/expand", f"{_BLOCK}_mlp_dense_1", "DM"),
+    *_dense("block_{block}/mlp/reduce", f"{_BLOCK}_mlp_dense_2", "MD"),
+    Row("block_{block}/scale_2/gamma", f"{_BLOCK}_mlp_gamma/weight", "D", "layer scale"),
+    *_norm("encoder_norm", "out_ln"),
+    *_dense("head", "predictions", "FY", "head"),
+)
+
+
+def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
+    return keras_names.tidy(tensors, _PATTERNS, "stem_conv/kernel", "predictions")
+
+
+def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what layers without weights tell of a model.
+
+    Args:
+        layers: Its layers: their `name`, and `class_name` and `config` if these are known.
+
+    Returns:
+        Fields of `ViTConfig`.
+
+    Raises:
+        ValueError: If the perceptrons have another activation than a GELU.
+
+    Example:
+        >>> read_layers([{"name": "block0_mlp_gelu"}, {"name": "tf.math.reduce_mean"}])
+        {'gelu': 'exact', 'pooling': 'gap', 'norm_after_pooling': True}
+    """
+    told: dict[str, Any] = {}
+    names = [str(layer.get("name")) for layer in layers]
+
+    def has(operation: str) -> bool:
+        return any(re.fullmatch(rf"{re.escape(operation)}(_\d+)?", name) for name in names)
+
+    if has("block0_mlp_gelu"):
+        told["gelu"] = "exact"
+    elif has("tf.nn.gelu"):  # "gelu/approximate" is no layer of its own
+        told["gelu"] = "tanh"
+    elif has("block0_mlp_dense_1"):
+        raise ValueError(
+            "A model of keras_cv_attention_models must be built with activation='gelu' or "
+            "'gelu/approximate'. Received: a model whose perceptrons have another activation"
+        )
+    if has("tf.math.reduce_mean") and not has("tf.concat"):  # DINOv2 also appends the class token
+        told |= {"pooling": "gap", "norm_after_pooling": True}
+    for layer in layers:
+        config = layer.get("config", {})
+        shape = config.get("target_shape")
+        if layer.get("name") == "out_ln" and "epsilon" in config:
+            told["epsilon"] = config["epsilon"]
+        if layer.get("class_name") == "Reshape" and isinstance(shape, list) and len(shape) == 3:
+            told["num_heads"] = shape[1]  # (positions, heads, size of a head)
+    return told
+
+
+# beit/beit.py, beit/vit.py and volo/volo.py (`PositionalEmbedding`) of
+# https://github.com/leondgarse/keras_cv_attention_models, release 1.4.3.
+KECAM = Dialect(
+    "kecam",
+    "keras_cv_attention_models",
+    _ROWS,
+    marks=("stem_conv/kernel", "positional_embedding/positional_embedding", "block0_attn_ln/gamma"),
+    numerics=lambda traits: {
+        "gelu": "exact",
+        "epsilon": 1e-6,
+        "position_interpolation": "bilinear",
+    },
+    left=keras_names.LEFT,
+    tidy=_tidy,
+)

@@ -1,0 +1,139 @@
+"""The dialect of KerasHub: its ViT and DeiT, whose variables have numbers for names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.keras_names import Named, positions_of_all_tokens
+
+_TOKENS = "vit_patching_and_embedding"
+_BLOCK = "vit_encoder/transformer_block_{block1}"
+_QKV = ("query", "key", "value")
+
+_PATH = re.compile(
+    r"(?:.*/)?(?:(?:vit|deit)_(patching_and_embedding|encoder)|(predictions|pre_logits))/(.+)"
+)
+# What DeiT calls differently; its mask token, which it never saves, would come first.
+_DEIT = {
+    rf"{_TOKENS}/1": "distillation_token/0",
+    rf"{_TOKENS}/2": f"{_TOKENS}/position_embedding/0",
+    r"(vit_encoder/transformer_block_\d+)/mlp/dense/(\d)": r"\1/mlp/dense_1/\2",
+    r"(vit_encoder/transformer_block_\d+)/output_layer/output/(\d)": r"\1/mlp/dense_2/\2",
+}
+
+
+def _dense(
+    ours: str, theirs: str | tuple[str, ...], axes: tuple[str, str], part: str = "", bias: str = ""
+) -> tuple[Row, Row]:
+    names = (theirs,) if isinstance(theirs, str) else theirs
+    return (
+        Row(f"{ours}/kernel", tuple(f"{name}/0" for name in names), axes[0], part),
+        Row(f"{ours}/bias", tuple(f"{name}/1" for name in names), axes[1], bias or part),
+    )
+
+
+def _norm(ours: str, theirs: str) -> tuple[Row, Row]:
+    return Row(f"{ours}/gamma", f"{theirs}/0", "D"), Row(f"{ours}/beta", f"{theirs}/1", "D")
+
+
+_ROWS = (
+    Row("patch_encoder/class_token", f"{_TOKENS}/0", "11D", "class token"),
+    Row("patch_encoder/distillation_token", "distillation_token/0", "11D", "distillation token"),
+    Row("patch_encoder/positions", f"{_TOKENS}/position_embedding/0", "TD"),
+    *_dense(
+        "patch_encoder/projection",
+        f"{_TOKENS}/patch_embedding",
+        ("PQCD -> (PQC)D", "D"),
+        bias="patch bias",
+    ),
+    *_norm("block_{block}/norm_1", f"{_BLOCK}/ln_1"),
+    *_dense(
+        "block_{block}/attention/qkv",
+        tuple(f"{_BLOCK}/mha/{part}" for part in _QKV),
+        ("DKd -> D(Kd)", "Kd -> (Kd)"),
+    ),
+    *_dense("block_{block}/attention/out", f"{_BLOCK}/mha/attention_output", ("KdD -> (Kd)D", "D")),
+    *_norm("block_{block}/norm_2", f"{_BLOCK}/ln_2"),
+    *_dense("block_{block}/mlp/expand", f"{_BLOCK}/mlp/dense_1", ("DM", "M")),
+    *_dense("block_{block}/mlp/reduce", f"{_BLOCK}/mlp/dense_2", ("MD", "D")),
+    *_norm("encoder_norm", "vit_encoder/ln"),
+    *_dense("pre_logits", "pre_logits", ("DR", "R"), "representation"),
+    *_dense("head", "predictions", ("FY", "Y"), "head"),
+)
+
+
+def _tidy(tensors: dict[str, np.ndarray]) -> Named:
+    """Takes off the name of the backbone, and brings DeiT's names to those of ViT."""
+    tidied: Named = {}
+    for name, tensor in tensors.items():
+        path = name
+        if match := _PATH.fullmatch(name):
+            path = f"vit_{match[1]}/{match[3]}" if match[1] else f"{match[2]}/{match[3]}"
+            for theirs, new in _DEIT.items():
+                path = re.sub(f"^{theirs}$", new, path)
+            if path == f"{_TOKENS}/position_embedding/0" and tensor.ndim == 3:
+                tensor = tensor.reshape(tensor.shape[1:])  # (1, T, D)
+        tidied[name if path in tidied else path] = (name, tensor)
+    return tidied
+
+
+BACKBONES = ("ViTBackbone", "DeiTBackbone")
+
+
+def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what the configurations of a backbone and a task tell of a model.
+
+    Args:
+        layers: The backbone, and the task if there is one, as `class_name` and `config`.
+
+    Returns:
+        Fields of `ViTConfig`.
+
+    Raises:
+        ValueError: If the classifier takes what no model of this package gives it.
+
+    Example:
+        >>> config = {"layer_norm_epsilon": 1e-05, "use_class_token": True}
+        >>> read_layers([{"class_name": "ViTBackbone", "config": config}])
+        {'epsilon': 1e-05}
+    """
+    told: dict[str, Any] = {}
+    class_token = True
+    for layer in layers:
+        config = layer.get("config", {})
+        if layer.get("class_name") in BACKBONES:
+            class_token = config.get("use_class_token", True)
+            if "layer_norm_epsilon" in config:
+                told["epsilon"] = config["layer_norm_epsilon"]
+        elif "pooling" in config:
+            told["pooling"] = config["pooling"]
+    pooling = "token" if class_token else "gap"  # its mean is over all tokens
+    if told.get("pooling", pooling) != pooling:
+        raise ValueError(
+            "The classifier of a KerasHub model must take the class token, or the mean over the "
+            f"patches where there is none. Received: pooling={told['pooling']!r}, "
+            f"use_class_token={class_token}"
+        )
+    return told
+
+
+# models/vit/vit_layers.py and models/deit/deit_layers.py of
+# https://github.com/keras-team/keras-hub, release 0.32.0, which does not resize positions; a
+# preset's config.json tells more.
+KERAS_HUB = Dialect(
+    "keras_hub",
+    "KerasHub",
+    _ROWS,
+    marks=(f"{_TOKENS}/patch_embedding/0", "vit_encoder/ln/0"),
+    numerics=lambda traits: {
+        "gelu": "exact",
+        "epsilon": 1e-6,
+        **positions_of_all_tokens(traits),
+    },
+    tidy=_tidy,
+)

@@ -1,0 +1,103 @@
+"""Names of variables as Keras writes them into HDF5 files.
+
+Keras 2 repeats the name of a layer (`head/head/kernel:0`), and puts those of a full model under
+`model_weights/`; Keras 3 numbers the variables of a layer (`head/0`). Where a model is a layer
+of another one, its own name comes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+Named = dict[str, tuple[str, np.ndarray]]
+
+_OPTIMIZER = "optimizer_weights/"
+_BESIDE = "beside the model/"
+
+# What a table leaves out: the state of the optimizer, and layers around a nested model.
+LEFT = (f"{_OPTIMIZER}.*", f"{_BESIDE}.*")
+
+
+def tidy(
+    tensors: Mapping[str, np.ndarray], patterns: Mapping[str, str], anchor: str, head: str
+) -> Named:
+    r"""Brings the names of a file into the form of a table.
+
+    Args:
+        tensors: Arrays by their name in the file.
+        patterns: Names in the table, by patterns for the end of a path; `\1` stands for a group.
+        anchor: A name in the table that every file has; it tells whether the model is nested.
+        head: The classifier's layer in the table. Where the file has none, a dense layer that
+            somebody put behind the model takes its place.
+
+    Returns:
+        By the name in the table that in the file, and the tensor.
+
+    Example:
+        >>> tensors = {"m/stem/kernel:0": np.zeros(2), "dropout/seed:0": np.zeros(2)}
+        >>> list(tidy(tensors, {r"stem/(\w+)": r"stem/\1"}, "stem/kernel", "head"))
+        ['stem/kernel', 'beside the model/dropout/seed']
+    """
+    known: Named = {}
+    unknown: Named = {}
+    optimizer: Named = {}
+    nested = False
+    for name, tensor in tensors.items():
+        path = name.removeprefix("model_weights/").removesuffix(":0")
+        if path.startswith(_OPTIMIZER):
+            optimizer[path] = (name, tensor)
+            continue
+        new = _renamed(path, patterns)
+        if new is None or new in known:  # the same layer of a second model is left over
+            unknown[path] = (name, tensor)
+            continue
+        known[new] = (name, tensor)
+        if new == anchor:
+            nested = path.split("/")[0] != anchor.split("/")[0]
+    if not any(name.startswith(f"{head}/") for name in known) and (own := _dense(unknown)):
+        unknown = {f"{head}/kernel": own[0], f"{head}/bias": own[1]}
+    elif nested:
+        unknown = {f"{_BESIDE}{path}": entry for path, entry in unknown.items()}
+    return known | unknown | optimizer
+
+
+def positions_of_all_tokens(traits: Mapping[str, Any]) -> dict[str, Any]:
+    """Corrects traits for a library in which prefix tokens always have positions.
+
+    By itself a table of 7 x 7 positions is one of patches alone, not of a class token and 6 x 8.
+
+    Args:
+        traits: Fields of `ViTConfig` as the tensors tell them.
+
+    Returns:
+        Fields to replace.
+
+    Example:
+        >>> positions_of_all_tokens({"prefix_position": False, "position_grid": (7, 7)})
+        {'prefix_position': True, 'position_grid': None}
+    """
+    if traits.get("prefix_position", True):
+        return {}
+    return {"prefix_position": True, "position_grid": None}
+
+
+def _renamed(path: str, patterns: Mapping[str, str]) -> str | None:
+    for pattern, new in patterns.items():
+        if match := re.fullmatch(f"(?:.*/)?{pattern}", path):
+            return match.expand(new)
+    return None
+
+
+def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:
+    """Returns kernel and bias, if that is all there is."""
+    if len({path.rpartition("/")[0] for path in entries}) != 1:
+        return None
+    shapes = [(tensor.ndim, tensor.shape[-1:]) for _, tensor in entries.values()]
+    if sorted(ndim for ndim, _ in shapes) != [1, 2] or shapes[0][1] != shapes[1][1]:
+        return None
+    bias, kernel = sorted(entries.values(), key=lambda entry: entry[1].ndim)
+    return kernel, bias

@@ -1,0 +1,93 @@
+"""The dialect of the package `keras-vit` on PyPI, of the same import name as this one."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from keras_vit.weights.dialects import keras_names
+from keras_vit.weights.dialects.dialect import Dialect, Row
+
+_BLOCK = "transformer_block_{block}"
+_ATTENTION = f"{_BLOCK}/multi_head_attention_layer"
+_QKV = ("query", "key", "value")
+
+_PATTERNS = {
+    r"patch_embedding/conv2d(?:_\d+)?/(\w+)": r"patch_embedding/conv2d/\1",
+    r"(add_cls_token|position_embedding|layer_norm|pre_logits|mlp_head)/(\w+)": r"\1/\2",
+    r"transformer_block_(\d+)/multi_head_attention_layer/(\w+)/(\w+)": (
+        r"transformer_block_\1/multi_head_attention_layer/\2/\3"
+    ),
+    r"transformer_block_(\d+)/(?:mlp_block_layer/)?(dense|layer_normalization)(_\d+)?/(\w+)": (
+        r"transformer_block_\1/\2\3/\4"
+    ),
+}
+# Keras counts these layers over all blocks and models of a session.
+_COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
+
+_ROWS = (
+    Row("patch_encoder/class_token", "add_cls_token/class_token_weight", "11D"),
+    Row("patch_encoder/positions", "position_embedding/position_embedding", "1TD -> TD"),
+    Row("patch_encoder/projection/kernel", "patch_embedding/conv2d/kernel", "PQCD -> (PQC)D"),
+    Row("patch_encoder/projection/bias", "patch_embedding/conv2d/bias", "D"),
+    Row("block_{block}/norm_1/gamma", f"{_BLOCK}/layer_normalization_0/gamma", "D"),
+    Row("block_{block}/norm_1/beta", f"{_BLOCK}/layer_normalization_0/beta", "D"),
+    Row(
+        "block_{block}/attention/qkv/kernel",
+        tuple(f"{_ATTENTION}/{part}/kernel" for part in _QKV),
+        "DE",
+    ),
+    Row(
+        "block_{block}/attention/qkv/bias",
+        tuple(f"{_ATTENTION}/{part}/bias" for part in _QKV),
+        "D",
+    ),
+    Row("block_{block}/attention/out/kernel", f"{_ATTENTION}/combine_out/kernel", "ED"),
+    Row("block_{block}/attention/out/bias", f"{_ATTENTION}/combine_out/bias", "D"),
+    Row("block_{block}/norm_2/gamma", f"{_BLOCK}/layer_normalization_1/gamma", "D"),
+    Row("block_{block}/norm_2/beta", f"{_BLOCK}/layer_normalization_1/beta", "D"),
+    Row("block_{block}/mlp/expand/kernel", f"{_BLOCK}/dense_0/kernel", "DM"),
+    Row("block_{block}/mlp/expand/bias", f"{_BLOCK}/dense_0/bias", "M"),
+    Row("block_{block}/mlp/reduce/kernel", f"{_BLOCK}/dense_1/kernel", "MD"),
+    Row("block_{block}/mlp/reduce/bias", f"{_BLOCK}/dense_1/bias", "D"),
+    Row("encoder_norm/gamma", "layer_norm/gamma", "D"),
+    Row("encoder_norm/beta", "layer_norm/beta", "D"),
+    Row("pre_logits/kernel", "pre_logits/kernel", "DR", "representation"),
+    Row("pre_logits/bias", "pre_logits/bias", "R", "representation"),
+    Row("head/kernel", "mlp_head/kernel", "FY", "head"),
+    Row("head/bias", "mlp_head/bias", "Y", "head"),
+)
+
+
+def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
+    """Counts the layers of each block anew, from 0."""
+    named = keras_names.tidy(tensors, _PATTERNS, "patch_embedding/conv2d/kernel", "mlp_head")
+    matches = {name: match for name in named if (match := _COUNTED.fullmatch(name))}
+    numbers: dict[str, set[int]] = {}
+    for match in matches.values():
+        numbers.setdefault(match[1], set()).add(int(match[2] or 0))
+    tidied = {}
+    for name, entry in named.items():
+        if match := matches.get(name):
+            rank = sorted(numbers[match[1]]).index(int(match[2] or 0))
+            name = f"{match[1]}_{rank}/{match[3]}"
+        tidied[name] = entry
+    return tidied
+
+
+# layers.py, vit.py and utils.py of https://pypi.org/project/keras-vit/1.0.1/, which does not
+# resize positions.
+KERAS_VIT_PYPI = Dialect(
+    "keras_vit_pypi",
+    "PyPI's keras-vit",
+    _ROWS,
+    marks=("patch_embedding/conv2d/kernel", "add_cls_token/class_token_weight"),
+    numerics=lambda traits: {
+        "gelu": "exact",
+        "epsilon": 1e-6,
+        **keras_names.positions_of_all_tokens(traits),
+    },
+    left=keras_names.LEFT,
+    tidy=_tidy,
+)

@@ -1,0 +1,133 @@
+"""Axes of a tensor in two libraries, as letters: "DCPQ -> (PQC)D".
+
+Letters: D hidden size; E = D, V = 2D, U = 3D; K heads, d size of a head; M width of the perceptron;
+P, Q patch height and width; C channels; T positions; G registers; R representation size; F inputs
+and Y outputs of the classifier. Lower-case a, b, i, o (rows, columns, inputs, outputs of a
+convolution in a ResNet) differ from one tensor to the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+_LOCAL = frozenset("abio")
+# Letters that are multiples of another one.
+_MULTIPLES = {"E": ("D", 1), "V": ("D", 2), "U": ("D", 3)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The axes of one tensor on both sides.
+
+    Args:
+        theirs: A letter for each axis of their tensor; `1` for an axis of length 1.
+        ours: The same letters in our order; letters in brackets share an axis.
+
+    Example:
+        >>> layout = Layout.parse("DCPQ -> (PQC)D")
+        >>> sizes = dict(layout.sides((6, 3, 4, 5)))
+        >>> sizes
+        {'D': 6, 'C': 3, 'P': 4, 'Q': 5}
+        >>> layout.read(np.zeros((6, 3, 4, 5)), sizes).shape
+        (60, 6)
+        >>> layout.write(np.zeros((60, 6)), sizes).shape
+        (6, 3, 4, 5)
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+
+    @staticmethod
+    @functools.cache
+    def parse(text: str) -> Layout:
+        """Returns the layout that a text like `"DCPQ -> (PQC)D"`, or `"D"` for both, describes.
+
+        Args:
+            text: Their axes, an arrow, our axes.
+        """
+        theirs, _, ours = text.partition(" -> ")
+        groups = re.findall(r"\(([^)]*)\)|(.)", ours or theirs)
+        return Layout(theirs, tuple(several or single for several, single in groups))
+
+    def fits(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
+        """Tells whether their tensor may have this shape.
+
+        Args:
+            shape: Shape of their tensor.
+            sizes: Sizes by letter.
+        """
+        return len(shape) == len(self.theirs) and all(
+            letter in _LOCAL or side == _length(letter, sizes)
+            for letter, side in zip(self.theirs, shape, strict=True)
+        )
+
+    def sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+        """Yields the sizes that the shape of their tensor speaks for.
+
+        Args:
+            shape: Shape of their tensor.
+        """
+        return _sides(zip(self.theirs, shape, strict=False))
+
+    def our_sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+        """Yields the sizes that our shape speaks for, but of axes that letters share.
+
+        Args:
+            shape: Shape of our tensor.
+        """
+        axes = zip(self.ours, shape, strict=False)
+        return _sides((axis, side) for axis, side in axes if len(axis) == 1)
+
+    def read(self, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+        """Returns their tensor in our layout; a view where that is possible.
+
+        Args:
+            tensor: Array with their axes.
+            sizes: Sizes by letter.
+        """
+        theirs = [letter for letter in self.theirs if letter != "1"]
+        ours = [letter for axis in self.ours for letter in axis if letter != "1"]
+        sizes = _with_local(sizes, self.theirs, tensor.shape)
+        tensor = tensor.reshape([_length(letter, sizes) for letter in theirs])
+        tensor = tensor.transpose([theirs.index(letter) for letter in ours])
+        return tensor.reshape([_length(axis, sizes) for axis in self.ours])
+
+    def write(self, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+        """Returns our tensor in their layout: the inverse of `read`.
+
+        Args:
+            tensor: Array with our axes.
+            sizes: Sizes by letter.
+        """
+        ours = "".join(self.ours)
+        if len(ours) == tensor.ndim:
+            sizes = _with_local(sizes, ours, tensor.shape)
+        return Layout(ours, tuple(self.theirs)).read(
+            tensor.reshape([_length(letter, sizes) for letter in ours]), sizes
+        )
+
+
+def _sides(axes: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    for letter, side in axes:
+        if letter not in _LOCAL and letter != "1":
+            base, times = _MULTIPLES.get(letter, (letter, 1))
+            yield base, side // times
+
+
+def _length(axis: str, sizes: Mapping[str, int]) -> int:
+    parts = (_MULTIPLES.get(letter, (letter, 1)) for letter in axis if letter != "1")
+    return math.prod(sizes[base] * times for base, times in parts)
+
+
+def _with_local(
+    sizes: Mapping[str, int], letters: str, shape: tuple[int, ...]
+) -> Mapping[str, int]:
+    """Returns the sizes with those that belong to this tensor alone."""
+    sides = zip(letters, shape, strict=True)
+    return dict(sizes) | {letter: side for letter, side in sides if letter in _LOCAL}

@@ -1,0 +1,94 @@
+"""The dialect of vit-keras: files of its versions for Keras 2 (0.1) and Keras 3 (0.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keras_vit.weights.dialects import keras_names
+from keras_vit.weights.dialects.dialect import Dialect, Row
+
+_BLOCK = "Transformer/encoderblock_{block}"
+_ATTENTION = f"{_BLOCK}/MultiHeadDotProductAttention_1"
+_QKV = ("query", "key", "value")
+
+# Version 0.1 has slashes in the names of its layers, 0.2 underscores.
+_PATTERNS = {
+    r"Transformer[/_]encoderblock_(\d+)/MultiHeadDotProductAttention_1/(\w+)/(\w+)": (
+        r"Transformer/encoderblock_\1/MultiHeadDotProductAttention_1/\2/\3"
+    ),
+    r"Transformer[/_]encoderblock_(\d+)[/_](LayerNorm_[02]|Dense_[01])/(\w+)": (
+        r"Transformer/encoderblock_\1/\2/\3"
+    ),
+    r"Transformer[/_](posembed_input|encoder_norm)/(\w+)": r"Transformer/\1/\2",
+    r"(embedding|class_token|pre_logits|head)/(\w+)": r"\1/\2",
+}
+# The variables that Keras 3 numbers, of layers that are not dense.
+_NUMBERED = {
+    "class_token": ("cls",),
+    "posembed_input": ("pos_embedding",),
+    **dict.fromkeys(("LayerNorm_0", "LayerNorm_2", "encoder_norm"), ("gamma", "beta")),
+}
+
+_ROWS = (
+    Row("patch_encoder/class_token", "class_token/cls", "11D"),
+    Row("patch_encoder/positions", "Transformer/posembed_input/pos_embedding", "1TD -> TD"),
+    Row("patch_encoder/projection/kernel", "embedding/kernel", "PQCD -> (PQC)D"),
+    Row("patch_encoder/projection/bias", "embedding/bias", "D"),
+    Row("block_{block}/norm_1/gamma", f"{_BLOCK}/LayerNorm_0/gamma", "D"),
+    Row("block_{block}/norm_1/beta", f"{_BLOCK}/LayerNorm_0/beta", "D"),
+    Row(
+        "block_{block}/attention/qkv/kernel",
+        tuple(f"{_ATTENTION}/{part}/kernel" for part in _QKV),
+        "DE",
+    ),
+    Row(
+        "block_{block}/attention/qkv/bias",
+        tuple(f"{_ATTENTION}/{part}/bias" for part in _QKV),
+        "D",
+    ),
+    Row("block_{block}/attention/out/kernel", f"{_ATTENTION}/out/kernel", "ED"),
+    Row("block_{block}/attention/out/bias", f"{_ATTENTION}/out/bias", "D"),
+    Row("block_{block}/norm_2/gamma", f"{_BLOCK}/LayerNorm_2/gamma", "D"),
+    Row("block_{block}/norm_2/beta", f"{_BLOCK}/LayerNorm_2/beta", "D"),
+    Row("block_{block}/mlp/expand/kernel", f"{_BLOCK}/Dense_0/kernel", "DM"),
+    Row("block_{block}/mlp/expand/bias", f"{_BLOCK}/Dense_0/bias", "M"),
+    Row("block_{block}/mlp/reduce/kernel", f"{_BLOCK}/Dense_1/kernel", "MD"),
+    Row("block_{block}/mlp/reduce/bias", f"{_BLOCK}/Dense_1/bias", "D"),
+    Row("encoder_norm/gamma", "Transformer/encoder_norm/gamma", "D"),
+    Row("encoder_norm/beta", "Transformer/encoder_norm/beta", "D"),
+    Row("pre_logits/kernel", "pre_logits/kernel", "DR", "representation"),
+    Row("pre_logits/bias", "pre_logits/bias", "R", "representation"),
+    Row("head/kernel", "head/kernel", "FY", "head"),
+    Row("head/bias", "head/bias", "Y", "head"),
+)
+
+
+def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
+    named = keras_names.tidy(tensors, _PATTERNS, "embedding/kernel", "head")
+    return {_unnumbered(name): entry for name, entry in named.items()}
+
+
+def _unnumbered(name: str) -> str:
+    layer, _, key = name.rpartition("/")
+    variables = _NUMBERED.get(layer.rpartition("/")[2], ("kernel", "bias"))
+    known = key.isdecimal() and int(key) < len(variables)
+    return f"{layer}/{variables[int(key)]}" if known else name
+
+
+# layers.py, vit.py and utils.py (`apply_embedding_weights`) of
+# https://github.com/faustomorales/vit-keras, releases 0.1.0, 0.1.2 and 0.2.0. Its GELU is exact,
+# also with the official weights, which were trained with the other one.
+VIT_KERAS = Dialect(
+    "vit_keras",
+    "vit-keras",
+    _ROWS,
+    marks=("embedding/kernel", "Transformer/encoder_norm/gamma"),
+    numerics=lambda traits: {
+        "gelu": "exact",
+        "epsilon": 1e-6,
+        "position_interpolation": "bilinear_aligned",
+        **keras_names.positions_of_all_tokens(traits),
+    },
+    left=keras_names.LEFT,
+    tidy=_tidy,
+)

@@ -1,0 +1,96 @@
+"""Folders as other libraries write them: weights, and a configuration in JSON beside.
+
+A `config.json` tells what tensors cannot: heads, GELU, epsilon, labels and preprocessing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights import keras_hub_presets, timm_config, transformers_config
+from keras_vit.weights.checkpoint import Checkpoint
+
+# In the order of preference.
+_WEIGHT_FILES = (
+    *("model.safetensors", "model.safetensors.index.json", "tf_model.h5"),
+    *("pytorch_model.bin", "model.weights.h5"),
+)
+
+
+def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
+    """Reads a folder of transformers or timm, or a KerasHub preset.
+
+    Args:
+        folder: The folder.
+        read_file: Reads a single weight file.
+
+    Returns:
+        The checkpoint, with what the configuration beside the weights tells.
+
+    Raises:
+        ValueError: If the folder lacks weights, or the configuration is damaged or of another
+            kind of model.
+
+    Example:
+        >>> Path("empty").mkdir()
+        >>> read(Path("empty"), lambda path: Checkpoint(str(path), {}, {}))
+        Traceback (most recent call last):
+        ...
+        ValueError: The folder empty must hold one of model.safetensors, ...
+    """
+    found = [folder / name for name in _WEIGHT_FILES if (folder / name).is_file()]
+    if not found:
+        names = sorted(file.name for file in folder.iterdir())
+        raise ValueError(
+            f"The folder {folder} must hold one of {', '.join(_WEIGHT_FILES)}. Received: "
+            f"{', '.join(names[:10]) or 'an empty folder'}"
+        )
+    config = _json(folder / "config.json")
+    if keras_hub_presets.is_preset(config):
+        return keras_hub_presets.read(folder, _json)
+    checkpoint = read_file(found[0])
+    try:
+        return _told(checkpoint, config, folder)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"The configuration in {folder} must be sound: {error}") from error
+
+
+def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Checkpoint:
+    """Adds what the configuration tells."""
+    base = checkpoint.preprocessing or Preprocessing()
+    classes = checkpoint.traits.get("classes", 0)
+    if "pretrained_cfg" in config:
+        told = timm_config.read_config(config)
+        labels = timm_config.read_labels(config, classes)
+        preprocessing = timm_config.read_preprocessing(config, base)
+    elif "model_type" in config:
+        told = transformers_config.read_config(config, str(folder))
+        labels = transformers_config.read_labels(config, classes)
+        image = _json(folder / "preprocessor_config.json")
+        preprocessing = base
+        # Its whole numbers of pixels tell less than the metadata of our own files, which are the
+        # base then, so these go first until somebody changes the file beside them.
+        if image != transformers_config.write_preprocessing(base):
+            preprocessing = transformers_config.read_preprocessing(image, base)
+    else:
+        return checkpoint
+    if labels:
+        preprocessing = dataclasses.replace(preprocessing, labels=labels)
+    return checkpoint.replace(traits=checkpoint.traits | told, preprocessing=preprocessing)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise ValueError(f"{path} must be a JSON file ({error}).") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object. Received: {type(content).__name__}")
+    return content

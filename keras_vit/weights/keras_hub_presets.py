@@ -1,0 +1,111 @@
+"""Presets of KerasHub: folders with the weights of a backbone, and of a task if there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
+from keras_vit.weights import keras_config
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.dialects import defaults
+from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
+
+
+def is_preset(config: Mapping[str, Any]) -> bool:
+    """Tells whether a config.json is that of a preset.
+
+    Args:
+        config: The content of the file.
+
+    Example:
+        >>> is_preset({"class_name": "ViTBackbone", "registered_name": "keras_hub>ViTBackbone"})
+        True
+    """
+    return {"class_name", "registered_name"} <= config.keys()
+
+
+def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoint:
+    """Reads the weights of a preset.
+
+    Args:
+        folder: The folder, with `config.json` and `model.weights.h5`.
+        read_json: Reads a file; nothing where there is none.
+
+    Returns:
+        The checkpoint, with what the configurations tell.
+
+    Raises:
+        ValueError: If the preset is of another kind of model, or damaged.
+
+    Example:
+        >>> read(Path("resnet"), lambda path: {"class_name": "ResNetBackbone"})
+        Traceback (most recent call last):
+        ...
+        ValueError: The preset resnet must have a ViTBackbone or DeiTBackbone. Received: ...
+    """
+    backbone, task, converter = (
+        _checked(read_json(folder / name), folder / name)
+        for name in ("config.json", "task.json", "image_converter.json")
+    )
+    if backbone.get("class_name") not in BACKBONES:
+        raise ValueError(
+            f"The preset {folder} must have a {' or '.join(BACKBONES)}. "
+            f"Received: class_name={backbone.get('class_name')!r}"
+        )
+    tensors = keras_config.read_tensors(folder / "model.weights.h5")
+    if (folder / "task.weights.h5").is_file():  # the classifier, without the backbone
+        tensors |= keras_config.read_tensors(folder / "task.weights.h5")
+    checkpoint = keras_config.complete(KERAS_HUB.read(tensors, str(folder)), [backbone, task])
+    base = defaults.preprocessing(checkpoint)
+    preprocessing = read_preprocessing(converter.get("config", {}), base)
+    return checkpoint.replace(preprocessing=preprocessing)
+
+
+def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
+    """Returns the preprocessing that an image_converter.json describes.
+
+    Args:
+        converter: Arguments of the image converter, or nothing.
+        base: The preprocessing otherwise.
+
+    Returns:
+        The preprocessing.
+
+    Example:
+        >>> content = {"image_size": [32, 48], "scale": 1 / 127.5, "offset": -1.0}
+        >>> read_preprocessing(content, Preprocessing()).mean
+        (0.5, 0.5, 0.5)
+    """
+    if not converter:
+        return base
+    scale, offset = converter.get("scale"), converter.get("offset")
+    # From pixels * scale + offset to (pixels / 255 - mean) / std.
+    std = 1 / (255 * np.ravel(1.0 if scale is None else scale))
+    mean = -np.ravel(0.0 if offset is None else offset) * std
+    changes: dict[str, Any] = {"mean": tuple(mean.tolist()), "std": tuple(std.tolist())}
+    if converter.get("image_size"):
+        whole = converter.get("crop_to_aspect_ratio", True)
+        changes |= {
+            "size": tuple(converter["image_size"]),
+            "resize": "crop" if whole else "squash",
+            "crop_fraction": 1.0,
+            "antialias": converter.get("antialias", False),
+        }
+    if converter.get("interpolation") in INTERPOLATIONS:
+        changes["interpolation"] = converter["interpolation"]
+    return dataclasses.replace(base, **changes)
+
+
+def _checked(content: dict[str, Any], source: Path) -> dict[str, Any]:
+    """Returns the content of a file that describes an object of Keras, or nothing."""
+    if not isinstance(content.get("config", {}), dict):
+        raise ValueError(
+            f"{source} must describe an object of Keras with its arguments. "
+            f"Received: config={content['config']!r}"
+        )
+    return content

@@ -1,0 +1,115 @@
+"""What this package writes into a safetensors file beside the tensors: all that a model carries.
+
+Names of tensors tell neither heads nor GELU, epsilon, labels or preprocessing. Other libraries
+pass over this entry; where it is there, nothing is lost on the way to a file and back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from keras_vit.models import ViTConfig
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.agreement import agreeing
+from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, Checkpoint
+
+_KEY = "keras_vit"
+_LONGEST = 4 * 2**20  # the labels of ImageNet-21k take a tenth of it
+_Described = TypeVar("_Described", ViTConfig, Preprocessing)
+
+
+def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
+    """Returns the metadata of a safetensors file.
+
+    Args:
+        config: The model's configuration.
+        preprocessing: What its images go through.
+
+    Returns:
+        Texts by name: ours as JSON, and the format by which PyTorch's libraries know the file.
+
+    Example:
+        >>> config = ViTConfig(6, 1, 2, 11, patch_size=4)
+        >>> sorted(describe(config, Preprocessing()))
+        ['format', 'keras_vit']
+    """
+    content = {"config": config.get_config(), "preprocessing": preprocessing.get_config()}
+    return {"format": "pt", _KEY: json.dumps(content)}
+
+
+def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
+    """Adds to a checkpoint what its file's metadata tell.
+
+    Args:
+        checkpoint: What the tensors of the file tell.
+        metadata: The file's metadata, by whomever they were written.
+
+    Returns:
+        The checkpoint, unchanged if the metadata are not of this package.
+
+    Raises:
+        ValueError: If they are damaged, or describe another model than that of the tensors.
+
+    Example:
+        >>> extend(Checkpoint("a", {}, {}), {"format": "pt"}).traits
+        {}
+    """
+    if _KEY not in metadata:
+        return checkpoint
+    try:
+        if len(metadata[_KEY]) > _LONGEST:
+            raise ValueError(f"longer than {_LONGEST:,} characters")
+        content = json.loads(metadata[_KEY])
+        config = _parsed(ViTConfig, content["config"])
+        preprocessing = _parsed(Preprocessing, content["preprocessing"])
+        tensors = agreeing(checkpoint, config)
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"The metadata {_KEY!r} of {checkpoint.source} must describe the model in it, in terms "
+            f"of this release ({type(error).__name__}: {str(error)[:500]}). Update keras_vit, or "
+            "write the file again without them."
+        ) from error
+    names = dict(checkpoint.origin.names)
+    table = names.pop(POSITIONS, ())
+    names |= {name: table for name in (POSITION, PREFIX_POSITION) if name in tensors}
+    left = () if POSITION in tensors else table  # it is computed
+    return checkpoint.replace(
+        tensors=tensors,
+        traits=config.get_config() | {"position_grid": config.grid},
+        preprocessing=preprocessing,
+        origin=dataclasses.replace(
+            checkpoint.origin, names=names, left=(*checkpoint.origin.left, *left)
+        ),
+    )
+
+
+def _parsed(kind: type[_Described], told: Any) -> _Described:
+    """Returns the configuration that JSON holds; its constructor checks the ranges."""
+    if not isinstance(told, dict):
+        raise TypeError(f"{kind.__name__} of {type(told).__name__}")
+    hints = typing.get_type_hints(kind)
+    wrong = [
+        name for name, value in told.items() if name not in hints or not _fits(value, hints[name])
+    ]
+    if wrong:
+        raise ValueError(f"unknown or of another type: {', '.join(wrong)}")
+    return kind(**told)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tells whether a value from JSON is of the type that a field is declared with."""
+    if isinstance(hint, types.UnionType):
+        return any(_fits(value, option) for option in hint.__args__)
+    if typing.get_origin(hint) is tuple:
+        items = hint.__args__
+        if isinstance(value, list) and items[-1] is Ellipsis:
+            items = items[:1] * len(value)
+        return (
+            isinstance(value, list) and len(value) == len(items) and all(map(_fits, value, items))
+        )
+    return type(value) is hint or (hint is float and type(value) is int)  # a bool is no number

@@ -1,0 +1,228 @@
+"""The table of published weights: where each file is, what it holds and what it was fed with."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import importlib.resources
+import urllib.parse
+from collections.abc import Callable
+from typing import Any
+
+from keras_vit import checks
+from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
+from keras_vit.preprocessing import Preprocessing, imagenet_labels
+
+# Mean and standard deviation of each kind of scaling, in units of pixel / 255.
+SCALINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "half": ((0.5,), (0.5,)),
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedWeights:
+    """One published file: a row of `assets/weights.csv`, whose columns are these fields.
+
+    A name reads `[who repacked it_]recipe_data[_ft_data][_pixels]`. Nothing stands before the
+    recipe where the file is its authors' own; `jx` and `timm` are PyTorch Image Models' earlier
+    and present files, `hf` those of transformers and `bv` those of big_vision. Images of 224
+    pixels are not named.
+
+    Args:
+        model: Name of the constructor, such as `"ViTB16"`.
+        name: What to write after `weights=`; unique within the model.
+        aliases: Other names for it, each unique within the model too.
+        urls: Where the file is; the first address is the source, the others are mirrors.
+        format: `"npz"`, `"safetensors"` or `"pth"`.
+        dialect: `"flax"`, `"timm"`, `"huggingface"` or `"torchvision"`: whose tensor names.
+        mebibytes: Rounded size as published, in units of 2**20 bytes; None if unknown.
+        bytes: Exact size in bytes; None if unknown.
+        sha256: Hash of the file in 64 hex digits; None if none was published.
+        sha256_prefix: First 8 hex digits of the hash, where the file's name has them; or None.
+        licence: SPDX identifier.
+        source: Public files that this row was compiled from.
+        top1: Accuracy on the ImageNet-1k validation images, in percent; None if not published.
+        top1_source: Public file that has the accuracy.
+        image_size: Side of the images, in pixels.
+        classes: Outputs of the classifier; 0 for none.
+        labels: `"imagenet1k"`, `"imagenet21k"`, or None without a classifier.
+        scaling: `"half"` for pixels in [-1, 1], or `"imagenet"` for that data set's mean and
+            standard deviation.
+        resize: `"crop"` or `"squash"`, see `Preprocessing`.
+        crop_fraction: See `Preprocessing`, in (0, 1].
+        interpolation: `"bilinear"` or `"bicubic"`.
+        gelu: `"tanh"` or `"exact"`, as in the code that `dialect` belongs to.
+        epsilon: Added to the variance in the layer norms.
+        note: What else to know, as sentences.
+
+    Example:
+        >>> row = find_weights("ViTTi16", "imagenet")
+        >>> row.name, row.image_size, row.top1
+        ('augreg_in21k_ft_in1k', 224, 75.452)
+    """
+
+    model: str
+    name: str
+    aliases: tuple[str, ...]
+    urls: tuple[str, ...]
+    format: str
+    dialect: str
+    mebibytes: int | None
+    bytes: int | None
+    sha256: str | None
+    sha256_prefix: str | None
+    licence: str
+    source: str
+    top1: float | None
+    top1_source: str
+    image_size: int
+    classes: int
+    labels: str | None
+    scaling: str
+    resize: str
+    crop_fraction: float
+    interpolation: str
+    gelu: str
+    epsilon: float
+    note: str
+
+    @property
+    def file_name(self) -> str:
+        """Name for a folder that holds all of them; the same file name occurs at many addresses."""
+        path = urllib.parse.urlsplit(self.urls[0]).path
+        return path.strip("/").replace("/", "-")
+
+
+def list_weights(model: str | None = None) -> list[PublishedWeights]:
+    """Returns the published weights of a model.
+
+    Args:
+        model: Name of the constructor, such as `"ViTB16"`; None for those of all models.
+
+    Returns:
+        The rows in the table's order; none for a model without published weights.
+
+    Example:
+        >>> [row.name for row in list_weights("ViTS8")]
+        ['dino', 'timm_dino']
+    """
+    return [row for row in _table() if model in (None, row.model)]
+
+
+def find_weights(model: str, name: str) -> PublishedWeights:
+    """Returns the published weights of this name.
+
+    Args:
+        model: Name of the constructor, such as `"ViTB16"`.
+        name: Name, alias, or the file's name with or without `.npz`; with as many folders of
+            its address before it as make it unique.
+
+    Returns:
+        The row.
+
+    Raises:
+        ValueError: If the model has no weights of this name, or several.
+
+    Example:
+        >>> find_weights("ViTB16", "sam/ViT-B_16").name
+        'sam_in1k'
+    """
+    found = _matches(model, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(
+            "`weights` must name one file; several are called this: use "
+            f"{', '.join(repr(row.name) for row in found)}. Received: weights={name!r}"
+        )
+    rows = list_weights(model)
+    if not rows:
+        raise ValueError(
+            f"`weights` must be None or a file: no weights of {model} are published. "
+            f"Received: weights={name!r}"
+        )
+    names = [row.name for row in rows]
+    hint = checks.nearest(name, [*names, *(alias for row in rows for alias in row.aliases)])
+    raise ValueError(
+        f"`weights` must be a file or one of the published weights of {model}: "
+        f"{', '.join(map(repr, names))}.{hint} Received: weights={name!r}"
+    )
+
+
+def is_known(model: str, name: str) -> bool:
+    """Tells whether a model has published weights of this name, or several.
+
+    Args:
+        model: Name of the constructor, such as `"ViTB16"`.
+        name: As `find_weights` takes it.
+
+    Returns:
+        Whether the table has it.
+
+    Example:
+        >>> is_known("ViTB16", "imagenet"), is_known("ViTB16", "runs/flowers/best.keras")
+        (True, False)
+    """
+    return bool(_matches(model, name))
+
+
+def preprocessing_for(row: PublishedWeights) -> Preprocessing:
+    """Returns what images went through before the model saw them.
+
+    Args:
+        row: Published weights.
+
+    Returns:
+        The preprocessing with which the accuracy was measured, at the size of the weights, with
+        the labels of ImageNet-1k where these are the classes.
+
+    Example:
+        >>> preprocessing_for(find_weights("ViTB16", "mae")).mean
+        (0.485, 0.456, 0.406)
+    """
+    mean, std = SCALINGS[row.scaling]
+    return Preprocessing(
+        size=(row.image_size, row.image_size),
+        resize=row.resize,
+        crop_fraction=row.crop_fraction,
+        interpolation=row.interpolation,
+        mean=mean,
+        std=std,
+        labels=imagenet_labels() if row.labels == "imagenet1k" else None,
+    )
+
+
+def _matches(model: str, name: str) -> list[PublishedWeights]:
+    """Returns the row of this name or alias, or else those whose address ends with it."""
+    rows = list_weights(model)
+    named = [row for row in rows if name == row.name or name in row.aliases]
+    ends = tuple(f"/{name.removeprefix('gs://')}{suffix}" for suffix in ("", ".npz"))
+    return named or [row for row in rows if any(f"/{url}".endswith(ends) for url in row.urls)]
+
+
+_NUMBERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("mebibytes", "bytes", "image_size", "classes"), int),
+    **dict.fromkeys(("top1", "crop_fraction", "epsilon"), float),
+}
+_LISTS = ("aliases", "urls")
+_OPTIONAL = ("mebibytes", "bytes", "sha256", "sha256_prefix", "top1", "labels")
+
+
+@functools.cache
+def _table() -> tuple[PublishedWeights, ...]:
+    file = importlib.resources.files("keras_vit").joinpath("assets/weights.csv")
+    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    return tuple(
+        PublishedWeights(**{column: _value(column, cell) for column, cell in row.items()})
+        for row in rows
+    )
+
+
+def _value(column: str, cell: str) -> Any:
+    if column in _LISTS:
+        return tuple(cell.split())
+    if not cell and column in _OPTIONAL:
+        return None
+    return _NUMBERS.get(column, str)(cell)

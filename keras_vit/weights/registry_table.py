@@ -1,0 +1,83 @@
+"""The published weights as a page: `python -m keras_vit.weights.registry_table` prints it."""
+
+from __future__ import annotations
+
+from keras_vit.weights.registry import PublishedWeights, list_weights
+
+_HEAD = """\
+<!-- Written by `python -m keras_vit.weights.registry_table` from keras_vit/assets/weights.csv. -->
+
+# Published weights
+
+{count} files for {models} models. Give a name of the first column, or one of those under "also
+called", to the constructor:
+
+```python
+model = keras_vit.ViTB16(weights="augreg_in21k_ft_in1k")
+```
+
+`weights="imagenet"` is the usual choice for the 1000 classes of ImageNet-1k. The file is downloaded
+once and checked. The name of the file itself serves too, with as much of its address as makes it
+unique: `weights="sam/ViT-B_16"`.
+
+A name reads `[who repacked it_]recipe_data[_ft_data][_pixels]`. Nothing stands before the recipe
+where the file is its authors' own; `jx` and `timm` are the earlier and the present files of PyTorch
+Image Models, `hf` those of transformers, `bv` those of big_vision. Reading a `.pth` or `.bin` file
+takes PyTorch; `.npz` and `.safetensors` files take nothing more. Sizes, hashes and accuracies are
+as others published them; an empty cell means that nothing was found.
+
+Numbers in brackets are the sources at the end: of the row, and of the accuracy.
+"""
+
+_COLUMNS = (
+    *("name", "file", "MiB", "pixels", "classes", "top-1 (%)"),
+    *("licence", "source", "also called", "note"),
+)
+
+
+def markdown() -> str:
+    """Returns the page `docs/weights.md`.
+
+    Returns:
+        Markdown: how to use the table, a table for each model, and the numbered sources.
+
+    Example:
+        >>> "| `imagenet21k` |" in markdown()
+        True
+    """
+    rows = list_weights()
+    models = list(dict.fromkeys(row.model for row in rows))
+    cited = (text for row in rows for text in (row.source, row.top1_source) if text)
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(cited), start=1)}
+    parts = [_HEAD.format(count=len(rows), models=len(models))]
+    for model in models:
+        lines = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
+        lines += [_line(_cells(row, numbers)) for row in list_weights(model)]
+        parts.append(f"## {model}\n\n" + "\n".join(lines) + "\n")
+    sources = "\n".join(f"{number}. {text}" for text, number in numbers.items())
+    return "\n".join([*parts, f"## Sources\n\n{sources}\n"])
+
+
+def _cells(row: PublishedWeights, numbers: dict[str, int]) -> list[str]:
+    url = row.urls[0]
+    accuracy = "" if row.top1 is None else f"{row.top1:g} [{numbers[row.top1_source]}]"
+    return [
+        f"`{row.name}`",
+        f"[{url.rpartition('/')[2]}]({url})",
+        str(row.mebibytes or ""),
+        str(row.image_size),
+        str(row.classes or ""),
+        accuracy,
+        row.licence,
+        f"[{numbers[row.source]}]",
+        ", ".join(f"`{alias}`" for alias in row.aliases),
+        row.note,
+    ]
+
+
+def _line(cells: list[str] | tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

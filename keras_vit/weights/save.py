@@ -1,0 +1,256 @@
+"""Saving: a model's variables in the names, layouts and files of other libraries."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_vit import checks, models
+from keras_vit.files import atomic_path, write_json
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights import containers, metadata, transformers_config
+from keras_vit.weights.agreement import agreeing
+from keras_vit.weights.checkpoint import Checkpoint, grid_of, traits_of, variables_of
+from keras_vit.weights.dialects import DIALECTS
+
+# The suffixes of each format; what `huggingface` writes is a folder.
+_SUFFIXES = {
+    "npz": (".npz",),
+    "timm": (".safetensors",),
+    "huggingface": (),
+    "torchvision": (".safetensors",),
+    "keras": (".weights.h5", ".keras"),
+}
+FORMATS = tuple(_SUFFIXES)
+_POOLINGS = {"gap": "avg", "none": ""}  # what `global_pool` of timm is called otherwise
+
+
+def save_weights(
+    model: keras.Model, path: str | os.PathLike[str], format: str | None = None
+) -> None:
+    """Writes the weights of a model as this package or another library reads them.
+
+    A file is complete or not there: it is written beside its place and renamed. Variables are
+    written as they are, float32 also under mixed precision. A .safetensors file carries the
+    configuration, preprocessing and labels of the model as well, for `load_weights` and the
+    constructors; other libraries pass over them.
+
+    A warning tells what a file cannot: timm's and torchvision's models compute with the exact
+    GELU and an epsilon of 1e-6 unless told otherwise, the official code with the tanh GELU.
+    In hybrid models, timm's group norms add 1e-5 to the variance where ours add 1e-6, which
+    moves logits by about 1e-4.
+
+    Args:
+        model: A model of this package.
+        path: What to write: `.npz`, `.safetensors`, `.weights.h5`, `.keras`, or a folder that
+            does not exist yet.
+        format: `"npz"`: the official code's file. `"timm"` and `"torchvision"`: a
+            `.safetensors` file. `"huggingface"`: the folder that `from_pretrained` of the
+            transformers library reads. `"keras"`: `.weights.h5`, or `.keras` for the whole
+            model. By default what the name says.
+
+    Raises:
+        ValueError: Before anything is written: if name and format do not agree, or the format
+            has no place for a tensor or lacks one.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
+        >>> save_weights(model, "micro.npz")
+        >>> Path("micro.npz").is_file()
+        True
+    """
+    target = Path(path)
+    format = format_of_target(target, format)
+    if format == "keras":
+        save_keras(model, target)
+        return
+    tensors = {name: _stored(variable) for name, variable in variables_of(model).items()}
+    config = models.config_of(model)
+    source = f"The model {model.name!r}"
+    agreeing(Checkpoint(source, tensors, traits_of(tensors)), config)
+    preprocessing = models.preprocessing_of(model)
+    for note in write(target, format, tensors, config, preprocessing):
+        warnings.warn(note, UserWarning, stacklevel=2)
+
+
+def format_of_target(path: Path, format: str | None) -> str:
+    """Returns the format in which a file or folder is to be written.
+
+    Args:
+        path: The file or folder.
+        format: One of `FORMATS`, or None for what the name says.
+
+    Returns:
+        One of `FORMATS`.
+
+    Raises:
+        ValueError: If the name does not say it or says another one, or a folder is in the way.
+
+    Example:
+        >>> format_of_target(Path("a.weights.h5"), None), format_of_target(Path("a"), None)
+        ('keras', 'huggingface')
+    """
+    fitting = [name for name, ends in _SUFFIXES.items() if ends and path.name.endswith(ends)]
+    if format is None:
+        said = fitting if fitting or path.suffix else ["huggingface"]
+        if len(said) != 1:
+            raise ValueError(
+                f"`format` must be one of {', '.join(map(repr, FORMATS))}, unless `path` ends in "
+                ".npz, .weights.h5 or .keras or, for the folder of 'huggingface', has no suffix. "
+                f"Received: format=None, path={str(path)!r}"
+            )
+        format = said[0]
+    checks.one_of("format", format, FORMATS)
+    if format not in (fitting or ["huggingface"]):
+        wanted = " or ".join(_SUFFIXES[format]) or "no suffix, for it is a folder"
+        raise ValueError(
+            f"`path` must end in {wanted} for format={format!r}. Received: path={str(path)!r}"
+        )
+    if path.is_dir() or (format == "huggingface" and path.exists()):
+        raise ValueError(
+            "`path` must not exist yet if it is a folder. Remove it, or choose another name. "
+            f"Received: path={str(path)!r}"
+        )
+    return format
+
+
+def save_keras(model: keras.Model, path: Path) -> None:
+    """Writes a Keras file atomically, which Keras itself does not.
+
+    Args:
+        model: Any model.
+        path: A `.weights.h5` file, or a `.keras` file for the whole model.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
+        >>> save_keras(model, Path("m.weights.h5"))
+    """
+    with atomic_path(path) as temporary:
+        if path.suffix == ".keras":
+            model.save(temporary)
+        else:
+            model.save_weights(temporary)
+
+
+def write(
+    path: Path,
+    format: str,
+    tensors: Mapping[str, np.ndarray],
+    config: models.ViTConfig,
+    preprocessing: Preprocessing,
+) -> list[str]:
+    """Writes tensors in a dialect.
+
+    Args:
+        path: The file or folder to write.
+        format: One of `FORMATS` except `"keras"`.
+        tensors: Arrays by variable path, of all variables of a model.
+        config: The model's configuration.
+        preprocessing: The model's preprocessing, with the labels.
+
+    Returns:
+        What readers of the file must be told, as sentences.
+
+    Raises:
+        ValueError: Before anything is written: if the format has no such model.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8))
+        >>> weights = variables_of(models.build(config))
+        >>> tensors = {name: keras.ops.convert_to_numpy(v) for name, v in weights.items()}
+        >>> write(Path("m.npz"), "npz", tensors, config, Preprocessing())
+        []
+    """
+    written = {
+        _published_name(name, format, config): tensor
+        for name, tensor in DIALECTS[format].write(tensors, config).items()
+    }
+    described = metadata.describe(config, preprocessing)
+    if format == "npz":
+        containers.write_npz(path, written)
+    elif format == "huggingface":
+        content = transformers_config.write_config(config, preprocessing.labels)
+        image = transformers_config.write_preprocessing(preprocessing)
+        with atomic_path(path) as folder:
+            folder.mkdir()
+            containers.write_safetensors(folder / "model.safetensors", written, described)
+            write_json(folder / "config.json", content)
+            write_json(folder / "preprocessor_config.json", image)
+        return _hub_notes(preprocessing)
+    else:
+        containers.write_safetensors(path, written, described)
+    return _notes(format, tensors, config)
+
+
+def _stored(variable: keras.Variable) -> np.ndarray:
+    """Returns the value of a variable; those of bfloat16, which files lack, as float32."""
+    value = keras.ops.convert_to_numpy(variable)
+    return value.astype("float32") if value.dtype.name == "bfloat16" else value
+
+
+def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
+    """Returns the name that files of a library have, where it depends on the model."""
+    if format == "timm" and config.stem_blocks == ():
+        return name.replace("backbone.stem.", "backbone.")
+    if format != "huggingface" or not config.classes:
+        return name
+    if name.startswith("classifier."):
+        return f"cls_{name}" if config.distillation_head else name
+    if name.startswith("distillation_classifier."):
+        return name
+    # Of a task's model the encoder is a part.
+    return f"{'deit' if config.distillation_token else 'vit'}.{name}"
+
+
+def _hub_notes(preprocessing: Preprocessing) -> list[str]:
+    """Returns what preprocessor_config.json cannot tell; config.json tells the rest."""
+    usual = {"channels": "rgb", "antialias": True}
+    lost = {name: getattr(preprocessing, name) for name in usual}
+    said = ", ".join(f"{name}={lost[name]!r}" for name in lost if lost[name] != usual[name])
+    return [f"Image processors of the transformers library cannot be told {said}."] if said else []
+
+
+def _notes(format: str, tensors: Mapping[str, np.ndarray], config: models.ViTConfig) -> list[str]:
+    """Returns what the model computes otherwise than a reader of its tensors must believe."""
+    believed = traits_of(tensors)
+    believed |= DIALECTS[format].numerics(believed)
+    actual = config.get_config() | {"position_grid": config.grid}
+    fields = ["gelu", "epsilon", *(["pooling"] if config.classes else [])]
+    if format == "npz" and "position_grid" in believed:  # read as a square one if it can be
+        believed["position_grid"] = grid_of(math.prod(config.grid)) or config.grid
+        fields.append("position_grid")
+    lost = [name for name in fields if believed[name] != actual[name]]
+    notes = []
+    if lost:
+        ours = ", ".join(f"{name}={actual[name]!r}" for name in lost)
+        theirs = ", ".join(f"{name}={believed[name]!r}" for name in lost)
+        told = ", ".join(_timm_argument(name, config) for name in lost)
+        notes.append(
+            f"The format {format!r} does not tell that the model computes with {ours}: other "
+            f"readers compute with {theirs}."
+            + (f" Create timm's model with {told}." if format == "timm" else "")
+        )
+    if format == "timm" and config.representation_size:
+        notes.append(
+            "timm has no representation layer: it leaves `pre_logits` out and answers otherwise."
+        )
+    return notes
+
+
+def _timm_argument(name: str, config: models.ViTConfig) -> str:
+    """Returns what `timm.create_model` must be given."""
+    if name == "gelu":
+        return f'act_layer="{"gelu_tanh" if config.gelu == "tanh" else "gelu"}"'
+    if name == "epsilon":
+        return f"norm_layer=functools.partial(torch.nn.LayerNorm, eps={config.epsilon})"
+    fc_norm = "" if config.norm_after_pooling else ", fc_norm=False"
+    return f'global_pool="{_POOLINGS.get(config.pooling, config.pooling)}"{fc_norm}'

@@ -1,0 +1,82 @@
+"""The config.json that timm writes beside its weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
+
+_GELUS = {"gelu": "exact", "gelu_tanh": "tanh"}
+# `crop_mode`: both others scale straight to the size or pad, which is nearest to the former.
+_RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
+
+
+def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a config.json of timm tells of a model.
+
+    Args:
+        config: The content of the file.
+
+    Returns:
+        Fields of `ViTConfig`.
+
+    Example:
+        >>> read_config({"model_args": {"act_layer": "gelu_tanh", "num_heads": 3}})
+        {'num_heads': 3, 'gelu': 'tanh'}
+    """
+    arguments = config.get("model_args") or {}
+    told = {"num_heads": arguments["num_heads"]} if "num_heads" in arguments else {}
+    if arguments.get("act_layer") in _GELUS:
+        told["gelu"] = _GELUS[arguments["act_layer"]]
+    return told
+
+
+def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
+    """Returns the names of the classes, if the file has them.
+
+    Args:
+        config: The content of the file.
+        classes: Number of classes of the classifier in the weights.
+
+    Returns:
+        The labels, or None.
+
+    Example:
+        >>> read_labels({"label_names": ["cat", "dog"]}, 2)
+        ('cat', 'dog')
+    """
+    names = config.get("label_names")
+    listed = tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
+    return listed if listed and len(listed) == classes else None
+
+
+def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
+    """Returns how timm evaluates a model.
+
+    Args:
+        config: The content of the file.
+        base: What keys that are absent leave as it is.
+
+    Returns:
+        The preprocessing.
+
+    Example:
+        >>> content = {"pretrained_cfg": {"crop_pct": 0.95, "interpolation": "bilinear"}}
+        >>> read_preprocessing(content, Preprocessing()).crop_fraction
+        0.95
+    """
+    told = config.get("pretrained_cfg") or {}
+    changes: dict[str, Any] = {}
+    if "input_size" in told:
+        changes["size"] = tuple(told["input_size"][1:])
+    for theirs, ours in (("mean", "mean"), ("std", "std"), ("crop_pct", "crop_fraction")):
+        if theirs in told:
+            value = told[theirs]
+            changes[ours] = tuple(value) if isinstance(value, list) else value
+    if told.get("interpolation") in INTERPOLATIONS:
+        changes["interpolation"] = told["interpolation"]
+    if told.get("crop_mode") in _RESIZES:
+        changes["resize"] = _RESIZES[told["crop_mode"]]
+    return dataclasses.replace(base, **changes)

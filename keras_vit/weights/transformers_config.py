@@ -1,0 +1,241 @@
+"""The configuration files of the transformers library: config.json, preprocessor_config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_vit.models import ViTConfig
+from keras_vit.preprocessing import Preprocessing
+
+_MODEL_TYPES = ("vit", "deit", "vit_mae")
+# `hidden_act`, and what it is called here; the first of each is written.
+_GELUS = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
+# `resample` is a number of PIL's filters.
+_FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
+
+# Its image processors that do each; only CLIP's scales the shorter side alone.
+_PROCESSORS = {
+    "crop": "CLIPImageProcessor",
+    "squash": "ViTImageProcessor",
+    "squash_crop": "DeiTImageProcessor",
+}
+
+
+def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Returns what a config.json tells of a model.
+
+    Args:
+        config: The content of the file.
+        source: Where it comes from, for messages.
+
+    Returns:
+        Fields of `ViTConfig`.
+
+    Raises:
+        ValueError: If it is of another kind of model, or of an activation that is not a GELU.
+
+    Example:
+        >>> read_config({"model_type": "vit", "layer_norm_eps": 1e-12}, "m")
+        {'epsilon': 1e-12}
+    """
+    kind = config.get("model_type")
+    if kind not in _MODEL_TYPES:
+        raise ValueError(
+            f"The config.json of {source} must be of a model of type {', '.join(_MODEL_TYPES)}. "
+            f"Received: model_type={kind!r}"
+        )
+    told: dict[str, Any] = {}
+    for theirs, ours in (("num_attention_heads", "num_heads"), ("layer_norm_eps", "epsilon")):
+        if theirs in config:
+            told[ours] = config[theirs]
+    if "hidden_act" in config:
+        if config["hidden_act"] not in _GELUS:
+            raise ValueError(
+                f"`hidden_act` of {source} must be one of {', '.join(_GELUS)}. "
+                f"Received: hidden_act={config['hidden_act']!r}"
+            )
+        told["gelu"] = _GELUS[config["hidden_act"]]
+    return told
+
+
+def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
+    """Returns the names of the classes, unless they are the library's placeholders.
+
+    Args:
+        config: The content of config.json.
+        classes: Number of classes of the classifier in the weights.
+
+    Returns:
+        The labels, or None.
+
+    Example:
+        >>> read_labels({"id2label": {"0": "cat", "1": "dog"}}, 2)
+        ('cat', 'dog')
+    """
+    names = config.get("id2label") or {}
+    labels = tuple(str(names.get(str(index), "")) for index in range(len(names)))
+    placeholders = tuple(f"LABEL_{index}" for index in range(len(names)))
+    return labels if len(labels) == classes and labels != placeholders and all(labels) else None
+
+
+def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
+    """Returns the preprocessing that a preprocessor_config.json describes.
+
+    Args:
+        config: The content of the file; keys that are absent leave `base` as it is.
+        base: The preprocessing otherwise.
+
+    Returns:
+        The preprocessing.
+
+    Example:
+        >>> content = {"size": {"height": 384, "width": 384}, "resample": 2}
+        >>> read_preprocessing(content, Preprocessing()).resize
+        'squash'
+    """
+    changes: dict[str, Any] = {}
+    size, crop = _sides(config.get("size")), _sides(config.get("crop_size"))
+    if config.get("do_center_crop") and crop and size:
+        # One number is the shorter side; two, or DeiT's one of old, are both sides.
+        whole = isinstance(config["size"], Mapping) and "shortest_edge" in config["size"]
+        resize = "crop" if whole else "squash_crop"
+        changes = {"size": crop, "resize": resize, "crop_fraction": _share(crop[0], min(size))}
+    elif size:
+        changes = {"size": size, "resize": "squash"}
+    if config.get("resample") in _FILTERS:
+        changes["interpolation"] = _FILTERS[config["resample"]]
+    if config.get("do_normalize", True):
+        for theirs, ours in (("image_mean", "mean"), ("image_std", "std")):
+            if theirs in config:
+                changes[ours] = tuple(np.ravel(config[theirs]).tolist())
+    else:
+        changes |= {"mean": (0.0,), "std": (1.0,)}
+    return dataclasses.replace(base, **changes)
+
+
+def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str, Any]:
+    """Returns the content of a config.json.
+
+    Args:
+        config: The model's configuration.
+        labels: Names of the classes; passed over if they are not as many as the classes.
+
+    Returns:
+        What `from_pretrained` reads.
+
+    Raises:
+        ValueError: If the library has no model like this one.
+
+    Example:
+        >>> from keras_vit import models
+        >>> write_config(models.size("Ti/16"), None)["architectures"]
+        ['ViTForImageClassification']
+    """
+    cells = tuple(
+        (side or 0) // patch for side, patch in zip(config.image_size, config.patch, strict=True)
+    )
+    unequal = {
+        "image_size": config.image_size[0] != config.image_size[1] or None in config.image_size,
+        "position_grid": config.position_grid not in (None, cells),
+        "patch_size": config.patch[0] != config.patch[1],
+        "representation_size": bool(config.classes and config.representation_size),
+        "pooling": config.classes and config.pooling != "token",
+    }
+    if wrong := [name for name, differs in unequal.items() if differs]:
+        values = ", ".join(f"{name}={getattr(config, name)}" for name in wrong)
+        raise ValueError(
+            "The transformers library must have square images and patches, and classify the class "
+            f"token without a representation layer. Received: {values}. Write the model in the "
+            "'timm' or 'keras' format."
+        )
+    if labels is None or len(labels) != config.classes:
+        labels = tuple(f"LABEL_{index}" for index in range(config.classes))
+    kind = "deit" if config.distillation_token else "vit"
+    prefix = "DeiT" if config.distillation_token else "ViT"
+    task = "Model"
+    if config.classes:
+        task = "ForImageClassification" + "WithTeacher" * config.distillation_head
+    hidden_act = next(act for act, gelu in _GELUS.items() if gelu == config.gelu)
+    content: dict[str, Any] = {
+        "architectures": [prefix + task],
+        "model_type": kind,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "hidden_act": hidden_act,
+        "hidden_dropout_prob": config.dropout_rate,
+        "attention_probs_dropout_prob": config.attention_dropout_rate,
+        "layer_norm_eps": config.epsilon,
+        "image_size": config.image_size[0],
+        "patch_size": config.patch[0],
+        "num_channels": config.channels,
+        "qkv_bias": config.qkv_bias,
+    }
+    if config.representation_size:
+        content |= {"pooler_output_size": config.representation_size, "pooler_act": "tanh"}
+    if config.classes:
+        content["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        content["label2id"] = {label: index for index, label in enumerate(labels)}
+    return content
+
+
+def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Returns the content of a preprocessor_config.json.
+
+    Args:
+        preprocessing: The model's preprocessing.
+
+    Returns:
+        What `AutoImageProcessor.from_pretrained` reads.
+
+    Example:
+        >>> write_preprocessing(Preprocessing(size=(224, 224)))["do_center_crop"]
+        True
+    """
+    height, width = preprocessing.size
+    crop = preprocessing.resize != "squash"
+    share = preprocessing.crop_fraction if crop else 1.0
+    content: dict[str, Any] = {
+        "image_processor_type": _PROCESSORS[preprocessing.resize],
+        "do_resize": True,
+        "size": {"height": height, "width": width},
+        "resample": next(n for n, name in _FILTERS.items() if name == preprocessing.interpolation),
+        "do_center_crop": crop,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(preprocessing.mean),
+        "image_std": list(preprocessing.std),
+    }
+    if preprocessing.resize == "crop":
+        content["size"] = {"shortest_edge": int(min(height, width) / share)}
+    elif crop:
+        content["size"] = {"height": int(height / share), "width": int(width / share)}
+    if crop:
+        content["crop_size"] = {"height": height, "width": width}
+    return content
+
+
+def _share(crop: int, scaled: int) -> float:
+    """Returns the share of the scaled image that a crop keeps."""
+    share = min(1.0, crop / scaled)
+    # Whoever divides by it again must not lose a pixel to rounding.
+    return share if int(crop / share) >= scaled else math.nextafter(share, 0)
+
+
+def _sides(size: Any) -> tuple[int, int] | None:
+    """Returns height and width of a `size`, which older files write as one number."""
+    if isinstance(size, Mapping):
+        size = size.get("shortest_edge") or (size.get("height"), size.get("width"))
+    if isinstance(size, int):
+        return size, size
+    if not isinstance(size, (tuple, list)) or len(size) != 2:
+        return None
+    height, width = size
+    return (height, width) if isinstance(height, int) and isinstance(width, int) else None

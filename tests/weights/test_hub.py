@@ -1,0 +1,108 @@
+"""A hub on the loopback, as a mirror: repositories of transformers' and timm's kind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit.models import build
+from keras_vit.weights import read_checkpoint
+from keras_vit.weights.checkpoint import config_of, variables_of
+from keras_vit.weights.containers import write_safetensors
+from keras_vit.weights.dialects import DIALECTS
+from tests.helpers import randomise, weights_of
+from tests.loopback import Loopback, Page
+from tests.weights.files import SQUARE
+
+CONFIG = SQUARE.replace(gelu="tanh", epsilon=1e-12, patch_size=2, image_size=(10, 10))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    with Loopback() as server:
+        monkeypatch.setenv("KERAS_VIT_MIRROR", server.url())
+        yield server
+
+
+def publish(server: Loopback, repository: str, files: dict[str, bytes]) -> None:
+    siblings = []
+    for name, content in files.items():
+        entry = {"rfilename": name, "size": len(content)}
+        if name.endswith(".safetensors"):
+            entry["lfs"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        siblings.append(entry)
+        server.pages[f"/{repository}/resolve/main/{name}"] = Page(content)
+    listing = json.dumps({"siblings": siblings}).encode()
+    server.pages[f"/api/models/{repository}"] = Page(listing)
+
+
+def weights(dialect: str, folder: Path) -> tuple[dict[str, np.ndarray], bytes]:
+    """Random weights of a tiny model, and the file that a library would publish of them."""
+    model = randomise(build(CONFIG))
+    tensors = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
+    path = folder / "published.safetensors"
+    write_safetensors(path, DIALECTS[dialect].write(tensors, CONFIG))
+    return weights_of(model), path.read_bytes()
+
+
+def test_repository_of_transformers(hub: Loopback, tmp_path: Path) -> None:
+    expected, content = weights("huggingface", tmp_path)
+    labels = [f"flower {index}" for index in range(11)]
+    config = {
+        "model_type": "vit",
+        "num_attention_heads": 4,
+        "hidden_act": "gelu_new",
+        "id2label": dict(enumerate(labels)),
+    }
+    image = {"size": {"height": 10, "width": 10}, "resample": 2, "image_mean": [0.1, 0.2, 0.3]}
+    files = {
+        "README.md": b"ignored",
+        "config.json": json.dumps(config).encode(),
+        "preprocessor_config.json": json.dumps(image).encode(),
+        "model.safetensors": content,
+    }
+    publish(hub, "somebody/vit-flowers", files)
+    checkpoint = read_checkpoint("hf://somebody/vit-flowers")
+    assert config_of(checkpoint) == CONFIG.replace(
+        classifier_activation=None, position_interpolation="bicubic", position_grid=None
+    )
+    np.testing.assert_array_equal(checkpoint.tensors["head/kernel"], expected["head/kernel"])
+    assert checkpoint.preprocessing.labels == tuple(labels)
+    assert checkpoint.preprocessing.resize == "squash"
+    assert checkpoint.preprocessing.mean == (0.1, 0.2, 0.3)
+    assert "/somebody/vit-flowers/resolve/main/README.md" not in {a.path for a in hub.asked}
+    asked = len(hub.asked)
+    read_checkpoint("hf://somebody/vit-flowers")
+    assert len(hub.asked) == asked  # all from the cache
+
+
+def test_repository_of_timm(hub: Loopback, tmp_path: Path) -> None:
+    _, content = weights("timm", tmp_path)
+    config = {"pretrained_cfg": {"crop_pct": 0.95, "interpolation": "bilinear"}, "model_args": {}}
+    files = {"config.json": json.dumps(config).encode(), "model.safetensors": content}
+    publish(hub, "timm/vit_small.mine", files)
+    checkpoint = read_checkpoint("timm/vit_small.mine")
+    assert checkpoint.preprocessing.crop_fraction == 0.95
+    assert checkpoint.origin.dialect == "timm"
+
+
+def test_repository_without_weights(hub: Loopback) -> None:
+    publish(hub, "somebody/empty", {"README.md": b"nothing"})
+    with pytest.raises(ValueError, match=r"must hold model.safetensors, .* Received: README\.md"):
+        read_checkpoint("hf://somebody/empty")
+
+
+def test_repository_with_a_wrong_byte(hub: Loopback, tmp_path: Path) -> None:
+    _, content = weights("timm", tmp_path)
+    publish(hub, "timm/damaged", {"model.safetensors": content})
+    damaged = content[:-1] + bytes([content[-1] ^ 1])
+    hub.pages["/timm/damaged/resolve/main/model.safetensors"] = Page(damaged)
+    with pytest.raises(ValueError, match="its SHA-256 is"):
+        read_checkpoint("timm/damaged")
+    assert list((tmp_path / "keras").rglob("*.safetensors")) == []

@@ -1,0 +1,72 @@
+"""Published weights by name, from a mirror on the loopback that holds the real ViT-Ti/16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import keras_vit
+from keras_vit.weights import registry
+from tests.helpers import weights_of
+from tests.loopback import Loopback, Page
+
+NAME = "augreg_in21k_ft_in1k"
+ADDRESS = registry.find_weights("ViTTi16", NAME).urls[0]
+PATH = ADDRESS.removeprefix("https://storage.googleapis.com")
+
+
+@pytest.fixture
+def mirror(test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loopback:
+    """A mirror with the published file, and an empty cache."""
+    stored = test_data / "weights" / "Ti_16-augreg-i21k-imagenet2012-res_224.npz"
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    with Loopback() as server:
+        monkeypatch.setenv("KERAS_VIT_MIRROR", server.url())
+        server.pages[PATH] = Page(stored.read_bytes())
+        yield server
+
+
+def test_named_weights_download_once_and_load(mirror: Loopback, tmp_path: Path) -> None:
+    model = keras_vit.ViTTi16(weights=NAME)
+    (cached,) = (tmp_path / "keras" / "models" / "keras_vit").glob("*.npz")
+    assert cached.read_bytes() == mirror.pages[PATH].content
+    with np.load(cached) as file:
+        np.testing.assert_array_equal(weights_of(model)["head/kernel"], file["head/kernel"])
+    assert keras_vit.models.preprocessing_of(model).labels[207] == "golden_retriever"
+    again = keras_vit.ViTTi16(weights="imagenet")  # the same file by its usual name
+    for name, weight in weights_of(again).items():
+        np.testing.assert_array_equal(weight, weights_of(model)[name])
+    assert len(mirror.asked) == 1
+
+    with pytest.raises(ValueError, match=r"`classes` must be 1000 .* pass `reset_head=True`"):
+        keras_vit.ViTTi16(weights=NAME, classes=5)
+    with pytest.warns(UserWarning, match="head/kernel, head/bias start anew"):
+        small = keras_vit.ViTTi16(weights=NAME, classes=5, reset_head=True)
+    assert small.output_shape == (None, 5)
+    assert not weights_of(small)["head/kernel"].any()
+    assert not weights_of(small)["head/bias"].any()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_named_weights_classify_photographs(mirror: Loopback, test_data: Path) -> None:
+    from keras_vit import data
+    from keras_vit.evaluation.evaluate import evaluate
+
+    model = keras_vit.ViTTi16(weights=NAME)
+    report = evaluate(model, data.load(test_data / "data" / "imagenet_sample"), verbose=0)
+    assert report.num_examples == 200
+    assert report.accuracy >= 0.85  # measured: 0.885
+
+
+def test_file_of_another_model_is_not_kept(mirror: Loopback, tmp_path: Path) -> None:
+    """A valid file, but not the one that the name stands for, is refused before it is cached."""
+    from tests.weights.files import official_tensors, save
+
+    wrong = save(tmp_path, official_tensors())
+    mirror.pages[PATH] = Page(wrong.read_bytes())
+    with pytest.raises(ValueError, match="has 11 classes instead of 1000"):
+        keras_vit.ViTTi16(weights=NAME)
+    assert list((tmp_path / "keras").rglob("*.npz")) == []

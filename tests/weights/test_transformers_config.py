@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.transformers_config import (
+    read_config,
+    read_labels,
+    read_preprocessing,
+    write_config,
+    write_preprocessing,
+)
+from tests.helpers import tiny_config
+
+SQUARE = {"image_size": (15, 15), "patch_size": 3}
+LABELS = tuple("abcdefghijk")
+
+
+@pytest.mark.parametrize("kind", ["vit", "deit", "vit_mae"])
+def test_read_config(kind: str) -> None:
+    content = {
+        "model_type": kind,
+        "num_attention_heads": 7,
+        "layer_norm_eps": 1e-5,
+        "hidden_act": "gelu_pytorch_tanh",
+    }
+    assert read_config(content, "m") == {"num_heads": 7, "epsilon": 1e-5, "gelu": "tanh"}
+    assert read_config({"model_type": kind}, "m") == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"model_type": "swin"},
+            "config.json of m must be of a model of type vit, deit, vit_mae",
+        ),
+        ({}, "Received: model_type=None"),
+        (
+            {"model_type": "vit", "hidden_act": "relu"},
+            "`hidden_act` of m must be one of gelu, .* Received: hidden_act='relu'",
+        ),
+    ],
+)
+def test_read_config_of_another_model(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_config(content, "m")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"0": "cat", "1": "dog", "2": "owl"}, ("cat", "dog", "owl")),
+        ({"2": "owl", "0": "cat", "1": "dog"}, ("cat", "dog", "owl")),
+        ({"0": "cat", "1": "dog"}, None),
+        ({"0": "cat", "1": "dog", "3": "owl"}, None),
+        ({"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_read_labels(names: Any, expected: tuple[str, ...] | None) -> None:
+    assert read_labels({"id2label": names}, 3) == expected
+
+
+# As published: google/vit-base-patch16-224, facebook/deit-base-distilled-patch16-224, and one
+# of CLIP's, each in the form of its time.
+VIT = {"do_normalize": True, "do_resize": True, "size": 384, "resample": 2}
+VIT |= {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+DEIT = {"crop_size": 224, "do_center_crop": True, "size": 256, "resample": 3}
+DEIT |= {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+CLIP = {"crop_size": {"height": 224, "width": 224}, "size": {"shortest_edge": 249}}
+CLIP |= {"do_center_crop": True, "resample": 1, "do_normalize": False}
+
+
+def test_read_preprocessing_of_published_files() -> None:
+    base = Preprocessing(labels=("a", "b"), crop_fraction=0.77)
+    vit = read_preprocessing(VIT, base)
+    assert (vit.size, vit.resize, vit.interpolation) == ((384, 384), "squash", "bilinear")
+    assert (vit.mean, vit.std, vit.labels) == ((0.5,) * 3, (0.5,) * 3, ("a", "b"))
+    deit = read_preprocessing(DEIT, base)
+    assert (deit.size, deit.resize, deit.crop_fraction) == ((224, 224), "squash_crop", 0.875)
+    assert (deit.interpolation, deit.mean[0], deit.std[2]) == ("bicubic", 0.485, 0.225)
+    clip = read_preprocessing(CLIP, base)
+    assert (clip.size, clip.resize, clip.interpolation) == ((224, 224), "crop", "lanczos3")
+    assert int(224 / clip.crop_fraction) == 249
+    assert (clip.mean, clip.std) == ((0.0,) * 3, (1.0,) * 3)
+    assert read_preprocessing({}, base) == base
+
+
+def test_no_pixel_is_lost_to_rounding() -> None:
+    for crop in (96, 160, 224, 299, 384):
+        for scaled in range(crop, 2 * crop):
+            content = {"do_center_crop": True, "crop_size": crop, "size": {"shortest_edge": scaled}}
+            found = read_preprocessing(content, Preprocessing())
+            assert int(crop / found.crop_fraction) == scaled
+    content["size"] = {"shortest_edge": 200}  # smaller than its crop
+    assert read_preprocessing(content, Preprocessing()).crop_fraction == 1.0
+
+
+@pytest.mark.parametrize(
+    "contract",
+    [
+        Preprocessing(crop_fraction=0.9),
+        Preprocessing(crop_fraction=0.875, size=96, interpolation="bilinear"),
+        Preprocessing(crop_fraction=1.0, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+        Preprocessing(resize="squash", crop_fraction=0.9, interpolation="nearest"),
+        Preprocessing(resize="squash_crop", crop_fraction=0.95, interpolation="lanczos3"),
+    ],
+    ids=lambda contract: f"{contract.resize} {contract.interpolation}",
+)
+def test_preprocessing_round_trip(contract: Preprocessing) -> None:
+    content = json.loads(json.dumps(write_preprocessing(contract)))
+    found = read_preprocessing(content, Preprocessing())
+    assert write_preprocessing(found) == content
+    same = ("size", "resize", "interpolation", "mean", "std")
+    assert all(getattr(found, name) == getattr(contract, name) for name in same)
+    if contract.resize != "squash":
+        side = contract.size[0]
+        assert int(side / found.crop_fraction) == int(side / contract.crop_fraction)
+
+
+def test_write_preprocessing() -> None:
+    assert write_preprocessing(Preprocessing(crop_fraction=0.9)) == {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": 248},
+        "resample": 3,
+        "do_center_crop": True,
+        "crop_size": {"height": 224, "width": 224},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    }
+
+
+def test_write_config() -> None:
+    config = tiny_config(
+        **SQUARE,
+        distillation_token=True,
+        distillation_head=True,
+        qkv_bias=False,
+        dropout_rate=0.1,
+        attention_dropout_rate=0.2,
+    )
+    content = write_config(config, LABELS)
+    assert content.pop("id2label") == {str(i): label for i, label in enumerate(LABELS)}
+    assert content.pop("label2id") == {label: i for i, label in enumerate(LABELS)}
+    assert content == {
+        "architectures": ["DeiTForImageClassificationWithTeacher"],
+        "model_type": "deit",
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 29,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.2,
+        "layer_norm_eps": 1e-6,
+        "image_size": 15,
+        "patch_size": 3,
+        "num_channels": 3,
+        "qkv_bias": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "architecture"),
+    [
+        ({}, "ViTForImageClassification"),
+        ({"classes": 0}, "ViTModel"),
+        ({"distillation_token": True}, "DeiTForImageClassification"),
+        ({"distillation_token": True, "classes": 0}, "DeiTModel"),
+    ],
+)
+def test_architectures(changes: dict[str, Any], architecture: str) -> None:
+    content = write_config(tiny_config(**SQUARE | changes), None)
+    assert content["architectures"] == [architecture]
+    assert ("id2label" in content) == bool(changes.get("classes", 11))
+    assert "pooler_act" not in content
+
+
+def test_a_representation_layer_is_the_pooler() -> None:
+    content = write_config(tiny_config(**SQUARE, classes=0, representation_size=17), None)
+    assert (content["pooler_output_size"], content["pooler_act"]) == (17, "tanh")
+
+
+def test_numerics_survive_config_json() -> None:
+    for fields in ({"gelu": "tanh", "epsilon": 1e-12}, {"gelu": "exact", "epsilon": 1e-3}):
+        content = json.loads(json.dumps(write_config(tiny_config(**SQUARE | fields), None)))
+        assert read_config(content, "m") == {"num_heads": 4, **fields}
