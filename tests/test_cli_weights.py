@@ -14,6 +14,8 @@ from tests.helpers import randomise, tiny_model, weights_of
 from tests.test_cli import call_main, check_failure
 from tests.weights.files import official_tensors, save
 
+pytestmark = pytest.mark.tensorflow
+
 Call = Callable[..., tuple[int, str, str]]
 
 

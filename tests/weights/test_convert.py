@@ -105,7 +105,7 @@ def test_hybrid_weights_h5(tmp_path: Path) -> None:
         convert(tmp_path / "m.weights.h5", tmp_path / target, patch_size=(3, 2), num_heads=4)
     save_weights(model, tmp_path / "direct.npz")
     assert (tmp_path / "m.npz").read_bytes() == (tmp_path / "direct.npz").read_bytes()
-    assert keras.saving.load_model(tmp_path / "m.keras").input_shape == (None, 4, 4, 2)
+    assert keras.saving.load_model(tmp_path / "m.keras").input_shape == (None, 12, 8, 2)
 
 
 @pytest.mark.filterwarnings("ignore:The format")

@@ -199,6 +199,7 @@ GAP = {"class_token": False, "pooling": "gap"}
         (36, {CLASS: 1}, BARE, THREE_BY_FOUR | {"prefix_position": False}, (6, 6), 0),
         (36, {CLASS: 1}, BARE, THREE_BY_FOUR, (6, 6), 0),
         (36, {}, {}, SIX_BY_SIX | GAP, (6, 6), 0),
+        (16, {}, {}, {"image_size": (6, 16)} | GAP, (4, 4), 0),  # though the model has 2 x 8
         (26, {CLASS: 1}, JOINT, THREE_BY_FOUR, (5, 5), 1),
         (26, {CLASS: 1}, JOINT, SIX_BY_SIX | {"prefix_position": False}, (5, 5), 1),
         (27, {CLASS: 1, TEACHER: 1}, {}, THREE_BY_FOUR, (5, 5), 2),
@@ -265,7 +266,7 @@ def test_fit_resizes_with_the_method_of_the_model() -> None:
 
 def test_fit_resizes_rows_and_columns() -> None:
     tensors = {ROW: normal(5, 1, 12), COLUMN: normal(1, 7, 12)}
-    found, notes = fitted(tensors, tiny_config(**SIX_BY_SIX, position_embedding="learned_2d"))
-    np.testing.assert_array_equal(found[ROW], numpy(resize_table(tensors[ROW], (6, 1))))
-    np.testing.assert_array_equal(found[COLUMN], numpy(resize_table(tensors[COLUMN], (1, 6))))
+    found, notes = fitted(tensors, tiny_config(**THREE_BY_FOUR, position_embedding="learned_2d"))
+    np.testing.assert_array_equal(found[ROW], numpy(resize_table(tensors[ROW], (3, 1))))
+    np.testing.assert_array_equal(found[COLUMN], numpy(resize_table(tensors[COLUMN], (1, 4))))
     assert list(notes) == [ROW, COLUMN]

@@ -198,8 +198,10 @@ def test_a_gap_in_the_numbers_of_blocks_is_named(dialect: Dialect, number: int) 
 def test_a_gap_in_the_numbers_of_a_stem_is_named(dialect: Dialect, old: str, new: str) -> None:
     hybrid = written(dialect, "hybrid")
     file = {name.replace(old, new): tensor for name, tensor in hybrid.items()}
-    missing = failure(dialect, file)[0].split(", ")
-    assert {name for name in hybrid.keys() - file.keys() if "proj" not in name} & set(missing)
+    # Whether the missing unit changes the shape cannot be known.
+    missing = [n for n in hybrid.keys() - file.keys() if not re.search("_proj|downsample", n)]
+    assert len(missing) == 9
+    assert failure(dialect, file) == (", ".join(sorted(missing)), "nothing", "nothing")
 
 
 def test_units_without_their_root_are_no_stem() -> None:

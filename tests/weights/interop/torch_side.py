@@ -1,4 +1,7 @@
-"""What the tests against PyTorch's libraries share."""
+"""What the tests against PyTorch's libraries share.
+
+They want PyTorch's CPU build: Triton, which the other one brings, crashes beside TensorFlow.
+"""
 
 from __future__ import annotations
 
