@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import keras_hub_presets, timm_config, transformers_config
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.configs import keras_hub, timm, transformers
 
 # In the order of preference.
 _WEIGHT_FILES = (
@@ -51,8 +51,8 @@ def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
             f"{', '.join(names[:10]) or 'an empty folder'}"
         )
     config = _json(folder / "config.json")
-    if keras_hub_presets.is_preset(config):
-        return keras_hub_presets.read(folder, _json)
+    if keras_hub.is_preset(config):
+        return keras_hub.read(folder, _json)
     checkpoint = read_file(found[0])
     try:
         return _told(checkpoint, config, folder)
@@ -65,18 +65,18 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     base = checkpoint.preprocessing or Preprocessing()
     classes = checkpoint.traits.get("classes", 0)
     if "pretrained_cfg" in config:
-        told = timm_config.read_config(config)
-        labels = timm_config.read_labels(config, classes)
-        preprocessing = timm_config.read_preprocessing(config, base)
+        told = timm.read_config(config)
+        labels = timm.read_labels(config, classes)
+        preprocessing = timm.read_preprocessing(config, base)
     elif "model_type" in config:
-        told = transformers_config.read_config(config, str(folder))
-        labels = transformers_config.read_labels(config, classes)
+        told = transformers.read_config(config, str(folder))
+        labels = transformers.read_labels(config, classes)
         image = _json(folder / "preprocessor_config.json")
         preprocessing = base
         # Its whole numbers of pixels tell less than the metadata of our own files, which are the
         # base then, so these go first until somebody changes the file beside them.
-        if image != transformers_config.write_preprocessing(base):
-            preprocessing = transformers_config.read_preprocessing(image, base)
+        if image != transformers.write_preprocessing(base):
+            preprocessing = transformers.read_preprocessing(image, base)
     else:
         return checkpoint
     if labels:

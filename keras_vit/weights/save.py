@@ -14,9 +14,10 @@ import numpy as np
 from keras_vit import checks, models
 from keras_vit.files import atomic_path, write_json
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import containers, metadata, transformers_config
+from keras_vit.weights import containers, metadata
 from keras_vit.weights.agreement import agreeing
 from keras_vit.weights.checkpoint import Checkpoint, grid_of, traits_of, variables_of
+from keras_vit.weights.configs import transformers
 from keras_vit.weights.dialects import DIALECTS
 
 # The suffixes of each format; what `huggingface` writes is a folder.
@@ -178,8 +179,8 @@ def write(
     if format == "npz":
         containers.write_npz(path, written)
     elif format == "huggingface":
-        content = transformers_config.write_config(config, preprocessing.labels)
-        image = transformers_config.write_preprocessing(preprocessing)
+        content = transformers.write_config(config, preprocessing.labels)
+        image = transformers.write_preprocessing(preprocessing)
         with atomic_path(path) as folder:
             folder.mkdir()
             containers.write_safetensors(folder / "model.safetensors", written, described)
@@ -228,6 +229,8 @@ def _notes(format: str, tensors: Mapping[str, np.ndarray], config: models.ViTCon
     if format == "npz" and "position_grid" in believed:  # read as a square one if it can be
         believed["position_grid"] = grid_of(math.prod(config.grid)) or config.grid
         fields.append("position_grid")
+    if format == "npz" and config.position_embedding == "none":  # read as fixed positions
+        fields.append("position_embedding")
     lost = [name for name in fields if believed[name] != actual[name]]
     notes = []
     if lost:

@@ -15,12 +15,12 @@ from keras_vit.weights import (
     containers,
     folders,
     hub,
-    keras_config,
     keras_files,
     metadata,
     registry,
 )
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.configs import foreign_keras
 from keras_vit.weights.dialects import DIALECTS, Dialect, defaults
 
 _HUB = re.compile(r"(?:hf://(?P<repo>[\w.-]+/[\w.-]+)|timm/(?P<timm>[\w.-]+))")
@@ -98,11 +98,11 @@ def read_path(path: Path) -> Checkpoint:
 
 def _read_file(path: Path) -> Checkpoint:
     kind = containers.format_of(path)
-    if kind in ("h5", "keras") and keras_config.is_ours(path, kind):
+    if kind in ("h5", "keras") and foreign_keras.is_ours(path, kind):
         return keras_files.read_h5(path) if kind == "h5" else keras_files.read_keras(path)
     readers = {
-        "h5": keras_config.read_tensors,
-        "keras": keras_config.read_tensors,
+        "h5": foreign_keras.read_tensors,
+        "keras": foreign_keras.read_tensors,
         "npz": containers.read_npz,
         "safetensors": containers.read_safetensors,
         "torch": containers.read_torch,
@@ -110,7 +110,7 @@ def _read_file(path: Path) -> Checkpoint:
     }
     tensors = readers[kind](path)
     checkpoint = dialect_of(tensors, str(path)).read(tensors, str(path))
-    checkpoint = keras_config.complete(checkpoint, keras_config.read_layers(path, kind))
+    checkpoint = foreign_keras.complete(checkpoint, foreign_keras.read_layers(path, kind))
     checkpoint = checkpoint.replace(preprocessing=defaults.preprocessing(checkpoint))
     if kind == "safetensors":
         checkpoint = metadata.extend(checkpoint, containers.read_metadata(path))

@@ -30,7 +30,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("npz", {}),
     ("npz", {"representation_size": 17}),
     ("npz", GAP | {"classes": 0, "image_size": (6, 10)}),
-    ("npz", {"position_embedding": "none"}),
     ("npz", STEM),
     ("timm", EXACT),
     ("timm", EXACT | GAP | {"norm_after_pooling": True, "layer_scale": 0.1}),
@@ -207,6 +206,11 @@ def test_names_on_the_hub(
         ("torchvision", EXACT | {"pooling": "gap"}, r"pooling='gap': .* with pooling='token'\.$"),
         ("npz", EXACT | {"epsilon": 1e-5}, r"gelu='exact', epsilon=1e-05: .*='tanh', epsilon=1e-0"),
         ("npz", {"image_size": (6, 16)}, r"position_grid=\(2, 8\): .* position_grid=\(4, 4\)\.$"),
+        (
+            "npz",
+            {"position_embedding": "none"},
+            r"position_embedding='none': .* with position_embedding='sincos_2d'\.$",
+        ),
         (
             "npz",
             {"pooling": "gap"},

@@ -97,6 +97,7 @@ HUGGING_FACE = Dialect(
         "epsilon": 1e-12,
         "position_interpolation": "bicubic",
     },
-    left=(r"decoder\..*",),  # of a masked autoencoder
+    # The decoder of a masked autoencoder, and the token for masked patches.
+    left=(r"decoder\..*", r"embeddings\.mask_token"),
     tidy=_tidy,
 )

@@ -28,7 +28,9 @@ def assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
         np.testing.assert_array_equal(found[name], tensor)
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed, "ours"], ids=["savez", "compressed", "ours"])
+@pytest.mark.parametrize(
+    "save", [np.savez, np.savez_compressed, "ours"], ids=["savez", "compressed", "ours"]
+)
 def test_read_npz_returns_every_array(save: object, tmp_path: Path) -> None:
     if save == "ours":
         write_npz(tmp_path / "m.npz", TENSORS)

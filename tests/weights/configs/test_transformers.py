@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.transformers_config import (
+from keras_vit.weights.configs.transformers import (
     read_config,
     read_labels,
     read_preprocessing,

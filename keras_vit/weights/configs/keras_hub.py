@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
-from keras_vit.weights import keras_config
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.configs import foreign_keras
 from keras_vit.weights.dialects import defaults
 from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
 
@@ -57,10 +57,10 @@ def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoin
             f"The preset {folder} must have a {' or '.join(BACKBONES)}. "
             f"Received: class_name={backbone.get('class_name')!r}"
         )
-    tensors = keras_config.read_tensors(folder / "model.weights.h5")
+    tensors = foreign_keras.read_tensors(folder / "model.weights.h5")
     if (folder / "task.weights.h5").is_file():  # the classifier, without the backbone
-        tensors |= keras_config.read_tensors(folder / "task.weights.h5")
-    checkpoint = keras_config.complete(KERAS_HUB.read(tensors, str(folder)), [backbone, task])
+        tensors |= foreign_keras.read_tensors(folder / "task.weights.h5")
+    checkpoint = foreign_keras.complete(KERAS_HUB.read(tensors, str(folder)), [backbone, task])
     base = defaults.preprocessing(checkpoint)
     preprocessing = read_preprocessing(converter.get("config", {}), base)
     return checkpoint.replace(preprocessing=preprocessing)

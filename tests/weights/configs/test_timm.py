@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.timm_config import read_config, read_labels, read_preprocessing
+from keras_vit.weights.configs.timm import read_config, read_labels, read_preprocessing
 
 # As published: timm/vit_tiny_patch16_384.augreg_in21k_ft_in1k, with a mean of its own.
 PUBLISHED = {

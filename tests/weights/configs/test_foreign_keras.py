@@ -12,7 +12,7 @@ import pytest
 
 from keras_vit.weights import containers, read_checkpoint
 from keras_vit.weights.checkpoint import POSITIONS, Checkpoint, Origin, config_of
-from keras_vit.weights.keras_config import (
+from keras_vit.weights.configs.foreign_keras import (
     complete,
     is_ours,
     place_positions,

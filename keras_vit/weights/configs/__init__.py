@@ -1,0 +1,1 @@
+"""What configurations beside the tensors tell, as each library writes them."""
