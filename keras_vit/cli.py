@@ -132,7 +132,7 @@ def train(
         data=_absolute(data) or "",
         model=model,
         weights=_absolute(weights),
-        image_size=_image_size(image_size),
+        image_size=cli_weights.parse_size(image_size),
         validation_fraction=validation_fraction,
         split_seed=split_seed,
         on_bad_image=on_bad_image.value,
@@ -200,7 +200,7 @@ def evaluate(
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
     from keras_vit.visualization import plots
 
-    network = _load_model(model, constructor, _image_size(image_size))
+    network = _load_model(model, constructor, cli_weights.parse_size(image_size))
     run = training.Run(model)
     if data is None and not run.config.is_file():
         raise ValueError(
@@ -336,17 +336,6 @@ def _absolute(name: str | None) -> str | None:
     return str(Path(name).resolve()) if name and Path(name).exists() else name
 
 
-def _image_size(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
-    if not match:
-        raise ValueError(
-            f"`--image-size` must read like 224 or 224x320. Received: --image-size {text}"
-        )
-    return int(match[1]), int(match[2] or match[1])
-
-
 def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int] | None) -> Any:
     """Returns the Keras model of a run folder, a `.keras` file or a weight file."""
     import keras
@@ -377,5 +366,5 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
     return build(
         weights=checkpoint,
         classes=classes,
-        input_shape=(*image_size, 3) if image_size else None,
+        input_shape=(*image_size, checkpoint.traits.get("channels", 3)) if image_size else None,
     )

@@ -72,6 +72,12 @@ def convert(
             min=1, help="Attention heads; needed if the sizes of the model are its own ones."
         ),
     ] = None,
+    image_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Pixels: 224, or HEIGHTxWIDTH; needed if the grid of patches is not square."
+        ),
+    ] = None,
 ) -> None:
     """Write weights as another library reads them, bit for bit.
 
@@ -85,20 +91,24 @@ def convert(
 
     known: dict[str, Any] = {}
     if model is not None:
-        size = zoo.constructor(model).config
-        known = {"num_heads": size.num_heads}
+        config = zoo.constructor(model).config
+        known = {"num_heads": config.num_heads}
         if source.endswith(".h5"):
-            known["patch_size"] = size.patch_size
+            known["patch_size"] = config.patch_size
     if heads is not None:
         known["num_heads"] = heads
+    if size := parse_size(image_size):
+        known["image_size"] = size
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         try:
             weights.convert(source, target, format and format.value, model=model, **known)
         except ValueError as error:
-            if not re.search(r"does not tell .*(num_heads|patch_size)", str(error)):
+            if not re.search(r"does not tell .*(num_heads|patch_size|image_size)", str(error)):
                 raise
-            raise ValueError(f"{error}. Options for it: --heads N, --model NAME") from error
+            raise ValueError(
+                f"{error}. Options for it: --heads N, --model NAME, --image-size HEIGHTxWIDTH"
+            ) from error
     for note in notes:
         if note.category is UserWarning:
             print(f"keras-vit: {note.message}", file=sys.stderr)
@@ -129,6 +139,32 @@ def weights(
         zoo.constructor(name)  # raises, with the nearest name
         print(_table(name, list_weights(name)))
     print("Pass a name as `weights=`. More of each: keras-vit weights --markdown")
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """Returns height and width in pixels that `--image-size` names.
+
+    Args:
+        text: `"224"` or `"224x320"`; None where the option was not given.
+
+    Returns:
+        Height and width, or None.
+
+    Raises:
+        ValueError: If it reads otherwise.
+
+    Example:
+        >>> parse_size("224x320"), parse_size("224")
+        ((224, 320), (224, 224))
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if not match:
+        raise ValueError(
+            f"`--image-size` must read like 224 or 224x320. Received: --image-size {text}"
+        )
+    return int(match[1]), int(match[2] or match[1])
 
 
 def _table(model: str, rows: list[Any]) -> str:

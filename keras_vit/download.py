@@ -226,7 +226,9 @@ def _read_pin(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     keys = {"url", "sha256", "bytes", "level", "mtime_ns"}
-    return pin if isinstance(pin, dict) and pin.keys() == keys else None
+    if not isinstance(pin, dict) or pin.keys() != keys:
+        return None
+    return pin if all(isinstance(pin[key], str) for key in ("sha256", "level")) else None
 
 
 @contextlib.contextmanager

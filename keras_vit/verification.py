@@ -42,7 +42,9 @@ class Expected:
             positive_int("size", self.size)
         for argument, digits in (("sha256", 64), ("sha256_prefix", 8)):
             value = getattr(self, argument)
-            if value is not None and not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", value):
+            if value is None:
+                continue
+            if not isinstance(value, str) or not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", value):
                 raise ValueError(
                     f"`{argument}` must be {digits} hexadecimal digits. "
                     f"Received: {argument}={value!r}"

@@ -108,8 +108,8 @@ class Constructor:
             position_interpolation: How positions are resized for another image size; by
                 default as the source of the weights does it.
             overrides: Other fields of `ViTConfig`, which go before what the weights say, such
-                as `{"gelu": "exact"}` or `{"register_tokens": 4}`. With another `patch_size`
-                the weights' kernel is resized.
+                as `{"gelu": "exact"}`, or without weights `{"register_tokens": 4}`. With
+                another `patch_size` the weights' kernel is resized.
             dropout_rate: In [0, 1), in training.
             attention_dropout_rate: In [0, 1), in training.
             stochastic_depth_rate: Rate of the last block in [0, 1), in training.
@@ -162,6 +162,9 @@ class Constructor:
             dtype=dtype,
         )
         if checkpoint:
+            if position_interpolation:
+                told = {"position_interpolation": position_interpolation}
+                checkpoint = checkpoint.replace(traits=traits | told)
             report = weight_files.load_weights(
                 model,
                 checkpoint,
@@ -169,6 +172,8 @@ class Constructor:
                 resize_patches="patch_size" in fields,
                 report=True,
             )
+            unasked = {k: v for k, v in report.differing.items() if k not in (overrides or {})}
+            report = dataclasses.replace(report, differing=unasked)
             for note in report.notes() if include_top else report.resized:
                 warnings.warn(note, UserWarning, stacklevel=2)
         return model
@@ -249,6 +254,9 @@ def _preprocessing(
     base = default_preprocessing(config)
     carried = checkpoint.preprocessing or base
     labels = carried.labels
+    if carried.num_channels != base.num_channels:
+        scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}
+        carried = dataclasses.replace(carried, **scaling)
     kept = keep_labels and labels is not None and len(labels) == config.classes
     return dataclasses.replace(carried, size=base.size, labels=labels if kept else None)
 

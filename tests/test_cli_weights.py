@@ -7,12 +7,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import cli_weights, models, zoo
+from keras_vit import cli, cli_weights, models, zoo
 from keras_vit.weights import read_checkpoint, registry_table, save_weights
 from keras_vit.weights.save import FORMATS
 from tests.helpers import randomise, tiny_model, weights_of
 from tests.test_cli import call_main, check_failure
-from tests.weights.files import official_tensors, save
+from tests.weights.files import official_tensors, save, save_old_h5
 
 pytestmark = pytest.mark.tensorflow
 
@@ -63,18 +63,36 @@ def test_convert_takes_heads_or_a_model(call: Call, tmp_path: Path) -> None:
     assert code == 0
     assert target.read_bytes() == (tmp_path / "direct.npz").read_bytes()
     other = tiny_model()  # 4 heads, which is no published size
-    other.save_weights(tmp_path / "other.weights.h5")
+    save_old_h5(other, tmp_path / "other.weights.h5")
     code, _, message = call(
         *("convert", tmp_path / "other.weights.h5", target, "--model", "ViTMicro4", "--heads", 4)
     )
     check_failure(code, message, "18 numbers in a patch for 16")
 
 
+def test_convert_takes_the_size_of_images(call: Call, tmp_path: Path) -> None:
+    model = tiny_model(image_size=(24, 12))  # 8 x 6 patches, which is no square
+    save_weights(model, tmp_path / "m.npz")
+    target = tmp_path / "m.keras"
+    code, _, message = call("convert", tmp_path / "m.npz", target)
+    check_failure(code, message, "does not tell image_size")
+    assert "--image-size HEIGHTxWIDTH" in message
+    assert call("convert", tmp_path / "m.npz", target, "--image-size", "24x12")[0] == 0
+    again = keras.saving.load_model(target)
+    assert models.config_of(again).image_size == (24, 12)
+    for name, weight in weights_of(again).items():
+        np.testing.assert_array_equal(weight, weights_of(model)[name])
+    code, _, message = call("convert", tmp_path / "m.npz", target, "--image-size", "24:12")
+    check_failure(code, message, "must read like 224 or 224x320. Received: --image-size 24:12")
+
+
 def test_convert_says_how_to_tell_what_is_missing(call: Call, tmp_path: Path) -> None:
-    tiny_model().save_weights(tmp_path / "m.weights.h5")
+    save_old_h5(tiny_model(), tmp_path / "m.weights.h5")
     code, _, message = call("convert", tmp_path / "m.weights.h5", tmp_path / "m.npz")
     check_failure(code, message, "does not tell num_heads, patch_size")
-    assert message.endswith(". Options for it: --heads N, --model NAME\n")
+    assert message.endswith(
+        ". Options for it: --heads N, --model NAME, --image-size HEIGHTxWIDTH\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,6 +128,13 @@ def test_a_converted_model_classifies_as_before(call: Call, tmp_path: Path) -> N
     assert models.config_of(again) == models.config_of(model)
     for name, weight in weights_of(again).items():
         np.testing.assert_array_equal(weight, weights_of(model)[name])
+
+
+def test_evaluate_keeps_the_channels_of_a_weight_file(tmp_path: Path) -> None:
+    config = models.size("Micro/4").replace(image_size=(8, 12), channels=1, classes=5)
+    models.build(config).save(tmp_path / "grey.keras")
+    model = cli._load_model(tmp_path / "grey.keras", "ViTMicro4", (8, 12))
+    assert model.input_shape == (None, 8, 12, 1)
 
 
 def test_every_format_can_be_asked_for() -> None:

@@ -335,10 +335,12 @@ def test_fetch_refuses_a_wrong_file_put_there_by_hand(by_hand: Path, home: Path)
     assert names(home) == {NAME}
 
 
-@pytest.mark.parametrize("pin", ["", "[]", '{"sha256": 1}'])
-def test_fetch_verifies_anew_if_the_pin_is_damaged(pin: str, cached: Path) -> None:
-    cached.with_name(f"{NAME}.json").write_text(pin)
-    assert fetch([URL], NAME, sha256=SHA256).level == "SHA-256"
+@pytest.mark.parametrize("pin", ["", "[]", '{"sha256": 1}', {"sha256": None}, {"level": None}])
+def test_fetch_verifies_anew_if_the_pin_is_damaged(pin: Any, cached: Path) -> None:
+    path = cached.with_name(f"{NAME}.json")
+    whole = json.loads(path.read_text()) | {"mtime_ns": 1}
+    path.write_text(pin if isinstance(pin, str) else json.dumps(whole | pin))
+    assert fetch([URL], NAME, size=len(CONTENT)) == Download(cached, SHA256, "size")
 
 
 def test_fetch_offline(server: Loopback, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

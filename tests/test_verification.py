@@ -102,6 +102,7 @@ def test_compare() -> None:
         ({"size": 0}, "`size` must be"),
         ({"sha256": SHA256[:8]}, "`sha256` must be 64 hexadecimal digits. Received: sha256="),
         ({"sha256": SHA256[:-1] + "g"}, "`sha256` must be 64 hexadecimal digits."),
+        ({"sha256": 123}, "`sha256` must be 64 hexadecimal digits. Received: sha256=123"),
         ({"sha256_prefix": SHA256}, "`sha256_prefix` must be 8 hexadecimal digits. Received: sha"),
     ],
 )

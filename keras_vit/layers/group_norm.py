@@ -60,7 +60,8 @@ class GroupNorm(keras.layers.Layer):
         Tensor of shape (B, H, W, C).
 
     Raises:
-        ValueError: If C is no multiple of 32 or the inputs are not of rank 4.
+        ValueError: If `epsilon` is not positive, C is no multiple of 32 or the inputs are not of
+            rank 4.
 
     Example:
         >>> tuple(GroupNorm()(np.ones((2, 5, 7, 64), "float32")).shape)
@@ -73,7 +74,7 @@ class GroupNorm(keras.layers.Layer):
         self, epsilon: float = 1e-6, gamma_initializer: Any = "ones", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.epsilon = epsilon
+        self.epsilon = checks.positive("epsilon", epsilon)
         self.gamma_initializer = keras.initializers.get(gamma_initializer)
         self.input_spec = keras.layers.InputSpec(ndim=4)
 

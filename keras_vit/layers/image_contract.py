@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
 
@@ -15,7 +17,8 @@ class ImageContract(keras.layers.Layer):
 
     A `.keras` file stores nothing but layers and their configuration. As the first layer of a
     model this one brings labels, pixel scaling and image size along, through plain
-    `keras.saving.load_model` in safe mode, `clone_model`, and inside a user's own model.
+    `keras.saving.load_model` in safe mode, `clone_model`, and inside a user's own model. A
+    `.weights.h5` file stores variables alone; there the same stands as JSON, one byte a number.
 
     Args:
         preprocessing: How an image file becomes the model's input, or its `get_config()`.
@@ -51,6 +54,16 @@ class ImageContract(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
+
+    def save_own_variables(self, store: Any) -> None:
+        content = {
+            "config": self.architecture,
+            "preprocessing": self.preprocessing.get_config(),
+        }
+        store["config"] = np.frombuffer(json.dumps(content).encode(), "uint8")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Leaves what the file says alone: weights do not change what a model is."""
 
     def get_config(self) -> dict[str, Any]:
         return {

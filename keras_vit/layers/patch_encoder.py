@@ -90,11 +90,7 @@ class PatchEncoder(keras.layers.Layer):
         )
         self.position_interpolation = position_interpolation
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
-        if position_embedding == "learned_2d" and hidden_size % 2:
-            raise ValueError(
-                "`hidden_size` must be even for position_embedding='learned_2d'. "
-                f"Received: hidden_size={hidden_size}"
-            )
+        position.check_channels(self.hidden_size, position_embedding)
         self.projection = keras.layers.Dense(
             self.hidden_size,
             use_bias=self.patch_bias,

@@ -54,7 +54,7 @@ class TokenPooling(keras.layers.Layer):
         self.index = checks.count("index", index)
         if mode == "token" and index >= prefix_tokens:
             raise ValueError(
-                "Pooling 'token' needs that prefix token; use 'gap' or 'map' without one. "
+                "`mode` must be 'gap' or 'max' where there is no such prefix token. "
                 f"Received: mode={mode!r}, prefix_tokens={prefix_tokens}, index={index}"
             )
         self.input_spec = keras.layers.InputSpec(ndim=3)
@@ -116,7 +116,7 @@ class AttentionPooling(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.num_heads = checks.positive_int("num_heads", num_heads)
-        self.epsilon = epsilon
+        self.epsilon = checks.positive("epsilon", epsilon)
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.norm = keras.layers.LayerNormalization(epsilon=epsilon, name="norm", **common)

@@ -40,6 +40,31 @@ _METHODS = {
 RESIZE_METHODS = tuple(_METHODS)
 
 
+def check_channels(hidden_size: int, position_embedding: str) -> None:
+    """Raises `ValueError` unless tokens of this width can have such positions.
+
+    Args:
+        hidden_size: Channels D of a token.
+        position_embedding: `"learned_2d"` halves them, `"sincos_2d"` quarters them.
+
+    Raises:
+        ValueError: If they cannot be divided.
+
+    Example:
+        >>> check_channels(12, "sincos_2d")
+    """
+    if position_embedding == "learned_2d" and hidden_size % 2:
+        raise ValueError(
+            "`hidden_size` must be even for position_embedding='learned_2d'. "
+            f"Received: hidden_size={hidden_size}"
+        )
+    if position_embedding == "sincos_2d" and hidden_size % 4:
+        raise ValueError(
+            "`hidden_size` must be a multiple of 4 for a sine-cosine position embedding. "
+            f"Received: hidden_size={hidden_size}"
+        )
+
+
 def sincos_2d(
     grid: tuple[int, int],
     hidden_size: int,
@@ -72,11 +97,7 @@ def sincos_2d(
     Reference: https://arxiv.org/abs/2104.02057, and `posemb_sincos_2d` of
     https://github.com/google-research/big_vision/blob/main/big_vision/models/vit.py
     """
-    if hidden_size % 4:
-        raise ValueError(
-            "`hidden_size` must be a multiple of 4 for a sine-cosine position embedding. "
-            f"Received: hidden_size={hidden_size}"
-        )
+    check_channels(hidden_size, "sincos_2d")
     quarter = hidden_size // 4
     omega = temperature ** -(np.arange(quarter) / max(quarter - endpoint, 1))  # (D/4,)
     row, column = np.mgrid[: grid[0], : grid[1]]  # (h, w) each

@@ -53,7 +53,7 @@ class ResidualUnit(keras.layers.Layer):
         super().__init__(**kwargs)
         self.filters = channels_in_groups("filters", filters)
         self.strides = checks.positive_int("strides", strides)
-        self.epsilon = epsilon
+        self.epsilon = checks.positive("epsilon", epsilon)
         self.conv1 = self._conv(self.filters, 1, 1, "conv1")
         self.gn1 = self._norm("gn1")
         self.conv2 = self._conv(self.filters, 3, self.strides, "conv2")

@@ -79,7 +79,7 @@ class ResNetStem(keras.layers.Layer):
             checks.positive_int(f"num_blocks[{i}]", units) for i, units in enumerate(num_blocks)
         )
         self.width = channels_in_groups("width", width)
-        self.epsilon = epsilon
+        self.epsilon = checks.positive("epsilon", epsilon)
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.conv_root = StandardizedConv2D(self.width, 7, strides=2, name="conv_root", **common)

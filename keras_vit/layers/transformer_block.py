@@ -69,7 +69,7 @@ class TransformerBlock(keras.layers.Layer):
         super().__init__(**kwargs)
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.epsilon = epsilon
+        self.epsilon = checks.positive("epsilon", epsilon)
         self.layer_scale = layer_scale
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = checks.rate("stochastic_depth_rate", stochastic_depth_rate)

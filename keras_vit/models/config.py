@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_vit import checks
 from keras_vit.layers import position
+from keras_vit.layers.group_norm import channels_in_groups
 from keras_vit.layers.mlp import GELUS
 from keras_vit.layers.patch_encoder import POSITION_EMBEDDINGS
 from keras_vit.layers.patches import Patches
@@ -58,7 +59,7 @@ class ViTConfig:
         epsilon: Added to the variance in the layer norms.
         stem_blocks: Residual units in each stage of a ResNet before the patches: a hybrid model;
             () for its root alone, None for no ResNet. A patch is then one of its feature map.
-        stem_width: Channels of the ResNet's root.
+        stem_width: Channels of the ResNet's root, a multiple of 32.
         dropout_rate: In [0, 1), in training.
         attention_dropout_rate: In [0, 1), in training.
         stochastic_depth_rate: Rate of the last block, in [0, 1); it grows linearly from 0 in
@@ -114,7 +115,10 @@ class ViTConfig:
         for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels", "stem_width"):
             checks.positive_int(name, getattr(self, name))
         checks.count("register_tokens", self.register_tokens)
+        checks.count("classes", self.classes)
         checks.positive("epsilon", self.epsilon)
+        if self.layer_scale is not None:
+            checks.positive("layer_scale", self.layer_scale)
         for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
             checks.rate(name, getattr(self, name))
         checks.one_of("pooling", self.pooling, POOLINGS)
@@ -124,15 +128,12 @@ class ViTConfig:
             "position_interpolation", self.position_interpolation, position.RESIZE_METHODS
         )
         self._set("patch_size", checks.size_pair("patch_size", self.patch_size))
-        if self.classes:
-            checks.positive_int("classes", self.classes)
         if self.representation_size is not None:
             checks.positive_int("representation_size", self.representation_size)
         checks.hidden_size(self.hidden_size, self.num_heads)
+        position.check_channels(self.hidden_size, self.position_embedding)
         self._check_tokens()
-        if self.stem_blocks is not None:
-            blocks = tuple(checks.positive_int("stem_blocks", n) for n in self.stem_blocks)
-            self._set("stem_blocks", blocks)
+        self._check_stem()
         self._check_image_size()
 
     def _check_tokens(self) -> None:
@@ -192,7 +193,7 @@ class ViTConfig:
     @property
     def patch(self) -> tuple[int, int]:
         """Height and width of a patch, in pixels or in cells of the ResNet's feature map."""
-        return checks.size_pair("patch_size", self.patch_size)
+        return self.patch_size  # type: ignore[return-value]  # a pair since `__post_init__`
 
     def replace(self, **changes: Any) -> ViTConfig:
         """Returns a copy with some fields changed.
@@ -227,13 +228,25 @@ class ViTConfig:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
+    def _check_stem(self) -> None:
+        if self.stem_blocks is None:
+            return
+        if not isinstance(self.stem_blocks, (tuple, list)):
+            raise ValueError(
+                "`stem_blocks` must be a tuple with the number of units of each stage, or None. "
+                f"Received: stem_blocks={self.stem_blocks!r}"
+            )
+        blocks = tuple(checks.positive_int("stem_blocks", n) for n in self.stem_blocks)
+        self._set("stem_blocks", blocks)
+        channels_in_groups("stem_width", self.stem_width)
+
     def _check_image_size(self) -> None:
-        sides = tuple(self.image_size)
-        if len(sides) != 2:
+        if not isinstance(self.image_size, (tuple, list)) or len(self.image_size) != 2:
             raise ValueError(
                 "`image_size` must be a pair (height, width). "
-                f"Received: image_size={self.image_size}"
+                f"Received: image_size={self.image_size!r}"
             )
+        sides = tuple(self.image_size)
         for side in sides:
             if side is not None:
                 checks.positive_int("image_size", side)
@@ -317,5 +330,6 @@ def size(name: str) -> ViTConfig:
     width, _, patch = name.partition("/")
     if not patch.isdecimal():
         raise ValueError(f"`name` must read like 'B/16'. Received: name={name!r}")
-    checks.one_of("width", width, tuple(_WIDTHS))
+    if width not in _WIDTHS:
+        checks.one_of("name", name, (*(f"{known}/{patch}" for known in _WIDTHS), *_HYBRIDS))
     return ViTConfig(patch_size=int(patch), **_WIDTHS[width])

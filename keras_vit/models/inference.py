@@ -14,15 +14,15 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
     """Returns a float32 model that answers with probabilities, and its complete contract.
 
     Whether a softmax is missing is read from the last operation: a linear Dense or Activation
-    means logits. Mixed precision is a property of training; the copy computes in float32.
+    means logits. Other precisions are a property of training; the copy computes in float32.
 
     Args:
         model: A classifier of keras_vit, or a functional or sequential Keras model that
             contains a keras_vit backbone.
 
     Returns:
-        The model, which shares its weights with `model` unless that one is in mixed precision,
-        and its preprocessing with a label for every class: `"0"`, `"1"`, ... where it has none.
+        The model, which shares its weights with `model` if all of that one is in float32, and
+        its preprocessing with a label for every class: `"0"`, `"1"`, ... where it has none.
 
     Raises:
         ValueError: If the model is no classifier of images in the format of its preprocessing.
@@ -45,10 +45,11 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
             "`model` must have one output per label of its preprocessing. "
             f"Received: {classes} outputs and {len(labels)} labels"
         )
-    if any(policy.compute_dtype != "float32" for policy in _policies(model)):
+    if not all(map(_is_float32, _policies(model))):
         model = _float32_copy(model)
     if _gives_logits(model):
-        probabilities = keras.layers.Softmax(name="softmax")(model.outputs[0])
+        softmax = keras.layers.Softmax(dtype="float32", name="softmax")  # whatever the policy is
+        probabilities = softmax(model.outputs[0])
         model = keras.Model(model.inputs[0], probabilities, name=model.name)
     return model, dataclasses.replace(contract, labels=labels)
 
@@ -96,12 +97,17 @@ def _policies(model: keras.Model) -> list[keras.dtype_policies.DTypePolicy]:
     return policies
 
 
+def _is_float32(policy: keras.dtype_policies.DTypePolicy) -> bool:
+    dtypes = (policy.compute_dtype, policy.variable_dtype)
+    return all(dtype == "float32" or not keras.backend.is_float_dtype(dtype) for dtype in dtypes)
+
+
 def _float32_copy(model: keras.Model) -> keras.Model:
     # `models.rebuild` knows our own models only; this also serves a user's.
     def in_float32(layer: keras.layers.Layer) -> keras.layers.Layer:
         config = layer.get_config()
-        if layer.dtype_policy.compute_dtype != layer.dtype_policy.variable_dtype:
-            config["dtype"] = layer.dtype_policy.variable_dtype
+        if not _is_float32(layer.dtype_policy):
+            config["dtype"] = "float32"
         return type(layer).from_config(config)
 
     copy = keras.models.clone_model(model, clone_function=in_float32, recursive=True)

@@ -54,10 +54,11 @@ def fit(
     tensors, notes = dict(checkpoint.tensors), {}
     _split_positions(tensors, checkpoint, config)
     new = config.grid
+    method = checkpoint.traits.get("position_interpolation", config.position_interpolation)
     for name, size in ((POSITION, new), (ROW, (new[0], 1)), (COLUMN, (1, new[1]))):
         if name in tensors and tensors[name].shape[:2] != size:
             old = tensors[name].shape[:2]
-            table = resize_table(tensors[name], size, config.position_interpolation)
+            table = resize_table(tensors[name], size, method)
             tensors[name] = keras.ops.convert_to_numpy(table)
             notes[name] = f"Position embeddings resized from {old} to {size} patches"
     kernel = _ROOT if config.stem_blocks is not None else _PROJECTION
@@ -75,7 +76,8 @@ def fit(
             raise ValueError(
                 f"The patches of the model must be those of the weights, {patch} in "
                 f"{checkpoint.source}, or `resize_patches=True` be given, which resizes the "
-                f"kernel. Received: a model with patch_size={config.patch}"
+                "kernel; to a constructor `overrides={'patch_size': ...}`. Received: a model with "
+                f"patch_size={config.patch}"
             )
         stored = tensors[_PROJECTION]
         stored = stored.reshape(*patch, -1, stored.shape[-1])  # (P, Q, C, D)

@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.configs import keras_hub, timm, transformers
+from keras_vit.weights.configs import foreign_keras, keras_hub, timm, transformers
 
 # In the order of preference.
 _WEIGHT_FILES = (
@@ -65,11 +65,13 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     base = checkpoint.preprocessing or Preprocessing()
     classes = checkpoint.traits.get("classes", 0)
     if "pretrained_cfg" in config:
-        told = timm.read_config(config)
+        told = timm.read_config(config, str(folder))
+        image_size = timm.read_image_size(config)
         labels = timm.read_labels(config, classes)
         preprocessing = timm.read_preprocessing(config, base)
     elif "model_type" in config:
         told = transformers.read_config(config, str(folder))
+        image_size = transformers.read_image_size(config)
         labels = transformers.read_labels(config, classes)
         image = _json(folder / "preprocessor_config.json")
         preprocessing = base
@@ -81,7 +83,22 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
         return checkpoint
     if labels:
         preprocessing = dataclasses.replace(preprocessing, labels=labels)
+    if image_size:
+        checkpoint = _placed(checkpoint, image_size)
     return checkpoint.replace(traits=checkpoint.traits | told, preprocessing=preprocessing)
+
+
+def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
+    """Puts the positions on a grid that is not square, which their number does not tell.
+
+    A square one is left to whoever loads them: the configuration may be of another resolution.
+    """
+    patch = checkpoint.traits.get("patch_size")
+    if patch is None or "image_size" in checkpoint.traits:  # metadata of our own tell more
+        return checkpoint
+    if image_size[0] // patch[0] == image_size[1] // patch[1]:
+        return checkpoint
+    return foreign_keras.place_positions(checkpoint, image_size)
 
 
 def _json(path: Path) -> dict[str, Any]:

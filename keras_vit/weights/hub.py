@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from keras_vit.download import fetch
 
@@ -13,7 +14,7 @@ _LISTING = "files.json"
 _CONFIGS = ("config.json", "preprocessor_config.json")
 # The first kind that a repository has is taken; PyTorch's own needs torch.
 _WEIGHTS = (
-    *(r"model\.safetensors", r"model.*\.safetensors(\.index\.json)?"),
+    *(r"model\.safetensors", r"model[^/]*\.safetensors(\.index\.json)?"),
     *(r"tf_model\.h5", r"pytorch_model\.bin"),
 )
 
@@ -21,7 +22,8 @@ _WEIGHTS = (
 def fetch_repository(repository: str) -> Path:
     """Downloads the weights and configuration of a repository on the Hugging Face hub.
 
-    The hub lists the SHA-256 of every large file, by which it is verified.
+    The hub lists the SHA-256 of every large file, by which it is verified. All files are of the
+    revision that was listed. A mirror must serve the listing too, with its hashes.
 
     Args:
         repository: Owner and name, `"google/vit-base-patch16-224"`.
@@ -31,16 +33,17 @@ def fetch_repository(repository: str) -> Path:
         revision.
 
     Raises:
-        ValueError: If the repository holds no weights, or a file is not the one listed.
+        ValueError: If the repository holds no weights, a file is not the one listed, or the
+            listing is none or lacks the hashes of the weights.
         ConnectionError: If the hub cannot be reached.
 
     Reference: https://huggingface.co/docs/hub/api
     """
     folder = f"hf--{repository.replace('/', '--')}"
-    listing = fetch([f"{_HUB}/api/models/{repository}?blobs=true"], _LISTING, folder=folder).path
-    files = {file["rfilename"]: file for file in json.loads(listing.read_text())["siblings"]}
-    kinds = ([n for n in files if re.fullmatch(kind, n)] for kind in _WEIGHTS)
-    weights: list[str] = next(filter(None, kinds), [])
+    url = f"{_HUB}/api/models/{repository}?blobs=true"
+    path = fetch([url], _LISTING, folder=folder, check=_check_listing).path
+    revision, files = _read_listing(path)
+    weights = _weights(files)
     if not weights:
         raise ValueError(
             f"The repository {repository!r} must hold model.safetensors, tf_model.h5 or "
@@ -49,10 +52,45 @@ def fetch_repository(repository: str) -> Path:
     for name in (*(name for name in _CONFIGS if name in files), *weights):
         large = files[name].get("lfs") or {}
         fetch(
-            [f"{_HUB}/{repository}/resolve/main/{name}"],
+            [f"{_HUB}/{repository}/resolve/{revision}/{name}"],
             name,
             folder=folder,
             size=large.get("size", files[name].get("size")),
             sha256=large.get("sha256"),
         )
-    return listing.parent
+    return path.parent
+
+
+def _check_listing(path: Path) -> None:
+    """Raises before a listing is kept that later calls could not use."""
+    _read_listing(path)
+
+
+def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
+    """Returns the revision and the files by their name."""
+    try:
+        listing = json.loads(path.read_text(encoding="utf-8"))
+        revision = listing.get("sha", "main")
+        files = {file["rfilename"]: file for file in listing["siblings"]}
+        hashes = {name: (file.get("lfs") or {}).get("sha256") for name, file in files.items()}
+        if not re.fullmatch(r"main|[0-9a-f]{40}", revision):
+            raise ValueError(f"sha={revision!r}")
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(
+            "the listing of a repository must be a JSON object with its revision `sha` and its "
+            f"files `siblings` ({type(error).__name__}: {error})"
+        ) from error
+    # The index of shards is small, so the hub has no hash of it.
+    bare = [n for n in _weights(files) if not n.endswith(".json") and not hashes[n]]
+    if bare:
+        raise ValueError(
+            "the listing of a repository must have the `lfs.sha256` of its weights; a mirror must "
+            f"serve that of the hub's API with ?blobs=true. Received: none of {', '.join(bare)}"
+        )
+    return revision, files
+
+
+def _weights(files: dict[str, Any]) -> list[str]:
+    """Returns the names of the weight files, of the first kind that there is."""
+    kinds = ([name for name in files if re.fullmatch(kind, name)] for kind in _WEIGHTS)
+    return next(filter(None, kinds), [])

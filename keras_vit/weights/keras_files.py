@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import json
 from pathlib import Path
 
-import keras
 import numpy as np
 
-from keras_vit import models
-from keras_vit.weights import containers
-from keras_vit.weights.checkpoint import Checkpoint, traits_of, variables_of
+from keras_vit.weights import containers, metadata
+from keras_vit.weights.checkpoint import Checkpoint, traits_of
+from keras_vit.weights.configs import foreign_keras
+from keras_vit.weights.containers.guards import reading, refused
 
 
 def read_h5(path: Path) -> Checkpoint:
@@ -28,6 +27,7 @@ def read_h5(path: Path) -> Checkpoint:
 
     Example:
         >>> import tempfile
+        >>> from keras_vit import models
         >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
         >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save_weights(path)
         >>> read_h5(path).traits["position_grid"]
@@ -39,16 +39,24 @@ def read_h5(path: Path) -> Checkpoint:
             f"The weight file {path} must come from a model of keras_vit. "
             f"Received: the layers {', '.join(sorted(layers)[:5])}, ..."
         )
+    contract = layers.pop("image_contract", {}).get("config")  # absent in files of old
     tensors = {
         f"{layer}/{_variable_name(layer, key)}": array
         for layer, arrays in layers.items()
         for key, array in arrays.items()
     }
-    return Checkpoint(str(path), tensors, traits_of(tensors))
+    with reading(path):
+        checkpoint = Checkpoint(str(path), tensors, traits_of(tensors))
+    if contract is None:
+        return checkpoint
+    text = contract.astype("uint8").tobytes().decode("utf-8", "replace")
+    return metadata.extend(checkpoint, {metadata.KEY: text})
 
 
 def read_keras(path: Path) -> Checkpoint:
-    """Reads the `.keras` file of a model of this package, in safe mode.
+    """Reads the `.keras` file of a model of this package, or of one that contains it.
+
+    Nothing of the file is built: what it tells of the model is checked, and no code of it runs.
 
     Args:
         path: The file.
@@ -61,21 +69,41 @@ def read_keras(path: Path) -> Checkpoint:
 
     Example:
         >>> import tempfile
+        >>> from keras_vit import models
         >>> path = Path(tempfile.mkdtemp()) / "m.keras"
         >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save(path)
         >>> read_keras(path).traits["num_layers"]
         4
     """
-    if path.suffix == ".keras":
-        model = keras.saving.load_model(path, compile=False)
-    else:  # Keras goes by the name
-        with tempfile.TemporaryDirectory() as folder:
-            copy = shutil.copyfile(path, Path(folder) / "model.keras")
-            model = keras.saving.load_model(copy, compile=False)
-    config = models.config_of(model)
-    tensors = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
-    traits = config.get_config() | {"position_grid": config.grid}
-    return Checkpoint(str(path), tensors, traits, models.preprocessing_of(model))
+    layers = foreign_keras.read_layers(path, "keras")
+    contract = next(filter(foreign_keras.is_contract, layers), None)
+    if contract is None:
+        raise ValueError(
+            f"The weight file {path} must hold a model of keras_vit, or one that contains it. "
+            f"Received: model={layers[0]['name']!r}"
+        )
+    if any(layer["class_name"] == "Lambda" for layer in layers):
+        raise refused(path, "suspect: it has a Lambda layer, code that is unsafe to run")
+    stored = foreign_keras.read_tensors(path)
+    inside = "patch_encoder/projection/0"
+    prefixes = [name.removesuffix(inside) for name in stored if name.endswith(inside)]
+    if len(prefixes) != 1:
+        raise refused(path, f"not a file of one model of keras_vit: it holds {len(prefixes)}")
+    own: dict[str, np.ndarray] = {}
+    others: dict[str, np.ndarray] = {}
+    with reading(path):
+        for name, array in stored.items():
+            layer, key = name.removeprefix(prefixes[0]).rsplit("/", maxsplit=1)
+            if layer != "image_contract":
+                part = own if name.startswith(prefixes[0]) else others
+                part[f"{layer}/{_variable_name(layer, key)}"] = array
+        traits = traits_of(own)
+    told = contract["config"]
+    content = {"config": told.get("architecture"), "preprocessing": told.get("preprocessing")}
+    checkpoint = metadata.extend(
+        Checkpoint(str(path), own, traits), {metadata.KEY: json.dumps(content)}
+    )
+    return checkpoint.replace(tensors=others | checkpoint.tensors)
 
 
 def _variable_name(layer: str, key: str) -> str:
@@ -86,4 +114,5 @@ def _variable_name(layer: str, key: str) -> str:
     if own == "pooling":
         return "probe"
     scales = own.startswith(("norm_", "gn", "scale_")) or own.endswith("norm")
-    return (("gamma", "beta") if scales else ("kernel", "bias"))[int(key)]
+    names = ("gamma", "beta") if scales else ("kernel", "bias")
+    return names[int(key)] if int(key) < len(names) else key  # of a layer that is not ours

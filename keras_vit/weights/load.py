@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from typing import Literal, overload
@@ -23,6 +24,8 @@ from keras_vit.weights.sources import read_checkpoint
 
 # The classifiers: they can be dropped, or start anew where they do not fit.
 _PRE_LOGITS, _HEADS = "pre_logits/", ("head/", "distillation_head/")
+# What a model does to the same weights: a difference is no error, but changes the numbers.
+_COMPUTED = ("gelu", "epsilon", "pooling", "norm_after_pooling")
 
 
 @overload
@@ -67,7 +70,8 @@ def load_weights(
         resize_patches: Whether the weights may be of a model with another patch size; the
             kernel is then resized as in FlexiViT.
         report: Whether the table of all tensors is returned; without it a warning tells what
-            was resized, started anew or dropped.
+            was resized, started anew or dropped, and where the model computes otherwise than
+            the file's own (GELU, epsilon, pooling).
 
     Returns:
         With `report`, what became of every tensor: print it for the table. Otherwise None.
@@ -89,8 +93,8 @@ def load_weights(
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     tensors, resized = fit(checkpoint, config, resize_patches=resize_patches)
     reset = _reset(shapes, tensors, reset_head)
-    classifier = [name for name in tensors if name.startswith((_PRE_LOGITS, *_HEADS))]
-    dropped = tuple(name for name in classifier if name not in shapes)
+    droppable = ("pooling/", _PRE_LOGITS, *_HEADS)
+    dropped = tuple(n for n in tensors if n.startswith(droppable) and n not in shapes)
     for name in {*dropped, *reset} & tensors.keys():
         del tensors[name]
     used = tuple(name for name in shapes if name not in reset)
@@ -101,6 +105,7 @@ def load_weights(
         if name.startswith(_HEADS):
             variables[name].assign(np.zeros(shapes[name], "float32"))
     found = _report(checkpoint, shapes, resized, reset, dropped)
+    found = dataclasses.replace(found, differing=_differing(config, checkpoint))
     if report:
         return found
     for note in found.notes():
@@ -128,6 +133,19 @@ def _check_architecture(
             f"{theirs}; the model {model.name!r} has {ours}. Choose the model that the file was "
             "made for."
         )
+
+
+def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, str]:
+    """Returns a sentence for each field in which the model computes otherwise."""
+    ours, theirs = config.get_config(), checkpoint.traits
+    fields = [name for name in _COMPUTED if theirs.get(name, ours[name]) != ours[name]]
+    if config.pooling == "none":  # tokens are passed on, whatever was made of them
+        fields = [name for name in fields if "pooling" not in name]
+    return {
+        name: f"The model computes with {name}={ours[name]!r}, {checkpoint.source} was made for "
+        f"{name}={theirs[name]!r}"
+        for name in fields
+    }
 
 
 def _reset(

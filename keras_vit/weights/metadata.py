@@ -18,7 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.agreement import agreeing
 from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, Checkpoint
 
-_KEY = "keras_vit"
+KEY = "keras_vit"
 _LONGEST = 4 * 2**20  # the labels of ImageNet-21k take a tenth of it
 _Described = TypeVar("_Described", ViTConfig, Preprocessing)
 
@@ -39,7 +39,7 @@ def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
         ['format', 'keras_vit']
     """
     content = {"config": config.get_config(), "preprocessing": preprocessing.get_config()}
-    return {"format": "pt", _KEY: json.dumps(content)}
+    return {"format": "pt", KEY: json.dumps(content)}
 
 
 def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
@@ -59,18 +59,18 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
         >>> extend(Checkpoint("a", {}, {}), {"format": "pt"}).traits
         {}
     """
-    if _KEY not in metadata:
+    if KEY not in metadata:
         return checkpoint
     try:
-        if len(metadata[_KEY]) > _LONGEST:
+        if len(metadata[KEY]) > _LONGEST:
             raise ValueError(f"longer than {_LONGEST:,} characters")
-        content = json.loads(metadata[_KEY])
+        content = json.loads(metadata[KEY])
         config = _parsed(ViTConfig, content["config"])
         preprocessing = _parsed(Preprocessing, content["preprocessing"])
         tensors = agreeing(checkpoint, config)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"The metadata {_KEY!r} of {checkpoint.source} must describe the model in it, in terms "
+            f"The metadata {KEY!r} of {checkpoint.source} must describe the model in it, in terms "
             f"of this release ({type(error).__name__}: {str(error)[:500]}). Update keras_vit, or "
             "write the file again without them."
         ) from error

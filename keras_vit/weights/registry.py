@@ -14,6 +14,9 @@ from keras_vit import checks
 from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 
+# Every repository calls its file so: a missing one of the user's must not become a download.
+_GENERIC = ("model.safetensors", "pytorch_model.bin")
+
 # Mean and standard deviation of each kind of scaling, in units of pixel / 255.
 SCALINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "half": ((0.5,), (0.5,)),
@@ -36,7 +39,7 @@ class PublishedWeights:
         aliases: Other names for it, each unique within the model too.
         urls: Where the file is; the first address is the source, the others are mirrors.
         format: `"npz"`, `"safetensors"` or `"pth"`.
-        dialect: `"flax"`, `"timm"`, `"huggingface"` or `"torchvision"`: whose tensor names.
+        dialect: `"npz"`, `"timm"`, `"huggingface"` or `"torchvision"`: whose tensor names.
         mebibytes: Rounded size as published, in units of 2**20 bytes; None if unknown.
         bytes: Exact size in bytes; None if unknown.
         sha256: Hash of the file in 64 hex digits; None if none was published.
@@ -117,7 +120,8 @@ def find_weights(model: str, name: str) -> PublishedWeights:
     Args:
         model: Name of the constructor, such as `"ViTB16"`.
         name: Name, alias, or the file's name with or without `.npz`; with as many folders of
-            its address before it as make it unique.
+            its address before it as make it unique, and at least one where every repository calls
+            its file so (`model.safetensors`).
 
     Returns:
         The row.
@@ -198,6 +202,8 @@ def _matches(model: str, name: str) -> list[PublishedWeights]:
     """Returns the row of this name or alias, or else those whose address ends with it."""
     rows = list_weights(model)
     named = [row for row in rows if name == row.name or name in row.aliases]
+    if name in _GENERIC:
+        return []
     ends = tuple(f"/{name.removeprefix('gs://')}{suffix}" for suffix in ("", ".npz"))
     return named or [row for row in rows if any(f"/{url}".endswith(ends) for url in row.urls)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,8 @@ class LoadReport:
         source: The file.
         rows: One for each variable of the model, then those of the file that have none.
         resized: What was resized, as sentences.
+        differing: Fields of `ViTConfig` in which the model computes otherwise than the file's
+            own, and a sentence for each.
 
     Example:
         >>> row = TensorReport("reset", "head/kernel", (6, 5))
@@ -51,6 +54,7 @@ class LoadReport:
     source: str
     rows: tuple[TensorReport, ...]
     resized: tuple[str, ...]
+    differing: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def of(self, status: str) -> tuple[str, ...]:
         """Returns the variables with this status, or tensors of the file that have no variable.
@@ -68,12 +72,13 @@ class LoadReport:
         Returns:
             No sentence where the file was taken over as it is.
         """
-        notes = [f"{sentence}." for sentence in self.resized]
+        notes = [f"{sentence}." for sentence in (*self.resized, *self.differing.values())]
         if reset := self.of("reset"):
             verb = "starts" if len(reset) == 1 else "start"
             notes.append(f"{', '.join(reset)} {verb} anew, not from {self.source}.")
         if dropped := self.of("dropped"):
-            notes.append(f"{', '.join(dropped)} of {self.source} is left out.")
+            verb = "is" if len(dropped) == 1 else "are"
+            notes.append(f"{', '.join(dropped)} of {self.source} {verb} left out.")
         return notes
 
     def __str__(self) -> str:

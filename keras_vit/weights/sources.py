@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -59,7 +59,7 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         return _published(registry.find_weights(model, text))
     if match := _HUB.fullmatch(text):
         return read_path(hub.fetch_repository(match["repo"] or f"timm/{match['timm']}"))
-    if "://" in text:
+    if text.startswith("https://"):
         # Many addresses end in the same name.
         folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return read_path(fetch([text], Path(urlsplit(text).path).name, folder=folder).path)
@@ -147,13 +147,18 @@ def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
 
 def _published(row: registry.PublishedWeights) -> Checkpoint:
     """Downloads and reads a row of the registry, which knows more than the file."""
+    read: list[Checkpoint] = []  # of a fresh download, which is not read twice
 
     def check(path: Path) -> None:
         # Every zip CRC, and the names and shapes of all tensors.
-        found = _read_file(path).traits["classes"]
+        checkpoint = _read_file(path)
+        found = checkpoint.traits["classes"]
         if found != row.classes:
             raise ValueError(f"it has {found} classes instead of {row.classes}")
+        read[:] = [checkpoint]
 
+    if row.format == "pth":
+        containers.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
     path = fetch(
         row.urls,
         row.file_name,
@@ -162,6 +167,6 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         sha256_prefix=row.sha256_prefix,
         check=check,
     ).path
-    checkpoint = _read_file(path)
+    checkpoint = read[0].replace(source=str(path)) if read else _read_file(path)
     traits = checkpoint.traits | {"gelu": row.gelu, "epsilon": row.epsilon}
     return checkpoint.replace(traits=traits, preprocessing=registry.preprocessing_for(row))

@@ -57,6 +57,11 @@ def test_group_norm_needs_groups_of_equal_size() -> None:
         GroupNorm()(normal(2, 5, 7, 48))
 
 
+def test_group_norm_checks_epsilon() -> None:
+    with pytest.raises(ValueError, match=r"`epsilon` must be a positive number. .* epsilon=0"):
+        GroupNorm(epsilon=0)
+
+
 def test_group_norm_refuses_a_single_image() -> None:
     with pytest.raises(ValueError, match="expected ndim=4, found ndim=3"):
         GroupNorm()(IMAGES[0])

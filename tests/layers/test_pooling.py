@@ -39,7 +39,7 @@ def test_token_pooling_worked_by_hand() -> None:
 
 @pytest.mark.parametrize(("prefix_tokens", "index"), [(0, 0), (1, 1)])
 def test_token_pooling_needs_its_token(prefix_tokens: int, index: int) -> None:
-    with pytest.raises(ValueError, match="needs that prefix token; use 'gap' or 'map' without"):
+    with pytest.raises(ValueError, match="`mode` must be 'gap' or 'max' where there is no such"):
         TokenPooling("token", prefix_tokens, index)
 
 
@@ -66,3 +66,8 @@ def test_attention_pooling_equals_the_equations(gelu: str, epsilon: float) -> No
 def test_attention_pooling_needs_heads_of_equal_size() -> None:
     with pytest.raises(ValueError, match="Received: hidden_size=12, num_heads=5"):
         AttentionPooling(5, 7)(TOKENS)
+
+
+def test_attention_pooling_checks_epsilon() -> None:
+    with pytest.raises(ValueError, match=r"`epsilon` must be a positive number. .* epsilon=0"):
+        AttentionPooling(3, 5, epsilon=0)

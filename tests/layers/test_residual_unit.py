@@ -97,6 +97,7 @@ def test_residual_unit_of_unknown_size() -> None:
         ),
         ({"filters": 0}, "`filters` must be a positive integer"),
         ({"strides": 0}, "`strides` must be a positive integer"),
+        ({"epsilon": 0}, "`epsilon` must be a positive number. Received: epsilon=0"),
     ],
 )
 def test_residual_unit_checks_its_arguments(kwargs: dict[str, Any], message: str) -> None:

@@ -93,3 +93,8 @@ def test_transformer_block_is_deterministic_at_inference() -> None:
 def test_transformer_block_checks_its_rates(name: str) -> None:
     with pytest.raises(ValueError, match=r"must be a number in \[0, 1\)\. Received: .*=1.5"):
         TransformerBlock(3, 7, **{name: 1.5})
+
+
+def test_transformer_block_checks_epsilon() -> None:
+    with pytest.raises(ValueError, match=r"`epsilon` must be a positive number. .* epsilon=-1e-06"):
+        TransformerBlock(3, 7, epsilon=-1e-6)

@@ -27,13 +27,18 @@ PUBLISHED = {
 def test_size_is_the_published_one(name: str, published: tuple[int, ...]) -> None:
     config = size(name)
     assert (config.hidden_size, config.num_layers, config.mlp_dim, config.num_heads) == published
-    assert config.patch == (int(name.partition("/")[2]),) * 2
+    assert config.patch == config.patch_size == (int(name.partition("/")[2]),) * 2
     assert (config.image_size, config.classes) == ((224, 224), 1000)
 
 
 def test_size_suggests_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"must be one of 'Ti', 'S', .* Did you mean 'Micro'"):
+    message = (
+        r"`name` must be one of 'Ti/2', .* 'R50\+L/32'. Did you mean 'Micro/2'\? .* name='Micra"
+    )
+    with pytest.raises(ValueError, match=message):
         size("Micra/2")
+    with pytest.raises(ValueError, match=r"Did you mean 'R50\+B/16'\? Received: name='R51\+B/16'"):
+        size("R51+B/16")
     with pytest.raises(ValueError, match=r"`name` must read like 'B/16'. Received: name='B16'"):
         size("B16")
 
@@ -73,7 +78,9 @@ def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
         ({"hidden_size": 0}, r"`hidden_size` must be a positive integer. Received: hidden_size=0"),
         ({"num_layers": 1.5}, "`num_layers` must be a positive integer"),
         ({"channels": -1}, "`channels` must be a positive integer"),
-        ({"classes": -3}, "`classes` must be a positive integer"),
+        ({"classes": -3}, "`classes` must be an integer of at least 0"),
+        ({"classes": None}, "`classes` must be an integer of at least 0. Received: classes=None"),
+        ({"layer_scale": 0}, "`layer_scale` must be a positive number. Received: layer_scale=0"),
         ({"hidden_size": 22}, r"multiple of `num_heads`. Received: hidden_size=22, num_heads=4"),
         ({"representation_size": 0}, "`representation_size` must be a positive integer"),
         (
@@ -89,14 +96,25 @@ def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
         ({"register_tokens": -1}, "`register_tokens` must be an integer of at least 0"),
         ({"epsilon": 0}, "`epsilon` must be a positive number. Received: epsilon=0"),
         ({"stem_blocks": (2, 0)}, "`stem_blocks` must be a positive integer"),
+        ({"stem_blocks": 3}, "`stem_blocks` must be a tuple .* or None. Received: stem_blocks=3"),
+        ({"stem_blocks": (), "stem_width": 48}, "`stem_width` must be a multiple of 32"),
         ({"pooling": "mean"}, "`pooling` must be one of 'token', 'gap', 'max', 'map', 'none'"),
         ({"class_token": False}, "needs a class token; use 'gap' or 'map' without one"),
         ({"gelu": "Tanh"}, "Did you mean 'tanh'"),
         ({"position_embedding": "sincos"}, "Did you mean 'sincos_2d'"),
+        (
+            {"position_embedding": "sincos_2d", "hidden_size": 14, "num_heads": 7},
+            "`hidden_size` must be a multiple of 4 for a sine-cosine .* hidden_size=14",
+        ),
+        (
+            {"position_embedding": "learned_2d", "hidden_size": 15, "num_heads": 3},
+            "`hidden_size` must be even for position_embedding='learned_2d'. .* hidden_size=15",
+        ),
         ({"position_interpolation": "nearest"}, "`position_interpolation` must be one of"),
         ({"stochastic_depth_rate": 1.0}, r"`stochastic_depth_rate` must be a number in \[0, 1\)"),
         ({"patch_size": (3, 2, 1)}, r"`patch_size` must be .* a pair \(height, width\)"),
         ({"image_size": (15,)}, r"`image_size` must be a pair \(height, width\)"),
+        ({"image_size": 15}, r"`image_size` must be a pair \(.*\). Received: image_size=15"),
         ({"image_size": (15, 0)}, "`image_size` must be a positive integer"),
         ({"image_size": (16, 14)}, r"nearest sizes are \(15, 14\) and \(18, 14\)"),
         ({"position_grid": (0, 3)}, "`position_grid` must be a positive integer"),

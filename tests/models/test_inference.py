@@ -45,6 +45,30 @@ def test_prepare_numbers_the_classes_of_a_model_without_labels() -> None:
     assert inference.prepare(unnamed)[1].labels == ("0", "1", "2", "3", "4", "5", "6")
 
 
+@pytest.mark.parametrize("policy", ["bfloat16", "float16", "float64"])
+def test_prepare_makes_a_model_of_one_other_precision_float32(policy: str) -> None:
+    trained = tiny(dtype=policy)
+    network, _ = inference.prepare(trained)
+    assert {weight.dtype for weight in network.weights} == {network.output.dtype} == {"float32"}
+    same = tiny()
+    same.set_weights([np.array(weight, "float32") for weight in trained.weights])
+    np.testing.assert_array_equal(network(IMAGES), same(IMAGES))
+
+
+def test_prepare_computes_in_float32_while_another_policy_holds() -> None:
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        images = keras.Input((*CONTRACT.size, 3), dtype="uint8")
+        base = tiny(dtype="bfloat16", classifier_activation=None)
+        network, _ = inference.prepare(
+            keras.Model(images, base(keras.layers.Rescaling(1 / 255)(images)))
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert network.inputs[0].dtype == "uint8"
+    assert {weight.dtype for weight in network.weights} == {network.output.dtype} == {"float32"}
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_prepare_computes_in_float32(policy: str, model: keras.Model) -> None:
     trained = tiny(dtype=policy)

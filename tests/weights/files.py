@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
+import keras
 import numpy as np
 
 from keras_vit.models import ViTConfig
@@ -74,3 +76,10 @@ def in_new_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def save(folder: Path, tensors: dict[str, np.ndarray], name: str = "official.npz") -> Path:
     np.savez(folder / name, **tensors)
     return folder / name
+
+
+def save_old_h5(model: keras.Model, path: Path) -> None:
+    """Saves weights as files of old hold them: without the configuration of the model."""
+    model.save_weights(path)
+    with h5py.File(path, "a") as file:
+        del file["layers/image_contract"]

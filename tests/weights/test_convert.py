@@ -15,7 +15,7 @@ from keras_vit.weights import convert, read_checkpoint, save_weights
 from keras_vit.weights.containers import read_npz, read_safetensors
 from keras_vit.zoo import ViTTi16
 from tests.helpers import randomise, tiny_config, weights_of
-from tests.weights.files import SQUARE, official_tensors, save
+from tests.weights.files import SQUARE, official_tensors, save, save_old_h5
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
 CONTRACT = Preprocessing(size=15, crop_fraction=0.7, std=(0.1, 0.2, 0.3), labels=LABELS)
@@ -92,7 +92,7 @@ def test_official_file_to_timm_and_back(tmp_path: Path) -> None:
 
 def test_weights_h5_takes_channels_from_the_patch_size(tmp_path: Path) -> None:
     model = model_for(channels=2)
-    model.save_weights(tmp_path / "m.weights.h5")
+    save_old_h5(model, tmp_path / "m.weights.h5")
     convert(tmp_path / "m.weights.h5", tmp_path / "m.npz", patch_size=3, num_heads=4)
     assert read_npz(tmp_path / "m.npz")["embedding/kernel"].shape == (3, 3, 2, 24)
 
@@ -100,7 +100,7 @@ def test_weights_h5_takes_channels_from_the_patch_size(tmp_path: Path) -> None:
 def test_hybrid_weights_h5(tmp_path: Path) -> None:
     config = tiny_config(stem_blocks=(1,), stem_width=32, image_size=(12, 8), channels=2)
     model = randomise(build(config))
-    model.save_weights(tmp_path / "m.weights.h5")
+    save_old_h5(model, tmp_path / "m.weights.h5")
     for target in ("m.npz", "m.keras"):
         convert(tmp_path / "m.weights.h5", tmp_path / target, patch_size=(3, 2), num_heads=4)
     save_weights(model, tmp_path / "direct.npz")
@@ -156,7 +156,7 @@ def test_what_contradicts_is_refused(
     folder = tmp_path / "sources"
     model = model_for()
     save_weights(model, folder / "m.npz")
-    save_weights(model, folder / "m.weights.h5")
+    save_old_h5(model, folder / "m.weights.h5")
     save_weights(model, folder / "m.safetensors", "timm")
     save_file(read_safetensors(folder / "m.safetensors"), folder / "plain.safetensors")
     with pytest.raises(ValueError, match=message):

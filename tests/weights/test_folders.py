@@ -5,13 +5,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 from keras_vit.models import build
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import read_checkpoint, save_weights
+from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers import read_safetensors, write_safetensors
+from keras_vit.weights.dialects import DIALECTS
 from tests.helpers import randomise, tiny_config
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
@@ -89,6 +92,50 @@ def test_a_folder_of_timm(folder: Path, tmp_path: Path) -> None:
     assert checkpoint.preprocessing == Preprocessing(
         size=(15, 14), crop_fraction=0.7, labels=LABELS
     )
+
+
+def test_a_folder_of_timm_tells_its_pooling(folder: Path, tmp_path: Path) -> None:
+    fields = {"gelu": "exact", "pooling": "gap", "image_size": (15, 10)}
+    for after in (True, False):
+        path = tmp_path / f"timm-{after}" / "model.safetensors"
+        config = tiny_config(**fields, norm_after_pooling=after)
+        with pytest.warns(UserWarning, match="global_pool"):
+            save_weights(build(config), path, "timm")
+        strip(path.parent)
+        change(path.parent / "config.json", global_pool="avg", pretrained_cfg={})
+        traits = read_checkpoint(path.parent).traits
+        assert traits["pooling"] == "gap"
+        assert traits.get("norm_after_pooling", False) is after
+
+
+# 8 x 18 patches are as many as 12 x 12.
+@pytest.mark.parametrize(
+    ("format", "patch", "told"),
+    [
+        ("huggingface", (3, 3), {"model_type": "vit", "image_size": [24, 54]}),
+        ("huggingface", (9, 4), {"model_type": "vit", "image_size": 72}),
+        ("timm", (3, 2), {"pretrained_cfg": {"input_size": [3, 24, 36]}}),
+    ],
+    ids=str,
+)
+def test_the_grid_of_positions_is_that_of_the_images(
+    format: str, patch: tuple[int, int], told: dict[str, Any], tmp_path: Path
+) -> None:
+    config = tiny_config(patch_size=patch, image_size=(8 * patch[0], 18 * patch[1]), num_layers=1)
+    variables = variables_of(randomise(build(config)))
+    tensors = {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
+    written = DIALECTS[format].write(tensors, config)
+    write_safetensors(tmp_path / "model.safetensors", written, {"format": "pt"})
+    change(tmp_path / "config.json", **told)
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint.traits["position_grid"] == (8, 18)
+    position = checkpoint.tensors["patch_encoder/position"]
+    np.testing.assert_array_equal(position, tensors["patch_encoder/position"])
+    # One table of another resolution stays as it is.
+    change(tmp_path / "config.json", image_size=[48, 54], pretrained_cfg={"input_size": [3, 1, 9]})
+    if format == "huggingface":
+        (tmp_path / "config.json").write_text('{"model_type": "vit", "image_size": [48, 54]}')
+    assert "patch_encoder/positions" in read_checkpoint(tmp_path).tensors
 
 
 def test_a_folder_without_configuration_is_its_weights(folder: Path) -> None:

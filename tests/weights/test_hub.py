@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ import pytest
 from keras_vit.models import build
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.checkpoint import config_of, variables_of
-from keras_vit.weights.containers import write_safetensors
+from keras_vit.weights.containers import read_safetensors, write_safetensors
 from keras_vit.weights.dialects import DIALECTS
 from tests.helpers import randomise, weights_of
 from tests.loopback import Loopback, Page
 from tests.weights.files import SQUARE
 
+SHA = "0123456789" * 4
 CONFIG = SQUARE.replace(gelu="tanh", epsilon=1e-12, patch_size=2, image_size=(10, 10))
 
 
@@ -30,16 +32,21 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
         yield server
 
 
-def publish(server: Loopback, repository: str, files: dict[str, bytes]) -> None:
+def publish(
+    server: Loopback, repository: str, files: dict[str, bytes], **listed: Any
+) -> dict[str, Any]:
+    """Returns the listing; `listed` are fields of it that are no usual ones."""
+    listing: dict[str, Any] = {"sha": SHA} | listed
     siblings = []
     for name, content in files.items():
         entry = {"rfilename": name, "size": len(content)}
-        if name.endswith(".safetensors"):
+        if name.endswith((".safetensors", ".bin")):
             entry["lfs"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         siblings.append(entry)
-        server.pages[f"/{repository}/resolve/main/{name}"] = Page(content)
-    listing = json.dumps({"siblings": siblings}).encode()
-    server.pages[f"/api/models/{repository}"] = Page(listing)
+        server.pages[f"/{repository}/resolve/{listing['sha']}/{name}"] = Page(content)
+    listing = {"siblings": siblings} | listing
+    server.pages[f"/api/models/{repository}"] = Page(json.dumps(listing).encode())
+    return listing
 
 
 def weights(dialect: str, folder: Path) -> tuple[dict[str, np.ndarray], bytes]:
@@ -76,7 +83,7 @@ def test_repository_of_transformers(hub: Loopback, tmp_path: Path) -> None:
     assert checkpoint.preprocessing.labels == tuple(labels)
     assert checkpoint.preprocessing.resize == "squash"
     assert checkpoint.preprocessing.mean == (0.1, 0.2, 0.3)
-    assert "/somebody/vit-flowers/resolve/main/README.md" not in {a.path for a in hub.asked}
+    assert f"/somebody/vit-flowers/resolve/{SHA}/README.md" not in {a.path for a in hub.asked}
     asked = len(hub.asked)
     read_checkpoint("hf://somebody/vit-flowers")
     assert len(hub.asked) == asked  # all from the cache
@@ -102,7 +109,58 @@ def test_repository_with_a_wrong_byte(hub: Loopback, tmp_path: Path) -> None:
     _, content = weights("timm", tmp_path)
     publish(hub, "timm/damaged", {"model.safetensors": content})
     damaged = content[:-1] + bytes([content[-1] ^ 1])
-    hub.pages["/timm/damaged/resolve/main/model.safetensors"] = Page(damaged)
+    hub.pages[f"/timm/damaged/resolve/{SHA}/model.safetensors"] = Page(damaged)
     with pytest.raises(ValueError, match="its SHA-256 is"):
         read_checkpoint("timm/damaged")
     assert list((tmp_path / "keras").rglob("*.safetensors")) == []
+
+
+def test_listing_without_a_revision_is_of_the_main_branch(hub: Loopback, tmp_path: Path) -> None:
+    _, content = weights("timm", tmp_path)
+    listing = publish(hub, "timm/old", {"model.safetensors": content}, sha="main")
+    del listing["sha"]
+    hub.pages["/api/models/timm/old"] = Page(json.dumps(listing).encode())
+    assert read_checkpoint("timm/old").origin.dialect == "timm"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"<html>", b"\xff", b"[]", b"{}", b"[" * 100_000]
+    + [json.dumps({"siblings": value}).encode() for value in (None, 3, ["a"], [{"size": 3}])]
+    + [json.dumps({"siblings": [], "sha": value}).encode() for value in ("../x", "abc", 7)],
+    ids=lambda content: repr(content[:40]),
+)
+def test_what_is_no_listing_is_not_kept(content: bytes, hub: Loopback, tmp_path: Path) -> None:
+    hub.pages["/api/models/timm/x"] = Page(content)
+    with pytest.raises(ValueError, match=r"must be a JSON object with its revision `sha` and its "):
+        read_checkpoint("timm/x")
+    assert list((tmp_path / "keras").rglob("files.json*")) == []
+
+
+def test_weights_without_a_hash_are_refused(hub: Loopback, tmp_path: Path) -> None:
+    _, content = weights("timm", tmp_path)
+    listing = publish(hub, "timm/bare", {"model.safetensors": content})
+    del listing["siblings"][0]["lfs"]
+    hub.pages["/api/models/timm/bare"] = Page(json.dumps(listing).encode())
+    message = r"must have the `lfs.sha256` of its weights; .* Received: none of model.safetensors"
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint("timm/bare")
+    publish(hub, "timm/bare", {"model.safetensors": content})  # mended: nothing is in the way
+    assert read_checkpoint("timm/bare").origin.dialect == "timm"
+
+
+def test_shards_of_the_top_folder_alone(hub: Loopback, tmp_path: Path) -> None:
+    weights("timm", tmp_path)
+    tensors = read_safetensors(tmp_path / "published.safetensors")
+    write_safetensors(tmp_path / "a", dict(list(tensors.items())[:7]))
+    write_safetensors(tmp_path / "b", dict(list(tensors.items())[7:]))
+    names = ("model-1-of-2.safetensors", "model-2-of-2.safetensors")
+    index = {name: names[number >= 7] for number, name in enumerate(tensors)}
+    files = {
+        "model.safetensors.index.json": json.dumps({"weight_map": index}).encode(),
+        names[0]: (tmp_path / "a").read_bytes(),
+        names[1]: (tmp_path / "b").read_bytes(),
+        "model-int8/model.safetensors": b"another model",
+    }
+    publish(hub, "timm/shards", files)
+    assert read_checkpoint("timm/shards").traits["classes"] == 11

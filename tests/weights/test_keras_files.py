@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 import pytest
 
 from keras_vit.models import build, config_of
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import keras_files
+from keras_vit.weights import keras_files, load_weights
 from keras_vit.weights.checkpoint import variables_of
 from tests.helpers import tiny_config, tiny_model
 
@@ -91,3 +93,82 @@ def test_read_keras_of_a_half_precision_model_is_float32(tmp_path: Path) -> None
     checkpoint = keras_files.read_keras(tmp_path / "m.keras")
     assert {tensor.dtype.name for tensor in checkpoint.tensors.values()} == {"float32"}
     assert checkpoint.traits["num_heads"] == config_of(model).num_heads
+
+
+def changed(source: Path, target: Path, old: str, new: str) -> Path:
+    """A copy of a `.keras` file with another configuration."""
+    with zipfile.ZipFile(source) as archive, zipfile.ZipFile(target, "w") as copy:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "config.json":
+                assert old.encode() in content
+                content = content.replace(old.encode(), new.encode())
+            copy.writestr(name, content)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"hidden_size": 24', '"hidden_size": 24000000', "hidden_size=24 for 24000000"),
+        ('"num_layers": 2', '"num_layers": "2"', "unknown or of another type: num_layers"),
+        ('"image_size": [15, 14]', '"image_size": [15000, 14000]', "a grid of "),
+        ('"crop_fraction": 1.0', '"crop_fraction": 3.0', "`crop_fraction` must be in"),
+        ('"architecture": {', '"arch": {', "ViTConfig of NoneType"),
+    ],
+)
+def test_read_keras_checks_before_anything_is_built(
+    old: str, new: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_model().save(tmp_path / "m.keras")
+    monkeypatch.setattr(keras.saving, "load_model", None)
+    path = changed(tmp_path / "m.keras", tmp_path / "lie.keras", old, new)
+    with pytest.raises(ValueError, match=rf"'keras_vit' of .*lie\.keras must describe.*{message}"):
+        keras_files.read_keras(path)
+
+
+def test_read_keras_of_a_model_inside_another(tmp_path: Path) -> None:
+    images = keras.Input((15, 14, 3))
+    model = tiny_model()
+    outer = keras.Model(images, keras.layers.Dense(7, name="mine")(model(images)))
+    outer.save(tmp_path / "m.keras")
+    checkpoint = keras_files.read_keras(tmp_path / "m.keras")
+    expected = {name: np.asarray(v) for name, v in variables_of(outer).items()}
+    assert "mine/kernel" in expected
+    assert checkpoint.tensors.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(checkpoint.tensors[name], tensor)
+    assert checkpoint.traits["num_heads"] == config_of(model).num_heads
+
+
+def test_read_keras_of_two_models_in_one(tmp_path: Path) -> None:
+    images = keras.Input((15, 14, 3))
+    one, two = tiny_model(), keras.models.clone_model(tiny_model())
+    two.name = "other"
+    keras.Model(images, [one(images), two(images)]).save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match=r"not a file of one model of keras_vit: it holds 2\.$"):
+        keras_files.read_keras(tmp_path / "m.keras")
+
+
+def test_read_keras_of_tensors_of_odd_shapes(tmp_path: Path) -> None:
+    tiny_model().save(tmp_path / "m.keras")
+    with zipfile.ZipFile(tmp_path / "m.keras") as archive:
+        config = archive.read("config.json")
+        weights = archive.extract("model.weights.h5", tmp_path)
+    with h5py.File(weights, "a") as file:
+        del file["layers/patch_encoder/vars/class_token"]
+        file["layers/patch_encoder/vars/class_token"] = np.zeros(5)
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.writestr("config.json", config)
+        archive.write(weights, "model.weights.h5")
+    with pytest.raises(ValueError, match=r"m\.keras is truncated or damaged \(.*index"):
+        keras_files.read_keras(tmp_path / "m.keras")
+
+
+def test_h5_with_a_layer_that_is_not_ours(tmp_path: Path) -> None:
+    """A batch norm has four variables; the loader lists what it does not know."""
+    model = tiny_model(classes=0)
+    normal = keras.layers.BatchNormalization(name="mine")(model.output)
+    keras.Model(model.input, normal).save_weights(tmp_path / "m.weights.h5")
+    with pytest.raises(ValueError, match="Missing in the model: mine/"):
+        load_weights(tiny_model(classes=0), tmp_path / "m.weights.h5")

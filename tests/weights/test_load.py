@@ -62,19 +62,28 @@ def test_keras_files_give_the_same_predictions(suffix: str, tmp_path: Path) -> N
     np.testing.assert_array_equal(numpy(other(IMAGES)), numpy(model(IMAGES)))
 
 
-@pytest.mark.parametrize("method", ["bilinear_aligned", "bicubic_antialiased"])
-@pytest.mark.parametrize("suffix", [".npz", ".weights.h5", ".keras"])
-def test_positions_are_resized(suffix: str, method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "method"),
+    [
+        (".npz", "bilinear_aligned"),
+        *[
+            (suffix, method)
+            for suffix in (".weights.h5", ".keras")
+            for method in ("bilinear_aligned", "bicubic_antialiased")
+        ],
+    ],
+)
+def test_positions_are_resized_as_the_source_does(suffix: str, method: str, tmp_path: Path) -> None:
     path = tmp_path / f"m{suffix}"
     if suffix == ".npz":
         save(tmp_path, official_tensors(), path.name)
     else:
-        source = tiny_model(image_size=(15, 10))
+        source = tiny_model(image_size=(15, 10), position_interpolation=method)
         (source.save if suffix == ".keras" else source.save_weights)(path)
     tensors = read_checkpoint(path).tensors
     positions = tensors.get("patch_encoder/positions", np.zeros((0, 24)))[1:]
     old = tensors.get("patch_encoder/position", positions).reshape(5, 5, 24)
-    model = build(tiny_config(image_size=(21, 6), position_interpolation=method))
+    model = build(tiny_config(image_size=(21, 6), position_interpolation="bicubic"))
     report = load(model, path)
     assert report.notes() == ["Position embeddings resized from (5, 5) to (7, 3) patches."]
     np.testing.assert_array_equal(
@@ -155,7 +164,28 @@ def test_model_without_a_head_leaves_the_files_out(tmp_path: Path) -> None:
     report = load(square_model(classes=0), path)
     assert (report.of("reset"), report.of("dropped")) == ((), PRE_LOGITS + HEAD)
     names = "pre_logits/kernel, pre_logits/bias, head/kernel, head/bias"
-    assert report.notes() == [f"{names} of {path} is left out."]
+    assert report.notes() == [f"{names} of {path} are left out."]
+
+
+def test_a_model_that_computes_otherwise_is_noted(tmp_path: Path) -> None:
+    """The official code has the tanh GELU and an epsilon of 1e-6."""
+    path = save(tmp_path, official_tensors())
+    model = square_model(gelu="exact", pooling="gap")
+    report = load(model, path)
+    assert report.differing.keys() == {"gelu", "pooling"}
+    sentence = f"The model computes with gelu='exact', {path} was made for gelu='tanh'."
+    assert sentence in report.notes()
+    with pytest.warns(UserWarning, match=r"computes with pooling='gap', .* for pooling='token'"):
+        load_weights(square_model(pooling="gap"), path)
+    assert load(square_model(classes=0, pooling="none"), path).differing == {}
+
+
+def test_attention_pooling_is_left_out_of_a_model_without(tmp_path: Path) -> None:
+    source = tiny_model(pooling="map", class_token=False)
+    source.save(tmp_path / "m.keras")
+    model = build(tiny_config(pooling="none", class_token=False, classes=0))
+    report = load(model, tmp_path / "m.keras")
+    assert "pooling/probe" in report.of("dropped")
 
 
 def test_representation_is_kept_when_the_head_is_not(tmp_path: Path) -> None:

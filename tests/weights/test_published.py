@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,12 @@ def test_file_of_another_model_is_not_kept(mirror: Loopback, tmp_path: Path) -> 
     with pytest.raises(ValueError, match="has 11 classes instead of 1000"):
         keras_vit.ViTTi16(weights=NAME)
     assert list((tmp_path / "keras").rglob("*.npz")) == []
+
+
+def test_file_that_needs_torch_is_not_downloaded_without(
+    mirror: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ValueError, match=r"deit_tiny_patch16_224-a1311bcf.pth.*Convert the file"):
+        keras_vit.ViTTi16(weights="deit_in1k")
+    assert mirror.asked == []

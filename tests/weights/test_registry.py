@@ -37,7 +37,7 @@ TIMM = {
 SUFFIXES = {"npz": (".npz",), "safetensors": (".safetensors",), "pth": (".pth", ".bin")}
 # What each library computes with, and the formats that it publishes.
 DIALECTS = {
-    "flax": ("tanh", 1e-6, {"npz"}),
+    "npz": ("tanh", 1e-6, {"npz"}),
     "timm": ("exact", 1e-6, {"safetensors", "pth"}),
     "torchvision": ("exact", 1e-6, {"pth"}),
     "huggingface": ("exact", 1e-12, {"safetensors", "pth"}),
@@ -289,6 +289,15 @@ def test_find_weights_by_a_file_name_that_occurs_twice() -> None:
     ):
         find_weights("ViTB32", "ViT-B_32")
     assert is_known("ViTB32", "ViT-B_32")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_file_name_of_every_repository_needs_a_folder_before_it(name: str) -> None:
+    rows = [row for row in ROWS if row.urls[0].endswith(f"/{name}")]
+    assert len({row.model for row in rows}) > 1
+    for row in rows:
+        assert not is_known(row.model, name)
+        assert find_weights(row.model, "/".join(row.urls[0].rsplit("/", 4)[1:])) is row
 
 
 @pytest.mark.parametrize(

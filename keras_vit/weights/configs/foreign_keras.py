@@ -19,10 +19,13 @@ import numpy as np
 
 from keras_vit.weights import containers
 from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, Checkpoint
-from keras_vit.weights.containers.guards import WeightFileError, open_zip, reading
+from keras_vit.weights.containers.guards import WeightFileError, open_zip, reading, refused
 from keras_vit.weights.dialects import kecam, keras_hub
 
 Layer = Mapping[str, Any]
+
+# Of JSON. A model has a few hundred layers of about a kilobyte, and its labels.
+LARGEST_CONFIG = 16 * 2**20
 
 
 def is_ours(path: Path, kind: str) -> bool:
@@ -41,10 +44,24 @@ def is_ours(path: Path, kind: str) -> bool:
         False
     """
     if kind == "keras":
-        with open_zip(path) as archive:
-            return b'"keras_vit>ImageContract"' in archive.read("config.json")
+        return any(map(is_contract, read_layers(path, kind)))
     with reading(path), h5py.File(path) as file:
-        return "patch_encoder" in list(file["layers"])  # the names alone: no link is followed
+        layers = file["layers"]  # of a dataset, a stranger chooses the length
+        # The name alone: no link is followed.
+        return isinstance(layers, h5py.Group) and bool(layers.get("patch_encoder", getlink=True))
+
+
+def is_contract(layer: Layer) -> bool:
+    """Tells whether a layer is that which carries what a model of this package expects.
+
+    Args:
+        layer: See `read_layers`.
+
+    Example:
+        >>> is_contract({"class_name": "ImageContract"})
+        False
+    """
+    return layer.get("registered_name") == "keras_vit>ImageContract"
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
@@ -80,11 +97,11 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
         kind: Its format, see `containers.format_of`.
 
     Returns:
-        The model, its layers and theirs: `name`, and `class_name` and `config` if the file holds
-        a full model.
+        The model, its layers and theirs: `name`, and `class_name`, `registered_name` and
+        `config` if the file holds a full model.
 
     Raises:
-        ValueError: If the list is damaged.
+        ValueError: If the list is damaged or too long.
 
     Example:
         >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
@@ -94,6 +111,9 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
     """
     if kind == "keras":
         with open_zip(path) as archive:
+            if archive.getinfo("config.json").file_size > LARGEST_CONFIG:
+                what = f"over-large: its config.json may have {LARGEST_CONFIG:,} bytes"
+                raise refused(path, what)
             return list(_layers(json.loads(archive.read("config.json"))))
     if kind != "legacy_h5":
         return []
@@ -191,7 +211,8 @@ def _weights(path: Path) -> Iterator[Path]:
 def _layers(model: Any) -> Iterator[Layer]:
     """Yields a model, its layers, and models that are layers of it."""
     config = model.get("config", {})
-    yield {"name": config.get("name"), "class_name": model.get("class_name"), "config": config}
+    named = {key: model.get(key) for key in ("class_name", "registered_name")}
+    yield {"name": config.get("name"), **named, "config": config}
     parts = [config["backbone"]] if "backbone" in config else config.get("layers", [])
     for part in parts:
         yield from _layers(part)

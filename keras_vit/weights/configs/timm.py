@@ -9,28 +9,66 @@ from typing import Any
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
 
 _GELUS = {"gelu": "exact", "gelu_tanh": "tanh"}
+# `global_pool`; an empty one is a model without classifier, whose pooling is not told.
+_POOLINGS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
 # `crop_mode`: both others scale straight to the size or pad, which is nearest to the former.
 _RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
 
 
-def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Returns what a config.json of timm tells of a model.
+
+    Args:
+        config: The content of the file.
+        source: Where it comes from, for messages.
+
+    Returns:
+        Fields of `ViTConfig`.
+
+    Raises:
+        ValueError: If its activation is not a GELU, or its pooling none of this package's.
+
+    Example:
+        >>> read_config({"model_args": {"act_layer": "gelu_tanh", "num_heads": 3}}, "m")
+        {'num_heads': 3, 'gelu': 'tanh'}
+    """
+    arguments = config.get("model_args") or {}
+    told = {"num_heads": arguments["num_heads"]} if "num_heads" in arguments else {}
+    whole = {**config, **arguments}  # the pooling stands in both; the arguments build the model
+    for theirs, ours, values in (
+        ("act_layer", "gelu", _GELUS),
+        ("global_pool", "pooling", _POOLINGS),
+    ):
+        value = whole.get(theirs)
+        if value in (None, ""):
+            continue
+        if value not in values:
+            raise ValueError(
+                f"`{theirs}` of {source} must be one of {', '.join(values)}. "
+                f"Received: {theirs}={value!r}"
+            )
+        told[ours] = values[value]
+    return told
+
+
+def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Returns the size of the images that a model takes, if the file has it.
 
     Args:
         config: The content of the file.
 
     Returns:
-        Fields of `ViTConfig`.
+        Height and width in pixels, or None.
 
     Example:
-        >>> read_config({"model_args": {"act_layer": "gelu_tanh", "num_heads": 3}})
-        {'num_heads': 3, 'gelu': 'tanh'}
+        >>> read_image_size({"pretrained_cfg": {"input_size": [3, 32, 48]}})
+        (32, 48)
     """
-    arguments = config.get("model_args") or {}
-    told = {"num_heads": arguments["num_heads"]} if "num_heads" in arguments else {}
-    if arguments.get("act_layer") in _GELUS:
-        told["gelu"] = _GELUS[arguments["act_layer"]]
-    return told
+    told = config.get("pretrained_cfg") or {}
+    if "input_size" not in told:
+        return None
+    _, height, width = told["input_size"]
+    return height, width
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
@@ -69,8 +107,8 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
     """
     told = config.get("pretrained_cfg") or {}
     changes: dict[str, Any] = {}
-    if "input_size" in told:
-        changes["size"] = tuple(told["input_size"][1:])
+    if size := read_image_size(config):
+        changes["size"] = size
     for theirs, ours in (("mean", "mean"), ("std", "std"), ("crop_pct", "crop_fraction")):
         if theirs in told:
             value = told[theirs]

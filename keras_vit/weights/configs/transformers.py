@@ -37,7 +37,8 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
         Fields of `ViTConfig`.
 
     Raises:
-        ValueError: If it is of another kind of model, or of an activation that is not a GELU.
+        ValueError: If it is of another kind of model, of an activation that is not a GELU, or
+            with another one than tanh after the pooling.
 
     Example:
         >>> read_config({"model_type": "vit", "layer_norm_eps": 1e-12}, "m")
@@ -60,7 +61,27 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
                 f"Received: hidden_act={config['hidden_act']!r}"
             )
         told["gelu"] = _GELUS[config["hidden_act"]]
+    if config.get("pooler_act", "tanh") != "tanh":
+        raise ValueError(
+            f"`pooler_act` of {source} must be tanh. Received: pooler_act={config['pooler_act']!r}"
+        )
     return told
+
+
+def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Returns the size of the images that a model takes, if config.json has it.
+
+    Args:
+        config: The content of config.json.
+
+    Returns:
+        Height and width in pixels, or None.
+
+    Example:
+        >>> read_image_size({"image_size": [32, 48]}), read_image_size({"image_size": 32})
+        ((32, 48), (32, 32))
+    """
+    return _sides(config.get("image_size"))
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
@@ -115,6 +136,12 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
                 changes[ours] = tuple(np.ravel(config[theirs]).tolist())
     else:
         changes |= {"mean": (0.0,), "std": (1.0,)}
+    # It normalises pixels * factor, and the contract pixels / 255.
+    factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
+    if (scale := 255 * factor) != 1:
+        for name in ("mean", "std"):
+            values = changes.get(name, getattr(base, name))
+            changes[name] = tuple(value / scale for value in values)
     return dataclasses.replace(base, **changes)
 
 

@@ -8,10 +8,11 @@ from keras_vit.weights.containers.safetensors import (
     read_safetensors,
     write_safetensors,
 )
-from keras_vit.weights.containers.torch import read_torch
+from keras_vit.weights.containers.torch import need_torch, read_torch
 
 __all__ = [
     "format_of",
+    "need_torch",
     "read_h5",
     "read_legacy_h5",
     "read_metadata",

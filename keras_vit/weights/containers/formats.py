@@ -61,4 +61,5 @@ def _kind_of_zip(path: Path) -> str:
 
 
 def _unknown(path: Path) -> ValueError:
-    return refused(path, "not an .npz, .weights.h5 or .keras file, nor .safetensors, .h5 or .pth")
+    what = "not an .npz, .weights.h5 or .keras file, nor .safetensors, .h5 or .pth"
+    return refused(path, what, again=True)  # such as the page of an error, or an empty file

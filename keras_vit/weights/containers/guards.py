@@ -27,21 +27,23 @@ class WeightFileError(ValueError):
     """A weight file that must not or cannot be read; the message says why."""
 
 
-def refused(path: Path, what: str) -> WeightFileError:
+def refused(path: Path, what: str, *, again: bool = False) -> WeightFileError:
     """Returns the error for a file that will not be read.
 
     Args:
         path: The file.
         what: What it is, to follow "The weight file ... is".
+        again: Whether it may be whole once it is fetched or written again.
 
     Returns:
         The error, to be raised.
 
     Example:
-        >>> print(refused(Path("a.npz"), "empty"))
-        The weight file a.npz is empty. Fetch or write it again.
+        >>> print(refused(Path("a.npz"), "truncated", again=True))
+        The weight file a.npz is truncated. Fetch or write it again.
     """
-    return WeightFileError(f"The weight file {path} is {what}. Fetch or write it again.")
+    remedy = " Fetch or write it again." if again else ""
+    return WeightFileError(f"The weight file {path} is {what}.{remedy}")
 
 
 @contextlib.contextmanager
@@ -72,7 +74,7 @@ def reading(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # zlib.error, struct.error, TokenError, RecursionError, ...
         reason = textwrap.shorten(str(error) or type(error).__name__, 200, placeholder=" ...")
-        raise refused(path, f"truncated or damaged ({reason})") from error
+        raise refused(path, f"truncated or damaged ({reason})", again=True) from error
 
 
 @contextlib.contextmanager

@@ -33,7 +33,11 @@ def kind_of(path: Path) -> str:
     """
     with reading(path), h5py.File(path) as file:
         # Keras 2 lists its layers in an attribute, whatever their names.
-        is_keras_3 = _is_inside(file, "layers") and "layer_names" not in file.attrs
+        is_keras_3 = (
+            _is_inside(file, "layers")
+            and isinstance(file["layers"], h5py.Group)
+            and "layer_names" not in file.attrs
+        )
     return "h5" if is_keras_3 else "legacy_h5"
 
 
@@ -136,6 +140,9 @@ def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[s
             raise refused(path, f"not made of plain arrays: it holds {where}")
         if child.is_virtual or child.external:
             raise refused(path, f"not self-contained: {where} lies in another file")
+        # What a filter unpacks to need not fit what is declared.
+        if child.id.get_create_plist().get_nfilters():
+            raise refused(path, f"compressed, which no Keras writes: store {where} without filters")
         yield where, child
 
 

@@ -94,6 +94,7 @@ def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
             path,
             f"truncated or damaged ({member.filename} of shape {shape} needs {declared:,} bytes "
             f"and has {member.file_size:,})",
+            again=True,
         )
     return np.dtype("float32") if dtype == _BFLOAT16 else dtype
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import re
@@ -15,11 +16,12 @@ from safetensors import safe_open
 from keras_vit.files import atomic_path
 from keras_vit.weights.containers.guards import plain, reading, refused, some
 
-# Of JSON, where a shard's header has its own limit of 100 MB. An index has one short line per
-# tensor, and the largest Vision Transformers have about a thousand.
+# Of JSON, in an index or a header. Both have one short line per tensor, and the largest Vision
+# Transformers have about a thousand.
 LARGEST_INDEX = 4 * 2**20
 
 _LARGEST_HEADER = 100_000_000  # the format's own limit
+_AT_ONCE = 64 * 2**20  # bytes of tensors read from one memory map
 _METADATA = "__metadata__"
 _NUMBER = re.compile(r"BF16|F(16|32|64)|[IU](8|16|32|64)")
 _SHARD = re.compile(r"\w[\w.-]*")
@@ -70,6 +72,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
             raise refused(
                 path,
                 f"at odds with {shard}: they differ in {some(sorted(found.keys() ^ names))}",
+                again=True,
             )
         tensors |= found
     return tensors
@@ -96,6 +99,7 @@ def read_metadata(path: Path) -> dict[str, str]:
         with path.open("rb") as file:
             if not is_safetensors(file.read(9)):
                 return {}
+        _check_length(path)
         with safe_open(path, framework="numpy") as file:
             return dict(file.metadata() or {})
 
@@ -133,7 +137,7 @@ def read_index(path: Path) -> dict[str, set[str]]:
         shards.setdefault(shard, set()).add(name)
     missing = [shard for shard in shards if not path.with_name(shard).is_file()]
     if missing:
-        raise refused(path, f"incomplete: {some(missing)} should lie beside it")
+        raise refused(path, f"incomplete: {some(missing)} should lie beside it", again=True)
     return shards
 
 
@@ -188,16 +192,29 @@ def write_safetensors(
 def _read_file(path: Path) -> dict[str, np.ndarray]:
     tensors = {}
     with reading(path):
+        _check_length(path)
         with safe_open(path, framework="numpy") as file:
             _check_header(path)
-            names = list(file.keys())
-        for name in names:
-            # Opened anew for each, since the pages of a memory map stay until it is closed.
+            names = collections.deque(file.keys())
+        while names:
+            # Opened anew after a while: the pages of a memory map stay until it is closed.
             with safe_open(path, framework="numpy") as file:
-                tensor = file.get_tensor(name)
-            half = tensor.dtype.name == "bfloat16"  # NumPy knows it from Keras' ml_dtypes
-            tensors[name] = tensor.astype("float32") if half else tensor
+                read = 0
+                while names and read < _AT_ONCE:
+                    name = names.popleft()
+                    tensor = file.get_tensor(name)
+                    read += tensor.nbytes
+                    half = tensor.dtype.name == "bfloat16"  # NumPy knows it from Keras' ml_dtypes
+                    tensors[name] = tensor.astype("float32") if half else tensor
     return tensors
+
+
+def _check_length(path: Path) -> None:
+    """Refuses a long header before the package parses it."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if LARGEST_INDEX < length <= _LARGEST_HEADER:  # beyond that it is damaged
+        raise refused(path, f"over-large: a header may have {LARGEST_INDEX:,} bytes")
 
 
 def _check_header(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,9 @@ _WRAPPERS = ("teacher", "state_dict", "model")  # DINO, many, DeiT and MAE
 _CONVERT = """
     import torch, safetensors.torch
     tensors = torch.load({path!r}, weights_only=True, map_location="cpu")
-    safetensors.torch.save_file(tensors.get("model", tensors), {target!r})"""
+    for name in {wrappers!r}:
+        tensors = tensors[name] if isinstance(tensors.get(name), dict) else tensors
+    safetensors.torch.save_file(tensors, {target!r})"""
 
 
 def read_torch(path: Path) -> dict[str, np.ndarray]:
@@ -48,9 +49,9 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
         ...
         ValueError: `weights` must be None or the path of an existing ...
     """
-    with reading(path):
-        is_zip = zipfile.is_zipfile(path)
-    torch = _torch(path)
+    with reading(path), path.open("rb") as file:
+        is_zip = file.read(4) == b"PK\x03\x04"  # as PyTorch decides, so that both read the same
+    torch = need_torch(path)
     if is_zip:
         with open_zip(path):
             pass  # its directory is sound
@@ -58,25 +59,51 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # PyTorch's own message advises to load with `weights_only=False`
         raise refused(
-            path, "damaged, or more than tensors: PyTorch refuses it with `weights_only=True`"
+            path,
+            "damaged, or more than tensors: PyTorch refuses it with `weights_only=True`",
+            again=True,
         ) from error
     with reading(path):
         return _arrays(path, content, torch)
 
 
-def _torch(path: Path) -> Any:
-    """Returns PyTorch, which is no requirement of this package."""
-    convert = _CONVERT.format(path=str(path), target=str(path.with_suffix(".safetensors")))
+def need_torch(path: Path) -> Any:
+    """Returns PyTorch, which is no requirement of this package.
+
+    Args:
+        path: The file that is to be read, which need not be there yet, for the message.
+
+    Returns:
+        The module `torch`.
+
+    Raises:
+        ValueError: If it is missing or too old to read files of strangers, with what to do
+            instead.
+
+    Example:
+        >>> import sys
+        >>> from unittest import mock
+        >>> with mock.patch.dict(sys.modules, torch=None):
+        ...     need_torch(Path("a.pth"))
+        Traceback (most recent call last):
+        ...
+        ValueError: `weights` must be readable without PyTorch, ...
+    """
+    convert = _CONVERT.format(
+        path=str(path), target=str(path.with_suffix(".safetensors")), wrappers=_WRAPPERS
+    )
+    safe = f"{_SAFE[0]}.{_SAFE[1]} or later"
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
         raise ValueError(
             f"`weights` must be readable without PyTorch, which is not installed. Received: "
-            f"weights={str(path)!r}. Convert the file on any machine that has PyTorch:{convert}"
+            f"weights={str(path)!r}. Convert the file on any machine that has PyTorch {safe}:"
+            f"{convert}"
         ) from error
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE:
         raise ValueError(
-            f"PyTorch must be {_SAFE[0]}.{_SAFE[1]} or later: in earlier ones a file can run code "
+            f"PyTorch must be {safe}: in earlier ones a file can run code "
             f"while it is read. Received: torch {torch.__version__}. Install a later one, or "
             f"convert the file where there is one:{convert}"
         )

@@ -90,9 +90,10 @@ class Dialect:
         loose_positions: Whether a position table may lack rows for the prefix tokens.
 
     Example:
-        >>> dialect = Dialect("toy", "toy", (Row("head/bias", "b", "Y"),), marks=("b",))
-        >>> dialect.read({"b": np.zeros(5)}, "toy.npz").traits["classes"]
-        0
+        >>> rows = (Row("head/kernel", "fc", "YF -> FY"),)  # theirs is (classes, channels)
+        >>> toy = Dialect("toy", "toy", rows, marks=("fc",)).read({"fc": np.zeros((5, 7))}, "a.npz")
+        >>> toy.tensors["head/kernel"].shape, toy.traits["classes"]
+        ((7, 5), 5)
     """
 
     name: str

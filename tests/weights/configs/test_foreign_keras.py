@@ -13,6 +13,7 @@ import pytest
 from keras_vit.weights import containers, read_checkpoint
 from keras_vit.weights.checkpoint import POSITIONS, Checkpoint, Origin, config_of
 from keras_vit.weights.configs.foreign_keras import (
+    LARGEST_CONFIG,
     complete,
     is_ours,
     place_positions,
@@ -56,6 +57,23 @@ def test_is_ours(weights: Path, tmp_path: Path) -> None:
     assert is_ours(tmp_path / "ours.weights.h5", "h5")
     assert not is_ours(foreign, "keras")
     assert not is_ours(weights, "h5")
+
+
+def test_is_ours_looks_at_layers_alone(weights: Path, tmp_path: Path) -> None:
+    config = {**full_config(), "note": "keras_vit>ImageContract"}
+    assert not is_ours(write_archive(tmp_path / "m.keras", weights, config), "keras")
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.create_dataset("layers", (10**9, 10**9), "f4", chunks=(3, 5))
+    assert not is_ours(tmp_path / "m.h5", "h5")
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["layers/patch_encoder"] = h5py.ExternalLink("nowhere.h5", "/")
+    assert is_ours(tmp_path / "m.h5", "h5")  # not even looked for; the reader refuses it
+
+
+def test_an_over_large_configuration_is_refused(weights: Path, tmp_path: Path) -> None:
+    path = write_archive(tmp_path / "m.keras", weights, "{}".ljust(LARGEST_CONFIG + 1))
+    with pytest.raises(ValueError, match=r"over-large: its config\.json may have 16,777,216 bytes"):
+        read_layers(path, "keras")
 
 
 def test_model_of_vit_keras_with_its_lambda_layers(

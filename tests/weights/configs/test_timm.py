@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.configs.timm import read_config, read_labels, read_preprocessing
+from keras_vit.weights.configs.timm import (
+    read_config,
+    read_image_size,
+    read_labels,
+    read_preprocessing,
+)
 
 # As published: timm/vit_tiny_patch16_384.augreg_in21k_ft_in1k, with a mean of its own.
 PUBLISHED = {
@@ -27,17 +32,51 @@ PUBLISHED = {
     [
         ({"num_heads": 5, "act_layer": "gelu_tanh"}, {"num_heads": 5, "gelu": "tanh"}),
         ({"act_layer": "gelu"}, {"gelu": "exact"}),
-        ({"act_layer": "silu"}, {}),
+        ({"act_layer": None, "global_pool": ""}, {}),
+        ({"global_pool": "token"}, {"pooling": "token"}),
+        ({"global_pool": "avg"}, {"pooling": "gap"}),
+        ({"global_pool": "max"}, {"pooling": "max"}),
+        ({"global_pool": "map"}, {"pooling": "map"}),
         ({}, {}),
         (None, {}),
     ],
 )
 def test_read_config(arguments: Any, expected: dict[str, Any]) -> None:
-    assert read_config({"model_args": arguments}) == expected
+    assert read_config({"model_args": arguments}, "m") == expected
 
 
 def test_read_config_without_arguments() -> None:
-    assert read_config(PUBLISHED) == {}
+    assert read_config(PUBLISHED, "m") == {}
+    assert read_config(PUBLISHED | {"global_pool": "avg"}, "m") == {"pooling": "gap"}
+
+
+def test_arguments_of_the_model_go_before_its_description() -> None:
+    content = {"global_pool": "avg", "model_args": {"global_pool": "max"}}
+    assert read_config(content, "m") == {"pooling": "max"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"model_args": {"act_layer": "silu"}},
+            r"`act_layer` of m must be one of gelu, gelu_tanh\. Received: act_layer='silu'",
+        ),
+        (
+            {"global_pool": "avgmax"},
+            r"`global_pool` of m must be one of token, avg, max, map\. "
+            "Received: global_pool='avgmax'",
+        ),
+    ],
+)
+def test_read_config_of_another_model(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_config(content, "m")
+
+
+def test_read_image_size() -> None:
+    assert read_image_size(PUBLISHED) == (384, 320)
+    assert read_image_size({"pretrained_cfg": {}}) is None
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.configs.transformers import (
     read_config,
+    read_image_size,
     read_labels,
     read_preprocessing,
     write_config,
@@ -26,6 +28,7 @@ def test_read_config(kind: str) -> None:
         "num_attention_heads": 7,
         "layer_norm_eps": 1e-5,
         "hidden_act": "gelu_pytorch_tanh",
+        "pooler_act": "tanh",
     }
     assert read_config(content, "m") == {"num_heads": 7, "epsilon": 1e-5, "gelu": "tanh"}
     assert read_config({"model_type": kind}, "m") == {}
@@ -43,11 +46,23 @@ def test_read_config(kind: str) -> None:
             {"model_type": "vit", "hidden_act": "relu"},
             "`hidden_act` of m must be one of gelu, .* Received: hidden_act='relu'",
         ),
+        (
+            {"model_type": "vit", "pooler_act": "gelu"},
+            r"`pooler_act` of m must be tanh\. Received: pooler_act='gelu'",
+        ),
     ],
 )
 def test_read_config_of_another_model(content: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_config(content, "m")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [({"image_size": [15, 28]}, (15, 28)), ({"image_size": 32}, (32, 32)), ({}, None)],
+)
+def test_read_image_size(told: dict[str, Any], expected: tuple[int, int] | None) -> None:
+    assert read_image_size(told) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,6 +104,28 @@ def test_read_preprocessing_of_published_files() -> None:
     assert int(224 / clip.crop_fraction) == 249
     assert (clip.mean, clip.std) == ((0.0,) * 3, (1.0,) * 3)
     assert read_preprocessing({}, base) == base
+
+
+@pytest.mark.parametrize(
+    ("told", "factor"),
+    [
+        ({}, 1 / 255),
+        ({"rescale_factor": 1 / 127.5}, 1 / 127.5),
+        ({"do_rescale": True, "rescale_factor": 0.007}, 0.007),
+        ({"do_rescale": False, "rescale_factor": 0.007}, 1.0),
+    ],
+)
+@pytest.mark.parametrize("normalised", [True, False])
+def test_pixels_are_scaled_as_the_library_does(
+    told: dict[str, Any], factor: float, normalised: bool
+) -> None:
+    mean, std = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.7])
+    content = {"image_mean": mean.tolist(), "image_std": std.tolist(), **told}
+    content["do_normalize"] = normalised
+    pixels = np.array([[[3.0, 101.0, 255.0]]])
+    expected = (pixels * factor - mean) / std if normalised else pixels * factor
+    found = read_preprocessing(content, Preprocessing()).scale(pixels)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_no_pixel_is_lost_to_rounding() -> None:

@@ -15,6 +15,7 @@ from keras_vit.weights.containers import (
     format_of,
     read_metadata,
     read_safetensors,
+    safetensors,
     write_safetensors,
 )
 from keras_vit.weights.containers.safetensors import LARGEST_INDEX
@@ -166,9 +167,36 @@ def test_headers_that_lie(header: dict[str, Any] | bytes, data: int, tmp_path: P
 
 
 def test_a_header_without_end_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "m.safetensors").write_bytes((99_999_999).to_bytes(8, "little") + b"{" * 1000)
+    (tmp_path / "m.safetensors").write_bytes((3_999_999).to_bytes(8, "little") + b"{" * 1000)
     with pytest.raises(ValueError, match="truncated or damaged"):
         read_safetensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("read", [read_safetensors, read_metadata])
+def test_an_over_large_header_is_refused(read: Any, tmp_path: Path) -> None:
+    header = json.dumps({"a": entry("F32", [3], 0, 12)}).encode().ljust(LARGEST_INDEX)
+    read(save_raw(tmp_path / "m.safetensors", header, bytes(12)))
+    save_raw(tmp_path / "m.safetensors", header + b" " * 8, bytes(12))
+    with pytest.raises(ValueError, match=r"over-large: a header may have 4,194,304 bytes\.$"):
+        read(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize(("most", "opened"), [(64 * 2**20, 2), (2 * 5003 * 4, 3 + 1), (1, 5 + 1)])
+def test_the_file_is_opened_anew_after_a_while(
+    most: int, opened: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = {f"t{index}": np.full((5003,), index, "float32") for index in range(5)}
+    write_safetensors(tmp_path / "m.safetensors", tensors)
+    times = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        times.append(arguments)
+        return safe_open(*arguments, **options)
+
+    monkeypatch.setattr(safetensors, "safe_open", counted)
+    monkeypatch.setattr(safetensors, "_AT_ONCE", most)
+    assert_equal(read_safetensors(tmp_path / "m.safetensors"), tensors)
+    assert len(times) == opened
 
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:

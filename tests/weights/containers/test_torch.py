@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import textwrap
 import types
 import zipfile
 from pathlib import Path
@@ -61,7 +62,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "m.pth"
 
 
-@pytest.mark.parametrize(
+WRAPS = pytest.mark.parametrize(
     "wrap",
     [
         lambda tensors: tensors,
@@ -71,6 +72,9 @@ def path(tmp_path: Path) -> Path:
         lambda tensors: {"state_dict": {"model": tensors}},
     ],
 )
+
+
+@WRAPS
 def test_read_torch_unwraps(wrap: Any, stand_in: types.SimpleNamespace, path: Path) -> None:
     stand_in.content = wrap({"a": Tensor(np.arange(6, dtype="float16")), "b": Tensor(np.ones(5))})
     found = read_torch(path)
@@ -131,11 +135,30 @@ def test_read_torch_without_torch_tells_how_to_convert(
     ) as caught:
         read_torch(path)
     first, *lines = str(caught.value).splitlines()
-    assert first.endswith("Convert the file on any machine that has PyTorch:")
-    compile("\n".join(line.strip() for line in lines), "message", "exec")
-    assert len(lines) == 3
+    assert first.endswith("Convert the file on any machine that has PyTorch 2.10 or later:")
+    compile(textwrap.dedent("\n".join(lines)), "message", "exec")
+    assert len(lines) == 5
     assert repr(str(path)) in lines[1]
-    assert repr(str(path.with_suffix(".safetensors"))) in lines[2]
+    assert repr(str(path.with_suffix(".safetensors"))) in lines[4]
+
+
+@WRAPS
+def test_what_the_message_says_unwraps_as_well(
+    wrap: Any, stand_in: types.SimpleNamespace, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = {"a": Tensor(np.arange(6.0)), "b": Tensor(np.ones(5))}
+    stand_in.content, stand_in.__version__ = wrap(tensors), "2.9.1"
+    with pytest.raises(ValueError, match="Install a later one") as caught:
+        read_torch(path)
+    saved: dict[str, Any] = {}
+    package = types.ModuleType("safetensors")
+    package.torch = types.ModuleType("safetensors.torch")  # type: ignore[attr-defined]
+    package.torch.save_file = lambda tensors, target: saved.update({target: tensors})
+    monkeypatch.setitem(sys.modules, "safetensors", package)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", package.torch)
+    _, *lines = str(caught.value).splitlines()
+    exec(textwrap.dedent("\n".join(lines)), {})
+    assert saved == {str(path.with_suffix(".safetensors")): tensors}
 
 
 def test_read_torch_needs_a_file(tmp_path: Path) -> None:
@@ -152,6 +175,21 @@ def test_the_directory_of_a_zip_is_checked_first(
         archive.writestr("m/../../data/0", b"")
     with pytest.raises(ValueError, match=r"suspect: the name 'm/\.\./\.\./data/0' leads out"):
         read_torch(tmp_path / "m.pth")
+
+
+def test_the_first_bytes_decide_between_zip_and_pickle(
+    stand_in: types.SimpleNamespace, tmp_path: Path
+) -> None:
+    stand_in.content = {"a": Tensor(np.ones(5))}
+    path = tmp_path / "m.pth"
+    path.write_bytes(b"PK\x03\x04" + bytes(100))  # PyTorch takes it for a zip file
+    with pytest.raises(ValueError, match=r"truncated or damaged \(.*\)\. Fetch or write it again"):
+        read_torch(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("../a", b"")
+    path.write_bytes(pickle.dumps({}) + path.read_bytes())  # and this for a pickle
+    assert zipfile.is_zipfile(path)
+    assert list(read_torch(path)) == ["a"]
 
 
 @pytest.mark.parametrize("container", ["pickle", "zip"])
@@ -177,6 +215,8 @@ def test_a_pickle_is_refused_and_not_executed(
     with pytest.raises(ValueError, match="PyTorch refuses it" if installed else "not installed"):
         read_torch(path)
     assert not (tmp_path / "exploded").exists()
+    pickle.loads(payload).close()  # noqa: S301  (our own)
+    assert (tmp_path / "exploded").exists()  # else the above would show nothing
 
 
 def test_a_file_of_torch_itself(tmp_path: Path) -> None:
