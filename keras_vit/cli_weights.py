@@ -78,6 +78,9 @@ def convert(
             help="Pixels: 224, or HEIGHTxWIDTH; needed if the grid of patches is not square."
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace TARGET if it exists.")
+    ] = False,
 ) -> None:
     """Write weights as another library reads them, bit for bit.
 
@@ -102,7 +105,14 @@ def convert(
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         try:
-            weights.convert(source, target, format and format.value, model=model, **known)
+            weights.convert(
+                source,
+                target,
+                format and format.value,
+                model=model,
+                overwrite=overwrite,
+                **known,
+            )
         except ValueError as error:
             if not re.search(r"does not tell .*(num_heads|patch_size|image_size)", str(error)):
                 raise

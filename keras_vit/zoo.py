@@ -150,7 +150,9 @@ class Constructor:
             "stochastic_depth_rate": stochastic_depth_rate,
             **_checked(overrides),
         }
-        size = self.config.replace(**{k: fields[k] for k in ("patch_size",) if k in fields})
+        size = self.config
+        if "patch_size" in fields:  # which need not divide the size's own 224 pixels
+            size = size.replace(patch_size=fields["patch_size"], image_size=(None, None))
         config = size.replace(
             **{**_image_fields(size, traits, input_tensor, input_shape), **fields}
         )

@@ -65,7 +65,8 @@ def test_convert_takes_heads_or_a_model(call: Call, tmp_path: Path) -> None:
     other = tiny_model()  # 4 heads, which is no published size
     save_old_h5(other, tmp_path / "other.weights.h5")
     code, _, message = call(
-        *("convert", tmp_path / "other.weights.h5", target, "--model", "ViTMicro4", "--heads", 4)
+        *("convert", tmp_path / "other.weights.h5", target, "--model", "ViTMicro4", "--heads", 4),
+        "--overwrite",
     )
     check_failure(code, message, "18 numbers in a patch for 16")
 

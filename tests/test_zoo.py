@@ -154,6 +154,14 @@ def test_named_weights_keep_the_rule_of_keras_for_classes() -> None:
         keras_vit.ViTTi16(weights="augreg_in21k")
 
 
+def test_overrides_of_the_patch_size_keep_the_input_shape() -> None:
+    """168 is a multiple of 12, which the 224 pixels of the size are not."""
+    model = keras_vit.ViTTi16(
+        weights=None, input_shape=(168, 168, 3), overrides={"patch_size": 12, "num_layers": 1}
+    )
+    assert config_of(model).grid == (14, 14)
+
+
 def test_overrides_go_before_everything_else() -> None:
     fields = {"register_tokens": 3, "layer_scale": 0.1, "gelu": "exact"}
     model = ViTMicro4(weights=None, input_shape=(16, 20, 3), overrides=fields)

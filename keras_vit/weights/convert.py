@@ -27,6 +27,7 @@ def convert(
     format: str | None = None,
     *,
     model: str | None = None,
+    overwrite: bool = False,
     **known: Any,
 ) -> None:
     """Writes weights of any understood kind as another library reads them, bit for bit.
@@ -40,6 +41,7 @@ def convert(
         target: What to write, see `save_weights`.
         format: Format of the target, see `save_weights`; by default what its name says.
         model: Name of the constructor, such as `"ViTB16"`, for the names of published weights.
+        overwrite: Whether an existing target is replaced; the source itself never is.
         **known: Fields of `ViTConfig` that the source does not tell: `num_heads` for files of
             PyTorch whose sizes are no published ones, `patch_size` for `.weights.h5`,
             `image_size` where the grid of patches is not square.
@@ -59,6 +61,16 @@ def convert(
     """
     path = Path(target)
     format = format_of_target(path, format)
+    if path.exists() and os.path.exists(source) and path.samefile(source):
+        raise ValueError(
+            "`target` must be another file than `source`, which is never changed. "
+            f"Received: source={str(source)!r}, target={str(target)!r}"
+        )
+    if path.exists() and not overwrite:
+        raise ValueError(
+            "`target` must not exist yet: choose another name, or let it be replaced with "
+            f"`overwrite=True` (`--overwrite`). Received: target={str(target)!r}"
+        )
     checkpoint = read_checkpoint(source, model)
     config = _config(checkpoint, known)
     tensors = agreeing(checkpoint, config)

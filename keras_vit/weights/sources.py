@@ -65,6 +65,11 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         return read_path(fetch([text], Path(urlsplit(text).path).name, folder=folder).path)
     if model is not None and not re.search(r"[/\\]|\.\w+$", text):
         registry.find_weights(model, text)  # raises, with the valid names
+    if model is None and any(text in (row.name, *row.aliases) for row in registry.list_weights()):
+        raise ValueError(
+            "The name of published weights needs the constructor that they belong to, as in "
+            f"ViTB16(weights={text!r}) or `--model ViTB16`. Received: {text!r} alone"
+        )
     raise ValueError(
         "`weights` must be None, the path of an existing file or folder, the name of published "
         "weights of this model (`keras_vit.list_weights()`), 'hf://org/repository', 'timm/NAME' "

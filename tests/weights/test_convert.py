@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_published_files_of_both_dialects_are_each_other(test_data: Path, tmp_pa
     convert(npz, tmp_path / "m.safetensors", "timm")
     assert_same_tensors(read_safetensors(tmp_path / "m.safetensors"), read_safetensors(timm))
     for source in (timm, tmp_path / "m.safetensors"):
-        convert(source, tmp_path / "m.npz")
+        convert(source, tmp_path / "m.npz", overwrite=True)
         assert_same_tensors(read_npz(tmp_path / "m.npz"), read_npz(npz))
 
 
@@ -217,3 +218,29 @@ def photographs(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     contract = Preprocessing()
     images = [pixels.prepare(tf.io.read_file(str(folder / row["file"])), contract) for row in rows]
     return np.stack(images), np.array([int(row["class_index"]) for row in rows])
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_nothing_that_exists_is_replaced_unasked(suffix: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "m.keras", tmp_path / f"m{suffix}"
+    save_weights(model_for(gelu="tanh"), source)
+    target.write_bytes(b"mine")
+    format = "timm" if suffix == ".safetensors" else None
+    with pytest.raises(ValueError, match=r"`target` must not exist yet: .*`--overwrite`"):
+        convert(source, target, format)
+    assert target.read_bytes() == b"mine"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of timm's GELU
+        convert(source, target, format, overwrite=True)
+    assert read_checkpoint(target).traits["num_layers"] == 2
+
+
+def test_the_source_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "m.keras"
+    save_weights(model_for(), path)
+    before = path.read_bytes()
+    (tmp_path / "link.keras").symlink_to(path)
+    for target in (path, tmp_path / "link.keras"):
+        with pytest.raises(ValueError, match="must be another file than `source`"):
+            convert(path, target, overwrite=True)
+    assert path.read_bytes() == before

@@ -33,7 +33,12 @@ def test_unknown_name_lists_the_valid_ones() -> None:
         read_checkpoint("imagnet", "ViTTi16")
 
 
-@pytest.mark.parametrize("source", ["nowhere.npz", "no/where", "imagenet"])
+def test_a_name_alone_needs_its_constructor() -> None:
+    with pytest.raises(ValueError, match=r"as in ViTB16\(weights='imagenet'\) or `--model ViTB16`"):
+        read_checkpoint("imagenet")
+
+
+@pytest.mark.parametrize("source", ["nowhere.npz", "no/where", "imagenot"])
 def test_what_does_not_exist(source: str) -> None:
     message = rf"'hf://org/repository', .* Received: weights='{source}', which does not exist"
     with pytest.raises(ValueError, match=message):
