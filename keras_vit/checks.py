@@ -65,9 +65,7 @@ def positive_int(name: str, value: object) -> int:
         >>> positive_int("num_heads", 3)
         3
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)
+    return _integer(name, value, 1, "a positive integer")
 
 
 def count(name: str, value: object) -> int:
@@ -87,9 +85,7 @@ def count(name: str, value: object) -> int:
         >>> count("register_tokens", 4)
         4
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 0:
-        raise ValueError(f"`{name}` must be an integer of at least 0. Received: {name}={value!r}")
-    return int(value)
+    return _integer(name, value, 0, "an integer of at least 0")
 
 
 def positive(name: str, value: object) -> float:
@@ -185,3 +181,9 @@ def size_pair(name: str, value: object) -> tuple[int, int]:
             f"Received: {name}={value!r}"
         )
     return positive_int(name, sides[0]), positive_int(name, sides[1])
+
+
+def _integer(name: str, value: object, least: int, wanted: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+    return int(value)

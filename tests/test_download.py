@@ -226,7 +226,7 @@ def test_fetch_interrupted_while_it_verifies(server: Loopback, home: Path) -> No
 
 
 def test_fetch_to_a_full_disk(server: Loopback, home: Path) -> None:
-    resource = pytest.importorskip("resource")
+    resource = pytest.importorskip("resource", reason="limits file sizes as POSIX does")
     server.pages[PATH] = Page(CONTENT)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_003, hard))  # fails as a full disk does

@@ -85,7 +85,7 @@ def test_file_lock_is_silent_and_free_again_after_an_error(
 def test_file_lock_is_free_again_although_a_child_inherited_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fcntl = pytest.importorskip("fcntl")
+    fcntl = pytest.importorskip("fcntl", reason="tests the lock of POSIX")
     flock, copies = fcntl.flock, []
 
     def fork(file: BinaryIO, operation: int) -> None:
@@ -103,7 +103,7 @@ def test_file_lock_is_free_again_although_a_child_inherited_it(
 
 
 def test_file_lock_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fcntl = pytest.importorskip("fcntl")
+    fcntl = pytest.importorskip("fcntl", reason="tests the lock of POSIX")
 
     def flock(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")

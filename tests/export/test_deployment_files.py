@@ -12,7 +12,7 @@ EXPORT = Path(__file__).parents[2] / "export"
 
 def test_models_config_is_what_the_server_reads() -> None:
     model_server_config_pb2 = pytest.importorskip(
-        "tensorflow_serving.config.model_server_config_pb2"
+        "tensorflow_serving.config.model_server_config_pb2", reason="needs the extra serving"
     )
     config = text_format.Parse(
         (EXPORT / "models.config").read_text(), model_server_config_pb2.ModelServerConfig()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tensorflow
 
 
 def interpreters() -> list[type]:
-    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    litert = pytest.importorskip("ai_edge_litert.interpreter", reason="needs the extra litert")
     return [litert.Interpreter, tf.lite.Interpreter]
 
 

@@ -21,7 +21,7 @@ def test_tflite_predictor_equals_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if litert:
-        pytest.importorskip("ai_edge_litert")
+        pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     else:
         monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
     predictor = TFLitePredictor(exported["tflite"])

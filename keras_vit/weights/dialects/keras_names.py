@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.weights.dialects.dialect import Row
+
 Named = dict[str, tuple[str, np.ndarray]]
 
 _OPTIMIZER = "optimizer_weights/"
@@ -63,6 +65,52 @@ def tidy(
     elif nested:
         unknown = {f"{_BESIDE}{path}": entry for path, entry in unknown.items()}
     return known | unknown | optimizer
+
+
+def plain_rows(layers: Mapping[str, str]) -> tuple[Row, ...]:
+    """Returns the table of a library that builds the paper's model of Keras layers.
+
+    Args:
+        layers: Their layers, by ours; of `"class_token"` and `"positions"` the variables.
+
+    Returns:
+        The rows; queries, keys and values are dense layers of their own.
+
+    Example:
+        >>> names = ("class_token", "positions", "projection", "norm_1", "attention", "out")
+        >>> names += ("norm_2", "expand", "reduce", "encoder_norm", "head")
+        >>> plain_rows({name: f"their_{name}" for name in names})[0].theirs
+        'their_class_token'
+    """
+
+    def pair(ours: str, layer: str, parts: str, axes: str, part: str = "") -> tuple[Row, Row]:
+        names, letters = parts.split(), axes.split(", ")
+        first, second = (
+            Row(f"{ours}/{name}", f"{layers.get(layer, layer)}/{name}", axis, part)
+            for name, axis in zip(names, letters, strict=True)
+        )
+        return first, second
+
+    def qkv(name: str, axes: str) -> Row:
+        parts = tuple(f"{layers['attention']}/{part}/{name}" for part in ("query", "key", "value"))
+        return Row(f"block_{{block}}/attention/qkv/{name}", parts, axes)
+
+    dense, norm = "kernel bias", "gamma beta"
+    return (
+        Row("patch_encoder/class_token", layers["class_token"], "11D"),
+        Row("patch_encoder/positions", layers["positions"], "1TD -> TD"),
+        *pair("patch_encoder/projection", "projection", dense, "PQCD -> (PQC)D, D"),
+        *pair("block_{block}/norm_1", "norm_1", norm, "D, D"),
+        qkv("kernel", "DE"),
+        qkv("bias", "D"),
+        *pair("block_{block}/attention/out", "out", dense, "ED, D"),
+        *pair("block_{block}/norm_2", "norm_2", norm, "D, D"),
+        *pair("block_{block}/mlp/expand", "expand", dense, "DM, M"),
+        *pair("block_{block}/mlp/reduce", "reduce", dense, "MD, D"),
+        *pair("encoder_norm", "encoder_norm", norm, "D, D"),
+        *pair("pre_logits", "pre_logits", dense, "DR, R", "representation"),
+        *pair("head", "head", dense, "FY, Y", "head"),
+    )
 
 
 def positions_of_all_tokens(traits: Mapping[str, Any]) -> dict[str, Any]:

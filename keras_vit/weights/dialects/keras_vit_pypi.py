@@ -7,11 +7,10 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.dialect import Dialect
 
 _BLOCK = "transformer_block_{block}"
 _ATTENTION = f"{_BLOCK}/multi_head_attention_layer"
-_QKV = ("query", "key", "value")
 
 _PATTERNS = {
     r"patch_embedding/conv2d(?:_\d+)?/(\w+)": r"patch_embedding/conv2d/\1",
@@ -26,37 +25,20 @@ _PATTERNS = {
 # Keras counts these layers over all blocks and models of a session.
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
 
-_ROWS = (
-    Row("patch_encoder/class_token", "add_cls_token/class_token_weight", "11D"),
-    Row("patch_encoder/positions", "position_embedding/position_embedding", "1TD -> TD"),
-    Row("patch_encoder/projection/kernel", "patch_embedding/conv2d/kernel", "PQCD -> (PQC)D"),
-    Row("patch_encoder/projection/bias", "patch_embedding/conv2d/bias", "D"),
-    Row("block_{block}/norm_1/gamma", f"{_BLOCK}/layer_normalization_0/gamma", "D"),
-    Row("block_{block}/norm_1/beta", f"{_BLOCK}/layer_normalization_0/beta", "D"),
-    Row(
-        "block_{block}/attention/qkv/kernel",
-        tuple(f"{_ATTENTION}/{part}/kernel" for part in _QKV),
-        "DE",
-    ),
-    Row(
-        "block_{block}/attention/qkv/bias",
-        tuple(f"{_ATTENTION}/{part}/bias" for part in _QKV),
-        "D",
-    ),
-    Row("block_{block}/attention/out/kernel", f"{_ATTENTION}/combine_out/kernel", "ED"),
-    Row("block_{block}/attention/out/bias", f"{_ATTENTION}/combine_out/bias", "D"),
-    Row("block_{block}/norm_2/gamma", f"{_BLOCK}/layer_normalization_1/gamma", "D"),
-    Row("block_{block}/norm_2/beta", f"{_BLOCK}/layer_normalization_1/beta", "D"),
-    Row("block_{block}/mlp/expand/kernel", f"{_BLOCK}/dense_0/kernel", "DM"),
-    Row("block_{block}/mlp/expand/bias", f"{_BLOCK}/dense_0/bias", "M"),
-    Row("block_{block}/mlp/reduce/kernel", f"{_BLOCK}/dense_1/kernel", "MD"),
-    Row("block_{block}/mlp/reduce/bias", f"{_BLOCK}/dense_1/bias", "D"),
-    Row("encoder_norm/gamma", "layer_norm/gamma", "D"),
-    Row("encoder_norm/beta", "layer_norm/beta", "D"),
-    Row("pre_logits/kernel", "pre_logits/kernel", "DR", "representation"),
-    Row("pre_logits/bias", "pre_logits/bias", "R", "representation"),
-    Row("head/kernel", "mlp_head/kernel", "FY", "head"),
-    Row("head/bias", "mlp_head/bias", "Y", "head"),
+_ROWS = keras_names.plain_rows(
+    {
+        "class_token": "add_cls_token/class_token_weight",
+        "positions": "position_embedding/position_embedding",
+        "projection": "patch_embedding/conv2d",
+        "norm_1": f"{_BLOCK}/layer_normalization_0",
+        "attention": _ATTENTION,
+        "out": f"{_ATTENTION}/combine_out",
+        "norm_2": f"{_BLOCK}/layer_normalization_1",
+        "expand": f"{_BLOCK}/dense_0",
+        "reduce": f"{_BLOCK}/dense_1",
+        "encoder_norm": "layer_norm",
+        "head": "mlp_head",
+    }
 )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.dialect import Dialect
 
 _BLOCK = "Transformer/encoderblock_{block}"
 _ATTENTION = f"{_BLOCK}/MultiHeadDotProductAttention_1"
-_QKV = ("query", "key", "value")
 
 # Version 0.1 has slashes in the names of its layers, 0.2 underscores.
 _PATTERNS = {
@@ -29,37 +28,20 @@ _NUMBERED = {
     **dict.fromkeys(("LayerNorm_0", "LayerNorm_2", "encoder_norm"), ("gamma", "beta")),
 }
 
-_ROWS = (
-    Row("patch_encoder/class_token", "class_token/cls", "11D"),
-    Row("patch_encoder/positions", "Transformer/posembed_input/pos_embedding", "1TD -> TD"),
-    Row("patch_encoder/projection/kernel", "embedding/kernel", "PQCD -> (PQC)D"),
-    Row("patch_encoder/projection/bias", "embedding/bias", "D"),
-    Row("block_{block}/norm_1/gamma", f"{_BLOCK}/LayerNorm_0/gamma", "D"),
-    Row("block_{block}/norm_1/beta", f"{_BLOCK}/LayerNorm_0/beta", "D"),
-    Row(
-        "block_{block}/attention/qkv/kernel",
-        tuple(f"{_ATTENTION}/{part}/kernel" for part in _QKV),
-        "DE",
-    ),
-    Row(
-        "block_{block}/attention/qkv/bias",
-        tuple(f"{_ATTENTION}/{part}/bias" for part in _QKV),
-        "D",
-    ),
-    Row("block_{block}/attention/out/kernel", f"{_ATTENTION}/out/kernel", "ED"),
-    Row("block_{block}/attention/out/bias", f"{_ATTENTION}/out/bias", "D"),
-    Row("block_{block}/norm_2/gamma", f"{_BLOCK}/LayerNorm_2/gamma", "D"),
-    Row("block_{block}/norm_2/beta", f"{_BLOCK}/LayerNorm_2/beta", "D"),
-    Row("block_{block}/mlp/expand/kernel", f"{_BLOCK}/Dense_0/kernel", "DM"),
-    Row("block_{block}/mlp/expand/bias", f"{_BLOCK}/Dense_0/bias", "M"),
-    Row("block_{block}/mlp/reduce/kernel", f"{_BLOCK}/Dense_1/kernel", "MD"),
-    Row("block_{block}/mlp/reduce/bias", f"{_BLOCK}/Dense_1/bias", "D"),
-    Row("encoder_norm/gamma", "Transformer/encoder_norm/gamma", "D"),
-    Row("encoder_norm/beta", "Transformer/encoder_norm/beta", "D"),
-    Row("pre_logits/kernel", "pre_logits/kernel", "DR", "representation"),
-    Row("pre_logits/bias", "pre_logits/bias", "R", "representation"),
-    Row("head/kernel", "head/kernel", "FY", "head"),
-    Row("head/bias", "head/bias", "Y", "head"),
+_ROWS = keras_names.plain_rows(
+    {
+        "class_token": "class_token/cls",
+        "positions": "Transformer/posembed_input/pos_embedding",
+        "projection": "embedding",
+        "norm_1": f"{_BLOCK}/LayerNorm_0",
+        "attention": _ATTENTION,
+        "out": f"{_ATTENTION}/out",
+        "norm_2": f"{_BLOCK}/LayerNorm_2",
+        "expand": f"{_BLOCK}/Dense_0",
+        "reduce": f"{_BLOCK}/Dense_1",
+        "encoder_norm": "Transformer/encoder_norm",
+        "head": "head",
+    }
 )
 
 

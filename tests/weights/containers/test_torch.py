@@ -198,7 +198,7 @@ def test_a_pickle_is_refused_and_not_executed(
     container: str, installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if installed:
-        pytest.importorskip("torch")
+        pytest.importorskip("torch", reason="needs PyTorch, which no extra brings")
     else:
         monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.chdir(tmp_path)
@@ -220,7 +220,7 @@ def test_a_pickle_is_refused_and_not_executed(
 
 
 def test_a_file_of_torch_itself(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch, which no extra brings")
     tensors = {
         "a": torch.arange(6.0).reshape(2, 3).T,
         "b": torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16)),
