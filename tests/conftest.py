@@ -9,11 +9,20 @@ from pathlib import Path
 from types import ModuleType
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is first imported
+# Two devices on every machine, for the tests of distribution; read when JAX is first imported.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 
 import keras
 import pytest
 
 SEED = 1729
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit import checks
+from keras_vit.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -54,9 +55,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.num_heads = checks.positive_int("num_heads", num_heads)
         self.qkv_bias = bool(qkv_bias)
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
-        self.dropout = keras.layers.Dropout(
-            self.dropout_rate, dtype=self.dtype_policy, name="dropout"
-        )
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit import checks
+from keras_vit.layers.dropout import Dropout
 
 GELUS = ("tanh", "exact")
 
@@ -52,9 +53,7 @@ class MLP(keras.layers.Layer):
         self.gelu = gelu
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
         self.expand = self._dense(self.mlp_dim, "expand")
-        self.dropout = keras.layers.Dropout(
-            self.dropout_rate, dtype=self.dtype_policy, name="dropout"
-        )
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.reduce = self._dense(input_shape[-1], "reduce")

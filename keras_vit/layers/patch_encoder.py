@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_vit import checks
 from keras_vit.layers import position
+from keras_vit.layers.dropout import Dropout
 
 POSITION_EMBEDDINGS = ("learned", "learned_2d", "sincos_2d", "none")
 
@@ -99,9 +100,7 @@ class PatchEncoder(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="projection",
         )
-        self.dropout = keras.layers.Dropout(
-            self.dropout_rate, dtype=self.dtype_policy, name="dropout"
-        )
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -134,8 +133,26 @@ class PatchEncoder(keras.layers.Layer):
             self.columns = self.add_weight(name="column", shape=(1, w, d // 2), initializer=normal)
 
     def call(self, patches: Any, training: bool | None = None) -> Any:
-        batch, h, w, _ = ops.shape(patches)
-        z = self.projection(patches)  # (B, h, w, D)
+        return self.assemble(self.projection(patches), training)
+
+    def assemble(self, embeddings: Any, training: bool | None = None) -> Any:
+        """Makes tokens of the patches' embeddings, which may have been changed before.
+
+        Args:
+            embeddings: Tensor of shape (B, h, w, D): what `projection` makes of the patches.
+            training: Whether to drop values.
+
+        Returns:
+            Tensor of shape (B, T, D): the prefix tokens, then the patches, with their positions.
+
+        Example:
+            >>> encoder = PatchEncoder(8)
+            >>> encoder.build((None, 3, 5, 12))
+            >>> tuple(encoder.assemble(np.ones((2, 3, 5, 8), "float32")).shape)
+            (2, 16, 8)
+        """
+        batch, h, w, _ = ops.shape(embeddings)
+        z = ops.convert_to_tensor(embeddings)  # (B, h, w, D)
         if self.position_embedding != "none":
             z = z + ops.cast(self._positions((h, w)), z.dtype)
         z = ops.reshape(z, (-1, h * w, self.hidden_size))  # (B, N, D)

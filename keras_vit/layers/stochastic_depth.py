@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit import checks
+from keras_vit.layers.dropout import ReplicaSeedGenerator
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,7 +48,7 @@ class StochasticDepth(keras.layers.Layer):
         self.rate = checks.rate("rate", rate)
         self.seed = seed
         if self.rate > 0:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+            self.seed_generator = ReplicaSeedGenerator(seed)
         self.built = True
 
     def call(self, inputs: Any, training: bool = False) -> Any:

@@ -11,6 +11,7 @@ import keras
 
 from keras_vit import checks
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.dropout import Dropout, same_seeds
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.stochastic_depth import StochasticDepth
@@ -86,8 +87,11 @@ class TransformerBlock(keras.layers.Layer):
         if layer_scale is not None:
             self.scale_1 = LayerScale(layer_scale, name="scale_1", **common)
             self.scale_2 = LayerScale(layer_scale, name="scale_2", **common)
-        self.dropout = keras.layers.Dropout(self.dropout_rate, name="dropout", **common)
+        self.dropout = Dropout(self.dropout_rate, name="dropout", **common)
         self.drop_path = StochasticDepth(self.stochastic_depth_rate, name="drop_path", **common)
+        # Whether training computes the block a second time on the way back and does not keep
+        # what is inside: a property of a run, not of the model, so no argument.
+        self.remat = False
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         for layer in (self.norm_1, self.attention, self.norm_2, self.mlp):
@@ -97,6 +101,13 @@ class TransformerBlock(keras.layers.Layer):
             self.scale_2.build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if not (self.remat and training):
+            return self._compute(inputs, training)
+        # Not `keras.RematScope`: on TensorFlow it cannot call a layer with `training=`, and a
+        # layer that is computed twice draws other dropout masks the second time.
+        return keras.remat(same_seeds(lambda z: self._compute(z, training)))(inputs)
+
+    def _compute(self, inputs: Any, training: bool | None) -> Any:
         branch = self.attention(self.norm_1(inputs), training=training)
         branch = self.dropout(branch, training=training)
         if self.layer_scale is not None:

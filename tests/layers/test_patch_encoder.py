@@ -161,3 +161,14 @@ def test_patch_encoder_without_positions_needs_no_grid() -> None:
 def test_patch_encoder_checks_its_arguments(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PatchEncoder(**{"hidden_size": D, **kwargs})
+
+
+def test_patch_encoder_assembles_embeddings_that_were_changed() -> None:
+    layer = encoder(register_tokens=1)
+    embeddings = layer.projection(PATCHES)
+    assert_close(layer.assemble(embeddings), layer(PATCHES), 0)
+    changed = numpy(embeddings) + np.eye(5, 7)[:, :, None]
+    difference = numpy(layer.assemble(changed)) - numpy(layer(PATCHES))
+    expected = np.broadcast_to(np.eye(5, 7).reshape(-1, 1), (2, 35, D))
+    assert_close(difference[:, 2:], expected, 1e-5)
+    assert not difference[:, :2].any()

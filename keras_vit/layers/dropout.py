@@ -1,0 +1,144 @@
+"""Random masks that differ between the replicas of a distribution strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import keras
+
+from keras_vit import checks
+
+# 2**32 / golden ratio: the multiples of it stay far apart modulo 2**32 (Knuth, The Art of
+# Computer Programming, volume 3, section 6.4).
+_REPLICA_STEP = 2654435769
+
+# Seeds drawn in a computation that may be repeated, and those still to be repeated.
+_SEEDS: ContextVar[tuple[list[Any], Iterator[Any] | None] | None] = ContextVar(
+    "seeds", default=None
+)
+
+
+class ReplicaSeedGenerator(keras.random.SeedGenerator):
+    """A seed generator that gives every replica of a tf.distribute strategy seeds of its own.
+
+    Under such a strategy all replicas read one state, so that Keras' own generator has them
+    drop the same units: N replicas would see one mask where a single device sees N.
+
+    Args:
+        seed: Integer seed; by default it follows `keras.utils.set_random_seed`.
+
+    Example:
+        >>> generator = ReplicaSeedGenerator(seed=3)  # on one device as Keras' own
+        >>> [int(part) for part in keras.ops.convert_to_numpy(generator.next())]
+        [3, 0]
+    """
+
+    def next(self, ordered: bool = True) -> Any:
+        drawn, repeated = _SEEDS.get() or ([], None)
+        if repeated is not None:
+            return next(repeated)
+        drawn.append(self._draw(ordered))
+        return drawn[-1]
+
+    def _draw(self, ordered: bool) -> Any:
+        seed = super().next(ordered)
+        replica = _replica()
+        if replica is None:
+            return seed
+        return seed + keras.ops.cast(replica, seed.dtype) * keras.ops.convert_to_tensor(
+            [_REPLICA_STEP, 0], dtype=seed.dtype
+        )
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class Dropout(keras.layers.Layer):
+    """Sets randomly chosen values to zero in training, other ones on every replica.
+
+    The values that are kept are divided by 1 - rate, so that nothing changes at inference.
+
+    Args:
+        rate: Fraction of the values that are dropped, in [0, 1).
+        seed: Integer seed of the choice; by default it follows `keras.utils.set_random_seed`.
+
+    Call arguments:
+        inputs: Tensor of any shape.
+
+    Returns:
+        Tensor of the same shape.
+
+    Raises:
+        ValueError: If `rate` is out of range.
+
+    Example:
+        >>> float(np.max(Dropout(0.5)(np.ones((2, 3), "float32"))))  # inference: unchanged
+        1.0
+
+    Reference: https://jmlr.org/papers/v15/srivastava14a.html
+    """
+
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rate = checks.rate("rate", rate)
+        self.seed = seed
+        if self.rate > 0:
+            self.seed_generator = ReplicaSeedGenerator(seed)
+        self.built = True
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if not training or self.rate == 0:
+            return inputs
+        return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+
+
+def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a function that draws the same masks each time it is computed.
+
+    For rematerialisation, which computes a layer again on the way back: other masks would give
+    the gradient of another function.
+
+    Args:
+        compute: A function that calls layers with `ReplicaSeedGenerator`s.
+
+    Returns:
+        The function; what is drawn at its first call is used for the others.
+
+    Example:
+        >>> layer = Dropout(0.5)
+        >>> masked = same_seeds(lambda x: layer(x, training=True))
+        >>> first, second = masked(np.ones(64)), masked(np.ones(64))
+        >>> bool(keras.ops.all(first == second))
+        True
+    """
+    drawn: list[Any] = []
+    calls = 0
+
+    def run(x: Any) -> Any:
+        nonlocal calls
+        token = _SEEDS.set((drawn, iter(drawn) if calls else None))
+        calls += 1
+        try:
+            return compute(x)
+        finally:
+            _SEEDS.reset(token)
+
+    return run
+
+
+def _replica() -> Any:
+    """Returns the number of this replica, or None where there is but one."""
+    if keras.backend.backend() != "tensorflow":
+        return None  # keras.distribution on JAX draws one mask for the whole batch
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return None
+    return context.replica_id_in_sync_group
