@@ -3,12 +3,143 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
 
 import tensorflow as tf
 
+from keras_vit import checks
 from keras_vit.constants import CROP_AREA
-from keras_vit.data import pixels
+from keras_vit.data import image_ops, pixels
+from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """What is done to training images at random, in this order.
+
+    Args:
+        crop_area: Smallest and largest share of the image's area that a random crop keeps, in
+            (0, 1]; a crop has a width / height of 3/4 to 4/3 and is scaled to the model's size.
+        flip: Whether images are mirrored at random; never where the data says that a mirrored
+            image means something else, as a digit.
+        rand_augment_ops: Operations that RandAugment applies; 0 for none.
+        rand_augment_magnitude: Their strength, 0 or more; 10 is full.
+        rand_augment_std: Standard deviation of the strength, 0 or more.
+        rand_augment_increasing: Whether strength always means more change, see
+            `keras_vit.data.rand_augment.rand_augment`.
+        three_augment: Whether each image is made grey, solarized or blurred.
+        color_jitter: How far brightness, contrast and colour change, in [0, 1].
+        erasing: Probability that a rectangle is replaced by noise, in [0, 1].
+        mixup: Parameter of MixUp's Beta distribution; 0 for no MixUp.
+        cutmix: Parameter of CutMix's Beta distribution; 0 for no CutMix.
+        mixing_probability: Of an image to be mixed where one of the two is on, in [0, 1].
+        repeats: How often an image comes in an epoch, changed anew each time; the epoch then has
+            fewer different images, not more steps.
+        layers: Augmentation layers of Keras or KerasCV, or their configurations, which change the
+            batches of pixels, [0, 255], before they are scaled and mixed; they have to compute in
+            float32. Their random numbers cannot be saved: a resumed run draws others.
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+        >>> Augmentation(mixup=0.2, rand_augment_ops=2, rand_augment_magnitude=9).mixes
+        True
+    """
+
+    crop_area: tuple[float, float] = CROP_AREA
+    flip: bool = True
+    rand_augment_ops: int = 0
+    rand_augment_magnitude: float = 9.0
+    rand_augment_std: float = 0.0
+    rand_augment_increasing: bool = False
+    three_augment: bool = False
+    color_jitter: float = 0.0
+    erasing: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mixing_probability: float = 1.0
+    repeats: int = 1
+    layers: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.count("rand_augment_ops", self.rand_augment_ops)
+        checks.positive_int("repeats", self.repeats)
+        for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"`{name}` must be a number from 0 up. Received: {name}={getattr(self, name)}"
+                )
+        for name in ("color_jitter", "erasing", "mixing_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(
+                    f"`{name}` must be in [0, 1]. Received: {name}={getattr(self, name)}"
+                )
+        area = tuple(map(float, self.crop_area))
+        if len(area) != 2 or not 0 < area[0] <= area[1] <= 1:
+            raise ValueError(
+                "`crop_area` must be two shares with 0 < smallest <= largest <= 1. "
+                f"Received: crop_area={self.crop_area}"
+            )
+        # A frozen dataclass can only be normalised through object.__setattr__.
+        object.__setattr__(self, "crop_area", area)
+        object.__setattr__(self, "layers", tuple(self.layers))
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed with each other."""
+        return bool(self.mixup or self.cutmix) and self.mixing_probability > 0
+
+    @property
+    def needs_color(self) -> bool:
+        """Whether images must have three channels."""
+        return bool(self.rand_augment_ops or self.three_augment or self.color_jitter)
+
+
+def augment(
+    image: tf.Tensor, seed: tf.Tensor, contract: Preprocessing, augmentation: Augmentation
+) -> tf.Tensor:
+    """Changes one image in all the ways that need no other one and no scaling.
+
+    Args:
+        image: Pixels (H, W, C), uint8, [0, 255].
+        seed: Two integers (2,).
+        contract: The pixel contract; the random crop takes the place of its `resize`.
+        augmentation: What to do.
+
+    Returns:
+        Pixels (h, w, C), uint8, with a static shape.
+
+    Example:
+        >>> image = tf.zeros((50, 37, 3), "uint8")
+        >>> augment(image, [3, 5], Preprocessing(size=(13, 17)), Augmentation()).shape
+        TensorShape([13, 17, 3])
+    """
+    crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
+    image = random_resized_crop(image, crop_seed, contract, area=augmentation.crop_area)
+    if augmentation.flip:
+        image = random_flip(image, flip_seed)
+    if not augmentation.needs_color:
+        return image
+    # What follows weighs red, green and blue.
+    is_bgr = contract.channels == "bgr"
+    image = tf.reverse(image, axis=[-1]) if is_bgr else image
+    if augmentation.rand_augment_ops:
+        image = rand_augment(
+            image,
+            ops_seed,
+            num_ops=augmentation.rand_augment_ops,
+            magnitude=augmentation.rand_augment_magnitude,
+            magnitude_std=augmentation.rand_augment_std,
+            increasing=augmentation.rand_augment_increasing,
+        )
+    if augmentation.three_augment:
+        image = three_augment(image, three_seed)
+    if augmentation.color_jitter:
+        image = color_jitter(image, jitter_seed, strength=augmentation.color_jitter)
+    return tf.reverse(image, axis=[-1]) if is_bgr else image
 
 
 def random_resized_crop(
@@ -52,7 +183,7 @@ def random_resized_crop(
         use_image_if_no_bounding_boxes=True,
     )
     crop = tf.slice(image, begin, size)
-    return pixels.fit(crop, dataclasses.replace(contract, resize="squash"))
+    return pixels.stretch(crop, contract)
 
 
 def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -71,3 +202,52 @@ def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         [(1, 2), (2, 1)]
     """
     return tf.image.stateless_random_flip_left_right(image, seed)
+
+
+def random_erasing(
+    image: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    probability: float,
+    area: tuple[float, float] = (0.02, 1 / 3),
+    ratio: tuple[float, float] = (0.3, 10 / 3),
+) -> tf.Tensor:
+    """Replaces a random rectangle by normal noise, with some probability.
+
+    Args:
+        image: A scaled image (h, w, C), float32, with a static shape.
+        seed: Two integers (2,).
+        probability: In [0, 1].
+        area: Smallest and largest share of the image's area, in (0, 1].
+        ratio: Smallest and largest height / width of the rectangle; drawn on a logarithmic scale.
+
+    Returns:
+        The image (h, w, C), float32. A rectangle longer than the image is cut to its side.
+
+    Example:
+        >>> random_erasing(tf.zeros((13, 17, 3)), [3, 5], probability=0.25).shape
+        TensorShape([13, 17, 3])
+
+    Reference: https://arxiv.org/abs/1708.04896; noise in every pixel as in DeiT.
+    """
+    whether, place, noise = tf.unstack(tf.random.split(seed, 3))
+    h, w = image.shape[0], image.shape[1]
+
+    def erased() -> tf.Tensor:
+        u = tf.unstack(tf.random.stateless_uniform((4,), place))
+        share = area[0] + u[0] * (area[1] - area[0])
+        aspect = tf.exp(math.log(ratio[0]) + u[1] * math.log(ratio[1] / ratio[0]))
+        height = tf.minimum(tf.sqrt(share * h * w * aspect), float(h))
+        width = tf.minimum(tf.sqrt(share * h * w / aspect), float(w))
+        rows = _within(h, u[2] * (h - height), height)
+        columns = _within(w, u[3] * (w - width), width)
+        values = tf.random.stateless_normal(image.shape, noise)
+        return image_ops.paste(image, values, rows, columns)
+
+    chosen = tf.random.stateless_uniform((), whether) < probability
+    return tf.cond(chosen, erased, lambda: image)
+
+
+def _within(side: int, start: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    centres = tf.range(side, dtype=tf.float32) + 0.5
+    return (centres >= start) & (centres < start + length)

@@ -1,6 +1,7 @@
-"""Labelled images -> batches for `fit`, `evaluate` and `predict`.
+"""Images -> batches for `evaluate` and `predict`, and how every pipeline reads and divides them.
 
-B is the batch size, h and w the model's image size, C the number of channels.
+B is the batch size, h and w the model's image size, C the number of channels, K the number of
+classes.
 """
 
 from __future__ import annotations
@@ -11,146 +12,38 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from keras_vit import checks
-from keras_vit.constants import CROP_AREA
 from keras_vit.data import pixels
-from keras_vit.data.augmentation import random_flip, random_resized_crop
 from keras_vit.data.examples import Examples
 from keras_vit.preprocessing import Preprocessing
 
-# Keep the streams of random numbers apart that are drawn from one seed.
-_ORDER, _AUGMENTATION = 0, 1
 
-
-def steps_per_epoch(examples: Examples, batch_size: int) -> int:
-    """Returns the number of full batches; the rest of the images waits for another epoch.
-
-    Args:
-        examples: The training images.
-        batch_size: Images in a batch.
-
-    Returns:
-        Number of training steps in an epoch, at least 1.
-
-    Raises:
-        ValueError: If there are fewer images than `batch_size`.
-
-    Example:
-        >>> from keras_vit.data import load
-        >>> steps_per_epoch(load("digits"), 32)
-        56
-    """
-    steps = len(examples) // checks.positive_int("batch_size", batch_size)
-    if steps == 0:
-        raise ValueError(
-            f"`batch_size` must be at most the number of training images, {len(examples)}; pass a "
-            f"smaller one (--batch-size). "
-            f"Received: batch_size={batch_size}"
-        )
-    return steps
-
-
-def training_dataset(
+def evaluation_dataset(
     examples: Examples,
     contract: Preprocessing,
     *,
     batch_size: int,
-    epochs: int,
-    seed: int = 0,
-    initial_epoch: int = 0,
-    crop_area: tuple[float, float] = CROP_AREA,
-    flip: bool = True,
-) -> tf.data.Dataset:
-    """Shuffles, crops, flips and batches the training images of several epochs.
-
-    The order follows from (seed, epoch), the crop and flip of an image from (seed, epoch, image):
-    an epoch is the same to the bit whether training came through the earlier ones or starts with
-    it. Each epoch sees `steps_per_epoch * batch_size` different images, each image once at most.
-
-    Args:
-        examples: The training images.
-        contract: The pixel contract; cropping at random takes the place of its `resize`.
-        batch_size: Images in a batch.
-        epochs: Epoch to stop before, counted from 0.
-        seed: Seed of all randomness, in [0, 2**63).
-        initial_epoch: Epoch to start with, in [0, epochs).
-        crop_area: Smallest and largest share of an image's area that a crop shows, in (0, 1].
-        flip: Whether to mirror half of the images; never done if the examples are not
-            `flip_safe`.
-
-    Returns:
-        Dataset of `(epochs - initial_epoch) * steps_per_epoch` batches, a number that it knows:
-        model input (B, h, w, C), float32, and one-hot labels (B, classes), float32.
-
-    Raises:
-        ValueError: If there is not one full batch, or an argument is out of its range.
-
-    Example:
-        >>> from keras_vit.data import load
-        >>> digits = load("digits").subset(range(11))
-        >>> dataset = training_dataset(digits, Preprocessing(size=8), batch_size=3, epochs=2)
-        >>> len(dataset)
-        6
-        >>> x, y = next(iter(dataset))
-        >>> x.shape, y.shape
-        (TensorShape([3, 8, 8, 3]), TensorShape([3, 10]))
-    """
-    used = steps_per_epoch(examples, batch_size) * batch_size
-    checks.positive_int("epochs", epochs)
-    if not 0 <= initial_epoch < epochs:
-        raise ValueError(
-            f"`initial_epoch` must be in [0, epochs). Received: initial_epoch={initial_epoch}, "
-            f"epochs={epochs}"
-        )
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"`seed` must be in [0, 2**63). Received: seed={seed}")
-    if not 0 < crop_area[0] <= crop_area[1] <= 1:
-        raise ValueError(
-            "`crop_area` must be an increasing pair in (0, 1]. Received: "
-            f"crop_area={tuple(crop_area)}"
-        )
-    flip = flip and examples.flip_safe
-    read = _reader(examples)
-    fold_in = tf.random.experimental.stateless_fold_in
-
-    def order(epoch: tf.Tensor) -> tf.data.Dataset:
-        # tf.random.experimental.index_shuffle needs no memory for the order, but it favours some
-        # places (docs/decisions/0005).
-        key = fold_in(tf.constant([seed, _ORDER], tf.int64), epoch)
-        indices = tf.range(len(examples), dtype=tf.int64)
-        indices = tf.random.experimental.stateless_shuffle(indices, seed=key)[:used]
-        return tf.data.Dataset.from_tensor_slices(indices).map(lambda index: (epoch, index))
-
-    def example(epoch: tf.Tensor, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        encoded, label = read(index)
-        key = fold_in(fold_in(tf.constant([seed, _AUGMENTATION], tf.int64), epoch), index)
-        crop_seed, flip_seed = tf.unstack(tf.random.split(key, 2))
-        image = pixels.decode(encoded, contract)
-        image = random_resized_crop(image, crop_seed, contract, area=crop_area)
-        if flip:
-            image = random_flip(image, flip_seed)
-        return pixels.scale(image, contract), label
-
-    dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(order)
-    # `fit` runs an extra step each epoch where it does not know the number of batches.
-    dataset = dataset.apply(
-        tf.data.experimental.assert_cardinality((epochs - initial_epoch) * used)
-    )
-    return _batches(dataset.map(example, tf.data.AUTOTUNE), batch_size, drop_remainder=True)
-
-
-def evaluation_dataset(
-    examples: Examples, contract: Preprocessing, *, batch_size: int
+    pad: bool = False,
+    shard: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
     """Batches all images in their order, prepared as the contract says.
 
     Args:
         examples: The images.
         contract: The pixel contract.
-        batch_size: Images in a batch; the last one may have fewer.
+        batch_size: Images in a batch, of all workers together; the last one may have fewer.
+        pad: Whether the last batch is filled up with images of weight 0, for devices that need
+            batches of one size; every image then has a weight.
+        shard: Number of this worker and of all of them; each reads its part of every batch,
+            which has to be padded.
 
     Returns:
-        Dataset of a known number of batches: model input (B, h, w, C), float32, and one-hot
-        labels (B, classes), float32.
+        Dataset of a known number of batches: model input (B, h, w, C), float32, and labels
+        (B, K), float32; with `pad` also weights (B,), float32, 1 or 0. B is `batch_size` divided
+        by the workers.
+
+    Raises:
+        ValueError: If `batch_size` or `shard` is out of its range, or several workers read
+            without `pad`.
 
     Example:
         >>> from keras_vit.data import load
@@ -159,14 +52,31 @@ def evaluation_dataset(
         >>> [len(x) for x, y in dataset]
         [3, 3, 3, 2]
     """
-    read = _reader(examples)
+    checks.positive_int("batch_size", batch_size)
+    check_shard(batch_size, shard)
+    index, workers = shard
+    if workers > 1 and not pad:
+        raise ValueError(
+            "`pad` must be True where several workers read, who need as many batches each. "
+            f"Received: pad={pad}, shard={shard}"
+        )
+    read = reader(examples)
+    number = len(examples)
 
-    def example(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        encoded, label = read(index)
-        return pixels.prepare(encoded, contract), label
+    def example(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        encoded, label = read(tf.minimum(index, number - 1))
+        prepared = pixels.prepare(encoded, contract)
+        if not pad:
+            return prepared, label
+        return prepared, label, tf.cast(index < number, tf.float32)
 
-    dataset = tf.data.Dataset.range(len(examples)).map(example, tf.data.AUTOTUNE)
-    return _batches(dataset, batch_size)
+    share = batch_size // workers
+    batches = -(-number // batch_size)
+    dataset = tf.data.Dataset.range(batches * batch_size if pad else number)
+    if workers > 1:
+        dataset = dataset.filter(lambda place: place % batch_size // share == index)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches * share))
+    return _batches(dataset.map(example, tf.data.AUTOTUNE), share, drop_remainder=pad)
 
 
 def image_dataset(
@@ -195,8 +105,22 @@ def image_dataset(
     return _batches(dataset, batch_size)
 
 
-def _reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Returns a graph function: index -> (encoded image, one-hot label)."""
+def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Returns a function that reads an image inside `tf.data`.
+
+    Args:
+        examples: The images.
+
+    Returns:
+        Function of an index, an integer scalar: the encoded image, a scalar string, and its label,
+        (K,), float32, 1 for its class, or for all that it shows, and 0 elsewhere.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> encoded, label = reader(load("digits"))(tf.constant(3))
+        >>> label.numpy()
+        array([0., 0., 0., 1., 0., 0., 0., 0., 0., 0.], dtype=float32)
+    """
     in_memory = examples.encoded is not None
     # A path need not be valid UTF-8.
     files = examples.encoded if in_memory else [os.fsencode(path) for path in examples.paths or ()]
@@ -207,9 +131,37 @@ def _reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Ten
     def read(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         file = tf.gather(files, index)
         encoded = file if in_memory else tf.io.read_file(file)
-        return encoded, tf.one_hot(tf.gather(labels, index), len(examples.class_names))
+        label = tf.gather(labels, index)
+        if examples.multi_label:
+            return encoded, tf.cast(label, tf.float32)
+        return encoded, tf.one_hot(label, len(examples.class_names))
 
     return read
+
+
+def check_shard(batch_size: int, shard: tuple[int, int]) -> None:
+    """Raises `ValueError` unless the workers can share a batch equally.
+
+    Args:
+        batch_size: Images in a batch, of all workers together.
+        shard: Number of one worker, counted from 0, and of all of them.
+
+    Raises:
+        ValueError: If there is no such worker, or its part of a batch is no whole number.
+
+    Example:
+        >>> check_shard(6, shard=(2, 3))
+    """
+    index, workers = shard
+    if not 0 <= index < workers:
+        raise ValueError(
+            f"`shard` must be (index, workers) with 0 <= index < workers. Received: shard={shard}"
+        )
+    if batch_size % workers:
+        raise ValueError(
+            "`batch_size` must be a multiple of the number of workers. "
+            f"Received: batch_size={batch_size}, shard={shard}"
+        )
 
 
 def _batches(

@@ -64,3 +64,12 @@ def noise(save: Save) -> Callable[..., Examples]:
         return Examples(**(defaults | fields))  # type: ignore[arg-type]
 
     return make
+
+
+SEVERAL = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 1], [1, 0, 1], [0, 0, 0], [1, 1, 1]])
+
+
+@pytest.fixture
+def several(noise: Callable[..., Examples]) -> Examples:
+    """Seven images of which a is shown by four, b and c by three each, and two show nothing."""
+    return noise(7, labels=SEVERAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -196,6 +197,31 @@ def test_fit_takes_extreme_shapes(resize: str, shape: tuple[int, int]) -> None:
     image = np.full((*shape, 3), 77, "uint8")
     fitted = pixels.fit(image, Preprocessing(size=(31, 37), resize=resize)).numpy()
     np.testing.assert_array_equal(fitted, np.full((31, 37, 3), 77))
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "lanczos3"])
+@pytest.mark.parametrize("shape", [(11, 9), (13, 16), (90, 11)])  # larger, about as large, mixed
+def test_stretch_squashes_as_fit_does(
+    shape: tuple[int, int], interpolation: str, antialias: bool
+) -> None:
+    contract = Preprocessing(
+        size=(13, 17), interpolation=interpolation, antialias=antialias, resize="squash"
+    )
+    image = np.random.default_rng(3).integers(0, 256, (*shape, 3)).astype("uint8")
+    expected = pixels.fit(image, contract).numpy()
+    found = pixels.stretch(image, dataclasses.replace(contract, resize="crop")).numpy()
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(int) - expected).max() <= 1  # the bicubic one looks weights up
+
+
+def test_stretch_antialiases_only_what_shrinks_much() -> None:
+    contract = Preprocessing(size=(10, 14), resize="squash")
+    for height, equal in ((15, False), (16, True)):  # 3 / 2 is the limit
+        image = np.random.default_rng(3).integers(0, 256, (height, 14, 3)).astype("uint8")
+        expected = pixels.fit(image, contract).numpy().astype(int)
+        difference = np.abs(pixels.stretch(image, contract).numpy() - expected).max()
+        assert (difference == 0) == equal, height
 
 
 def test_scale_equals_the_contract() -> None:

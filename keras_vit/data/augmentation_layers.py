@@ -1,0 +1,115 @@
+"""Augmentation layers of Keras and KerasCV in the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+# What a layer that also changes labels calls the method that does it: Keras and KerasCV.
+_LABEL_METHODS = ("transform_labels", "augment_label", "augment_labels")
+
+
+def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
+    """Returns layers, made from their configurations where these are given.
+
+    Args:
+        layers: Layers, or dictionaries as `keras.saving.serialize_keras_object` makes them.
+
+    Returns:
+        The layers.
+
+    Raises:
+        ValueError: If one is neither, its class cannot be found, or it does not compute in float32.
+
+    Example:
+        >>> config = keras.saving.serialize_keras_object(keras.layers.RandomContrast(0.2))
+        >>> read_layers([config])[0].name.startswith("random_contrast")
+        True
+    """
+    read = []
+    for layer in layers:
+        try:
+            made = (
+                keras.saving.deserialize_keras_object(layer) if isinstance(layer, dict) else layer
+            )
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(
+                "`layers` must hold layers, or configurations made by "
+                "`keras.saving.serialize_keras_object`. Layers of KerasCV need the extra "
+                f"`kerascv` and `import keras_cv` first. Received: {layer}"
+            ) from error
+        # KerasCV's layers are Keras', whichever Keras they were built upon.
+        if not callable(made) or not hasattr(made, "get_config"):
+            raise ValueError(
+                "`layers` must hold layers of Keras or KerasCV, or their configurations. "
+                f"Received: {layer!r}"
+            )
+        precision = getattr(made, "compute_dtype", "float32")
+        if precision != "float32":
+            # Pixels would be rounded, and Keras' MixUp fails inside tf.data.
+            raise ValueError(
+                "`layers` must compute in float32: pass dtype='float32' to them where the global "
+                f"policy is another. Received: {made.name}, which computes in {precision}"
+            )
+        read.append(made)
+    return tuple(read)
+
+
+def write_layers(layers: Sequence[Any]) -> list[dict[str, Any]]:
+    """Returns the configurations of layers, for a file.
+
+    Args:
+        layers: Layers or configurations.
+
+    Returns:
+        Dictionaries that `read_layers` reads.
+
+    Example:
+        >>> write_layers([keras.layers.RandomContrast(0.2)])[0]["class_name"]
+        'RandomContrast'
+    """
+    return [
+        layer if isinstance(layer, dict) else keras.saving.serialize_keras_object(layer)
+        for layer in layers
+    ]
+
+
+def apply_layers(
+    images: tf.Tensor, labels: tf.Tensor, layers: Sequence[keras.layers.Layer]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Runs a batch through augmentation layers, as in training.
+
+    Args:
+        images: Pixels (B, h, w, C), [0, 255].
+        labels: Labels (B, K), float32; layers that mix images change them.
+        layers: The layers.
+
+    Returns:
+        Pixels (B, h, w, C), float32, and labels (B, K), float32.
+
+    Raises:
+        ValueError: If a layer changes the shape of the images.
+
+    Example:
+        >>> images, labels = tf.zeros((2, 5, 7, 3), "uint8"), tf.eye(2)
+        >>> apply_layers(images, labels, [keras.layers.RandomFlip()])[0].dtype
+        tf.float32
+    """
+    shape = images.shape
+    images = tf.cast(images, tf.float32)
+    for layer in layers:
+        if any(hasattr(layer, method) for method in _LABEL_METHODS):
+            changed = layer({"images": images, "labels": labels}, training=True)
+            images, labels = changed["images"], changed["labels"]
+        else:
+            images = layer(images, training=True)
+        if not shape.is_compatible_with(images.shape):
+            raise ValueError(
+                "A layer of `layers` must keep the shape of the images. Received: "
+                f"{layer.name}, which makes {images.shape} of {shape}"
+            )
+        images = tf.cast(tf.ensure_shape(images, shape), tf.float32)
+    return images, tf.cast(labels, tf.float32)

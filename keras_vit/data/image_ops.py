@@ -1,0 +1,206 @@
+"""The operations that RandAugment and 3-Augment choose from, in the tf.data graph.
+
+Images are uint8 pixels (h, w, 3), [0, 255], and stay so; `paste` takes any. What moves in from
+outside the image is grey, as in the official RandAugment.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+# Weights of red, green and blue in the brightness of a pixel (ITU-R BT.601).
+_LUMA = (0.299, 0.587, 0.114)
+_GREY = 128
+
+
+def blend(degenerate: tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Goes from a degenerate image (factor 0) to the image (1) and beyond (above 1).
+
+    Args:
+        degenerate: Pixels, or anything that broadcasts to them.
+        image: Pixels (h, w, 3).
+        factor: Scalar, 0 or more.
+
+    Returns:
+        Pixels (h, w, 3), uint8.
+
+    Example:
+        >>> int(blend(tf.zeros((1, 1, 3)), tf.fill((1, 1, 3), 100), 1.5)[0, 0, 0])
+        150
+    """
+    start = tf.cast(degenerate, tf.float32)
+    moved = start + factor * (tf.cast(image, tf.float32) - start)
+    return tf.saturate_cast(tf.round(moved), tf.uint8)
+
+
+def luma(image: tf.Tensor) -> tf.Tensor:
+    """Returns the brightness of every pixel, (h, w, 1), float32, [0, 255]."""
+    return tf.tensordot(tf.cast(image, tf.float32), _LUMA, axes=1)[..., tf.newaxis]
+
+
+def color(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Grey at factor 0, unchanged at 1, more colourful above."""
+    return blend(luma(image), image, factor)
+
+
+def contrast(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """The mean brightness everywhere at factor 0, unchanged at 1, more contrast above."""
+    return blend(tf.round(tf.reduce_mean(luma(image))), image, factor)
+
+
+def brightness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Black at factor 0, unchanged at 1, brighter above."""
+    return blend(tf.zeros((1, 1, 3)), image, factor)
+
+
+def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """Smoothed at factor 0, unchanged at 1, sharper above; the outermost pixels stay."""
+    smooth = _convolve(image, tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13)
+    inside = tf.pad(tf.ones(tf.shape(smooth)[:2]), [[1, 1], [1, 1]])[..., tf.newaxis] > 0
+    smooth = tf.pad(smooth, [[1, 1], [1, 1], [0, 0]])
+    return blend(tf.where(inside, smooth, tf.cast(image, tf.float32)), image, factor)
+
+
+def posterize(image: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
+    """Keeps the highest `bits` of the 8 bits of every value, and sets the rest to zero."""
+    kept = 256 - tf.bitwise.left_shift(1, 8 - bits)
+    return tf.bitwise.bitwise_and(image, tf.cast(kept, tf.uint8))
+
+
+def solarize(image: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    """Inverts the values from `threshold` up, in [0, 256]."""
+    return tf.where(tf.cast(image, tf.int32) < threshold, image, 255 - image)
+
+
+def autocontrast(image: tf.Tensor) -> tf.Tensor:
+    """Stretches every channel to [0, 255]; one that is flat stays."""
+    values = tf.cast(image, tf.float32)
+    low = tf.reduce_min(values, axis=(0, 1))
+    span = tf.reduce_max(values, axis=(0, 1)) - low
+    # Divided last, whole numbers come out whole: the highest value as 255, and not below.
+    stretched = tf.math.divide_no_nan((values - low) * 255, span)
+    return tf.cast(tf.where(span > 0, stretched, values), tf.uint8)
+
+
+def equalize(image: tf.Tensor) -> tf.Tensor:
+    """Flattens the histogram of every channel, as PIL's ImageOps does."""
+    channels = tf.transpose(tf.cast(image, tf.int32), (2, 0, 1))  # (3, h, w)
+    return tf.stack([_equalize(channels[c]) for c in range(3)], axis=-1)
+
+
+def affine(image: tf.Tensor, *rows: tf.Tensor) -> tf.Tensor:
+    """Fetches pixel (x, y) from (a x + b y + c, d x + e y + f), between pixels linearly.
+
+    Args:
+        image: Pixels (h, w, 3), uint8.
+        *rows: The six numbers a to f; lengths in pixels.
+
+    Returns:
+        Pixels (h, w, 3), uint8.
+
+    Example:
+        >>> image = tf.constant([[[10], [20], [30]]], "uint8") * tf.ones((1, 1, 3), "uint8")
+        >>> affine(image, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0)[0, :, 0].numpy()
+        array([ 20,  30, 128], dtype=uint8)
+    """
+    transform = tf.stack([tf.cast(number, tf.float32) for number in (*rows, 0.0, 0.0)])
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=image[tf.newaxis],
+        transforms=transform[tf.newaxis],
+        output_shape=tf.shape(image)[:2],
+        fill_value=float(_GREY),
+        interpolation="BILINEAR",
+        fill_mode="CONSTANT",
+    )[0]
+
+
+def rotate(image: tf.Tensor, degrees: tf.Tensor) -> tf.Tensor:
+    """Turns the image about its centre, counter-clockwise."""
+    h, w = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
+    angle = degrees * (math.pi / 180)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    x, y = (w - 1) / 2, (h - 1) / 2
+    return affine(image, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+
+
+def shear_x(image: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
+    """Shifts every row by `level` times its distance from the top, in pixels."""
+    return affine(image, 1.0, level, 0.0, 0.0, 1.0, 0.0)
+
+
+def shear_y(image: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
+    """Shifts every column by `level` times its distance from the left, in pixels."""
+    return affine(image, 1.0, 0.0, 0.0, level, 1.0, 0.0)
+
+
+def translate_x(image: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
+    """Shifts the image by a share of its width, in whole pixels."""
+    return _translate(image, share, axis=1)
+
+
+def translate_y(image: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
+    """Shifts the image by a share of its height, in whole pixels."""
+    return _translate(image, share, axis=0)
+
+
+def blur(image: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
+    """Blurs with a Gaussian of standard deviation `sigma` pixels, at most 2; borders mirrored."""
+    radius = 6  # three standard deviations of the widest
+    offsets = tf.cast(tf.range(-radius, radius + 1), tf.float32)
+    weights = tf.nn.softmax(-tf.square(offsets) / (2 * tf.square(sigma)))
+    padded = tf.pad(image, [[radius, radius], [radius, radius], [0, 0]], mode="REFLECT")
+    rows = _convolve(padded, weights[:, tf.newaxis])
+    return tf.saturate_cast(tf.round(_convolve(rows, weights[tf.newaxis])), tf.uint8)
+
+
+def paste(image: tf.Tensor, other: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """Puts a part of another image into an image.
+
+    Args:
+        image: Image (h, w, C) of any type, with a static shape.
+        other: Another one of the same shape and type.
+        rows: Whether a row has a share in the part, (h,), bool.
+        columns: The same for the columns, (w,).
+
+    Returns:
+        The image (h, w, C).
+
+    Example:
+        >>> black, white = tf.zeros((2, 3, 1)), tf.ones((2, 3, 1))
+        >>> paste(black, white, [True, False], [False, True, True])[..., 0].numpy()
+        array([[0., 1., 1.],
+               [0., 0., 0.]], dtype=float32)
+    """
+    h, w, c = image.shape
+    # A mask that is repeated for the channels is much faster than one that broadcasts to them.
+    inside = tf.expand_dims(rows, 1) & tf.repeat(columns, c)  # (h, w * C)
+    image, other = (tf.reshape(values, (h, w * c)) for values in (image, other))
+    return tf.reshape(tf.where(inside, other, image), (h, w, c))
+
+
+def _translate(image: tf.Tensor, share: tf.Tensor, axis: int) -> tf.Tensor:
+    side = tf.shape(image)[axis]
+    shift = tf.cast(tf.round(share * tf.cast(side, tf.float32)), tf.int32)
+    padding, begin = [[0, 0]] * 3, [0] * 3
+    padding[axis] = [tf.maximum(-shift, 0), tf.maximum(shift, 0)]
+    begin[axis] = tf.maximum(shift, 0)
+    padded = tf.pad(image, padding, constant_values=tf.cast(_GREY, tf.uint8))
+    return tf.ensure_shape(tf.slice(padded, begin, tf.shape(image)), image.shape)
+
+
+def _convolve(image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Slides a kernel (a, b) over every channel, where it lies wholly inside."""
+    kernel = tf.tile(kernel[..., tf.newaxis, tf.newaxis], (1, 1, 3, 1))
+    values = tf.cast(image, tf.float32)[tf.newaxis]
+    return tf.nn.depthwise_conv2d(values, kernel, strides=(1, 1, 1, 1), padding="VALID")[0]
+
+
+def _equalize(values: tf.Tensor) -> tf.Tensor:
+    counts = tf.math.bincount(tf.reshape(values, (-1,)), minlength=256, maxlength=256)
+    last = tf.reduce_max(tf.where(counts > 0, tf.range(256), 0))
+    step = (tf.reduce_sum(counts) - counts[last]) // 255
+    table = (tf.cumsum(counts, exclusive=True) + step // 2) // tf.maximum(step, 1)
+    table = tf.where(step > 0, tf.minimum(table, 255), tf.range(256))
+    return tf.cast(tf.gather(table, values), tf.uint8)

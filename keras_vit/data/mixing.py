@@ -1,0 +1,141 @@
+"""MixUp and CutMix: two neighbours of a batch exchange parts of themselves and of their labels.
+
+Letters: B batch, an even number; h, w, C image height, width, channels; K classes.
+
+Example i is mixed with example i + 1 if i is even, with i - 1 if it is odd. The order of a batch
+is random, so that the neighbour is as good as any other, and a worker that reads every second
+pair of a batch has all that it needs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data import image_ops
+
+
+def mix(
+    images: tf.Tensor,
+    labels: tf.Tensor,
+    seeds: tf.Tensor,
+    *,
+    mixup: float,
+    cutmix: float,
+    probability: float = 1.0,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mixes each example with its neighbour, by MixUp or CutMix with equal chance.
+
+    MixUp takes lam of the example and 1 - lam of its neighbour; CutMix puts a rectangle of the
+    neighbour, of 1 - lam of the area, into the example. Labels are mixed by the same shares. lam
+    follows Beta(a, a) with a = `mixup` or `cutmix`.
+
+    Args:
+        images: Images (B, h, w, C), float32.
+        labels: Labels (B, K), float32.
+        seeds: Two integers for every example, (B, 2); an example's change follows from its own.
+        mixup: Parameter of the Beta distribution; 0 for no MixUp.
+        cutmix: The same for CutMix.
+        probability: Of an example to be mixed at all, in [0, 1].
+
+    Returns:
+        Mixed images and labels of the same shapes.
+
+    Raises:
+        ValueError: If both `mixup` and `cutmix` are 0, or B is known to be odd.
+
+    Example:
+        >>> images, labels = tf.random.normal((2, 5, 7, 3)), tf.eye(2)
+        >>> x, y = mix(images, labels, [[3, 5], [3, 6]], mixup=0.2, cutmix=0)
+        >>> x.shape, tf.reduce_sum(y, axis=1).numpy()
+        (TensorShape([2, 5, 7, 3]), array([1., 1.], dtype=float32))
+
+    Reference: https://arxiv.org/abs/1710.09412 and https://arxiv.org/abs/1905.04899
+    """
+    if not mixup and not cutmix:
+        raise ValueError(
+            f"`mixup` or `cutmix` must be above 0. Received: mixup={mixup}, cutmix={cutmix}"
+        )
+    if images.shape[0] is not None and images.shape[0] % 2:
+        raise ValueError(
+            "`images` must be an even number of images: they are mixed in pairs. "
+            f"Received: images of shape {images.shape}"
+        )
+    places = tf.range(tf.shape(images)[0])
+    neighbours = tf.bitwise.bitwise_xor(places, 1)
+
+    def one(values: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, tf.Tensor]:
+        place, neighbour, seed = values
+        return _mix_pair(images[place], images[neighbour], seed, mixup, cutmix, probability)
+
+    # One image after the other: it and its neighbour stay in the processor's cache meanwhile.
+    mixed, share = tf.map_fn(
+        one,
+        (places, neighbours, tf.convert_to_tensor(seeds)),
+        fn_output_signature=(tf.TensorSpec(images.shape[1:], images.dtype), tf.float32),
+    )
+    share = share[:, tf.newaxis]
+    others = tf.gather(labels, neighbours)
+    return tf.ensure_shape(mixed, images.shape), share * labels + (1 - share) * others
+
+
+def _mix_pair(
+    image: tf.Tensor,
+    other: tf.Tensor,
+    seed: tf.Tensor,
+    mixup: float,
+    cutmix: float,
+    probability: float,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the mixed image and the share of the first one."""
+    whether, which, how = tf.unstack(tf.random.split(seed, 3))
+
+    def by_mixup() -> tuple[tf.Tensor, tf.Tensor]:
+        share = _beta(how, mixup)
+        return share * image + (1 - share) * other, share
+
+    def by_cutmix() -> tuple[tf.Tensor, tf.Tensor]:
+        return _cut(image, other, how, cutmix)
+
+    def by_either() -> tuple[tf.Tensor, tf.Tensor]:
+        if not cutmix:
+            return by_mixup()
+        if not mixup:
+            return by_cutmix()
+        return tf.cond(tf.random.stateless_uniform((), which) < 0.5, by_mixup, by_cutmix)
+
+    if probability == 1:
+        return by_either()
+    mixes = tf.random.stateless_uniform((), whether) < probability
+    return tf.cond(mixes, by_either, lambda: (image, tf.ones(())))
+
+
+def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
+    """Draws X / (X + Y) of two Gamma variables, by way of their logarithms.
+
+    Where the concentration a is small, X itself is often too small for float32. But X is
+    distributed as Z u^(1 / a), where Z is a Gamma variable of concentration a + 1 and u uniform.
+    """
+    larger, rest = tf.unstack(tf.random.split(seed, 2))
+    z = tf.random.stateless_gamma((2,), larger, concentration + 1)
+    u = tf.random.stateless_uniform((2,), rest, minval=np.finfo(np.float32).tiny)
+    logarithms = tf.math.log(z) + tf.math.log(u) / concentration
+    return tf.sigmoid(logarithms[0] - logarithms[1])
+
+
+def _cut(
+    image: tf.Tensor, other: tf.Tensor, seed: tf.Tensor, concentration: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Puts a rectangle of the other image in; what lies outside is cut off its area."""
+    where, size = tf.unstack(tf.random.split(seed, 2))
+    h, w = image.shape[0], image.shape[1]
+    side = tf.sqrt(1 - _beta(size, concentration))
+    y, x = tf.unstack(tf.random.stateless_uniform((2,), where))
+    rows = _inside(h, y * h, side * h)
+    columns = _inside(w, x * w, side * w)
+    height, width = (tf.reduce_sum(tf.cast(mark, tf.float32)) for mark in (rows, columns))
+    return image_ops.paste(image, other, rows, columns), 1 - height * width / (h * w)
+
+
+def _inside(side: int, centre: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    return tf.abs(tf.range(side, dtype=tf.float32) + 0.5 - centre) < length / 2

@@ -1,0 +1,147 @@
+"""RandAugment and 3-Augment: random changes chosen from a list, each determined by its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from keras_vit.data import image_ops
+
+# The magnitude at which the operations are as strong as the papers' figures show them.
+MAX_MAGNITUDE = 10.0
+# Pixels on each side that 3-Augment's blur needs, which mirrors six of them at the border.
+MIN_SIDE = 7
+
+
+def rand_augment(
+    image: tf.Tensor,
+    seed: tf.Tensor,
+    *,
+    num_ops: int,
+    magnitude: float,
+    magnitude_std: float = 0.0,
+    increasing: bool = False,
+) -> tf.Tensor:
+    """Applies operations drawn at random, one after the other ("RandAugment").
+
+    Each is one of the paper's 14: nothing, autocontrast, equalize, rotate (30 degrees at magnitude
+    10), solarize, colour, posterize, contrast, brightness, sharpness, shear (0.3) and translate
+    (45% of the side) along x or y; these turn, shear and shift either way with equal chance.
+
+    Args:
+        image: Pixels (h, w, 3), uint8, [0, 255].
+        seed: Two integers (2,).
+        num_ops: How many operations follow one another.
+        magnitude: Their strength; 10 is full, the official code goes up to 20.
+        magnitude_std: Standard deviation of the strength, which is then drawn for each operation
+            and kept in [0, 10].
+        increasing: Whether more magnitude m always changes more, as in timm's "inc1": colour,
+            contrast, brightness and sharpness by a factor of 1 +- 0.9 m / 10, solarize from
+            256 - 25.6 m up, posterize to 4 - 0.4 m bits. Else as in the official code, whose
+            magnitude 0 is not nothing: 0.1 + 1.8 m / 10, 25.6 m, 0.4 m. 25.6 m and 0.4 m are
+            cut to whole numbers.
+
+    Returns:
+        Pixels (h, w, 3), uint8, of the same static shape.
+
+    Example:
+        >>> image = tf.zeros((7, 11, 3), "uint8")
+        >>> rand_augment(image, [3, 5], num_ops=2, magnitude=9).shape
+        TensorShape([7, 11, 3])
+
+    Reference: https://arxiv.org/abs/1909.13719; with the ranges of
+    https://github.com/tensorflow/tpu/blob/master/models/official/efficientnet/autoaugment.py
+    """
+    shape = image.shape
+    for key in tf.unstack(tf.random.split(seed, num_ops)):
+        which, side, noise = tf.unstack(tf.random.split(key, 3))
+        strength = tf.constant(magnitude / MAX_MAGNITUDE)
+        if magnitude_std:
+            deviation = tf.random.stateless_normal((), noise) * magnitude_std / MAX_MAGNITUDE
+            strength = tf.clip_by_value(strength + deviation, 0.0, 1.0)
+        sign = tf.where(tf.random.stateless_uniform((), side) < 0.5, -1.0, 1.0)
+        branches = _branches(image, strength, sign, increasing)
+        index = tf.random.stateless_uniform((), which, 0, len(branches), tf.int32)
+        image = tf.ensure_shape(tf.switch_case(index, branches), shape)
+    return image
+
+
+def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Makes the image grey, solarizes it at 128 or blurs it, with equal chance ("3-Augment").
+
+    Args:
+        image: Pixels (h, w, 3), uint8, [0, 255]; at least 7 pixels on each side.
+        seed: Two integers (2,).
+
+    Returns:
+        Pixels (h, w, 3), uint8, of the same static shape.
+
+    Example:
+        >>> three_augment(tf.zeros((7, 11, 3), "uint8"), [3, 5]).shape
+        TensorShape([7, 11, 3])
+
+    Reference: section 3.2 of https://arxiv.org/abs/2204.07118; the blur's standard deviation in
+    [0.1, 2] pixels is that of https://github.com/facebookresearch/deit/blob/main/augment.py
+    """
+    which, width = tf.unstack(tf.random.split(seed, 2))
+    sigma = tf.random.stateless_uniform((), width, 0.1, 2.0)
+    changed = tf.switch_case(
+        tf.random.stateless_uniform((), which, 0, 3, tf.int32),
+        [
+            lambda: image_ops.color(image, 0.0),
+            lambda: image_ops.solarize(image, 128),
+            lambda: image_ops.blur(image, sigma),
+        ],
+    )
+    return tf.ensure_shape(changed, image.shape)
+
+
+def color_jitter(image: tf.Tensor, seed: tf.Tensor, *, strength: float) -> tf.Tensor:
+    """Changes brightness, contrast and colour by factors in [1 - strength, 1 + strength].
+
+    Args:
+        image: Pixels (h, w, 3), uint8, [0, 255].
+        seed: Two integers (2,).
+        strength: In [0, 1].
+
+    Returns:
+        Pixels (h, w, 3), uint8.
+
+    Example:
+        >>> color_jitter(tf.zeros((7, 11, 3), "uint8"), [3, 5], strength=0.3).shape
+        TensorShape([7, 11, 3])
+    """
+    low = max(0.0, 1 - strength)
+    factors = tf.unstack(tf.random.stateless_uniform((3,), seed, low, 1 + strength))
+    image = image_ops.brightness(image, factors[0])
+    image = image_ops.contrast(image, factors[1])
+    return image_ops.color(image, factors[2])
+
+
+def _branches(
+    image: tf.Tensor, strength: tf.Tensor, sign: tf.Tensor, increasing: bool
+) -> list[Callable[[], tf.Tensor]]:
+    factor = 0.1 + 1.8 * strength
+    bits, threshold = tf.cast(4 * strength, tf.int32), tf.cast(256 * strength, tf.int32)
+    if increasing:
+        factor = tf.maximum(0.1, 1 + sign * 0.9 * strength)
+        bits, threshold = 4 - bits, 256 - threshold
+    # Magnitudes above 10 reach the whole byte and no further.
+    bits, threshold = tf.clip_by_value(bits, 0, 8), tf.clip_by_value(threshold, 0, 256)
+    return [
+        lambda: image,
+        lambda: image_ops.autocontrast(image),
+        lambda: image_ops.equalize(image),
+        lambda: image_ops.rotate(image, sign * 30 * strength),
+        lambda: image_ops.solarize(image, threshold),
+        lambda: image_ops.color(image, factor),
+        lambda: image_ops.posterize(image, bits),
+        lambda: image_ops.contrast(image, factor),
+        lambda: image_ops.brightness(image, factor),
+        lambda: image_ops.sharpness(image, factor),
+        lambda: image_ops.shear_x(image, sign * 0.3 * strength),
+        lambda: image_ops.shear_y(image, sign * 0.3 * strength),
+        lambda: image_ops.translate_x(image, sign * 0.45 * strength),
+        lambda: image_ops.translate_y(image, sign * 0.45 * strength),
+    ]

@@ -1,0 +1,261 @@
+"""Labelled images -> batches for `fit`, the same to the bit whoever reads them and from where on.
+
+B is the batch size of one worker, h and w the model's image size, C the number of channels, K the
+number of classes. An image's *place* is its position in the epoch: a batch is a run of places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from keras_vit import checks
+from keras_vit.data import pixels
+from keras_vit.data.augmentation import Augmentation, augment, random_erasing
+from keras_vit.data.augmentation_layers import apply_layers, read_layers
+from keras_vit.data.examples import Examples
+from keras_vit.data.mixing import mix
+from keras_vit.data.pipelines import check_shard, reader
+from keras_vit.data.rand_augment import MIN_SIDE
+from keras_vit.preprocessing import Preprocessing
+
+# Keep the streams of random numbers apart that are drawn from one seed.
+_ORDER, _AUGMENTATION, _REPETITION, _ERASING, _MIXING = range(5)
+
+
+def steps_per_epoch(examples: Examples, batch_size: int) -> int:
+    """Returns the number of full batches; the rest of the images waits for another epoch.
+
+    Args:
+        examples: The training images.
+        batch_size: Images in a batch.
+
+    Returns:
+        Number of training steps in an epoch, at least 1.
+
+    Raises:
+        ValueError: If there are fewer images than `batch_size`.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> steps_per_epoch(load("digits"), 32)
+        56
+    """
+    steps = len(examples) // checks.positive_int("batch_size", batch_size)
+    if steps == 0:
+        raise ValueError(
+            f"`batch_size` must be at most the number of training images, {len(examples)}; pass a "
+            f"smaller one (--batch-size). "
+            f"Received: batch_size={batch_size}"
+        )
+    return steps
+
+
+def training_dataset(
+    examples: Examples,
+    contract: Preprocessing,
+    augmentation: Augmentation | None = None,
+    *,
+    batch_size: int,
+    epochs: int,
+    seed: int = 0,
+    initial_epoch: int = 0,
+    initial_step: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> tf.data.Dataset:
+    """Shuffles, changes at random and batches the training images of several epochs.
+
+    The order follows from (seed, epoch), what happens to an image from (seed, epoch, image), and
+    how it is erased and mixed from (seed, epoch, place): a step is the same to the bit whether
+    training came through the earlier ones or starts with it, and whoever reads it. Each epoch sees
+    `steps_per_epoch * batch_size` images, all of them different unless they are repeated.
+
+    Args:
+        examples: The training images.
+        contract: The pixel contract; cropping at random takes the place of its `resize`.
+        augmentation: The random changes; by default a crop and a flip.
+        batch_size: Images in a batch, of all workers together.
+        epochs: Epoch to stop before, counted from 0.
+        seed: Seed of all randomness, in [0, 2**63).
+        initial_epoch: Epoch to start with, in [0, epochs).
+        initial_step: Step of that epoch to start with, in [0, steps_per_epoch).
+        shard: Number of this worker and of all of them; each reads its part of every batch.
+
+    Returns:
+        Dataset of the remaining batches, whose number it knows: model input (B, h, w, C),
+        float32, and labels (B, K), float32; B is `batch_size` divided by the workers.
+
+    Raises:
+        ValueError: If there is not one full batch, or an argument is out of its range.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> digits = load("digits").subset(range(11))
+        >>> dataset = training_dataset(digits, Preprocessing(size=8), batch_size=3, epochs=2)
+        >>> len(dataset)
+        6
+        >>> x, y = next(iter(dataset))
+        >>> x.shape, y.shape
+        (TensorShape([3, 8, 8, 3]), TensorShape([3, 10]))
+    """
+    augmentation = augmentation or Augmentation()
+    augmentation = dataclasses.replace(augmentation, flip=augmentation.flip and examples.flip_safe)
+    steps = steps_per_epoch(examples, batch_size)
+    checks.positive_int("epochs", epochs)
+    _check_position(epochs, initial_epoch, initial_step, steps)
+    check_shard(batch_size, shard)
+    _check_augmentation(augmentation, contract, batch_size, shard)
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"`seed` must be in [0, 2**63). Received: seed={seed}")
+    return _Pipeline(
+        contract=contract,
+        augmentation=augmentation,
+        number=len(examples),
+        read=reader(examples),
+        layers=read_layers(augmentation.layers),
+        batch_size=batch_size,
+        steps=steps,
+        seed=seed,
+        shard=shard,
+    ).dataset(epochs, initial_epoch, initial_step)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Pipeline:
+    """One worker's part of every training batch."""
+
+    contract: Preprocessing
+    augmentation: Augmentation
+    number: int  # of training images
+    read: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+    layers: tuple[keras.layers.Layer, ...]
+    batch_size: int  # of all workers together
+    steps: int  # in an epoch
+    seed: int
+    shard: tuple[int, int]
+
+    def dataset(self, epochs: int, initial_epoch: int, initial_step: int) -> tf.data.Dataset:
+        """Every batch from a step of an epoch on."""
+
+        def order(epoch: tf.Tensor) -> tf.data.Dataset:
+            return self.order(epoch, tf.where(epoch == initial_epoch, initial_step, 0))
+
+        share = self.batch_size // self.shard[1]
+        dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(order)
+        # `fit` runs an extra step each epoch where it does not know the number of batches.
+        remaining = (epochs - initial_epoch) * self.steps - initial_step
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(remaining * share))
+        dataset = dataset.map(self.example, tf.data.AUTOTUNE).batch(share, drop_remainder=True)
+        # Layers with seeds of their own draw in the order in which they are called.
+        parallel = None if self.layers else tf.data.AUTOTUNE
+        return dataset.map(self.batch, parallel).prefetch(tf.data.AUTOTUNE)
+
+    def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
+        """What this worker reads of an epoch: (epoch, image, place), one after the other."""
+        places = tf.range(self.steps * self.batch_size, dtype=tf.int64)
+        done = tf.cast(initial_step * self.batch_size, tf.int64)
+        worker = places % self.batch_size // (self.batch_size // self.shard[1])
+        places = tf.boolean_mask(places, (places >= done) & (worker == self.shard[0]))
+        epochs = tf.fill(tf.shape(places), epoch)
+        chosen = tf.gather(self.shuffled(epoch), places)
+        return tf.data.Dataset.from_tensor_slices((epochs, chosen, places))
+
+    def shuffled(self, epoch: tf.Tensor) -> tf.Tensor:
+        """All images of an epoch in their order; image `i` repeated is `i * repeats + 0, 1 ...`."""
+        # tf.random.experimental.index_shuffle needs no memory for the order, but it favours some
+        # places (docs/decisions/0005).
+        shuffle = tf.random.experimental.stateless_shuffle
+        images = tf.range(self.number, dtype=tf.int64)
+        images = shuffle(images, seed=self.key(_ORDER, epoch))
+        repeats = self.augmentation.repeats
+        if repeats == 1:
+            return images
+        images = images[:, tf.newaxis] * repeats + tf.range(repeats, dtype=tf.int64)
+        images = tf.reshape(images, (-1,))[: self.number]
+        return shuffle(images, seed=self.key(_REPETITION, epoch))
+
+    def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
+        """Reads and changes an image; what is still to be done to it needs its two seeds."""
+        encoded, label = self.read(image // self.augmentation.repeats)
+        decoded = pixels.decode(encoded, self.contract)
+        seed = self.key(_AUGMENTATION, epoch, image)
+        changed = augment(decoded, seed, self.contract, self.augmentation)
+        erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))
+        if not self.layers:
+            changed = self.finish(changed, erasing)
+        return changed, label, erasing, mixing
+
+    def batch(
+        self, images: tf.Tensor, labels: tf.Tensor, erasing: tf.Tensor, mixing: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Changes the images of a batch together, by seeds (B, 2) for erasing and mixing."""
+        if self.layers:
+            images, labels = apply_layers(images, labels, self.layers)
+            images = tf.map_fn(
+                lambda values: self.finish(*values),
+                (images, erasing),
+                fn_output_signature=tf.TensorSpec(images.shape[1:], tf.float32),
+            )
+        if not self.augmentation.mixes:
+            return images, labels
+        return mix(
+            images,
+            labels,
+            mixing,
+            mixup=self.augmentation.mixup,
+            cutmix=self.augmentation.cutmix,
+            probability=self.augmentation.mixing_probability,
+        )
+
+    def finish(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Scales an image and erases a part of it."""
+        image = pixels.scale(image, self.contract)
+        if not self.augmentation.erasing:
+            return image
+        return random_erasing(image, seed, probability=self.augmentation.erasing)
+
+    def key(self, stream: int, *numbers: tf.Tensor) -> tf.Tensor:
+        """The seed (2,) of one stream of random numbers, for an epoch and an image or place."""
+        found = tf.constant([self.seed, stream], tf.int64)
+        for number in numbers:
+            found = tf.random.experimental.stateless_fold_in(found, number)
+        return found
+
+
+def _check_position(epochs: int, initial_epoch: int, initial_step: int, steps: int) -> None:
+    if not 0 <= initial_epoch < epochs:
+        raise ValueError(
+            f"`initial_epoch` must be in [0, epochs). Received: initial_epoch={initial_epoch}, "
+            f"epochs={epochs}"
+        )
+    if not 0 <= initial_step < steps:
+        raise ValueError(
+            "`initial_step` must be in [0, steps_per_epoch). "
+            f"Received: initial_step={initial_step}, {steps} steps in an epoch"
+        )
+
+
+def _check_augmentation(
+    augmentation: Augmentation,
+    contract: Preprocessing,
+    batch_size: int,
+    shard: tuple[int, int],
+) -> None:
+    if augmentation.mixes and batch_size // shard[1] % 2:
+        raise ValueError(
+            "`batch_size` must be even for MixUp and CutMix, on every worker: images are mixed in "
+            f"pairs. Received: batch_size={batch_size}, shard={shard}"
+        )
+    if augmentation.needs_color and contract.num_channels != 3:
+        raise ValueError(
+            "`contract` must have three channels for RandAugment, 3-Augment and colour jitter. "
+            f"Received: channels={contract.channels!r}"
+        )
+    if augmentation.three_augment and min(contract.size) < MIN_SIDE:
+        raise ValueError(
+            f"`contract` must have a size of at least {MIN_SIDE} pixels for 3-Augment, which "
+            f"blurs. Received: size={contract.size}"
+        )
