@@ -44,9 +44,13 @@ class Preprocessing:
         std: Divides each channel, in units of pixel / 255; one number serves all.
         channels: `"rgb"`, `"bgr"` or `"grayscale"`.
         labels: Name of each class, in the order of the model's outputs, or None if unknown.
+        thresholds: For a model that says yes or no to each label by itself, the probability from
+            which on it is a yes, in (0, 1), one for each label; None for a model whose classes
+            exclude one another.
 
     Raises:
-        ValueError: If an argument is out of its range, or `mean` or `std` does not fit `channels`.
+        ValueError: If an argument is out of its range, `mean` or `std` does not fit `channels`, or
+            `thresholds` does not fit `labels`.
 
     Example:
         >>> contract = Preprocessing(size=(32, 48), labels=("daisy", "rose"))
@@ -65,6 +69,7 @@ class Preprocessing:
     std: tuple[float, ...] = (0.5,)
     channels: str = "rgb"
     labels: tuple[str, ...] | None = None
+    thresholds: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         checks.one_of("resize", self.resize, RESIZE_METHODS)
@@ -82,6 +87,8 @@ class Preprocessing:
             raise ValueError(f"`std` must be positive. Received: std={self.std!r}")
         if self.labels is not None:
             object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+        if self.thresholds is not None:
+            object.__setattr__(self, "thresholds", self._checked_thresholds())
 
     def _per_channel(self, name: str) -> tuple[float, ...]:
         values = tuple(float(value) for value in np.ravel(getattr(self, name)))
@@ -91,6 +98,20 @@ class Preprocessing:
             raise ValueError(
                 f"`{name}` must be one finite number, or one for each of the {self.num_channels} "
                 f"channels of {self.channels!r}. Received: {name}={getattr(self, name)!r}"
+            )
+        return values
+
+    def _checked_thresholds(self) -> tuple[float, ...]:
+        values = tuple(float(value) for value in np.ravel(np.asarray(self.thresholds)))
+        if not values or not all(0 < value < 1 for value in values):
+            raise ValueError(
+                "`thresholds` must be numbers in (0, 1), one for each label. "
+                f"Received: thresholds={self.thresholds!r}"
+            )
+        if self.labels is not None and len(values) != len(self.labels):
+            raise ValueError(
+                f"`thresholds` must be one number for each of the {len(self.labels)} labels. "
+                f"Received: thresholds={self.thresholds!r}"
             )
         return values
 
@@ -121,9 +142,56 @@ class Preprocessing:
         offset = (-mean / std).astype(np.float32)
         return pixels * factor + offset
 
+    def unscale(self, values: Any) -> Any:
+        """Maps what a model receives back to pixels, the inverse of `scale`.
+
+        Args:
+            values: NumPy array or tensor, (..., channels).
+
+        Returns:
+            `(values * std + mean) * 255`, float32, not rounded.
+
+        Example:
+            >>> contract = Preprocessing(mean=0.0, std=1.0)
+            >>> contract.unscale(np.full((1, 1, 3), 0.2)).round(3)
+            array([[[51., 51., 51.]]], dtype=float32)
+        """
+        if isinstance(values, np.ndarray):
+            values = values.astype(np.float32)
+        mean, std = np.array(self.mean), np.array(self.std)
+        return values * (255 * std).astype(np.float32) + (255 * mean).astype(np.float32)
+
+    def present(self, probabilities: Any) -> Any:
+        """Tells which labels reach their thresholds.
+
+        Args:
+            probabilities: NumPy array or float32 tensor of any backend, (..., K), in [0, 1].
+
+        Returns:
+            Array or tensor of the same shape, bool. In float32, wherever it is computed.
+
+        Raises:
+            ValueError: If the contract has no thresholds.
+
+        Example:
+            >>> Preprocessing(thresholds=(0.5, 0.2)).present(np.array([[0.5, 0.1], [0.4, 0.3]]))
+            array([[ True, False],
+                   [False,  True]])
+        """
+        if self.thresholds is None:
+            raise ValueError(
+                "`thresholds` must be given to tell which labels an image shows; the classes of "
+                "this model exclude one another. Received: thresholds=None"
+            )
+        if isinstance(probabilities, np.ndarray):
+            probabilities = probabilities.astype(np.float32)
+        return probabilities >= np.array(self.thresholds, np.float32)
+
     def get_config(self) -> dict[str, Any]:
-        """Returns the contract as a dictionary that JSON can hold."""
+        """Returns the contract as a dictionary that JSON can hold; `thresholds` only if given."""
         config = dataclasses.asdict(self)
+        if self.thresholds is None:  # most models exclude, and older versions do not know them
+            del config["thresholds"]
         return {key: list(v) if isinstance(v, tuple) else v for key, v in config.items()}
 
     @classmethod

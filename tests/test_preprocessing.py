@@ -59,6 +59,10 @@ def test_contract_is_hashable_and_frozen() -> None:
         ({"mean": IMAGENET_MEAN, "channels": "grayscale"}, "1 channels of 'grayscale'"),
         ({"std": (float("nan"),)}, "`std` must be one finite number"),
         ({"std": (0.1, 0.0, 0.2)}, "`std` must be positive. Received: std=.0.1, 0.0, 0.2."),
+        ({"thresholds": (0.5, 1.0)}, r"numbers in \(0, 1\), .*Received: thresholds=.0.5, 1.0."),
+        ({"thresholds": (0.0,)}, r"`thresholds` must be numbers in \(0, 1\)"),
+        ({"thresholds": ()}, r"`thresholds` must be numbers .* Received: thresholds=\(\)"),
+        ({"thresholds": (0.5,), "labels": ("a", "b")}, "one number for each of the 2 labels"),
     ],
 )
 def test_contract_rejects(arguments: dict, message: str) -> None:
@@ -85,6 +89,33 @@ def test_scale_works_on_the_backend_tensors() -> None:
     # An XLA backend may fuse the product and the sum: measured 0 on TensorFlow, 2.4e-7 on JAX.
     difference = keras.ops.convert_to_numpy(scaled) - CONTRACT.scale(pixels)
     assert np.abs(difference).max() <= 5e-7
+
+
+@pytest.mark.parametrize("contract", [CONTRACT, Preprocessing(mean=0.1, channels="grayscale")])
+def test_unscale_is_the_inverse_of_scale(contract: Preprocessing) -> None:
+    pixels = np.arange(256, dtype="uint8").reshape(1, 16, 16, 1).repeat(contract.num_channels, -1)
+    restored = contract.unscale(contract.scale(pixels))
+    assert restored.dtype == np.float32
+    np.testing.assert_allclose(restored, pixels, atol=1e-4)  # measured 3.1e-5
+    np.testing.assert_array_equal(np.round(restored), pixels)
+
+
+def test_unscale_follows_the_formula_and_leaves_its_input() -> None:
+    values = np.linspace(-3, 3, 2 * 5 * 3).reshape(2, 5, 3)
+    before = values.copy()
+    expected = (values * IMAGENET_STD + IMAGENET_MEAN) * 255
+    np.testing.assert_allclose(CONTRACT.unscale(values), expected, atol=1e-4)  # measured 1.5e-5
+    np.testing.assert_array_equal(values, before)
+    assert CONTRACT.unscale(values).min() < 0  # nothing is cut off
+
+
+def test_unscale_works_on_the_backend_tensors() -> None:
+    values = np.linspace(-2, 2, 3 * 7 * 3, dtype="float32").reshape(3, 7, 3)
+    restored = CONTRACT.unscale(keras.ops.convert_to_tensor(values))
+    assert keras.ops.is_tensor(restored)
+    # An XLA backend may fuse the product and the sum.
+    difference = keras.ops.convert_to_numpy(restored) - CONTRACT.unscale(values)
+    assert np.abs(difference).max() <= 5e-5
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
@@ -139,3 +170,28 @@ def test_imagenet_classes_are_complete() -> None:
     assert len(wnids) == len(labels) == 1000
     assert list(wnids) == sorted(set(wnids))  # the class index is the order of the WordNet ids
     assert sorted({label for label in labels if labels.count(label) > 1}) == ["crane", "maillot"]
+
+
+def test_contract_says_nothing_of_thresholds_that_it_has_not() -> None:
+    # Files of models whose classes exclude one another stay what they were.
+    assert "thresholds" not in CONTRACT.get_config()
+
+
+def test_thresholds_travel_with_the_contract() -> None:
+    contract = dataclasses.replace(CONTRACT, thresholds=np.array([0.25, 0.75]))
+    config = json.loads(json.dumps(contract.get_config()))
+    assert config["thresholds"] == [0.25, 0.75]
+    assert Preprocessing.from_config(config) == contract
+    assert hash(contract) != hash(CONTRACT)
+
+
+def test_present_compares_every_label_with_its_own_threshold_in_float32() -> None:
+    contract = Preprocessing(thresholds=(0.1, 0.6, 0.9))
+    third = np.float32(0.1)  # above 0.1 in float64
+    probabilities = np.array([[0.1, 0.59, 0.91], [np.nextafter(third, 0), 0.6, 0.89]])
+    expected = [[True, False, True], [False, True, False]]
+    assert contract.present(probabilities).tolist() == expected
+    tensor = keras.ops.convert_to_tensor(probabilities.astype("float32"))
+    assert keras.ops.convert_to_numpy(contract.present(tensor)).tolist() == expected
+    with pytest.raises(ValueError, match=r"classes of this model exclude .*thresholds=None"):
+        CONTRACT.present(probabilities)

@@ -44,6 +44,8 @@ class Audit:
         duplicates: Names of the images with the same content, a tuple for each content that
             occurs more than once.
         contradictions: Those of `duplicates` that stand under different labels.
+        sizes: For each usable image, its name and its height and width in pixels.
+        ranges: For each usable image, its name and its lowest and highest pixel value.
 
     Example:
         >>> report = Audit(bad=(("rose/a.jpg", "not an image"),), digests={"rose/b.jpg": "0" * 64})
@@ -56,6 +58,8 @@ class Audit:
     digests: Mapping[str, str]
     duplicates: tuple[tuple[str, ...], ...] = ()
     contradictions: tuple[tuple[str, ...], ...] = ()
+    sizes: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
         """Returns the images that can be used.
@@ -99,16 +103,31 @@ class Audit:
         ):
             if groups:
                 lines = [" = ".join(group) for group in groups]
-                parts.append(_listed(f"{fact} ({len(groups)}):", lines))
+                parts.append(listed(f"{fact} ({len(groups)}):", lines))
         return "\n".join(parts)
 
     def _bad_text(self) -> str:
         total = len(self.bad) + len(self.digests)
         lines = [f"{name}: {reason}" for name, reason in self.bad]
-        return _listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
+        return listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
 
 
-def _listed(title: str, lines: list[str]) -> str:
+def listed(title: str, lines: list[str]) -> str:
+    """Returns a title and at most twenty lines below it.
+
+    Args:
+        title: The title.
+        lines: The lines.
+
+    Returns:
+        Text to print.
+
+    Example:
+        >>> print(listed("Flowers:", ["daisy", "rose"]))
+        Flowers:
+          daisy
+          rose
+    """
     more = [f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     return "\n  ".join([title, *lines[:_LISTED], *more])
 
@@ -138,39 +157,54 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
                 disable=not progress,
             )
         )
-    bad, digests = [], {}
+    bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
-    for index, (name, (digest, reason)) in enumerate(zip(examples.names, findings, strict=True)):
-        if reason:
-            bad.append((name, reason))
+    for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
+        if isinstance(found, str):
+            bad.append((name, found))
         else:
-            digests[name] = digest
-            groups[digest].append(index)
+            good[name] = found
+            groups[found.digest].append(index)
     repeated = [group for group in groups.values() if len(group) > 1]
-    disputed = [group for group in repeated if len(set(examples.labels[group])) > 1]
+    disputed = [group for group in repeated if len(np.unique(examples.labels[group], axis=0)) > 1]
 
     def names(groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(examples.names[i] for i in group) for group in groups)
 
-    return Audit(tuple(bad), digests, names(repeated), names(disputed))
+    return Audit(
+        tuple(bad),
+        {name: found.digest for name, found in good.items()},
+        names(repeated),
+        names(disputed),
+        {name: found.size for name, found in good.items()},
+        {name: found.range for name, found in good.items()},
+    )
 
 
-def _inspect(examples: Examples, index: int) -> tuple[str, str]:
-    """Returns the digest of an image's pixels, and why it cannot be used or an empty string."""
+@dataclasses.dataclass(frozen=True)
+class _Image:
+    digest: str
+    size: tuple[int, int]
+    range: tuple[int, int]
+
+
+def _inspect(examples: Examples, index: int) -> _Image | str:
+    """Returns what an image is, or why it cannot be used."""
     try:
         encoded = examples.read(index)
     except OSError as error:
-        return "", f"cannot be read: {error.strerror}"
+        return f"cannot be read: {error.strerror}"
     # The header is looked at first: a small file can claim more pixels than there is memory.
     if reason := _wrong_size(encoded):
-        return "", reason
+        return reason
     try:
         with tf.device("CPU"):
             image = pixels.decode(tf.constant(encoded), Preprocessing()).numpy()
     except tf.errors.OpError:
         kind = next((name for start, name in _SIGNATURES.items() if encoded.startswith(start)), "")
-        return "", f"damaged or truncated {kind}" if kind else "not a JPEG, PNG, GIF, BMP or WebP"
-    return _digest(image), ""
+        return f"damaged or truncated {kind}" if kind else "not a JPEG, PNG, GIF, BMP or WebP"
+    height, width = image.shape[:2]
+    return _Image(_digest(image), (height, width), (int(image.min()), int(image.max())))
 
 
 def _wrong_size(encoded: bytes) -> str:

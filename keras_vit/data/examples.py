@@ -21,7 +21,8 @@ class Examples:
 
     Args:
         names: A unique name for each image, such as its path below the data folder.
-        labels: Index into `class_names` for each image, (N,).
+        labels: Index into `class_names` for each image, (N,); or, where an image may show several
+            classes or none, 1 for those it shows and 0 for the others, (N, K).
         class_names: Name of each class.
         source: What the images were loaded from, for messages.
         paths: File of each image; or None if `encoded` is given.
@@ -32,7 +33,8 @@ class Examples:
 
     Raises:
         ValueError: If the lengths differ, a name occurs twice, a label is no index of
-            `class_names`, or not exactly one of `paths` and `encoded` is given.
+            `class_names` or no 0 or 1 for each of them, or not exactly one of `paths` and `encoded`
+            is given.
 
     Example:
         >>> examples = Examples(
@@ -44,6 +46,9 @@ class Examples:
         ... )
         >>> len(examples), examples.read(1), examples.subset([1]).names
         (2, b'+++', ('b.png',))
+        >>> several = dataclasses.replace(examples, labels=np.array([[1, 1], [0, 0]]))
+        >>> several.multi_label, several.shown(0), several.shown(1)
+        (True, ('daisy', 'rose'), ())
     """
 
     names: tuple[str, ...]
@@ -57,7 +62,7 @@ class Examples:
 
     def __post_init__(self) -> None:
         # A frozen dataclass can only be normalised through object.__setattr__.
-        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int32))
+        object.__setattr__(self, "labels", self._checked_labels())
         if (self.paths is None) == (self.encoded is None):
             raise ValueError(
                 "Exactly one of `paths` and `encoded` must be given. Received: "
@@ -73,7 +78,11 @@ class Examples:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise ValueError(f"`names` must be unique. Received more than once: {repeated[:20]}")
-        if len(self) and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names):
+        if (
+            len(self)
+            and not self.multi_label
+            and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names)
+        ):
             raise ValueError(
                 f"`labels` must be in [0, {len(self.class_names)}), indices of `class_names`. "
                 f"Received: labels from {self.labels.min()} to {self.labels.max()}"
@@ -82,8 +91,42 @@ class Examples:
         if unknown:
             raise ValueError(f"`splits` must hold only {SPLITS}. Received: {unknown}")
 
+    def _checked_labels(self) -> np.ndarray:
+        labels = np.asarray(self.labels)
+        if labels.ndim < 2:
+            return labels.astype(np.int32)
+        if labels.ndim > 2 or labels.shape[1] != len(self.class_names):
+            raise ValueError(
+                "`labels` must be of shape (N,), or (N, K) with a column for each of the "
+                f"{len(self.class_names)} classes. Received: labels of shape {labels.shape}"
+            )
+        wrong = ~np.isin(labels, (0, 1))
+        if wrong.any():
+            raise ValueError(
+                "`labels` of shape (N, K) must be 1 for the classes that an image shows and 0 for "
+                f"the others. Received: {labels[wrong][0]!r} for image {np.argwhere(wrong)[0][0]}"
+            )
+        return labels.astype(np.uint8)
+
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may show several classes or none."""
+        return self.labels.ndim == 2
+
+    def class_counts(self) -> np.ndarray:
+        """Returns how many images show each class, (K,), integers."""
+        if self.multi_label:
+            return self.labels.sum(axis=0, dtype=np.int64)
+        return np.bincount(self.labels, minlength=len(self.class_names))
+
+    def shown(self, index: int) -> tuple[str, ...]:
+        """Returns the names of the classes that an image shows, in the order of the classes."""
+        if self.multi_label:
+            return tuple(self.class_names[k] for k in np.flatnonzero(self.labels[index]))
+        return (self.class_names[self.labels[index]],)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
         """Returns the images at `indices`, in that order, with the classes unchanged."""

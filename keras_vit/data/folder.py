@@ -49,7 +49,7 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
         (path.relative_to(folder).as_posix(), class_folder.name, split)
         for split, root in roots.items()
         for class_folder in _subfolders(root)
-        for path in _images(class_folder)
+        for path in images_below(class_folder)
     )
     if not found:
         raise ValueError(_nothing_found(folder))
@@ -86,8 +86,23 @@ def _subfolders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
-def _images(folder: Path) -> Iterator[Path]:
-    """Like `rglob`, but follows symbolic links, except round in circles."""
+def images_below(folder: Path) -> Iterator[Path]:
+    """Yields the images of a folder and all below it, like `rglob`, but follows symbolic links.
+
+    Args:
+        folder: The folder; links that lead round in circles are not followed.
+
+    Yields:
+        Paths of visible files with a known suffix, in no particular order.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "2024").mkdir()
+        >>> (folder / "2024" / "a.jpg").touch()
+        >>> [path.name for path in images_below(folder)]
+        ['a.jpg']
+    """
     for root, folders, files in os.walk(folder, followlinks=True):
         here = Path(root).resolve()
         folders[:] = [

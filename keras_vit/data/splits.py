@@ -10,27 +10,34 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.data.examples import Examples
+from keras_vit.data.table import SEPARATOR
 from keras_vit.files import atomic_path
 
 
 def require_trainable(examples: Examples) -> None:
     """Raises `ValueError` unless there are two classes and two images of each.
 
-    Classes without any image are allowed: a CSV file of ImageNet classes has many.
+    Classes without any image are allowed: a CSV file of ImageNet classes has many. Where an image
+    may show several classes or none, one class is enough that some show and others do not.
 
     Args:
         examples: The images.
 
     Raises:
-        ValueError: If only one class has images, or a class has only one.
+        ValueError: If only one class has images, or all show the same, or a class has only one.
 
     Example:
         >>> from keras_vit.data import load
         >>> require_trainable(load("digits"))
     """
-    counts = np.bincount(examples.labels, minlength=len(examples.class_names))
+    counts = examples.class_counts()
     present = [name for name, count in zip(examples.class_names, counts, strict=True) if count]
-    if len(present) < 2:
+    if examples.multi_label and len(np.unique(examples.labels, axis=0)) < 2:
+        raise ValueError(
+            "Training needs images that do not all show the same classes. "
+            f"Received: {examples.source}, where each of {len(examples)} images shows {present}"
+        )
+    if not examples.multi_label and len(present) < 2:
         raise ValueError(
             "Training needs images of at least two classes, such as two subfolders. "
             f"Received: {examples.source} with the classes {present}"
@@ -58,6 +65,10 @@ def split(
     the seed, not on the order of the examples. Where the source brings its own division, that
     one is kept, but training images that also occur in the validation set are left out.
 
+    Where an image may show several classes, it counts as one of the rarest of them; those without
+    any are a class of their own. Every class then has an image to learn from, and one to validate
+    on unless all of its images are needed for that.
+
     Args:
         examples: The images.
         digests: Name of each image -> digest of its content, as `audit` finds them.
@@ -68,8 +79,8 @@ def split(
         Indices of the training and of the validation images, each in increasing order.
 
     Raises:
-        ValueError: If there are too few classes, images or different images, or
-            `validation_fraction` is out of range.
+        ValueError: If there are too few classes, images or different images, a part of the
+            source's division is empty, or `validation_fraction` is out of range.
 
     Example:
         >>> from keras_vit.data import audit, load
@@ -88,28 +99,80 @@ def split(
     if examples.splits is not None:
         held_out = np.array(examples.splits) == "validation"
         repeated = ~held_out & np.isin(content, content[held_out])
-        return np.flatnonzero(~held_out & ~repeated), np.flatnonzero(held_out)
+        train, validation = np.flatnonzero(~held_out & ~repeated), np.flatnonzero(held_out)
+        if not len(train) or not len(validation):
+            raise ValueError(
+                "Both parts that the data is divided into must hold images, and that to learn from "
+                f"others than that to validate on. Received: {examples.source} with {len(train)} "
+                f"and {len(validation)}"
+            )
+        return train, validation
 
-    by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
-    first = {content[i]: i for i in reversed(by_name)}  # the first name of each content
-    label_of_content = {digest: examples.labels[i] for digest, i in first.items()}
-    validation: set[str] = set()
-    for label in np.unique(examples.labels):
-        digests_of_class = [d for d in reversed(first) if label_of_content[d] == label]
-        if len(digests_of_class) < 2:
+    different = different_contents(examples, digests)
+    counts = examples.subset(different).class_counts()
+    for label in np.flatnonzero(examples.class_counts()):
+        if counts[label] < 2:
             raise ValueError(
                 "Every class must have at least two different images that stand under no other "
                 "class, one to learn from and one to validate. Received: "
-                f"{examples.source} with {len(digests_of_class)} of class "
-                f"{examples.class_names[label]!r}"
+                f"{examples.source} with {counts[label]} of class {examples.class_names[label]!r}"
             )
+    labels = examples.labels[different]
+    groups = _rarest(labels, counts) if examples.multi_label else labels
+    chosen = np.zeros(len(different), bool)
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group)
         # A generator for each class: another class may grow without moving this one's division.
-        order = np.random.default_rng((seed, int(label))).permutation(len(digests_of_class))
+        order = np.random.default_rng((seed, int(group))).permutation(len(members))
         count = round(len(order) * validation_fraction)
         count = min(max(count, 1), len(order) - 1)
-        validation.update(digests_of_class[i] for i in order[:count])
-    held_out = np.array([digest in validation for digest in content])
+        chosen[members[order[:count]]] = True
+    if examples.multi_label:
+        _put_on_both_sides(chosen, labels)
+    held_out = np.isin(content, content[different[chosen]])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def different_contents(examples: Examples, digests: Mapping[str, str]) -> np.ndarray:
+    """Returns one image for each content: the first name decides what the content shows.
+
+    Args:
+        examples: The images.
+        digests: Name of each image -> digest of its content.
+
+    Returns:
+        Indices, in an order that follows from the names, whatever that of the examples is.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> digits = load("digits").subset([2, 1, 0])
+        >>> names = digits.names
+        >>> different_contents(digits, {names[0]: "x", names[1]: "y", names[2]: "x"}).tolist()
+        [1, 2]
+    """
+    by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
+    first = {digests[examples.names[i]]: i for i in reversed(by_name)}
+    return np.array(list(reversed(first.values())), dtype=int)
+
+
+def _rarest(labels: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns the rarest class that each row (N, K) shows, or K for one without any."""
+    number = np.where(labels, counts, len(labels) + 1)
+    return np.where(labels.any(axis=1), number.argmin(axis=1), len(counts))
+
+
+def _put_on_both_sides(held_out: np.ndarray, labels: np.ndarray) -> None:
+    """Moves images until every class is learned from, and where that allows it validated on."""
+    for label in np.flatnonzero(labels.any(axis=0)):
+        shows = np.flatnonzero(labels[:, label])
+        if held_out[shows].all():
+            held_out[shows[0]] = False
+    for label in np.flatnonzero(labels.any(axis=0)):
+        shows = np.flatnonzero(labels[:, label])
+        if not held_out[shows].any():
+            learned = labels[~held_out].sum(axis=0, dtype=int)  # (K,)
+            spare = [i for i in shows if np.all(learned[labels[i] > 0] >= 2)]
+            held_out[spare[:1]] = True
 
 
 def write_split(
@@ -119,6 +182,8 @@ def write_split(
     validation: Sequence[int] | np.ndarray,
 ) -> None:
     """Writes a division as a CSV file with the columns `file`, `label` and `split`.
+
+    Where an image may show several classes, the column is `labels`, with `|` between the names.
 
     Args:
         path: The file to write.
@@ -139,11 +204,14 @@ def write_split(
         temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("file", "label", "split"))
+        writer.writerow(("file", _column(examples), "split"))
         for name, indices in (("train", train), ("validation", validation)):
             for i in indices:
-                label = examples.class_names[examples.labels[i]]
-                writer.writerow((examples.names[i], label, name))
+                writer.writerow((examples.names[i], SEPARATOR.join(examples.shown(i)), name))
+
+
+def _column(examples: Examples) -> str:
+    return "labels" if examples.multi_label else "label"
 
 
 def read_split(path: str | os.PathLike[str], examples: Examples) -> tuple[np.ndarray, np.ndarray]:
@@ -175,7 +243,7 @@ def read_split(path: str | os.PathLike[str], examples: Examples) -> tuple[np.nda
         row["file"]
         for row in rows
         if row["file"] not in index
-        or examples.class_names[examples.labels[index[row["file"]]]] != row["label"]
+        or SEPARATOR.join(examples.shown(index[row["file"]])) != row.get(_column(examples))
     ]
     if changed:
         raise ValueError(

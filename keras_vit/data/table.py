@@ -12,6 +12,8 @@ from keras_vit.data.examples import Examples
 from keras_vit.preprocessing import imagenet_labels, imagenet_wnids
 
 _CLASS_COLUMNS = ("class_index", "wnid", "label")
+_SEVERAL = "labels"
+SEPARATOR = "|"
 
 Row = dict[str, str]
 
@@ -24,15 +26,19 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     the classes and the index their order. `label` alone makes its sorted values the classes. Of
     several columns `class_index` decides before `wnid` before `label`. Other columns are ignored.
 
+    Where none of them is there, `labels` holds the names of all classes that an image shows, such
+    as `daisy|rose`, and nothing where it shows none; its sorted names are the classes.
+
     Args:
         path: The CSV file (UTF-8, commas, header line). Files are relative to its folder.
 
     Returns:
-        The images in the order of the rows, named as in the column `file`.
+        The images in the order of the rows, named as in the column `file`; with a column `labels`
+        they have several labels each, (N, K).
 
     Raises:
         ValueError: If a column is missing, a file does not exist or is named twice, or a class is
-            unknown or contradictory.
+            unknown or contradictory, empty, or named twice for one image.
 
     Example:
         >>> import tempfile
@@ -47,17 +53,23 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file, skipinitialspace=True)
         columns = [name for name in _CLASS_COLUMNS if name in (reader.fieldnames or ())]
+        if not columns and _SEVERAL in (reader.fieldnames or ()):
+            columns = [_SEVERAL]
         if "file" not in (reader.fieldnames or ()) or not columns:
             raise ValueError(
                 "The CSV file must have a header line with the column `file` and one of "
-                f"{', '.join(_CLASS_COLUMNS)}. Received: {path} with the columns "
+                f"{', '.join([*_CLASS_COLUMNS, _SEVERAL])}. Received: {path} with the columns "
                 f"{reader.fieldnames}"
             )
         rows = {}  # line number -> row
         for row in reader:
             rows[reader.line_num] = {name: (row[name] or "").strip() for name in ["file", *columns]}
     _check_files(path, rows)
-    labels, class_names = _classes(path, rows, columns)
+    labels: np.ndarray | list[int]
+    if columns == [_SEVERAL]:
+        labels, class_names = _several(path, rows)
+    else:
+        labels, class_names = _classes(path, rows, columns)
     names = tuple(row["file"] for row in rows.values())
     return Examples(
         names=names,
@@ -85,6 +97,28 @@ def _check_files(path: Path, rows: dict[int, Row]) -> None:
             f"`file` or remove the rows. Received: {len(missing)} missing, the first of them "
             f"{missing[:20]}"
         )
+
+
+def _several(path: Path, rows: dict[int, Row]) -> tuple[np.ndarray, tuple[str, ...]]:
+    shown = []
+    for line, row in rows.items():
+        names = [name.strip() for name in row[_SEVERAL].split(SEPARATOR)] if row[_SEVERAL] else []
+        if not all(names) or len(set(names)) < len(names):
+            raise ValueError(
+                f"`labels` must hold different names with {SEPARATOR!r} between them, or nothing "
+                f"for an image that shows no class. Received: {row} in line {line} of {path}"
+            )
+        shown.append(names)
+    class_names = tuple(sorted({name for names in shown for name in names}))
+    if not class_names:
+        raise ValueError(
+            f"`labels` must name a class for at least one image. Received: {path} without any"
+        )
+    position = {name: index for index, name in enumerate(class_names)}
+    labels = np.zeros((len(shown), len(class_names)), np.uint8)
+    for row_of_labels, names in zip(labels, shown, strict=True):
+        row_of_labels[[position[name] for name in names]] = 1
+    return labels, class_names
 
 
 def _classes(

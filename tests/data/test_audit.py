@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import struct
 import zlib
@@ -11,6 +12,7 @@ import PIL.Image
 import pytest
 
 from keras_vit.data import Audit, Examples, audit, load
+from keras_vit.data.audit import listed
 
 Save = Callable[..., bytes]
 Write = Callable[..., Path]
@@ -140,6 +142,30 @@ def test_equal_bytes_of_another_shape_are_another_image(noise: Callable[..., Exa
     assert len(set(report.digests.values())) == 3
 
 
+def test_sizes_and_ranges_are_those_of_the_usable_images(noise: Callable[..., Examples]) -> None:
+    def png(values: np.ndarray) -> bytes:
+        file = io.BytesIO()
+        PIL.Image.fromarray(values.astype("uint8")).save(file, "PNG")
+        return file.getvalue()
+
+    rising = np.arange(5 * 7 * 3).reshape(5, 7, 3) + 11
+    encoded = (png(rising), b"text", png(np.full((13, 3), 97)))
+    report = audit(noise(3, encoded=encoded), progress=False)
+    assert report.sizes == {"000.png": (5, 7), "002.png": (13, 3)}
+    assert report.ranges == {"000.png": (11, 115), "002.png": (97, 97)}
+    assert all(type(number) is int for pair in report.ranges.values() for number in pair)
+    assert report.digests.keys() == report.sizes.keys()
+    plain = Audit(bad=(), digests={})
+    assert (plain.sizes, plain.ranges) == ({}, {})
+
+
+def test_listed_shows_twenty_lines_at_most() -> None:
+    lines = [str(i) for i in range(21)]
+    assert listed("Title:", lines[:20]) == "Title:\n  " + "\n  ".join(lines[:20])
+    assert listed("Title:", lines).splitlines()[-2:] == ["  19", "  ... and 1 more"]
+    assert listed("Title:", []) == "Title:"
+
+
 def test_text_lists_twenty_names_at_most() -> None:
     bad = tuple((f"{i:02d}.jpg", "reason") for i in range(23))
     lines = Audit(bad=bad, digests={}).text().splitlines()
@@ -182,3 +208,12 @@ def test_flower_photographs_hold_three_identical_pairs(test_data: Path, step: in
     assert report.contradictions == (
         ("roses/15922772266_1167a06620.jpg", "tulips/15922772266_1167a06620.jpg"),
     )
+
+
+def test_images_that_show_other_classes_contradict(several: Examples) -> None:
+    encoded = list(several.encoded or ())
+    encoded[5] = encoded[2]  # both show nothing
+    encoded[6] = encoded[3]  # a, b and c; b and c
+    found = audit(dataclasses.replace(several, encoded=tuple(encoded)), progress=False)
+    assert found.duplicates == (("002.png", "005.png"), ("003.png", "006.png"))
+    assert found.contradictions == (("003.png", "006.png"),)

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from keras_vit.data import Examples, read_split, require_trainable, split, write_split
+from keras_vit.data import (
+    Examples,
+    read_split,
+    require_trainable,
+    split,
+    splits,
+    write_split,
+)
 
 Noise = Callable[..., Examples]
 
@@ -94,6 +102,20 @@ def test_division_of_the_source_is_kept(noise: Noise) -> None:
     assert (train.tolist(), validation.tolist()) == ([1, 2, 4, 6], [0, 5])
 
 
+@pytest.mark.parametrize(("held_out", "parts"), [((), "7 and 0"), (range(7), "0 and 7")])
+def test_empty_part_of_a_division_is_refused(noise: Noise, held_out: range, parts: str) -> None:
+    examples = noise(7, splits=tuple("validation" if i in held_out else "train" for i in range(7)))
+    with pytest.raises(ValueError, match=f"Both parts .* must hold images.*noise with {parts}"):
+        split(examples, distinct(examples))
+
+
+def test_division_that_repeats_all_images_is_refused(noise: Noise) -> None:
+    examples = noise(4, labels=[0, 1, 0, 1], splits=("train",) * 2 + ("validation",) * 2)
+    digests = dict(zip(examples.names, "xyxy", strict=True))
+    with pytest.raises(ValueError, match=r"learn from others than .*Received: noise with 0 and 2"):
+        split(examples, digests)
+
+
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 20])
 def test_split_rejects_fraction(noise: Noise, fraction: float) -> None:
     examples = noise(7)
@@ -155,3 +177,83 @@ def test_changed_data_are_noticed(tmp_path: Path, noise: Noise) -> None:
         read_split(tmp_path / "split.csv", examples.subset([0, 1, 2, 4, 6]))
     with pytest.raises(ValueError, match=r"under another label, .*\['001.png'\]"):
         read_split(tmp_path / "split.csv", noise(7, labels=[0, 0, 2, 0, 1, 2, 0]))
+
+
+def test_several_labels_are_divided_by_the_rarest(noise: Noise) -> None:
+    # c is rarer than b, b rarer than a; 30 show a, of these 20 also b or c; 10 show nothing.
+    rows = [[1, 0, 0]] * 10 + [[1, 1, 0]] * 10 + [[1, 0, 1]] * 5 + [[1, 1, 1]] * 5 + [[0] * 3] * 10
+    examples = noise(40, labels=rows, encoded=(b"",) * 40)
+    train, validation = split(examples, distinct(examples), validation_fraction=0.2)
+    groups = [validation[(validation >= a) & (validation < b)].tolist()
+              for a, b in ((0, 10), (10, 20), (20, 30), (30, 40))]  # fmt: skip
+    assert [len(group) for group in groups] == [2, 2, 2, 2]
+    assert sorted([*train, *validation]) == list(range(40))
+    again = examples.subset(np.random.default_rng(5).permutation(40))
+    found = split(again, distinct(again), validation_fraction=0.2)[1]
+    assert names(again, found) == names(examples, validation)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_label_is_learned_and_where_possible_validated(noise: Noise, seed: int) -> None:
+    rows = np.random.default_rng(seed).random((31, 3)) < (0.5, 0.1, 0.08)
+    rows[:2], rows[2:4] = [1, 1, 0], [0, 1, 1]
+    rows[4:6] = [1, 0, 1]
+    examples = noise(31, labels=rows, encoded=(b"",) * 31)
+    train, validation = split(examples, distinct(examples), validation_fraction=0.15, seed=seed)
+    assert np.all(rows[train].any(axis=0))
+    assert np.all(rows[validation].any(axis=0))
+
+
+def test_learning_goes_before_validating(noise: Noise) -> None:
+    # Each class has two images, and no two parts of these three have every class.
+    examples = noise(3, labels=[[1, 1, 0], [1, 0, 1], [0, 1, 1]])
+    for seed in range(9):
+        train, validation = split(examples, distinct(examples), seed=seed)
+        assert len(validation) == 1
+        assert np.all(examples.labels[train].any(axis=0))
+
+
+def test_both_sides_are_mended_by_hand_worked_moves() -> None:
+    held_out = np.array([True, True, False, False, False])
+    labels = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 1]])
+    splits._put_on_both_sides(held_out, labels)
+    # 0 is learned from again; 2 is the first to spare of class 1, and 4 the only one of class 2:
+    # without 3 nothing of class 1 would be left to learn from.
+    assert held_out.tolist() == [False, True, True, False, True]
+
+
+def test_one_label_is_enough_that_some_show(noise: Noise) -> None:
+    examples = noise(4, labels=[[1], [0], [1], [0]], class_names=("a",))
+    train, validation = split(examples, distinct(examples))
+    assert sorted(examples.labels[validation].ravel()) == sorted(examples.labels[train].ravel())
+    with pytest.raises(ValueError, match=r"do not all show the same .*each of 4 .*\['a'\]"):
+        require_trainable(noise(4, labels=[[1]] * 4, class_names=("a",)))
+
+
+def test_label_with_one_image_is_refused(noise: Noise) -> None:
+    examples = noise(4, labels=[[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
+    with pytest.raises(ValueError, match=r"at least two images.*with one image of \['b'\]"):
+        require_trainable(examples)
+
+
+def test_several_labels_are_written_and_read_back(tmp_path: Path, several: Examples) -> None:
+    path = tmp_path / "split.csv"
+    write_split(path, several, [6, 2, 0], [3, 1])
+    assert path.read_text().splitlines() == [
+        *("file,labels,split", "006.png,a|b|c,train", "002.png,,train", "000.png,a,train"),
+        *("003.png,b|c,validation", "001.png,a|b,validation"),
+    ]
+    train, validation = read_split(path, several)
+    assert (train.tolist(), validation.tolist()) == ([6, 2, 0], [3, 1])
+    changed = several.labels.copy()
+    changed[2, 1] = 1
+    with pytest.raises(ValueError, match=r"Received: 1 images .* \['002.png'\]"):
+        read_split(path, dataclasses.replace(several, labels=changed))
+
+
+def test_one_label_each_is_not_several(tmp_path: Path, noise: Noise) -> None:
+    one, several = noise(3), noise(3, labels=np.eye(3))
+    for examples, other in ((one, several), (several, one)):
+        write_split(tmp_path / "split.csv", examples, [0, 1], [2])
+        with pytest.raises(ValueError, match="Received: 3 images gone or under another label"):
+            read_split(tmp_path / "split.csv", other)

@@ -64,7 +64,7 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
     [
         ("", "must have a header line .*with the columns None"),
         ("name,label\n1.png,a\n", r"must have a header line .*columns \['name', 'label'\]"),
-        ("file,class\n1.png,a\n", "column `file` and one of class_index, wnid, label"),
+        ("file,class\n1.png,a\n", "one of class_index, wnid, label, labels. "),
         ("file,label\n", "must name at least one image"),
         ("file,label\n1.png,a\n2.png,b\n1.png,b\n", "each image once. .*'1.png' in lines 2 and 4"),
         ("file,label\n1.png,a\n0.png,b\n", r"must exist, .*Received: 1 missing, .*\['0.png'\]"),
@@ -77,6 +77,9 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
         ("file,class_index,label\n1.png,0,a\n2.png,2,b\n", "without a gap.*Received: .*2, 'b'"),
         ("file,class_index,label\n1.png,0,a\n2.png,0,b\n", "each with one `label`"),
         ("file,class_index,label\n1.png,0,a\n2.png,1,a\n", "each with one `label`"),
+        ("file,labels\n1.png,a\n2.png,a||b\n", "`labels` must hold different .*in line 3"),
+        ("file,labels\n1.png,a|b|a\n", r"`labels` must hold different .*'a\|b\|a'.* in line 2"),
+        ("file,labels\n1.png,\n2.png,\n", "must name a class for at least one image. .*labels.csv"),
     ],
 )
 def test_table_rejects(table: Callable[[str], Path], text: str, message: str) -> None:
@@ -89,3 +92,17 @@ def test_imagenet_sample(test_data: Path) -> None:
     assert len(examples) == 200
     assert len(examples.class_names) == 1000
     assert examples.class_names[examples.labels[0]] == "jeep"
+
+
+def test_labels_name_all_that_an_image_shows(table: Callable[[str], Path]) -> None:
+    path = table("file,labels\nsub/3.png,rose | daisy\n1.png,\n2.png,tulip\n")
+    examples = load_table(path)
+    assert examples.class_names == ("daisy", "rose", "tulip")
+    assert examples.labels.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert examples.names == ("sub/3.png", "1.png", "2.png")
+
+
+def test_one_label_stays_one_whatever_it_contains(table: Callable[[str], Path]) -> None:
+    examples = load_table(table("file,label,labels\n1.png,a|b,x\n2.png,c,y|z\n"))
+    assert not examples.multi_label
+    assert examples.class_names == ("a|b", "c")
