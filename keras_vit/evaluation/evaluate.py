@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 
 from keras_vit import models
 from keras_vit.data import Examples, evaluation_dataset
 from keras_vit.evaluation.labels import align
 from keras_vit.evaluation.metrics import evaluate_predictions
+from keras_vit.evaluation.multi_label_metrics import evaluate_labels
+from keras_vit.evaluation.multi_label_report import MultiLabelReport
 from keras_vit.evaluation.report import Report
 from keras_vit.models import inference
+from keras_vit.preprocessing import Preprocessing
 
 
 def evaluate(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
-) -> Report:
+) -> Report | MultiLabelReport:
     """Evaluates a model on labelled images, prepared as the model's contract says.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone; it
-            is evaluated in float32, and with a softmax, even if it lacks that.
+            is evaluated in float32, and with a softmax or sigmoid, even if it lacks that.
         examples: The images; their classes are matched to the model's by name.
         batch_size: Images in a step.
         verbose: 0 is silent, 1 shows a progress bar.
 
     Returns:
-        Accuracy and scores of each class.
+        Accuracy and scores of each class; or, where an image may show several classes or none,
+        average precision and the scores of each label at the model's thresholds.
 
     Raises:
         ValueError: If the model is no image classifier, lacks a class of the data or has two of one
-            name, or gives scores that are not finite.
+            name, or gives scores that are not finite; or if images may show several classes and
+            the model's exclude one another.
 
     Example:
         >>> from keras_vit.data import load
@@ -37,8 +43,47 @@ def evaluate(
         >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
+    labels, probabilities, contract = predict(
+        model, examples, batch_size=batch_size, verbose=verbose
+    )
+    names = contract.labels or ()
+    if examples.multi_label:
+        return evaluate_labels(labels, probabilities, names, contract.thresholds or ())
+    return evaluate_predictions(labels, probabilities, names)
+
+
+def predict(
+    model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
+) -> tuple[np.ndarray, np.ndarray, Preprocessing]:
+    """Returns what `evaluate` compares.
+
+    Args:
+        model: As for `evaluate`.
+        examples: The images.
+        batch_size: Images in a step.
+        verbose: 0 is silent, 1 shows a progress bar.
+
+    Returns:
+        The true classes as `align` tells them, the probabilities (N, classes), float32, and the
+        model's complete contract.
+
+    Raises:
+        ValueError: As `evaluate`, but for scores that are not finite.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
+        >>> digits = load("digits").subset(range(7))
+        >>> predict(models.build(config), digits, verbose=0)[1].shape
+        (7, 10)
+    """
     network, contract = inference.prepare(model)
+    if examples.multi_label and contract.thresholds is None:
+        raise ValueError(
+            "`model` must end in a sigmoid, a yes or no for each label, where images may show "
+            "several classes or none. "
+            f"Received: model={model.name!r}, whose classes exclude one another"
+        )
     labels = align(models.preprocessing_of(model).labels, examples)
     dataset = evaluation_dataset(examples, contract, batch_size=batch_size)
-    probabilities = network.predict(dataset, verbose=verbose)  # (N, classes)
-    return evaluate_predictions(labels, probabilities, contract.labels or ())
+    return labels, network.predict(dataset, verbose=verbose), contract

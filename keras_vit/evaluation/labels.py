@@ -19,7 +19,7 @@ class _Examples(Protocol):
 
 
 def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray:
-    """Returns the true classes as indices into the model's classes.
+    """Returns the true classes in the order of the model's classes.
 
     Classes are matched by name, so a model can be evaluated on a data set that lists its
     classes in another order or has fewer of them. Where both lists are equal, indices are
@@ -31,7 +31,8 @@ def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray
         examples: The data set; only the classes that occur in it must be known to the model.
 
     Returns:
-        Integer class indices of shape (N,).
+        Integer class indices of shape (N,); or, where an image may show several classes or none,
+        1 for those it shows and 0 for the others, (N, classes of the model).
 
     Raises:
         ValueError: If the model lacks a class that occurs, or has its name more than once.
@@ -45,10 +46,12 @@ def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray
         [1, 0, 1]
     """
     labels = np.asarray(examples.labels)
+    several = labels.ndim == 2
     if model_labels is None or tuple(model_labels) == tuple(examples.class_names):
         return labels
     model_labels = tuple(model_labels)
-    occurring = {int(index): examples.class_names[index] for index in np.unique(labels)}
+    indices = np.flatnonzero(labels.any(axis=0)) if several else np.unique(labels)
+    occurring = {int(index): examples.class_names[index] for index in indices}
     for problem, wrong in (
         ("lacks", [name for name in occurring.values() if name not in model_labels]),
         ("has more than one", [n for n in occurring.values() if model_labels.count(n) > 1]),
@@ -59,6 +62,11 @@ def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray
                 f"{problem}: {_enumerate(wrong)}. Evaluate on data with the classes the model "
                 f"was trained on. Received: a model with the classes {_enumerate(model_labels)}"
             )
+    if several:
+        aligned = np.zeros((len(labels), len(model_labels)), labels.dtype)
+        for index, name in occurring.items():
+            aligned[:, model_labels.index(name)] = labels[:, index]
+        return aligned
     return np.array([model_labels.index(occurring[int(index)]) for index in labels])
 
 

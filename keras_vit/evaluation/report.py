@@ -59,7 +59,7 @@ class Report:
         """Returns the table in the layout of scikit-learn's `classification_report`."""
         scores = np.array([row[1:4] for row in self.per_class])  # (R, 3)
         support = np.array([row.support for row in self.per_class])
-        names = [_shorten(row.name) for row in self.per_class]
+        names = [shorten(row.name) for row in self.per_class]
         width = max(len(name) for name in (*names, "weighted avg"))
 
         def line(name: str, *cells: str) -> str:
@@ -101,5 +101,17 @@ class Report:
         files.write_json(path, self.to_json())
 
 
-def _shorten(name: str) -> str:
+def shorten(name: str) -> str:
+    """Returns a name that is short enough for a table.
+
+    Args:
+        name: The name of a class.
+
+    Returns:
+        The name, of 40 characters at most.
+
+    Example:
+        >>> len(shorten("very " * 9 + "long"))
+        40
+    """
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."

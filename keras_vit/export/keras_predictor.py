@@ -17,7 +17,7 @@ class KerasPredictor:
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-            It predicts in float32 and probabilities, even if it lacks the softmax.
+            It predicts in float32 and probabilities, even if it lacks the softmax or sigmoid.
         name: Where it came from; by default the model's name.
 
     Raises:
@@ -38,6 +38,7 @@ class KerasPredictor:
         self.name = model.name if name is None else name
         self._network, self._contract = inference.prepare(model)
         self.labels = self._contract.labels or ()
+        self.thresholds = self._contract.thresholds
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
         """Returns probabilities (N, classes), float32, for N encoded images."""

@@ -19,6 +19,8 @@ class Predictor(Protocol):
     Args:
         name: Where it came from.
         labels: Name of each class, in the order of the probabilities.
+        thresholds: Probability from which on each label is a yes, where each is one or not by
+            itself; None where the classes exclude one another.
         tolerance: By how much a probability may differ from the Keras model's.
 
     Example:
@@ -33,6 +35,7 @@ class Predictor(Protocol):
 
     name: str
     labels: tuple[str, ...]
+    thresholds: tuple[float, ...] | None
     tolerance: float
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:

@@ -30,7 +30,9 @@ def write(model: keras.Model, directory: str | os.PathLike[str]) -> Path:
     - `classify_float`: `images`, float32 (B, h, w, C), scaled as the preprocessing says.
 
     Outputs: `probabilities`, float32 (B, classes); `top_scores`, float32, `top_indices`, int32, and
-    `top_labels`, string, (B, k) each, best first, with k = min(5, number of classes).
+    `top_labels`, string, (B, k) each, best first, with k = min(5, number of classes). A model that
+    says yes or no to each label by itself also answers with `present`, bool (B, classes): which of
+    them reach the thresholds of its preprocessing.
 
     TensorFlow alone loads it: neither Keras nor this package is needed, nor a custom operator.
     The folder appears under its number only when complete, so that a server which watches
@@ -38,7 +40,7 @@ def write(model: keras.Model, directory: str | os.PathLike[str]) -> Path:
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-            It is exported in float32 and with a softmax, even if it lacks that.
+            It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
         directory: Where the versions 1, 2, ... of this model live; created if needed.
 
     Returns:
@@ -133,11 +135,13 @@ def _archive(network: keras.Model, contract: Preprocessing) -> keras.export.Expo
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
         probabilities = network(images, training=False)  # (B, classes)
         top = tf.math.top_k(probabilities, k=min(5, probabilities.shape[1]))  # (B, k)
+        several = {"present": contract.present(probabilities)} if contract.thresholds else {}
         return {
             "probabilities": probabilities,
             "top_scores": top.values,
             "top_indices": top.indices,
             "top_labels": tf.gather(labels, top.indices),
+            **several,
         }
 
     # The endpoints hold the weights that they use. Tracking the model as well, as the Keras

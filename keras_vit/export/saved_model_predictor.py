@@ -45,6 +45,7 @@ class SavedModelPredictor:
             )
         self._contract = contract_files.parse(description.read_bytes(), self.name)
         self.labels = self._contract.labels or ()
+        self.thresholds = self._contract.thresholds
         # The signature does not keep alive the object that owns the weights.
         self._model = tf.saved_model.load(self.name)
         self._classify = self._model.signatures["serving_default"]

@@ -22,14 +22,15 @@ def write(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 
     Input: uint8 pixels (1, h, w, C) at the model's size, [0, 255]; they are scaled inside. The
     antialiased resizing before that has no TFLite operator and is the caller's part. Output:
-    float32 probabilities (1, classes).
+    float32 probabilities (1, classes). Where each label is a yes or no by itself, the thresholds
+    stand in `preprocessing.json`.
 
     `preprocessing.json` and `labels.txt` are appended as a ZIP archive, as TFLite metadata is:
     interpreters read the model from the front, `unzip` reads the files from the back.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-            It is exported in float32 and with a softmax, even if it lacks that.
+            It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
         path: The `.tflite` file to write.
 
     Returns:

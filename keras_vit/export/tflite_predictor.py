@@ -19,7 +19,7 @@ class TFLitePredictor:
     """Classifies encoded images with a TFLite file.
 
     Images are decoded and resized here, by the preprocessing that the file carries; scaling,
-    model and softmax run inside the file, one image at a time.
+    model and softmax or sigmoid run inside the file, one image at a time.
 
     Args:
         path: The `.tflite` file.
@@ -51,6 +51,7 @@ class TFLitePredictor:
             ) from error
         self._contract = contract_files.parse(description, self.name)
         self.labels = self._contract.labels or ()
+        self.thresholds = self._contract.thresholds
         self._interpreter = _interpreter(self.name)
         self._interpreter.allocate_tensors()
         self._input = self._interpreter.get_input_details()[0]["index"]

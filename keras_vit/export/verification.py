@@ -42,7 +42,8 @@ def verify(
         One `Comparison` per artefact.
 
     Raises:
-        VerificationError: If labels differ, or probabilities by more than 1e-5 (TFLite: 1e-4).
+        VerificationError: If labels or thresholds differ, or probabilities by more than 1e-5
+            (TFLite: 1e-4).
         ValueError: If there is no image, or one does not decode.
 
     Example:
@@ -66,6 +67,11 @@ def verify(
             raise VerificationError(
                 f"{predictor.name}: its labels differ from those of the model. Received: "
                 f"{predictor.labels[:5]} ... instead of {reference.labels[:5]} ..."
+            )
+        if predictor.thresholds != reference.thresholds:
+            raise VerificationError(
+                f"{predictor.name}: its thresholds differ from those of the model. Received: "
+                f"{predictor.thresholds} instead of {reference.thresholds}"
             )
         differences = np.abs(predictor.predict(images) - expected).max(axis=1)  # (N,)
         worst = int(differences.argmax())  # NaN counts as the largest

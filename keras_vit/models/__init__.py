@@ -3,13 +3,14 @@
 from keras_vit.models.config import ViTConfig, size
 from keras_vit.models.inspection import config_of, preprocessing_of, rebuild
 from keras_vit.models.sizing import count_parameters
-from keras_vit.models.vit import build
+from keras_vit.models.vit import build, default_preprocessing
 
 __all__ = [
     "ViTConfig",
     "build",
     "config_of",
     "count_parameters",
+    "default_preprocessing",
     "preprocessing_of",
     "rebuild",
     "size",

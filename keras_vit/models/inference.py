@@ -13,8 +13,10 @@ from keras_vit.preprocessing import Preprocessing
 def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
     """Returns a float32 model that answers with probabilities, and its complete contract.
 
-    Whether a softmax is missing is read from the last operation: a linear Dense or Activation
-    means logits. Other precisions are a property of training; the copy computes in float32.
+    What is missing is read from the last operation: a linear Dense or Activation means logits. A
+    sigmoid, a yes or no for each label, stays as it is, and completes logits whose preprocessing
+    has thresholds; any other logits get a softmax. Other precisions are a property of training;
+    the copy computes in float32.
 
     Args:
         model: A classifier of keras_vit, or a functional or sequential Keras model that
@@ -22,7 +24,8 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 
     Returns:
         The model, which shares its weights with `model` if all of that one is in float32, and
-        its preprocessing with a label for every class: `"0"`, `"1"`, ... where it has none.
+        its preprocessing with a label for every class, `"0"`, `"1"`, ... where it has none, and
+        with a threshold for every one behind a sigmoid, 0.5 where it has none, and only there.
 
     Raises:
         ValueError: If the model is no classifier of images in the format of its preprocessing.
@@ -47,11 +50,52 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         )
     if not all(map(_is_float32, _policies(model))):
         model = _float32_copy(model)
-    if _gives_logits(model):
-        softmax = keras.layers.Softmax(dtype="float32", name="softmax")  # whatever the policy is
-        probabilities = softmax(model.outputs[0])
-        model = keras.Model(model.inputs[0], probabilities, name=model.name)
-    return model, dataclasses.replace(contract, labels=labels)
+    ending = ending_of(model)
+    if ending == "unknown":
+        last = getattr(model, "operations", model.layers)[-1]
+        raise ValueError(
+            "`model` must end in a classifier: Dense or Activation with activation='softmax' or "
+            "'sigmoid' (probabilities) or None (logits; what is missing is added). "
+            f"Received: model={model.name!r}, whose last layer is {last.name!r}"
+        )
+    if ending == "linear":
+        ending = "sigmoid" if contract.thresholds else "softmax"
+        # In float32, whatever the policy is.
+        activation = keras.layers.Activation(ending, dtype="float32", name=ending)
+        model = keras.Model(model.inputs[0], activation(model.outputs[0]), name=model.name)
+    thresholds = None
+    if ending == "sigmoid":
+        thresholds = contract.thresholds or (0.5,) * classes
+        if len(thresholds) != classes:
+            raise ValueError(
+                "`model` must have one output per threshold of its preprocessing. "
+                f"Received: {classes} outputs and {len(thresholds)} thresholds"
+            )
+    return model, dataclasses.replace(contract, labels=labels, thresholds=thresholds)
+
+
+def ending_of(model: keras.Model) -> str:
+    """Returns the last activation of a model, as far as its last operation tells it.
+
+    Args:
+        model: Any Keras model; only functional and sequential ones tell it.
+
+    Returns:
+        `"softmax"`, `"sigmoid"`, `"linear"` or `"unknown"`.
+
+    Example:
+        >>> ending_of(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
+        'linear'
+    """
+    # A subclass, which has no list of operations, may do anything behind its last layer.
+    sequential = isinstance(model, keras.Sequential)
+    operations = model.layers if sequential else getattr(model, "operations", None)
+    last = operations[-1] if operations else None
+    if isinstance(last, keras.Model):
+        return ending_of(last)
+    # `keras.ops.softmax` leaves an operation of this name, which is no public class.
+    name = getattr(getattr(last, "activation", None), "__name__", type(last).__name__.lower())
+    return name if name in ("softmax", "sigmoid", "linear") else "unknown"
 
 
 def _check(model: keras.Model, contract: Preprocessing) -> None:
@@ -68,23 +112,6 @@ def _check(model: keras.Model, contract: Preprocessing) -> None:
             "`model` must take images of the size and channels that its preprocessing makes, "
             f"{needed}. Received: model={model.name!r} with the input shape {model.input_shape}"
         )
-
-
-def _gives_logits(model: keras.Model) -> bool:
-    last = getattr(model, "operations", model.layers)[-1]
-    if isinstance(last, keras.Model):
-        return _gives_logits(last)
-    activation = getattr(last, "activation", None)
-    # `keras.ops.softmax` leaves an operation of this name, which is no public class.
-    if type(last).__name__ == "Softmax" or activation is keras.activations.softmax:
-        return False
-    if activation is keras.activations.linear:
-        return True
-    raise ValueError(
-        "`model` must end in a classifier: Dense or Activation with activation='softmax' "
-        "(probabilities) or None (logits; a softmax is added). "
-        f"Received: model={model.name!r}, whose last layer is {last.name!r}"
-    )
 
 
 def _policies(model: keras.Model) -> list[keras.dtype_policies.DTypePolicy]:

@@ -30,7 +30,13 @@ def config_of(model: keras.Model) -> ViTConfig:
         >>> config_of(build(size("Micro/4").replace(image_size=(8, 8)))).num_layers
         4
     """
-    return ViTConfig(**_contract(model).architecture)
+    contract = _contract(model)
+    if not contract.architecture:
+        raise ValueError(
+            "`model` must tell how it was built, which the layer ImageContract does where this "
+            f"package has made it. Received: model={model.name!r}, which does not tell"
+        )
+    return ViTConfig(**contract.architecture)
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:

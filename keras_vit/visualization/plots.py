@@ -1,4 +1,4 @@
-"""Figures as files; the only module that imports matplotlib.
+"""Figures as files; only this module and `multi_label` import matplotlib.
 
 Figures are made with matplotlib's objects instead of `pyplot`, which keeps every figure in a
 global list and needs a display on some machines.
@@ -25,6 +25,7 @@ _POINT = 1 / 72  # inch
 _MAX_ANNOTATED = 30  # classes; above, the cells are too small for numbers
 _MAX_LABELLED = 250  # classes; above, every second, third ... is labelled
 _LONGEST_NAME = 28  # characters
+_LONGEST_CAPTION = 18  # characters, above an image 1.6 inches wide
 _TRAINING, _VALIDATION = "#9aa5b1", "#1f5fa8"
 
 
@@ -73,15 +74,15 @@ def confusion_matrix(report: _Report, path: str | os.PathLike[str]) -> Path:
         >>> confusion_matrix(report, Path(tempfile.mkdtemp()) / "confusion_matrix.png").name
         'confusion_matrix.png'
     """
-    return _save(_confusion_figure(report), path)
+    return save_figure(_confusion_figure(report), path)
 
 
 def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
     r"""Draws the metrics of a training run, each with its validation counterpart.
 
     Args:
-        history_csv: A file as `keras.callbacks.CSVLogger` writes it: a column `epoch` counted
-            from 0, and a column per metric (`loss`, `val_loss`, ...).
+        history_csv: A file as a run writes it: a column `epoch` counted from 0, and a column per
+            metric (`loss`, `val_loss`, ...).
         path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
 
     Returns:
@@ -98,7 +99,121 @@ def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike
         >>> training_curves(folder / "history.csv", folder / "curves.png").name
         'curves.png'
     """
-    return _save(_training_figure(_read_history(history_csv)), path)
+    return save_figure(_training_figure(_read_history(history_csv)), path)
+
+
+def contact_sheet(
+    images: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    path: str | os.PathLike[str],
+    captions: Sequence[str] | None = None,
+) -> Path:
+    """Draws a batch of images with their labels.
+
+    Args:
+        images: Pixels (B, h, w, C), [0, 255]; what is outside is cut off. One channel is grey.
+        labels: Share of each class in each image, (B, K).
+        class_names: Name of each class.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+        captions: What stands above each image; by default its classes, with their shares where
+            it is mixed.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If there is no image, `labels` is of another shape, or matplotlib does not know
+            the suffix.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "sheet.png"
+        >>> contact_sheet(np.zeros((2, 5, 7, 3)), np.eye(2), ["daisy", "rose"], path).name
+        'sheet.png'
+    """
+    if len(images) == 0 or np.shape(labels) != (len(images), len(class_names)):
+        raise ValueError(
+            "`labels` must have shape (images, classes), for at least one image. Received: labels "
+            f"of shape {np.shape(labels)} for {len(images)} images, {len(class_names)} class names"
+        )
+    return save_figure(_sheet_figure(images, labels, class_names, captions), path)
+
+
+def _sheet_figure(
+    images: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    captions: Sequence[str] | None = None,
+) -> Figure:
+    titles = captions or [_caption(label, class_names) for label in labels]
+    columns = min(8, math.ceil(math.sqrt(len(images))))
+    rows = math.ceil(len(images) / columns)
+    figure = Figure(figsize=(columns * 1.6, rows * 1.85), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, image, title in zip(grid, images, titles, strict=False):
+        _show(axes, image)
+        axes.set_title(title, fontsize=7)
+    return figure
+
+
+def _show(axes: Axes, image: np.ndarray, **options: Any) -> None:
+    pixels = np.clip(np.round(image), 0, 255).astype(np.uint8)
+    grey = pixels.shape[-1] == 1
+    axes.imshow(pixels[..., 0] if grey else pixels, cmap="gray", vmin=0, vmax=255, **options)
+
+
+def reconstruction_sheet(
+    original: np.ndarray,
+    masked: np.ndarray,
+    reconstruction: np.ndarray,
+    path: str | os.PathLike[str],
+) -> Path:
+    """Draws images, what was left of them, and what a masked autoencoder made of that.
+
+    Args:
+        original: Pixels (B, h, w, C), [0, 255]; what is outside is cut off. One channel is grey.
+        masked: The same with some patches masked.
+        reconstruction: The same with these patches filled in.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "reconstruction.png"
+        >>> images = np.zeros((2, 5, 7, 3))
+        >>> reconstruction_sheet(images, images, images, path).name
+        'reconstruction.png'
+    """
+    return save_figure(_reconstruction_figure(original, masked, reconstruction), path)
+
+
+def _reconstruction_figure(*columns: np.ndarray) -> Figure:
+    rows = len(columns[0])
+    figure = Figure(figsize=(len(columns) * 2.1, rows * 2.1 + 0.3), layout="constrained")
+    grid = figure.subplots(rows, len(columns), squeeze=False)
+    for place, (title, images) in enumerate(
+        zip(("original", "masked", "reconstruction"), columns, strict=True)
+    ):
+        grid[0, place].set_title(title, fontsize=10)
+        for axes, image in zip(grid[:, place], images, strict=True):
+            axes.set_axis_off()
+            _show(axes, image, interpolation="nearest")
+    return figure
+
+
+def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:
+    """Names the classes of an image, with their shares where it was mixed."""
+    present = [index for index in np.argsort(-label, kind="stable") if label[index] > 0.005][:3]
+    names = [shorten(class_names[index], _LONGEST_CAPTION) for index in present]
+    if all(label[index] > 0.995 for index in present):
+        return "\n".join(names)
+    shares = [f"{label[index]:.0%}" for index in present]
+    return "\n".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
 
 
 def _confusion_figure(report: _Report) -> Figure:
@@ -112,7 +227,7 @@ def _confusion_figure(report: _Report) -> Figure:
     cell = (4.6 if annotated else 1.25 / step) * font * _POINT
     side = max(num_classes * cell, 2.6)
     cell = side / num_classes
-    names = [_shorten(row.name) for row in report.per_class]
+    names = [shorten(row.name) for row in report.per_class]
 
     # The matrix fills the figure; labels lie outside it and saving widens the picture for them.
     figure = Figure(figsize=(side, side))
@@ -201,12 +316,42 @@ def _read_history(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     }
 
 
-def _save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Writes a figure to a file, with what stands outside of its axes.
+
+    Args:
+        figure: The figure.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If matplotlib does not know the suffix.
+
+    Example:
+        >>> import tempfile
+        >>> save_figure(Figure(figsize=(1, 1)), tempfile.mkdtemp() + "/empty.png").name
+        'empty.png'
+    """
     FigureCanvasAgg(figure)
     with files.atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=130, bbox_inches="tight", pad_inches=0.15)
     return Path(path)
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+def shorten(name: str, longest: int = _LONGEST_NAME) -> str:
+    """Returns a name that leaves room for the picture.
+
+    Args:
+        name: The name of a class.
+        longest: Characters at most.
+
+    Returns:
+        The name, with an ellipsis if something was cut off.
+
+    Example:
+        >>> shorten("sunflower", longest=6)
+        'sunfl…'
+    """
+    return name if len(name) <= longest else name[: longest - 1] + "…"

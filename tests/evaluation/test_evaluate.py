@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 import keras_vit
 from keras_vit import data, models
-from keras_vit.evaluation.evaluate import evaluate
+from keras_vit.evaluation import MultiLabelReport, Report
+from keras_vit.evaluation.evaluate import evaluate, predict
 from keras_vit.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.tensorflow
@@ -113,3 +115,60 @@ def test_official_weights_classify_imagenet_photographs(test_data: Path) -> None
     assert report.accuracy >= 0.85
     assert report.top5 is not None
     assert report.top5 >= 0.97
+
+
+@pytest.fixture(scope="module")
+def pairs(digits: data.Examples) -> data.Examples:
+    """The same images, each labelled with its digit and the next one, but for the 9 nothing."""
+    one = np.eye(10, dtype=int)[digits.labels]
+    labels = np.where(digits.labels[:, None] == 9, 0, one + np.roll(one, 1, axis=1))
+    return dataclasses.replace(digits, labels=labels)
+
+
+def several(
+    activation: str | None, thresholds: tuple[float, ...] | None = (0.6,) * 10
+) -> keras.Model:
+    """Says 0.88 for class 3, 0.73 for 7, and 0.5 for all others."""
+    model = build(activation=activation)
+    contract = Preprocessing(size=8, labels=CLASSES, thresholds=thresholds)
+    return models.rebuild(model, preprocessing=contract)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", None])
+def test_evaluate_judges_each_label_by_its_threshold(
+    pairs: data.Examples, activation: str | None
+) -> None:
+    report = evaluate(several(activation), pairs, batch_size=7, verbose=0)
+    assert isinstance(report, MultiLabelReport)
+    assert report.num_examples == 23
+    rows = {row.name: row for row in report.per_label}
+    # Digits 2 (two images) and 3 (five) show a 3, digits 6 and 7 a 7.
+    assert (rows["3"].recall, rows["3"].support) == (1, 7)
+    assert rows["3"].precision == pytest.approx(7 / 23)
+    assert (rows["7"].precision, rows["7"].threshold) == (pytest.approx(4 / 23), 0.6)
+    assert rows["1"].recall == 0
+
+
+def test_evaluate_takes_one_half_where_there_are_no_thresholds(pairs: data.Examples) -> None:
+    report = evaluate(several("sigmoid", None), pairs, verbose=0)
+    assert {row.threshold for row in report.per_label} == {0.5}
+    assert {row.recall for row in report.per_label} == {1.0}
+
+
+def test_evaluate_of_one_class_an_image_stays_as_it_is(digits: data.Examples) -> None:
+    report = evaluate(several("sigmoid"), digits, verbose=0)
+    assert isinstance(report, Report)
+    assert report.accuracy == pytest.approx(5 / 23)
+
+
+def test_evaluate_refuses_classes_that_exclude_one_another(pairs: data.Examples) -> None:
+    with pytest.raises(ValueError, match=r"`model` must end in a sigmoid.* model='vit'"):
+        evaluate(build(), pairs, verbose=0)
+
+
+def test_predict_returns_what_is_compared(pairs: data.Examples) -> None:
+    labels, probabilities, contract = predict(several(None), pairs, verbose=0)
+    np.testing.assert_array_equal(labels, pairs.labels)
+    expected = 1 / (1 + np.exp(-np.array([0, 0, 0, 2, 0, 0, 0, 1, 0, 0])))
+    np.testing.assert_allclose(probabilities, np.tile(expected, (23, 1)), atol=1e-6)
+    assert contract.thresholds == (0.6,) * 10

@@ -45,3 +45,13 @@ def test_align_keeps_its_message_short() -> None:
     labels = [f"class {index}" for index in range(1000)]
     with pytest.raises(ValueError, match=r"class 19 and 980 more$"):
         align(labels, examples([0], "other"))
+
+
+def test_align_moves_every_label_that_an_image_shows() -> None:
+    shown = np.array([[1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]], "uint8")
+    data = SimpleNamespace(labels=shown, class_names=("tulip", "daisy", "rose", "moss"))
+    found = align(["daisy", "iris", "rose", "tulip", "lily"], data)
+    assert found.tolist() == [[0, 0, 1, 1, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
+    assert align(data.class_names, data) is shown
+    with pytest.raises(ValueError, match="it lacks: rose"):
+        align(["daisy", "tulip"], data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import keras
@@ -65,3 +66,11 @@ def exported(model: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> di
         "saved_model": saved_model.write(model, folder / "saved_model"),
         "tflite": tflite.write(model, folder / "model.tflite"),
     }
+
+
+@pytest.fixture(scope="session")
+def yes_or_no() -> keras.Model:
+    """A classifier that says yes or no to each label, from thresholds that are all different."""
+    thresholds = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    contract = dataclasses.replace(CONTRACT, thresholds=thresholds)
+    return tiny(contract, classifier_activation="sigmoid")

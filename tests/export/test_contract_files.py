@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from keras_vit.export import contract_files
@@ -22,3 +24,10 @@ def test_parse_names_the_artefact_of_a_damaged_contract(text: str) -> None:
 
 def test_texts_have_one_line_per_label() -> None:
     assert contract_files.texts(CONTRACT)["labels.txt"] == "daisy\nGänseblümchen\ntwo lines\n"
+
+
+def test_texts_say_nothing_of_thresholds_that_there_are_not() -> None:
+    assert "thresholds" not in contract_files.texts(CONTRACT)["preprocessing.json"]
+    several = dataclasses.replace(CONTRACT, thresholds=(0.25, 0.5, 0.75))
+    text = contract_files.texts(several)["preprocessing.json"]
+    assert contract_files.parse(text, "model.tflite") == several

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor, saved_model
+from keras_vit.export import KerasPredictor, SavedModelPredictor, saved_model
 from keras_vit.models import inference
 from tests.export.conftest import CONTRACT, LABELS, tiny
 
@@ -205,3 +205,22 @@ def test_write_needs_the_tensorflow_backend(
     with pytest.raises(ValueError, match=r"must be 'tensorflow' to export.*KERAS_BACKEND='jax'"):
         saved_model.write(model, tmp_path / "served")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_write_tells_which_labels_are_present(
+    yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    folder = saved_model.write(yes_or_no, tmp_path)
+    signatures = tf.saved_model.load(folder).signatures
+    answer = signatures["serving_default"](image_bytes=tf.constant(images))
+    assert set(answer) == {"probabilities", "top_scores", "top_indices", "top_labels", "present"}
+    prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    expected = yes_or_no.predict(prepared, verbose=0)
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
+    thresholds = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], "float32")
+    np.testing.assert_array_equal(answer["present"], expected >= thresholds)
+    assert set(answer["present"].numpy().sum(axis=1)) != {1}, "not one label each"
+    assert 0 < np.mean(answer["present"]) < 1
+    text = (folder / "assets.extra" / "preprocessing.json").read_text()
+    assert json.loads(text)["thresholds"] == [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    assert SavedModelPredictor(folder).thresholds == (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)

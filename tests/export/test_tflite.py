@@ -92,3 +92,14 @@ def test_write_needs_the_tensorflow_backend(
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(ValueError, match="must be 'tensorflow' to export"):
         tflite.write(model, tmp_path / "model.tflite")
+
+
+def test_write_carries_the_thresholds(
+    yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    path = tflite.write(yes_or_no, tmp_path / "model.tflite")
+    predictor = TFLitePredictor(path)
+    assert predictor.thresholds == (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    expected = KerasPredictor(yes_or_no)
+    assert expected.thresholds == predictor.thresholds
+    np.testing.assert_allclose(predictor.predict(images), expected.predict(images), atol=1e-5)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit import models
 from keras_vit.export import Comparison, VerificationError, table, verification, verify
 from tests.export.conftest import CONTRACT, LABELS, tiny
 
@@ -55,7 +56,7 @@ def test_verify_fails_for_other_labels(exported: dict[str, Path], images: list[b
 
 
 class Shifted:
-    name, labels, tolerance = "shifted.tflite", LABELS, 1e-4
+    name, labels, thresholds, tolerance = "shifted.tflite", LABELS, None, 1e-4
 
     def __init__(self, model: keras.Model, shifted_image: int) -> None:
         self._right = verification.KerasPredictor(model)
@@ -90,3 +91,14 @@ def test_table_has_a_line_for_each_artefact() -> None:
         "last.keras             0.0e+00      1e-05  ok",
         "served/1               2.0e-03      1e-05  DIFFERS",
     ]
+
+
+def test_verify_fails_for_other_thresholds(
+    yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    yes_or_no.save(tmp_path / "model.keras")
+    contract = dataclasses.replace(CONTRACT, thresholds=(0.5,) * 7)
+    other = models.rebuild(yes_or_no, preprocessing=contract)
+    assert len(verify(yes_or_no, [tmp_path / "model.keras"], images)) == 1
+    with pytest.raises(VerificationError, match=r"model.keras: its thresholds differ .*0\.2, 0\.3"):
+        verify(other, [tmp_path / "model.keras"], images)

@@ -8,6 +8,7 @@ import pytest
 
 from keras_vit.models import inference
 from tests.export.conftest import CONTRACT, randomise, tiny
+from tests.helpers import tiny_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -118,9 +119,48 @@ def test_prepare_rejects_a_model_without_a_classifier() -> None:
         inference.prepare(backbone())
 
 
-def test_prepare_rejects_probabilities_that_exclude_no_other() -> None:
+@pytest.mark.parametrize(
+    "ending",
+    [
+        keras.layers.Dense(5, activation="sigmoid"),
+        lambda z: keras.ops.sigmoid(keras.layers.Dense(5)(z)),
+        lambda z: keras.layers.Activation("sigmoid")(keras.layers.Dense(5)(z)),
+    ],
+)
+def test_prepare_keeps_a_yes_or_no_for_each_label(ending) -> None:
     base = backbone()
-    user = keras.Model(base.inputs[0], keras.layers.Dense(5, activation="sigmoid")(base.outputs[0]))
+    user = keras.Model(base.inputs[0], ending(base.outputs[0]))
+    network, contract = inference.prepare(user)
+    assert network is user
+    assert contract.thresholds == (0.5,) * 5
+
+
+def test_prepare_adds_the_sigmoid_where_there_are_thresholds() -> None:
+    thresholds = tuple(k / 10 for k in range(1, 8))
+    contract = dataclasses.replace(CONTRACT, thresholds=thresholds)
+    logits = tiny(contract, classifier_activation=None)
+    network, found = inference.prepare(logits)
+    assert found == contract
+    expected = 1 / (1 + np.exp(-np.array(logits(IMAGES))))
+    np.testing.assert_allclose(network(IMAGES), expected, atol=1e-6)
+    trained = tiny(contract, classifier_activation=None, dtype="mixed_bfloat16")
+    assert inference.prepare(trained)[0].output.dtype == "float32"
+
+
+def test_prepare_knows_no_thresholds_behind_a_softmax() -> None:
+    contract = dataclasses.replace(CONTRACT, thresholds=(0.5,) * 7)
+    assert inference.prepare(tiny(contract))[1] == CONTRACT
+
+
+def test_prepare_rejects_thresholds_of_other_classes() -> None:
+    contract = dataclasses.replace(CONTRACT, labels=None, thresholds=(0.5,) * 7)
+    with pytest.raises(ValueError, match="Received: 5 outputs and 7 thresholds"):
+        inference.prepare(tiny(contract, classes=5, classifier_activation="sigmoid"))
+
+
+def test_prepare_rejects_another_activation() -> None:
+    base = backbone()
+    user = keras.Model(base.inputs[0], keras.layers.Dense(5, activation="tanh")(base.outputs[0]))
     with pytest.raises(ValueError, match="`model` must end in a classifier: "):
         inference.prepare(user)
 
@@ -146,3 +186,42 @@ def test_prepare_rejects_a_model_of_another_kind() -> None:
     other = keras.Sequential([keras.Input((10, 14, 3)), keras.layers.Flatten()])
     with pytest.raises(ValueError, match="`model` must be a model of keras_vit, or contain one"):
         inference.prepare(other)
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        ([keras.layers.Dense(3)], "linear"),
+        ([keras.layers.Dense(3, activation="softmax")], "softmax"),
+        ([keras.layers.Dense(3, activation="sigmoid")], "sigmoid"),
+        ([keras.layers.Dense(3), keras.layers.Softmax()], "softmax"),
+        ([keras.layers.Dense(3), keras.layers.Activation("sigmoid")], "sigmoid"),
+        ([keras.Sequential([keras.layers.Dense(3, activation="softmax")])], "softmax"),
+        ([keras.layers.Dense(3, activation="relu")], "unknown"),
+        ([keras.layers.Dense(3), keras.layers.Dropout(0.5)], "unknown"),
+    ],
+)
+def test_ending_is_read_from_the_last_operation(
+    ending: list[keras.layers.Layer], expected: str
+) -> None:
+    assert inference.ending_of(keras.Sequential([keras.Input((5,)), *ending])) == expected
+
+
+def test_ending_of_an_operation_and_of_our_own_models() -> None:
+    inputs = keras.Input((5,))
+    softmax = keras.Model(inputs, keras.ops.softmax(keras.layers.Dense(3)(inputs)))
+    assert inference.ending_of(softmax) == "softmax"
+    assert inference.ending_of(tiny_model(num_layers=1)) == "softmax"
+    assert inference.ending_of(tiny_model(num_layers=1, classifier_activation=None)) == "linear"
+
+
+def test_ending_of_a_subclass_is_unknown() -> None:
+    class Hidden(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(3)  # what follows it cannot be seen
+
+        def call(self, inputs: object) -> object:
+            return keras.ops.softmax(self.dense(inputs))
+
+    assert inference.ending_of(Hidden()) == "unknown"

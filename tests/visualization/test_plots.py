@@ -106,3 +106,98 @@ def test_training_curves_need_a_history(text: str, tmp_path: Path) -> None:
     history.write_text(text)
     with pytest.raises(ValueError, match="`history_csv` must have a column 'epoch', a column per"):
         training_curves(history, tmp_path / "curves.png")
+
+
+def sheet(labels: list[list[float]], channels: int = 3) -> Figure:
+    count, names = len(labels), ["daisy", "rose", "an_extraordinarily_long_class_name"]
+    images = np.random.default_rng(3).uniform(-40, 300, (count, 11, 7, channels))
+    return plots._sheet_figure(images, np.array(labels), names)
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axes.get_title() for axes in figure.axes if axes.images]
+
+
+def test_contact_sheet_names_the_classes_of_each_image() -> None:
+    figure = sheet([[1, 0, 0], [0, 0, 1], [0.25, 0.75, 0], [0.5, 0.3, 0.2], [0.998, 0.002, 0]])
+    assert titles(figure) == [
+        "daisy",
+        "an_extraordinaril…",
+        "rose 75%\ndaisy 25%",
+        "daisy 50%\nrose 30%\nan_extraordinaril… 20%",
+        "daisy",
+    ]
+
+
+def test_contact_sheet_names_several_labels_and_none() -> None:
+    assert titles(sheet([[0, 1, 0], [1, 1, 0], [0, 0, 0]])) == ["rose", "daisy\nrose", ""]
+
+
+@pytest.mark.parametrize(("count", "grid"), [(1, (1, 1)), (2, (1, 2)), (5, (2, 3)), (70, (9, 8))])
+def test_contact_sheet_is_nearly_square(count: int, grid: tuple[int, int]) -> None:
+    figure = sheet([[1, 0, 0]] * count)
+    assert len(figure.axes) == grid[0] * grid[1]
+    assert len(titles(figure)) == count
+    assert not any(axes.axison for axes in figure.axes)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_contact_sheet_shows_pixels_as_they_are(channels: int) -> None:
+    names, labels = ["a", "b"], np.eye(2)
+    images = np.zeros((2, 3, 5, channels))
+    images[0, 1, 2], images[1, 0, 0] = 97.4, 500.0
+    figure = plots._sheet_figure(images, labels, names)
+    first, second = (axes.images[0] for axes in figure.axes)
+    assert first.get_array().shape == ((3, 5) if channels == 1 else (3, 5, 3))
+    assert np.unique(first.get_array()).tolist() == [0, 97]
+    assert np.unique(second.get_array()).tolist() == [0, 255]
+    assert first.get_clim() == (0, 255)  # grey is not stretched
+
+
+def test_contact_sheet_titles_do_not_overlap_their_neighbours() -> None:
+    figure = drawn(sheet([[0.3, 0.3, 0.4]] * 12))
+    extents = boxes([axes.title for axes in figure.axes])
+    assert len(extents) == 12
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))
+
+
+def test_contact_sheet_writes_a_picture(tmp_path: Path) -> None:
+    images = np.full((3, 8, 8, 3), 255.0)
+    path = plots.contact_sheet(images, np.eye(3), ["a", "b", "c"], tmp_path / "sheet.png")
+    with Image.open(path) as image:
+        assert 200 < min(image.size) <= max(image.size) < 900
+    assert [file.name for file in tmp_path.iterdir()] == ["sheet.png"]
+
+
+@pytest.mark.parametrize(
+    ("count", "labels", "names"), [(0, (0, 2), "ab"), (3, (2, 2), "ab"), (3, (3, 2), "abc")]
+)
+def test_contact_sheet_needs_a_label_for_each_image(
+    count: int, labels: tuple[int, int], names: str, tmp_path: Path
+) -> None:
+    images = np.zeros((count, 5, 7, 3))
+    message = (
+        rf"`labels` must have shape .*of shape \({labels[0]}, 2\) for {count} images, {len(names)}"
+    )
+    with pytest.raises(ValueError, match=message):
+        plots.contact_sheet(images, np.zeros(labels), list(names), tmp_path / "sheet.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reconstruction_sheet_has_three_columns_and_a_row_for_each_image(tmp_path: Path) -> None:
+    parts = [np.full((2, 5, 7, 3), value) for value in (300.0, 127.6, -9.0)]
+    figure = drawn(plots._reconstruction_figure(*parts))
+    titles = [axes.get_title() for axes in figure.axes[:3]]
+    assert titles == ["original", "masked", "reconstruction"]
+    assert len(figure.axes) == 6
+    values = [np.unique(axes.images[0].get_array()).tolist() for axes in figure.axes]
+    assert values == [[255], [128], [0]] * 2
+    with Image.open(plots.reconstruction_sheet(*parts, tmp_path / "sheet.png")) as image:
+        assert image.width > image.height
+
+
+def test_reconstruction_sheet_of_grey_images(tmp_path: Path) -> None:
+    part = np.zeros((1, 5, 7, 1))
+    figure = drawn(plots._reconstruction_figure(part, part, part + 255))
+    assert figure.axes[2].images[0].get_array().shape == (5, 7)
+    assert figure.axes[2].images[0].get_clim() == (0, 255)

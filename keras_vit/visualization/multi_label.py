@@ -1,0 +1,125 @@
+"""A picture of an evaluation where an image may show several labels or none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from keras_vit.visualization.plots import save_figure, shorten
+
+_MAX_LABELS = 100  # above, only those with the lowest average precision are drawn
+_ROW = 0.24  # inch
+_PRECISION, _F1 = "#1f5fa8", "#9aa5b1"
+
+
+class _LabelRow(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def f1(self) -> float: ...
+
+    @property
+    def average_precision(self) -> float | None: ...
+
+    @property
+    def support(self) -> int: ...
+
+
+class _Report(Protocol):
+    """The part of a `keras_vit.evaluation.MultiLabelReport` that is drawn."""
+
+    @property
+    def num_examples(self) -> int: ...
+
+    @property
+    def mean_average_precision(self) -> float | None: ...
+
+    @property
+    def micro_f1(self) -> float: ...
+
+    @property
+    def per_label(self) -> Sequence[_LabelRow]: ...
+
+
+def label_scores(report: _Report, path: str | os.PathLike[str]) -> Path:
+    """Draws the scores of each label, the hardest label on top.
+
+    A bar is the average precision, a dot the F1 at the label's threshold; beside the name stands
+    how many images show it. Of more than 100 labels the hardest 100 are drawn.
+
+    Args:
+        report: A `keras_vit.evaluation.MultiLabelReport`.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If matplotlib does not know the suffix.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit.evaluation import evaluate_labels
+        >>> shown, probabilities = [[1, 0], [1, 1]], [[0.9, 0.1], [0.2, 0.8]]
+        >>> report = evaluate_labels(shown, probabilities, ["daisy", "rose"], (0.5, 0.5))
+        >>> label_scores(report, Path(tempfile.mkdtemp()) / "label_scores.png").name
+        'label_scores.png'
+    """
+    return save_figure(_figure(report), path)
+
+
+def _figure(report: _Report) -> Figure:
+    # A label without images has no average precision, and only mistakes.
+    rows = sorted(report.per_label, key=lambda row: row.average_precision or 0.0)[:_MAX_LABELS]
+    height = max(len(rows), 3) * _ROW
+    figure = Figure(figsize=(5.2, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    places = np.arange(len(rows))
+    axes.barh(
+        places,
+        [row.average_precision or 0.0 for row in rows],
+        height=0.6,
+        color=_PRECISION,
+        label="average precision",
+    )
+    axes.plot(
+        [row.f1 for row in rows],
+        places,
+        linestyle="none",
+        marker="o",
+        markersize=5,
+        color=_F1,
+        markeredgecolor="white",
+        label="F1 at the threshold",
+    )
+    axes.set_yticks(places, [f"{shorten(row.name)} ({row.support})" for row in rows], fontsize=8)
+    axes.set_ylim(max(len(rows), 3) - 0.5, -0.5)
+    axes.set_xlim(0, 1.02)
+    axes.grid(axis="x", color="#e6e9ee", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    mean = report.mean_average_precision
+    told = "-" if mean is None else f"{mean:.1%}"
+    left_out = len(report.per_label) - len(rows)
+    axes.set_title(
+        f"mean average precision {told} on {report.num_examples} images\n"
+        f"micro F1 {report.micro_f1:.1%}"
+        + (f"; {left_out} labels with higher scores left out" if left_out else ""),
+        fontsize=10,
+    )
+    # Below the axis, in inches, so that it hides no bar whatever the height.
+    axes.legend(
+        frameon=False,
+        fontsize=8,
+        ncols=2,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.3 / height),
+    )
+    return figure
