@@ -2,53 +2,177 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
+from keras_vit import models
+from keras_vit.training import groups
 from keras_vit.training.recipe import Recipe
+from keras_vit.training.schedules import WarmupDecay
 
 
-def build_optimizer(recipe: Recipe, model: keras.Model, steps: int) -> keras.Optimizer:
-    """Builds the optimizer with its schedule.
+class PerVariable:
+    """Gives every variable a learning rate and a weight decay of its own.
+
+    Mixed into a Keras optimizer. Gradients must arrive as they are to be used, summed over the
+    replicas and clipped: Keras itself clips them before they are summed, which gives other
+    results on every number of replicas (`keras_vit.training.trainee` does it).
+
+    Args:
+        rates: What the learning rate of each variable is multiplied with.
+        weight_decays: Weight decay of each variable.
+        coupled: Whether the decay is added to the gradient (L2 regularisation, as PyTorch's SGD
+            has it) and not taken off the variable (decoupled, as in AdamW).
+        **kwargs: What the Keras optimizer takes.
+
+    Example:
+        >>> variable = keras.Variable([1.0])
+        >>> optimizer = SGD([0.5], [0.1], learning_rate=0.2)
+        >>> optimizer.apply([keras.ops.ones(1)], [variable])
+        >>> round(float(variable[0]), 4)  # (1 - 0.2 * 0.5 * 0.1) - 0.2 * 0.5
+        0.89
+    """
+
+    def __init__(
+        self,
+        rates: Sequence[float],
+        weight_decays: Sequence[float],
+        coupled: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._rates = tuple(rates)
+        self._weight_decays = tuple(weight_decays)
+        self._coupled = coupled
+
+    def update_step(self: Any, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        index = self._get_variable_index(variable)
+        rate = keras.ops.cast(learning_rate, variable.dtype) * self._rates[index]
+        weight_decay = self._weight_decays[index]
+        if weight_decay and self._coupled:
+            gradient = gradient + weight_decay * variable
+        elif weight_decay:
+            self.assign_sub(variable, variable * rate * weight_decay)
+        super().update_step(gradient, variable, rate)  # type: ignore[misc]
+
+    def finalize_variable_values(self, var_list: Any) -> None:
+        # Keras' hook at the end of `fit`, which puts the averages in the place of the weights: a
+        # run goes on from the weights, and takes the averages where it saves and evaluates.
+        pass
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+        # Keras' hook under tf.distribute; the gradients are summed before they are clipped.
+        return grads_and_vars
+
+
+class _Momentum(keras.optimizers.SGD):
+    """SGD whose momentum gathers gradients, as in optax and PyTorch: m = beta m + g, w -= lr m.
+
+    Keras gathers the steps, lr g: where the learning rate rises from zero, the first gradients
+    then count for nothing.
+    """
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        rate = keras.ops.cast(learning_rate, variable.dtype)
+        gradient = keras.ops.cast(gradient, variable.dtype)
+        if self.momentum:
+            gathered = self.momentums[self._get_variable_index(variable)]
+            self.assign(gathered, self.momentum * gathered + gradient)
+            gradient = gathered
+        self.assign_sub(variable, rate * gradient)
+
+
+class SGD(PerVariable, _Momentum):
+    """SGD with momentum and `PerVariable`."""
+
+
+class AdamW(PerVariable, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` with `PerVariable`, whose decoupled decay makes it AdamW."""
+
+
+class Lion(PerVariable, keras.optimizers.Lion):
+    """`keras.optimizers.Lion` with `PerVariable`."""
+
+
+class Adafactor(PerVariable, keras.optimizers.Adafactor):
+    """`keras.optimizers.Adafactor` with `PerVariable`."""
+
+
+def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
+    """Returns the learning rate of a run.
 
     Args:
         recipe: The numbers.
-        model: The model to train; its kernels are what decays.
-        steps: Steps of the whole run.
+        steps: Updates of the whole run.
 
     Returns:
-        The optimizer, ready to use, with learning rate
-        `learning_rate * t / warmup` for t < warmup = warmup_fraction * steps, then
-        `learning_rate * (1 + cos(pi * (t - warmup) / (steps - warmup))) / 2`.
+        The schedule.
+
+    Example:
+        >>> build_schedule(Recipe(warmup_fraction=0.1), steps=50).warmup_steps
+        5
+    """
+    warmup_steps = recipe.warmup_steps or round(recipe.warmup_fraction * steps)
+    if warmup_steps >= steps:
+        print(
+            f"Note: the run has {steps} steps, so that the learning rate does not rise to its "
+            f"highest value, which takes {warmup_steps}: set warmup_steps=0 and warmup_fraction."
+        )
+    return WarmupDecay(
+        recipe.learning_rate,
+        total_steps=steps,
+        warmup_steps=warmup_steps,
+        decay=recipe.decay,
+        final_fraction=recipe.final_fraction,
+        timescale=recipe.timescale,
+    )
+
+
+def build_optimizer(
+    recipe: Recipe, model: keras.Model, steps: int, precision: str = "float32"
+) -> keras.Optimizer:
+    """Builds the optimizer with its schedule, and its variables.
+
+    Args:
+        recipe: The numbers.
+        model: The model to train, with the variables trainable that shall be.
+        steps: Updates of the whole run.
+        precision: Keras dtype policy of the model; `"mixed_float16"` brings loss scaling.
+
+    Returns:
+        The optimizer, built. It does not clip: see `PerVariable`.
 
     Example:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
-        >>> optimizer = build_optimizer(Recipe(learning_rate=0.5), model, steps=100)
-        >>> [round(float(optimizer._learning_rate(t)), 3) for t in (0, 5, 10, 55, 100)]
-        [0.0, 0.25, 0.5, 0.25, 0.0]
+        >>> type(build_optimizer(Recipe(optimizer="lion"), model, steps=100)).__name__
+        'Lion'
     """
-    warmup = round(recipe.warmup_fraction * steps)
-    schedule = keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0 if warmup else recipe.learning_rate,
-        decay_steps=max(1, steps - warmup),
-        warmup_target=recipe.learning_rate if warmup else None,
-        warmup_steps=warmup,
-    )
-    common = {
-        "learning_rate": schedule,
-        "weight_decay": recipe.weight_decay or None,
-        "global_clipnorm": recipe.clip_norm or None,
+    variables = model.trainable_variables
+    config = models.config_of(model)
+    common: dict[str, Any] = {
+        "rates": groups.layer_rates(variables, config, recipe.layer_decay),
+        "weight_decays": [
+            recipe.weight_decay * groups.decays(v, recipe.weight_decay_on) for v in variables
+        ],
+        "coupled": recipe.weight_decay_coupled,
+        "learning_rate": build_schedule(recipe, steps),
+        "use_ema": recipe.ema_momentum > 0,
+        "ema_momentum": recipe.ema_momentum,
     }
+    optimizer: keras.Optimizer
     if recipe.optimizer == "sgd":
-        optimizer = keras.optimizers.SGD(momentum=0.9, **common)
+        optimizer = SGD(momentum=float(recipe.beta_1), **common)
+    elif recipe.optimizer == "adamw":
+        optimizer = AdamW(beta_1=float(recipe.beta_1), beta_2=float(recipe.beta_2), **common)
+    elif recipe.optimizer == "lion":
+        optimizer = Lion(beta_1=float(recipe.beta_1), beta_2=float(recipe.beta_2), **common)
     else:
-        optimizer = keras.optimizers.AdamW(**common | {"weight_decay": recipe.weight_decay})
-    optimizer.exclude_from_weight_decay(
-        var_list=[v for v in model.trainable_variables if v.name != "kernel"]
-    )
-    if recipe.precision == "mixed_float16":
-        # `compile` would do it if it were the policy of the model, not only of its layers.
+        optimizer = Adafactor(relative_step=False, **common)
+    if precision == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     # Whatever the first step has to build has its graph traced twice: 10 s for twelve blocks.
-    optimizer.build(model.trainable_variables)
+    optimizer.build(variables)
     return optimizer

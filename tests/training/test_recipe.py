@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from keras_vit import cli
-from keras_vit.training import FINETUNE, FROM_SCRATCH, Recipe
+from keras_vit.data import Augmentation
+from keras_vit.training import Recipe
 
 pytestmark = pytest.mark.tensorflow
 
@@ -20,17 +20,35 @@ pytestmark = pytest.mark.tensorflow
         ("optimizer", "adamv", "`optimizer` must be one of .* Did you mean 'adamw'"),
         ("learning_rate", -0.1, "`learning_rate` must be a number from 0 up. Received: .*=-0.1"),
         ("learning_rate", float("nan"), "`learning_rate` must be a number from 0 up.*=nan"),
+        ("learning_rate", "1e-4", "`learning_rate` must be a number from 0 up.*='1e-4'"),
+        ("layer_decay", "0.65", r"`layer_decay` must be in \(0, 1\]. Received: .*='0.65'"),
+        ("final_fraction", None, r"`final_fraction` must be in \[0, 1\].*=None"),
         ("warmup_fraction", 1.0, r"`warmup_fraction` must be a number in \[0, 1\).*=1.0"),
         ("weight_decay", -1, "`weight_decay` must be a number from 0 up. Received: .*=-1"),
         ("clip_norm", -2, "`clip_norm` must be a number from 0 up. Received: clip_norm=-2"),
         ("clip_norm", float("inf"), "`clip_norm` must be a number from 0 up.*=inf"),
         ("label_smoothing", 1, r"`label_smoothing` must be a number in \[0, 1\).*=1"),
-        ("crop_area", (0.7, 0.3), r"`crop_area` must be two shares with 0 < .*=\(0.7, 0.3\)"),
-        ("crop_area", (0, 1), r"`crop_area` must be two shares with 0 < .*=\(0, 1\)"),
-        ("crop_area", (0.5, 1.1), r"`crop_area` must be two shares .* <= 1. Received"),
-        ("crop_area", (0.5,), r"`crop_area` must be two shares .*=\(0.5,\)"),
         ("dropout_rate", -0.1, r"`dropout_rate` must be a number in \[0, 1\).*=-0.1"),
         ("stochastic_depth_rate", 1, r"`stochastic_depth_rate` must be a number in \[0, 1\).*=1"),
+        ("accumulation_steps", 0, "`accumulation_steps` must be a positive integer"),
+        ("accumulation_steps", 3, "`batch_size` must be a multiple of `accumulation_steps`.*=16"),
+        ("image_size", (224, 0), "`image_size`"),
+        ("warmup_steps", -1, "`warmup_steps` must be"),
+        ("decay", "stairs", "`decay` must be one of 'cosine', 'linear', 'rsqrt', 'constant'"),
+        ("final_fraction", 1.1, r"`final_fraction` must be in \[0, 1\].*=1.1"),
+        ("timescale", 0, "`timescale` must be"),
+        ("layer_decay", 0, r"`layer_decay` must be in \(0, 1\]. Received: layer_decay=0"),
+        ("layer_decay", 1.2, r"`layer_decay` must be in \(0, 1\]. Received: layer_decay=1.2"),
+        ("beta_2", 1, r"`beta_2` must be a number in \[0, 1\)"),
+        ("weight_decay_on", "biases", "`weight_decay_on` must be one of 'kernels', 'all'"),
+        ("clip_variable_norm", -1, "`clip_variable_norm` must be a number from 0 up"),
+        ("sam_radius", -1, "`sam_radius` must be a number from 0 up"),
+        ("ema_momentum", 1, r"`ema_momentum` must be a number in \[0, 1\)"),
+        ("loss", "hinge", "`loss` must be one of 'softmax', 'sigmoid'"),
+        ("class_weights", "equal", "`class_weights` must be one of 'none', 'balanced'"),
+        ("distillation", "warm", "`distillation` must be one of 'none', 'soft', 'hard'"),
+        ("distillation_weight", -0.1, r"`distillation_weight` must be in \[0, 1\]"),
+        ("distillation_temperature", 0, "`distillation_temperature` must be"),
         ("precision", "float31", "`precision` must be one of .* Did you mean 'float32'"),
         ("seed", -1, r"`seed` must be in \[0, 2\*\*32\). Received: seed=-1"),
         ("seed", 2**32, r"`seed` must be in \[0, 2\*\*32\). Received: seed=4294967296"),
@@ -42,37 +60,28 @@ def test_recipe_rejects(field: str, value: Any, message: str) -> None:
 
 
 def test_recipe_takes_the_limits() -> None:
-    recipe = Recipe(
-        learning_rate=0, warmup_fraction=0, weight_decay=0, clip_norm=0, crop_area=[1, 1]
-    )
-    assert recipe.crop_area == (1.0, 1.0)
+    recipe = Recipe(learning_rate=0, warmup_fraction=0, weight_decay=0, clip_norm=0, image_size=7)
+    assert recipe.image_size == (7, 7)
 
 
 def test_replace_keeps_what_is_none() -> None:
-    base = Recipe(epochs=5, flip=False, seed=7)
+    base = Recipe(epochs=5, seed=7, augmentation=Augmentation(flip=False))
     assert base.replace(epochs=None, flip=None, seed=None) == base
     assert base.replace(epochs=3, flip=None) == dataclasses.replace(base, epochs=3)
 
 
 def test_replace_takes_values_that_are_false() -> None:
-    changed = Recipe(flip=True, weight_decay=0.1).replace(flip=False, weight_decay=0, seed=0)
-    assert (changed.flip, changed.weight_decay, changed.seed) == (False, 0, 0)
+    changed = Recipe(weight_decay=0.1).replace(flip=False, weight_decay=0, seed=0)
+    assert (changed.augmentation.flip, changed.weight_decay, changed.seed) == (False, 0, 0)
+
+
+def test_replace_reaches_the_augmentation() -> None:
+    changed = Recipe().replace(augmentation=Augmentation(erasing=0.5), mixup=0.2, epochs=9)
+    assert changed == Recipe(epochs=9, augmentation=Augmentation(erasing=0.5, mixup=0.2))
 
 
 def test_replace_checks() -> None:
     with pytest.raises(ValueError, match="`epochs` must be a positive integer"):
-        FINETUNE.replace(epochs=0)
-
-
-def test_from_scratch_trains_longer_and_harder_than_finetune() -> None:
-    assert FROM_SCRATCH.epochs > FINETUNE.epochs
-    assert FROM_SCRATCH.learning_rate > FINETUNE.learning_rate
-    assert FROM_SCRATCH.weight_decay > FINETUNE.weight_decay
-
-
-@pytest.mark.parametrize("recipe", [FINETUNE, FROM_SCRATCH])
-def test_help_of_train_names_the_numbers(recipe: Recipe) -> None:
-    rate = f"{recipe.learning_rate:.0e}".replace("e-0", "e-")
-    text = " ".join((cli.train.__doc__ or "").split())
-    assert f"{recipe.epochs} epochs" in text
-    assert f"at {rate}, batches of {recipe.batch_size}." in text
+        Recipe().replace(epochs=0)
+    with pytest.raises(ValueError, match=r"'mixpu' is no field of a recipe.*Did you mean 'mixup'"):
+        Recipe().replace(mixpu=0.2)

@@ -1,0 +1,115 @@
+"""Which parameters are trained, decay, and how fast each layer learns."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+
+import keras
+
+from keras_vit.models import ViTConfig
+
+_BLOCK = re.compile(r"^block_(\d+)$")
+# What stands in front of the first block.
+_EMBEDDING = ("stem", "patch_encoder", "pre_norm")
+
+
+def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
+    """Makes the parameters trainable whose path one of the patterns matches, and freezes the rest.
+
+    Args:
+        model: The model; its layers keep their flag, the variables get theirs.
+        patterns: Shell patterns of paths such as `"head/*"` or `"block_1[01]/*"`.
+
+    Returns:
+        Number of trainable parameters, counted as values.
+
+    Raises:
+        ValueError: If a pattern matches nothing.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> set_trainable(model, ["head/*"])  # 96 * 3 weights and 3 biases
+        291
+    """
+    weights = model.weights
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(v.path, pattern) for v in weights):
+            names = sorted({v.path.partition("/")[0] for v in weights})
+            raise ValueError(
+                "Every pattern of `trainable` must match a parameter. "
+                f"Received: {pattern!r}; the layers with parameters are {', '.join(names)}"
+            )
+    for variable in weights:
+        variable.trainable = any(fnmatch.fnmatchcase(variable.path, p) for p in patterns)
+    return sum(int(keras.ops.size(v)) for v in model.trainable_variables)
+
+
+def decays(variable: keras.Variable, which: str) -> bool:
+    """Returns whether weight decay shrinks a parameter.
+
+    Args:
+        variable: A trainable variable.
+        which: `"kernels"`: only what multiplies activations, not biases, norms, tokens and
+            position embeddings; or `"all"`.
+
+    Returns:
+        Whether it does.
+
+    Example:
+        >>> layer = keras.layers.Dense(3)
+        >>> layer.build((None, 5))
+        >>> [decays(v, "kernels") for v in layer.weights]
+        [True, False]
+    """
+    return which == "all" or variable.name == "kernel"
+
+
+def layer_rates(
+    variables: Sequence[keras.Variable], config: ViTConfig, decay: float
+) -> list[float]:
+    """Returns what layer-wise decay multiplies the learning rate of each parameter with.
+
+    The depth of stem, patches, tokens and positions is 0, that of block i (from 1 on) is i, the
+    final norm belongs to the last block, and what follows it comes after: the classifier, and a
+    norm behind the pooling. The last depth that is there learns at the full rate, each one
+    before it at `decay` times the next one's.
+
+    Args:
+        variables: The trainable variables.
+        config: The configuration of their model.
+        decay: Ratio of neighbouring depths, in (0, 1]; 1 for one rate.
+
+    Returns:
+        A factor for each variable.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=2)
+        >>> model = models.build(config)
+        >>> rates = layer_rates(model.trainable_variables, config, decay=0.5)
+        >>> sorted({(v.path.split("/")[0], r) for v, r in zip(model.trainable_variables, rates)})
+        ... # doctest: +NORMALIZE_WHITESPACE
+        [('block_00', 0.25), ('block_01', 0.5), ('encoder_norm', 0.5), ('head', 1.0),
+         ('patch_encoder', 0.125)]
+
+    Reference: `param_groups_layer_decay` of https://github.com/huggingface/pytorch-image-models,
+    after appendix A.2 of https://arxiv.org/abs/2111.06377
+    """
+    depths = [_depth(v, config) for v in variables]
+    deepest = max(depths, default=0)
+    return [decay ** (deepest - depth) for depth in depths]
+
+
+def _depth(variable: keras.Variable, config: ViTConfig) -> int:
+    layer = variable.path.partition("/")[0]
+    block = _BLOCK.match(layer)
+    if block:
+        return int(block[1]) + 1
+    if layer in _EMBEDDING:
+        return 0
+    if layer == "encoder_norm" and not config.norm_after_pooling:
+        return config.num_layers
+    return config.num_layers + 1

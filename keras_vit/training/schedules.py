@@ -1,0 +1,109 @@
+"""The learning rate over the steps of a run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import checks
+
+DECAYS = ("cosine", "linear", "rsqrt", "constant")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear warm-up from zero, then a decay.
+
+    With p = clip((t - warmup_steps) / (total_steps - warmup_steps), 0, 1), f = final_fraction
+    and s = t - warmup_steps (at least 0) the rate at step t is
+
+        peak * min(1, t / warmup_steps) * d(t)
+
+    where d(t) is
+
+    - cosine: f + (1 - f) * (1 + cos(pi * p)) / 2
+    - linear: f + (1 - f) * (1 - p)
+    - rsqrt: 1 / sqrt(1 + s / timescale)
+    - constant: 1
+
+    A run of T steps uses the values for t = 0 ... T - 1.
+
+    Args:
+        peak: Highest rate, reached after the warm-up.
+        total_steps: Steps of the whole run.
+        warmup_steps: Steps in which the rate rises; 0 for none.
+        decay: `"cosine"`, `"linear"`, `"rsqrt"` or `"constant"`.
+        final_fraction: What is left of `peak` at the end of cosine and linear, in [0, 1].
+        timescale: Steps after the warm-up in which rsqrt falls to 1 / sqrt(2) of `peak`.
+
+    Call arguments:
+        step: Number t of updates before this one.
+
+    Returns:
+        The learning rate, a float32 scalar.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> schedule = WarmupDecay(0.5, total_steps=110, warmup_steps=10)
+        >>> [round(float(schedule(t)), 3) for t in (0, 5, 10, 60, 110)]
+        [0.0, 0.25, 0.5, 0.25, 0.0]
+
+    Reference: cosine and linear as `create_learning_rate_schedule` in
+    https://github.com/google-research/vision_transformer/blob/main/vit_jax/utils.py, which calls
+    `final_fraction * peak` `linear_end`; rsqrt as in
+    https://github.com/google-research/big_vision/blob/main/big_vision/utils.py
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        total_steps: int,
+        warmup_steps: int = 0,
+        decay: str = "cosine",
+        final_fraction: float = 0.0,
+        timescale: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        checks.one_of("decay", decay, DECAYS)
+        self.peak = float(peak)
+        self.total_steps = checks.positive_int("total_steps", total_steps)
+        self.warmup_steps = checks.count("warmup_steps", warmup_steps)
+        self.decay = decay
+        self.final_fraction = float(final_fraction)
+        self.timescale = checks.positive("timescale", timescale)
+        if not 0 <= self.final_fraction <= 1:
+            raise ValueError(
+                f"`final_fraction` must be in [0, 1]. Received: final_fraction={final_fraction}"
+            )
+
+    def __call__(self, step: Any) -> Any:
+        t = ops.cast(step, "float32")
+        s = ops.maximum(t - self.warmup_steps, 0.0)
+        p = ops.minimum(s / max(self.total_steps - self.warmup_steps, 1), 1.0)
+        f = self.final_fraction
+        if self.decay == "cosine":
+            left = f + (1 - f) * 0.5 * (1 + ops.cos(math.pi * p))
+        elif self.decay == "linear":
+            left = f + (1 - f) * (1 - p)
+        elif self.decay == "rsqrt":
+            left = ops.rsqrt(1 + s / self.timescale)
+        else:
+            left = ops.ones_like(t)
+        if self.warmup_steps:
+            left = left * ops.minimum(t / self.warmup_steps, 1.0)
+        return self.peak * left
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "peak": self.peak,
+            "total_steps": self.total_steps,
+            "warmup_steps": self.warmup_steps,
+            "decay": self.decay,
+            "final_fraction": self.final_fraction,
+            "timescale": self.timescale,
+        }
