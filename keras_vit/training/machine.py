@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import keras
 import tensorflow as tf
 
 # NVIDIA's Ampere, the first with bfloat16 matrix units.
@@ -13,8 +14,8 @@ _BFLOAT16_CAPABILITY = (8, 0)
 def best_precision() -> str:
     """Returns the Keras dtype policy that trains fastest here without losing accuracy.
 
-    bfloat16 pays where the hardware multiplies it: GPUs from compute capability 8.0 on, and
-    CPUs with AMX. A CPU without AMX emulates it, and takes two to three times as long as
+    bfloat16 pays where the hardware multiplies it: TPUs, GPUs from compute capability 8.0 on,
+    and CPUs with AMX. A CPU without AMX emulates it, and takes two to three times as long as
     in float32 (`benchmarks/results/`).
 
     Returns:
@@ -24,13 +25,29 @@ def best_precision() -> str:
         >>> best_precision() in ("mixed_bfloat16", "float32")
         True
     """
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        details = tf.config.experimental.get_device_details(gpus[0])
-        capable = details.get("compute_capability", (0, 0)) >= _BFLOAT16_CAPABILITY
+    kind, capability = _accelerator()
+    if kind == "gpu":
+        capable = capability >= _BFLOAT16_CAPABILITY
     else:
-        capable = "amx_bf16" in _cpu_flags()
+        capable = kind == "tpu" or "amx_bf16" in _cpu_flags()
     return "mixed_bfloat16" if capable else "float32"
+
+
+def _accelerator() -> tuple[str, tuple[int, ...]]:
+    """Returns what the backend computes on, "cpu", "gpu" or "tpu", and a GPU's capability."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        device = jax.devices()[0]
+        capability = getattr(device, "compute_capability", "")  # such as "9.0"
+        return device.platform, tuple(int(n) for n in capability.split(".") if n.isdigit())
+    if tf.config.list_logical_devices("TPU"):
+        return "tpu", ()
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return "cpu", ()
+    details = tf.config.experimental.get_device_details(gpus[0])
+    return "gpu", details.get("compute_capability", ())
 
 
 def _cpu_flags() -> set[str]:

@@ -12,6 +12,8 @@ import pytest
 
 from keras_vit import models, training, zoo
 from keras_vit.evaluation import Report
+from keras_vit.preprocessing import Preprocessing
+from tests.helpers import randomise
 from tests.training.photos import write_photos
 
 Train = Callable[..., Report]
@@ -51,6 +53,17 @@ def train() -> Train:
             return training.train(config, out, **{"tensorboard": False} | options)
 
     return run
+
+
+def save_teacher(path: Path, class_names: tuple[str, ...]) -> Path:
+    """Writes a classifier of 8 x 8 images with weights that are not trivial."""
+    config = models.size("Micro/4").replace(
+        **{"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 17},
+        **{"image_size": (8, 8), "classes": len(class_names)},
+    )
+    contract = Preprocessing(size=(8, 8), mean=0.3, std=0.4, labels=class_names)
+    randomise(models.build(config, preprocessing=contract)).save(path)
+    return path
 
 
 class StopAt(keras.callbacks.Callback):

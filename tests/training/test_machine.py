@@ -1,18 +1,20 @@
 from __future__ import annotations
 
+import types
 from pathlib import Path
 
+import keras
 import pytest
 import tensorflow as tf
 
 from keras_vit.training import machine
 
-pytestmark = pytest.mark.tensorflow
+ON_TENSORFLOW = pytest.mark.tensorflow
 
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    monkeypatch.setattr(machine, "_accelerator", lambda: ("cpu", ()))
 
 
 def cpu_info(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -48,6 +50,7 @@ def test_cpu_without_cpuinfo_gets_float32(monkeypatch: pytest.MonkeyPatch) -> No
     assert machine.best_precision() == "float32"
 
 
+@ON_TENSORFLOW
 @pytest.mark.parametrize(
     ("details", "precision"),
     [
@@ -64,4 +67,34 @@ def test_gpu_is_asked_for_its_generation(
     cpu_info(monkeypatch, "flags\t\t: amx_bf16\n")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu"])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
+    assert machine.best_precision() == precision
+
+
+@ON_TENSORFLOW
+def test_tpu_multiplies_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu_info(monkeypatch, "flags\t\t: fpu\n")
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    assert machine.best_precision() == "mixed_bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "precision"),
+    [
+        ("tpu", None, "mixed_bfloat16"),
+        ("gpu", "9.0", "mixed_bfloat16"),
+        ("gpu", "7.5", "float32"),
+        ("gpu", "gfx90a", "float32"),  # AMD's
+        ("cpu", None, "float32"),
+    ],
+)
+def test_jax_is_asked_for_its_device(
+    monkeypatch: pytest.MonkeyPatch, platform: str, capability: str | None, precision: str
+) -> None:
+    jax = pytest.importorskip("jax")
+    device = types.SimpleNamespace(platform=platform)
+    if capability:
+        device.compute_capability = capability
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    cpu_info(monkeypatch, "flags\t\t: fpu\n")
     assert machine.best_precision() == precision

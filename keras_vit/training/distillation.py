@@ -1,0 +1,177 @@
+"""Learning from another model's answers as well as from labels.
+
+Letters: B batch; K classes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import checks, models
+from keras_vit.models import inference
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.trainee import Classifier
+
+KINDS = ("soft", "hard")
+_SMALLEST = 1e-7  # of a probability, before its logarithm is taken
+
+
+class DistilledClassifier(Classifier):
+    """A network that learns from labels and from a teacher.
+
+    With w = `weight`, Z_s and Z_t the logits of student and teacher, tau the temperature:
+
+    - hard: (1 - w) CE(y, softmax(Z_s)) + w CE(argmax Z_t, softmax(Z_s))
+    - soft: (1 - w) CE(y, softmax(Z_s)) + w tau^2 KL(softmax(Z_t / tau), softmax(Z_s / tau))
+
+    A network with a distillation token learns the labels at the class token's head and the
+    teacher's answers at the other one, and answers with the mean of both; any other network has
+    one head for both.
+
+    Args:
+        network: Images to logits (B, K).
+        teacher: Images, scaled for the network, to probabilities (B, K), see `Teacher`.
+        kind: `"soft"` or `"hard"`.
+        weight: Share w of the teacher, in [0, 1].
+        temperature: tau, above 0; only of the soft kind.
+        **kwargs: As for `Classifier`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Reference: section 4 of https://arxiv.org/abs/2012.12877, equations 2 and 3
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        teacher: Teacher,
+        *,
+        kind: str = "hard",
+        weight: float = 0.5,
+        temperature: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(network, **kwargs)
+        checks.one_of("kind", kind, KINDS)
+        self.kind = kind
+        self.weight = weight
+        self.temperature = checks.positive("temperature", temperature)
+        self.teacher = teacher
+        names = [layer.name for layer in network.layers]
+        heads = ["head", "distillation_head"] if "distillation_head" in names else ["head"]
+        self.heads = keras.Model(network.inputs[0], [network.get_layer(n).output for n in heads])
+
+    @property
+    def state(self) -> list[keras.Variable]:
+        fixed = {id(v) for v in self.teacher.variables}
+        return [v for v in super().state if id(v) not in fixed]
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        if not training:
+            return super().example_losses(x, y, training)
+        answers = keras.tree.flatten(self.heads(x, training=True))  # one or two
+        logits, taught = answers[0], answers[-1]  # (B, K)
+        told = ops.stop_gradient(self.teacher(x))  # (B, K)
+        if self.kind == "hard":
+            told = ops.one_hot(ops.argmax(told, axis=-1), logits.shape[-1], dtype="float32")
+            lesson = ops.categorical_crossentropy(told, taught, from_logits=True)
+        else:
+            tau = self.temperature
+            told_logits = ops.log(ops.maximum(told, _SMALLEST)) / tau
+            told = ops.softmax(told_logits)
+            difference = ops.log_softmax(told_logits) - ops.log_softmax(taught / tau)
+            lesson = tau**2 * ops.sum(told * difference, axis=-1)
+        losses = (1 - self.weight) * self.losses_of(logits, y, training) + self.weight * lesson
+        return losses, sum(answers) / len(answers)
+
+
+class Teacher(keras.layers.Layer):
+    """A finished model that answers for images scaled for another one.
+
+    Args:
+        model: A classifier of keras_vit, which brings its preprocessing; or any Keras model that
+            ends in a softmax and takes what the student takes.
+        student: The preprocessing of the model that learns, with its labels.
+
+    Call arguments:
+        images: Images (B, h, w, C), scaled for the student.
+
+    Returns:
+        Probabilities (B, K), float32.
+
+    Raises:
+        ValueError: If the model does not answer for the student's classes.
+    """
+
+    def __init__(self, model: keras.Model, student: Preprocessing) -> None:
+        super().__init__(name="teacher", trainable=False)
+        self.student = student
+        try:
+            self.own: Preprocessing | None = models.preprocessing_of(model)
+        except ValueError:
+            self.own = None
+        if self.own is not None:
+            model, complete = inference.prepare(model)
+            if complete.thresholds is not None:
+                raise ValueError(
+                    "`teacher` must have classes that exclude one another, not a yes or no for "
+                    f"each. Received: teacher={model.name!r}, which ends in a sigmoid"
+                )
+        self.model = model
+        self.model.trainable = False
+        self.built = True
+        self._check()
+
+    def call(self, images: Any) -> Any:
+        if self.own is not None:
+            pixels = self.student.unscale(images)
+            if self.own.size != self.student.size:
+                pixels = ops.image.resize(pixels, self.own.size, antialias=True)
+            images = self.own.scale(pixels)
+        return ops.cast(self.model(images, training=False), "float32")
+
+    def _check(self) -> None:
+        labels = self.student.labels or ()
+        shape = self.model.output_shape
+        if len(shape) != 2 or shape[-1] != len(labels):
+            raise ValueError(
+                "`teacher` must give one probability for each class of the student. "
+                f"Received: outputs of the shape {shape} for {len(labels)} classes"
+            )
+        if self.own is not None and self.own.labels not in (None, labels):
+            raise ValueError(
+                "`teacher` must know the student's classes, in their order. Received: "
+                f"{self.own.labels[:20]} for the student's {labels[:20]}"
+            )
+        if self.own is not None and self.own.channels != self.student.channels:
+            raise ValueError(
+                "`teacher` must see the channels that the student sees. Received: "
+                f"{self.own.channels!r} for {self.student.channels!r}"
+            )
+
+
+def load_teacher(path: str | os.PathLike[str], student: Preprocessing) -> Teacher:
+    """Loads a teacher from a run folder or a `.keras` file.
+
+    Args:
+        path: The run, whose last model teaches, or the file.
+        student: The preprocessing of the model that learns, with its labels.
+
+    Returns:
+        The teacher.
+
+    Raises:
+        ValueError: If there is no model, or it does not answer for the student's classes.
+    """
+    file = Path(path) / "last.keras" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise ValueError(
+            f"`teacher` must be a run folder or a .keras file. Received: teacher={str(path)!r}"
+        )
+    return Teacher(keras.saving.load_model(file, compile=False), student)

@@ -1,0 +1,287 @@
+"""On which devices a run computes: one, the GPUs of a machine, a TPU, or several machines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_vit import checks
+from keras_vit.training.recipe import Recipe
+
+STRATEGIES = ("auto", "cpu", "mirrored", "tpu", "multiworker", "jax")
+
+Shard = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of a run and this process's part in it.
+
+    Args:
+        name: What they are called in messages and the run's configuration.
+        replicas: Copies of the model, which share a batch.
+        worker: Number of this process; worker 0, the chief, writes.
+        workers: Number of processes.
+        strategy: The tf.distribute strategy, if one is used.
+        layout: The keras.distribution, if one is used.
+
+    Example:
+        >>> Devices("one device").is_chief
+        True
+    """
+
+    name: str
+    replicas: int = 1
+    worker: int = 0
+    workers: int = 1
+    strategy: Any = None
+    layout: Any = None
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the run folder."""
+        return self.worker == 0
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Where the model and its optimizer are made."""
+        return self.strategy.scope() if self.strategy else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Where a run takes place, from the model to the last step."""
+        before = keras.distribution.distribution()
+        keras.distribution.set_distribution(self.layout or before)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(before)
+
+    def check(self, recipe: Recipe) -> None:
+        """Raises `ValueError` unless a batch can be divided evenly.
+
+        Args:
+            recipe: Its `batch_size` and `accumulation_steps`.
+
+        Raises:
+            ValueError: If it cannot.
+        """
+        parts = self.replicas * recipe.accumulation_steps
+        if recipe.batch_size % parts:
+            raise ValueError(
+                "`batch_size` must be a multiple of the devices times `accumulation_steps`. "
+                f"Received: batch_size={recipe.batch_size}, {self.replicas} devices, "
+                f"accumulation_steps={recipe.accumulation_steps}"
+            )
+
+    def distribute(self, make: Callable[[Shard], tf.data.Dataset]) -> Any:
+        """Returns what `fit` reads on this worker.
+
+        Args:
+            make: Makes the batches of one worker, given its number and that of all.
+
+        Returns:
+            A data set, of which every worker reads only its part.
+        """
+        shard = (self.worker, self.workers)
+        if self.strategy is None or self.workers == 1:
+            return make(shard)
+        local = self.replicas // self.workers
+
+        def per_replica(_: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = make(shard)
+            batch = dataset.element_spec[0].shape[0]
+            number = int(dataset.cardinality()) * local
+            dataset = dataset.rebatch(batch // local, drop_remainder=True)
+            return dataset.apply(tf.data.experimental.assert_cardinality(number))
+
+        return self.strategy.distribute_datasets_from_function(per_replica)
+
+
+def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
+    """Finds the devices to train on.
+
+    Args:
+        strategy: One of
+
+            - `"auto"`: the workers of TF_CONFIG, a TPU, all GPUs or, on the JAX backend, all
+              devices, as far as there are any; else one device;
+            - `"cpu"`: one CPU, even if there are GPUs;
+            - `"mirrored"`: all GPUs of this machine, or all logical CPUs where there are none;
+            - `"tpu"`: the TPU that TPU_NAME names, on TensorFlow;
+            - `"multiworker"`: the machines that TF_CONFIG lists, see docs/scaling.md;
+            - `"jax"`: all devices of the JAX backend, of all processes.
+        model_parallel: Devices that share each copy of the model, on the JAX backend.
+
+    Returns:
+        The devices.
+
+    Raises:
+        ValueError: If there are none of this kind, or the backend is not the one they need.
+
+    Example:
+        >>> devices("cpu").replicas
+        1
+    """
+    checks.one_of("strategy", strategy, STRATEGIES)
+    checks.positive_int("model_parallel", model_parallel)
+    on_jax = keras.backend.backend() == "jax"
+    if strategy == "auto":
+        strategy = _found(on_jax)
+    if (strategy == "jax") != on_jax and strategy not in ("cpu", "one"):
+        needed = "jax" if strategy == "jax" else "tensorflow"
+        raise ValueError(
+            f"strategy={strategy!r} needs the {needed} backend: set KERAS_BACKEND={needed} before "
+            f"Python starts. Received: backend={keras.backend.backend()!r}"
+        )
+    if model_parallel > 1 and strategy != "jax":
+        raise ValueError(
+            "`model_parallel` needs strategy='jax'; tf.distribute copies the whole model to every "
+            f"device. Received: model_parallel={model_parallel}, strategy={strategy!r}"
+        )
+    makers: dict[str, Callable[[], Devices]] = {
+        "one": lambda: Devices("one device"),
+        "cpu": _cpu,
+        "mirrored": _mirrored,
+        "tpu": _tpu,
+        "multiworker": _multiworker,
+        "jax": lambda: _jax(model_parallel),
+    }
+    return makers[strategy]()
+
+
+def _found(on_jax: bool) -> str:
+    """Returns the strategy that takes all devices; "one" where the backend itself finds the one."""
+    if on_jax:
+        return "jax" if len(keras.distribution.list_devices()) > 1 else "one"
+    if len(_cluster().get("worker", [])) + len(_cluster().get("chief", [])) > 1:
+        return "multiworker"
+    if os.environ.get("TPU_NAME"):
+        return "tpu"
+    return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one"
+
+
+def _cluster() -> dict[str, list[str]]:
+    try:
+        return dict(json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {}))
+    except (ValueError, AttributeError) as error:
+        raise ValueError(
+            "TF_CONFIG must be JSON with the entries cluster and task, see docs/scaling.md. "
+            f"Received: TF_CONFIG={os.environ['TF_CONFIG']!r}"
+        ) from error
+
+
+def _cpu() -> Devices:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        if jax.default_backend() != "cpu":
+            raise ValueError(
+                "strategy='cpu' needs JAX_PLATFORMS=cpu before Python starts: JAX computes on its "
+                f"first kind of device. Received: {jax.default_backend()!r}"
+            )
+    elif tf.config.list_physical_devices("GPU"):
+        return Devices("one CPU", strategy=tf.distribute.OneDeviceStrategy("/cpu:0"))
+    return Devices("one device")
+
+
+def _mirrored() -> Devices:
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    names = [device.name for device in tf.config.list_logical_devices(kind)]
+    if len(names) < 2:
+        raise ValueError(
+            "strategy='mirrored' needs at least two devices of one kind; with one, choose "
+            f"strategy='auto'. Received: {len(names)} {kind}"
+        )
+    strategy = _mirrored_strategy(tuple(names))
+    return Devices(f"{len(names)} {kind}s", replicas=len(names), strategy=strategy)
+
+
+@functools.cache
+def _mirrored_strategy(names: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
+    # A second one in a process would number its sums over the replicas from the start again, and
+    # TensorFlow would take them for the first one's: "Shape mismatch in the collective instance".
+    return tf.distribute.MirroredStrategy(names)
+
+
+def _tpu() -> Devices:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", ""))
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(
+            "strategy='tpu' needs a TPU that TensorFlow can reach. Keras on JAX is the better "
+            f"way to a TPU: KERAS_BACKEND=jax and strategy='jax'. Received: {error}"
+        ) from error
+    strategy = tf.distribute.TPUStrategy(resolver)
+    number = strategy.num_replicas_in_sync
+    return Devices(f"{number} TPU cores", replicas=number, strategy=strategy)
+
+
+def _multiworker() -> Devices:
+    cluster = _cluster()
+    workers = len(cluster.get("chief", [])) + len(cluster.get("worker", []))
+    if workers < 2:
+        raise ValueError(
+            "strategy='multiworker' needs TF_CONFIG to list at least two workers, see "
+            f"docs/scaling.md. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
+        )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    resolver = strategy.cluster_resolver
+    worker = resolver.task_id + (
+        len(cluster.get("chief", [])) if resolver.task_type == "worker" else 0
+    )
+    number = strategy.num_replicas_in_sync
+    return Devices(
+        f"{number} devices of {workers} workers",
+        replicas=number,
+        worker=worker,
+        workers=workers,
+        strategy=strategy,
+    )
+
+
+def _jax(model_parallel: int) -> Devices:
+    import jax
+
+    names = keras.distribution.list_devices()
+    replicas, left = divmod(len(names), model_parallel)
+    if left or not replicas:
+        raise ValueError(
+            "`model_parallel` must divide the number of devices. "
+            f"Received: model_parallel={model_parallel}, {len(names)} devices"
+        )
+    if model_parallel == 1:
+        # The data sets are divided here, in whole steps and the same order as on one device.
+        layout = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
+    else:
+        mesh = keras.distribution.DeviceMesh((replicas, model_parallel), ("batch", "model"), names)
+        layout = keras.distribution.ModelParallel(
+            layout_map=_layout_map(mesh), batch_dim_name="batch", auto_shard_dataset=False
+        )
+    return Devices(
+        f"{len(names)} JAX devices",
+        replicas=replicas,
+        worker=jax.process_index(),
+        workers=jax.process_count(),
+        layout=layout,
+    )
+
+
+def _layout_map(mesh: Any) -> Any:
+    """Divides the wide matrices by columns on the way in, by rows on the way out."""
+    layout = keras.distribution.LayoutMap(mesh)
+    for pattern in ("attention/qkv", "mlp/expand"):
+        layout[f".*{pattern}/kernel"] = (None, "model")
+        layout[f".*{pattern}/bias"] = ("model",)
+    for pattern in ("attention/out", "mlp/reduce"):
+        layout[f".*{pattern}/kernel"] = ("model", None)
+    return layout

@@ -1,0 +1,132 @@
+"""Training and test step on JAX, on one device or on all that `keras.distribution` spreads over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+
+
+class JaxSteps:
+    """What `Trainee` does in a step; see there.
+
+    JAX computes on the whole batch wherever it lies, so that several devices need no code.
+    """
+
+    def prepare_steps(self) -> None:
+        """Nothing to prepare."""
+
+    def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
+        trainable, non_trainable, optimizer_variables, metrics = state
+        x, y, weight = _unpack(data)
+        scale = self._loss_scale(optimizer_variables)
+        gradients, non_trainable, metrics = self._gradients(
+            trainable, non_trainable, metrics, (x, y, weight), scale
+        )
+        if self.sam_radius:
+            steps = self.perturbation([g / scale for g in gradients])
+            there = [v + s for v, s in zip(trainable, steps, strict=True)]
+            gradients, non_trainable, _ = self._gradients(
+                there, non_trainable, metrics, (x, y, weight), scale
+            )
+        gradients, norm = self.clip(gradients, scale)
+        trainable, optimizer_variables = self.optimizer.stateless_apply(
+            optimizer_variables, gradients, trainable
+        )
+        with self._scope(self.metrics_variables, metrics) as scope:
+            self.update_gradient_norm(norm)
+            logs = {metric.name: metric.result() for metric in self.training_metrics}
+        metrics = _values(scope, self.metrics_variables)
+        return logs, (trainable, non_trainable, optimizer_variables, metrics)
+
+    def test_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
+        trainable, non_trainable, metrics = state
+        x, y, weight = _unpack(data)
+        _, (non_trainable, metrics) = self._sum_of_losses(
+            trainable, non_trainable, metrics, (x, y, weight), training=False
+        )
+        with self._scope(self.metrics_variables, metrics):
+            logs = {metric.name: metric.result() for metric in self.test_metrics}
+        return logs, (trainable, non_trainable, metrics)
+
+    def _gradients(
+        self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, scale: Any
+    ) -> tuple[Any, Any, Any]:
+        """Returns the gradients of the batch's mean loss times scale, and the states after it."""
+        total = jnp.sum(batch[2])
+
+        def loss(
+            trainable: Any, non_trainable: Any, metrics: Any, part: Any
+        ) -> tuple[Any, tuple[Any, Any]]:
+            sum_of_losses, states = self._sum_of_losses(
+                trainable, non_trainable, metrics, part, training=True
+            )
+            return sum_of_losses / total * scale, states
+
+        gradient = jax.grad(loss, has_aux=True)
+        if self.accumulation_steps == 1:
+            gradients, (non_trainable, metrics) = gradient(trainable, non_trainable, metrics, batch)
+            return gradients, non_trainable, metrics
+
+        def step(carried: Any, part: Any) -> tuple[Any, None]:
+            gradients, non_trainable, metrics = carried
+            more, (non_trainable, metrics) = gradient(trainable, non_trainable, metrics, part)
+            gradients = [a + b for a, b in zip(gradients, more, strict=True)]
+            return (gradients, non_trainable, metrics), None
+
+        zeros = [jnp.zeros_like(v) for v in trainable]
+        carried, _ = jax.lax.scan(
+            step, (zeros, non_trainable, metrics), _parts(batch, self.accumulation_steps)
+        )
+        return carried
+
+    def _sum_of_losses(
+        self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, training: bool
+    ) -> tuple[Any, tuple[Any, Any]]:
+        x, y, weight = batch
+        variables = [
+            *self.trainable_variables, *self.non_trainable_variables, *self.metrics_variables
+        ]  # fmt: skip
+        with self._scope(variables, [*trainable, *non_trainable, *metrics]) as scope:
+            losses, outputs = self.example_losses(x, y, training=training)
+            self.update_metrics(jax.lax.stop_gradient(losses), y, outputs, weight)
+        states = (
+            _values(scope, self.non_trainable_variables),
+            _values(scope, self.metrics_variables),
+        )
+        return jnp.sum(losses * weight), states
+
+    def _loss_scale(self: Any, optimizer_variables: Any) -> Any:
+        with self._scope(self.optimizer.variables, optimizer_variables):
+            return self.optimizer.scale_loss(jnp.ones(()))
+
+    def _scope(self, variables: list[Any], values: list[Any]) -> keras.StatelessScope:
+        return keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True)))
+
+
+def _values(scope: keras.StatelessScope, variables: list[Any]) -> list[Any]:
+    return [scope.get_current_value(v) for v in variables]
+
+
+def _unpack(data: Any) -> tuple[Any, Any, Any]:
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+    if weight is None:
+        weight = jnp.ones(jax.tree.leaves(x)[0].shape[:1])
+    return x, y, jnp.asarray(weight, "float32")
+
+
+def _parts(batch: Any, number: int) -> Any:
+    """Divides (B, ...) into (number, B / number, ...), every n-th example to the same part."""
+
+    def divide(t: Any) -> Any:
+        if t.shape[0] % number:
+            raise ValueError(
+                "The batch must be a multiple of `accumulation_steps`, short ones included. "
+                f"Received: accumulation_steps={number}, a batch of {t.shape[0]}"
+            )
+        # Of every device's share each part takes some: no example moves to another device.
+        return jnp.swapaxes(t.reshape(t.shape[0] // number, number, *t.shape[1:]), 0, 1)
+
+    return jax.tree.map(divide, batch)

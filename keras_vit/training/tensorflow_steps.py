@@ -1,0 +1,138 @@
+"""Training and test step on TensorFlow, on one device or on the replicas of a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+class TensorFlowSteps:
+    """What `Trainee` does in a step; see there.
+
+    Under a strategy the steps run on every replica, and the metrics are read once all of them
+    are done, so that they are those of the whole batch. Keras reads them on every replica and
+    averages them, and under MultiWorkerMirroredStrategy fails to.
+    """
+
+    def prepare_steps(self: Any) -> None:
+        """Notes whether the model was made under a strategy."""
+        self._under_strategy = tf.distribute.has_strategy()
+
+    def train_step(self: Any, data: Any) -> dict[str, Any]:
+        x, y, weight = _unpack(data)
+        variables = self.trainable_variables
+        scale = self.optimizer.scale_loss(tf.ones(()))
+        gradients = self._gradients(x, y, weight, update_metrics=True)
+        if self.sam_radius:
+            before = [tf.identity(v) for v in variables]
+            steps = self.perturbation([g / scale for g in gradients])
+            _update(variables, [v + s for v, s in zip(before, steps, strict=True)])
+            gradients = self._gradients(x, y, weight, update_metrics=False)
+            _update(variables, before)
+        gradients, norm = self.clip(gradients, scale)
+        self.update_gradient_norm(norm)
+        self.optimizer.apply(gradients, variables)
+        return {metric.name: metric.result() for metric in self.training_metrics}
+
+    def test_step(self: Any, data: Any) -> dict[str, Any]:
+        x, y, weight = _unpack(data)
+        losses, outputs = self.example_losses(x, y, training=False)
+        self.update_metrics(losses, y, outputs, weight)
+        return {metric.name: metric.result() for metric in self.test_metrics}
+
+    def make_train_function(self: Any, force: bool = False) -> None:
+        if not self._under_strategy:
+            super().make_train_function(force)  # type: ignore[misc]
+        elif self.train_function is None or force:
+            self.train_function = self._on_all_replicas(self.train_step, self.training_metrics)
+
+    def make_test_function(self: Any, force: bool = False) -> None:
+        if not self._under_strategy:
+            super().make_test_function(force)  # type: ignore[misc]
+        elif self.test_function is None or force:
+            self.test_function = self._on_all_replicas(self.test_step, self.test_metrics)
+
+    def _gradients(self: Any, x: Any, y: Any, weight: Any, *, update_metrics: bool) -> list[Any]:
+        """Returns the gradients of the whole batch's mean loss, times the loss scale."""
+        replica = tf.distribute.get_replica_context()
+        several = replica.num_replicas_in_sync > 1
+        total = tf.reduce_sum(weight)
+        if several:
+            total = replica.all_reduce(tf.distribute.ReduceOp.SUM, total)
+        variables = self.trainable_variables
+        gradients: list[Any] = []
+        for part_x, part_y, part_weight in _parts((x, y, weight), self.accumulation_steps):
+            # One after the other, or they would all be in memory at once.
+            with tf.control_dependencies(gradients):
+                with tf.GradientTape() as tape:
+                    losses, outputs = self.example_losses(part_x, part_y, training=True)
+                    # Not a quotient for every part: an empty one has nothing to divide by.
+                    loss = tf.reduce_sum(losses * part_weight) / total
+                    loss = self.optimizer.scale_loss(loss)
+                found = tape.gradient(
+                    loss,
+                    # Of Keras' own variables TensorFlow cannot make zeros.
+                    [v.value for v in variables],
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+            if gradients:
+                found = [a + b for a, b in zip(gradients, found, strict=True)]
+            gradients = found
+            if update_metrics:
+                self.update_metrics(losses, part_y, outputs, part_weight)
+        if several:
+            gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        return gradients
+
+    def _on_all_replicas(
+        self: Any, step: Callable[[Any], Any], metrics: list[keras.metrics.Metric]
+    ) -> Callable[[Any], dict[str, Any]]:
+        strategy = self.distribute_strategy
+
+        @tf.function
+        def run(iterator: Any) -> dict[str, Any]:
+            def quiet(data: Any) -> None:
+                step(data)
+
+            strategy.run(quiet, args=(next(iterator),))
+            return {metric.name: tf.identity(metric.result()) for metric in metrics}
+
+        return run
+
+    def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        # Keras' hook to build what is not built yet, which takes a batch of every replica apart;
+        # fails under MultiWorkerMirroredStrategy, and here everything is built.
+        pass
+
+
+def _update(variables: list[Any], values: list[Any]) -> None:
+    """Sets variables from within a replica's step, on all replicas at once."""
+    raw = [v.value for v in variables]
+
+    def update(strategy: tf.distribute.Strategy, raw: list[Any], values: list[Any]) -> None:
+        for variable, value in zip(raw, values, strict=True):
+            strategy.extended.update(variable, lambda v, new: v.assign(new), args=(value,))
+
+    tf.distribute.get_replica_context().merge_call(update, args=(raw, values))
+
+
+def _unpack(data: Any) -> tuple[Any, Any, Any]:
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+    if weight is None:
+        weight = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
+    return x, y, tf.cast(weight, tf.float32)
+
+
+def _parts(batch: Any, number: int) -> Iterator[Any]:
+    """Divides a batch into parts of equal size, or nearly so if that is impossible."""
+    if number == 1:
+        yield batch
+        return
+    first = tf.nest.flatten(batch)[0]
+    size = first.shape[0] or tf.shape(first)[0]
+    for index in range(number):
+        begin, end = index * size // number, (index + 1) * size // number
+        yield tf.nest.map_structure(lambda t: t[begin:end], batch)  # noqa: B023
