@@ -260,7 +260,14 @@ def _preprocessing(
         scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}
         carried = dataclasses.replace(carried, **scaling)
     kept = keep_labels and labels is not None and len(labels) == config.classes
-    return dataclasses.replace(carried, size=base.size, labels=labels if kept else None)
+    # A softmax cannot say yes to several labels.
+    several = kept and config.classifier_activation != "softmax"
+    return dataclasses.replace(
+        carried,
+        size=base.size,
+        labels=labels if kept else None,
+        thresholds=carried.thresholds if several else None,
+    )
 
 
 def constructor(name: str) -> Constructor:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -367,3 +368,23 @@ def test_keras_file_brings_architecture_labels_and_preprocessing(
     assert preprocessing_of(model) == contract
     images = normal(2, 20, 28, 3)
     np.testing.assert_array_equal(numpy(model(images)), numpy(source(images)))
+
+
+def test_thresholds_go_with_the_labels_and_without_a_softmax(tmp_path: Path) -> None:
+    contract = Preprocessing(size=(20, 28), labels=tuple("abc"), thresholds=(0.2, 0.3, 0.4))
+    config = MICRO.replace(image_size=(20, 28), classes=3, classifier_activation="sigmoid")
+    build(config, preprocessing=contract).save(tmp_path / "m.keras")
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of heads that start anew
+        for activation, reset in itertools.product(("sigmoid", None, "softmax"), (False, True)):
+            model = ViTMicro4(
+                weights=tmp_path / "m.keras",
+                classes=3,
+                classifier_activation=activation,
+                reset_head=reset,
+            )
+            found[activation, reset] = preprocessing_of(model).thresholds
+    kept = {key for key, thresholds in found.items() if thresholds}
+    assert kept == {("sigmoid", False), (None, False)}
+    assert found["sigmoid", False] == (0.2, 0.3, 0.4)

@@ -1,7 +1,29 @@
 """Training with `model.fit`: a recipe and a folder of images to a run folder."""
 
-from keras_vit.training.recipe import FINETUNE, FROM_SCRATCH, SGD, Recipe
-from keras_vit.training.run import Run, RunConfig
+from keras_vit.training.distribution import devices
+from keras_vit.training.pretraining import (
+    PRETRAINING_RECIPES,
+    PretrainConfig,
+    pretrain,
+    pretraining_recipe,
+)
+from keras_vit.training.recipe import Recipe
+from keras_vit.training.recipes import RECIPES, augreg, recipe
+from keras_vit.training.run import Run, RunConfig, read_config
 from keras_vit.training.train import train
 
-__all__ = ["FINETUNE", "FROM_SCRATCH", "SGD", "Recipe", "Run", "RunConfig", "train"]
+__all__ = [
+    "PRETRAINING_RECIPES",
+    "RECIPES",
+    "PretrainConfig",
+    "Recipe",
+    "Run",
+    "RunConfig",
+    "augreg",
+    "devices",
+    "pretrain",
+    "pretraining_recipe",
+    "read_config",
+    "recipe",
+    "train",
+]

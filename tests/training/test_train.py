@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import importlib
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,17 @@ import pytest
 from keras_vit import data, export, models, training
 from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training import Recipe, Run, RunConfig
-from keras_vit.training.train import precision_of
 from tests.training.conftest import StopAt, Train
 from tests.training.photos import CLASSES, write_photos
 
 pytestmark = pytest.mark.tensorflow
 
-# Every kind of randomness is on: order, crops, flips, dropout, stochastic depth.
+# Every kind of randomness is on, order, crops, flips, dropout, stochastic depth; and averages.
 RECIPE = Recipe(
     epochs=4,
     batch_size=8,
     learning_rate=3e-3,
+    ema_momentum=0.5,
     dropout_rate=0.1,
     stochastic_depth_rate=0.2,
     precision="float32",
@@ -55,7 +56,7 @@ def run(
 ) -> Run:
     """A run of four epochs that nothing disturbed."""
     out = tmp_path_factory.mktemp("runs") / "photos"
-    train(config, out, also=(count,), tensorboard=True)
+    train(config, out, also=(count,), tensorboard=True, profile=(2, 3))
     return Run(out)
 
 
@@ -70,10 +71,13 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_run_leaves_these_files_and_no_others(run: Run) -> None:
     assert {path.name for path in run.path.iterdir()} == {
-        *("config.json", "labels.txt", "split.csv", "history.csv", "last.keras", "best.keras"),
-        *("resume.npz", "evaluation.json", "confusion_matrix.png", "curves.png"),
+        *("config.yaml", "labels.txt", "split.csv", "history.csv", "last.keras", "best.keras"),
+        *("checkpoints", "evaluation.json", "confusion_matrix.png", "curves.png"),
         *("samples", "tensorboard"),
+        *(["mistakes.png"] if run.mistakes.exists() else []),  # there need not be any
     }
+    states = sorted(path.name for path in run.checkpoints.iterdir())
+    assert states == ["step_000000009.npz", "step_000000012.npz"]
 
 
 def test_optimizer_made_exactly_the_steps_of_the_batches(run: Run, count: Count) -> None:
@@ -82,10 +86,11 @@ def test_optimizer_made_exactly_the_steps_of_the_batches(run: Run, count: Count)
 
 def test_config_is_what_was_asked_for(run: Run, config: RunConfig) -> None:
     assert run.read_config() == config
-    resolved = json.loads(run.config.read_text())["resolved"]
+    resolved = run.resolved()
     assert resolved.pop("preprocessing")["labels"] == list(CLASSES)
     assert resolved == {
         "precision": "float32",
+        "devices": "one device",
         "flip": True,
         "training_examples": TRAINED,
         "validation_examples": HELD_OUT,
@@ -147,8 +152,10 @@ def test_pictures_are_png(run: Run, name: str) -> None:
     assert (run.path / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-def test_tensorboard_has_training_and_validation(run: Run) -> None:
-    assert {path.name for path in run.tensorboard.iterdir()} == {"train", "validation"}
+def test_tensorboard_has_training_validation_and_profile(run: Run) -> None:
+    logs = {path.name for path in run.tensorboard.iterdir()}
+    assert logs == {"train", "validation", "evaluation"}
+    assert list(run.tensorboard.glob("train/plugins/profile/*/*.xplane.pb"))
 
 
 def test_out_with_a_run_is_refused(run: Run, config: RunConfig, train: Train) -> None:
@@ -158,18 +165,21 @@ def test_out_with_a_run_is_refused(run: Run, config: RunConfig, train: Train) ->
     assert run.last.read_bytes() == before
 
 
+@pytest.mark.parametrize("epoch", [0, 2])  # there is no state yet; there are two
 def test_stopped_run_goes_on_as_if_nothing_had_happened(
-    run: Run, config: RunConfig, train: Train, tmp_path: Path
+    run: Run, config: RunConfig, train: Train, tmp_path: Path, epoch: int
 ) -> None:
     out = Run(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
-        train(config, out.path, also=(StopAt(epoch=2, batch=1),))
-    assert [row["epoch"] for row in rows(out.history)] == ["0", "1"]
+        train(config, out.path, also=(StopAt(epoch, batch=1),))
+    assert len(list(out.checkpoints.glob("*"))) == epoch
     assert not out.evaluation.exists()
     count = Count()
     keras.utils.set_random_seed(97)  # what happened before must not matter
-    train(config, out.path, also=(count,), resume=True)
+    other = dataclasses.replace(config, recipe=RECIPE.replace(epochs=1, seed=5))  # nor what is said
+    train(other, out.path, also=(count,), resume=True)
     assert count.steps == RECIPE.epochs * STEPS
+    assert [path.name for path in out.checkpoints.iterdir() if path.name[0] == "."] == []
     assert rows(out.history) == rows(run.history)
     for name in ("last.keras", "best.keras"):
         for old, new in zip(weights(run.path / name), weights(out.path / name), strict=True):
@@ -184,17 +194,47 @@ def test_complete_run_is_only_evaluated_again(run: Run, config: RunConfig, train
     assert (run.last.read_bytes(), run.history.read_bytes(), run.evaluation.read_bytes()) == before
 
 
-def test_stop_in_the_first_epoch_leaves_a_usable_model(
+class Signal(keras.callbacks.Callback):
+    """Sends this process a signal after some batches."""
+
+    def __init__(self, number: signal.Signals, batches: int) -> None:
+        super().__init__()
+        self.number, self.left = number, batches
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), self.number)
+
+
+def test_signal_finishes_the_step_and_nothing_is_lost(
+    run: Run, config: RunConfig, train: Train, tmp_path: Path
+) -> None:
+    out = Run(tmp_path / "stopped")
+    with pytest.raises(SystemExit):
+        train(config, out.path, also=(Signal(signal.SIGTERM, batches=4),))
+    # Noticed after the step that follows; in the middle of the second epoch.
+    assert max(path.name for path in out.checkpoints.iterdir()) == "step_000000005.npz"
+    train(config, out.path, resume=True)
+    assert out.history.read_text() == run.history.read_text()
+    for old, new in zip(weights(run.last), weights(out.last), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_no_number_stops_the_run_and_keeps_the_last_good_state(
     config: RunConfig, train: Train, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path / "stopped")
-    with pytest.raises(KeyboardInterrupt):
-        train(config, run.path, also=(StopAt(epoch=0, batch=1),))
-    predictor = export.load_predictor(run.path)
-    assert predictor.labels == ("ant", "bee", "cow")
-    assert predictor.predict([held_out(run).read(0)]).shape == (1, 3)
-    with pytest.raises(ValueError, match="`--resume` needs a run with at least one complete epoch"):
-        train(config, run.path, resume=True)
+    class Spoil(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+            if int(self.model.optimizer.iterations.numpy()) == STEPS + 1:
+                bias = self.model.network.get_layer("head").bias
+                bias.assign(np.full(bias.shape, np.nan))
+
+    out = Run(tmp_path / "run")
+    with pytest.raises(FloatingPointError, match=r"loss.* became no number in epoch 2, step 2"):
+        train(config, out.path, also=(Spoil(),))
+    assert [path.name for path in out.checkpoints.iterdir()] == [f"step_{STEPS:09d}.npz"]
+    train(config, out.path, resume=True)
 
 
 def test_another_seed_gives_other_weights_on_the_same_split(
@@ -252,7 +292,8 @@ def test_resume_of_nothing_is_refused(config: RunConfig, tmp_path: Path) -> None
     ("changes", "message"),
     [
         ({"model": "ViTB61"}, "`model` must be one of .* Did you mean 'ViTB16'"),
-        ({"image_size": (9, 8)}, "nearest"),
+        ({"recipe": Recipe(image_size=(9, 8))}, "nearest"),
+        ({"recipe": Recipe(trainable=("haed/*",))}, "Every pattern of `trainable` must match"),
         ({"weights": "missing.npz"}, "missing.npz', which does not exist"),
     ],
 )
@@ -274,20 +315,33 @@ def test_recipe_reaches_compile_and_fit(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = stop(monkeypatch, ZeroDivisionError)
-    recipe = RECIPE.replace(label_smoothing=0.13, clip_norm=0.7, weight_decay=0.03)
+    recipe = RECIPE.replace(
+        **{"label_smoothing": 0.13, "clip_norm": 0.7, "clip_variable_norm": 0.3},
+        **{"accumulation_steps": 2, "sam_radius": 0.05, "loss": "sigmoid"},
+        **{"trainable": ("head/*",), "class_weights": "balanced"},
+    )
     with pytest.raises(ZeroDivisionError):
         training.train(RunConfig(config.data, config.model, recipe=recipe), tmp_path / "run")
-    model = seen["model"]
-    assert model.loss.label_smoothing == 0.13
-    assert model.loss.from_logits
-    assert models.config_of(model).classifier_activation is None
-    assert model.optimizer.global_clipnorm == 0.7
-    assert model.optimizer.weight_decay == 0.03
-    decay = model.optimizer._learning_rate
-    assert decay.warmup_steps + decay.decay_steps == seen["epochs"] * seen["steps_per_epoch"] == 12
+    trainee = seen["model"]
+    assert (trainee.clip_norm, trainee.clip_variable_norm) == (0.7, 0.3)
+    assert (trainee.accumulation_steps, trainee.sam_radius) == (2, 0.05)
+    assert (trainee.loss_kind, trainee.label_smoothing) == ("sigmoid", 0.13)
+    # 26 images of 11, 9 and 6 in three classes.
+    assert trainee.class_weights == pytest.approx(
+        [26 / (3 * n) for n in np.bincount(labels_of(tmp_path / "run"))]
+    )
+    assert {v.path for v in trainee.trainable_variables} == {"head/kernel", "head/bias"}
+    schedule = trainee.optimizer._learning_rate
+    assert schedule.total_steps == seen["epochs"] * seen["steps_per_epoch"] == 12
     assert len(seen["dataset"]) == 12
-    assert models.config_of(model).dropout_rate == 0.1
-    assert models.config_of(model).stochastic_depth_rate == 0.2
+    network = models.config_of(trainee.network)
+    assert network.classifier_activation is None
+    assert (network.dropout_rate, network.stochastic_depth_rate) == (0.1, 0.2)
+
+
+def labels_of(run: Path) -> list[int]:
+    split = rows(Run(run).split)
+    return [list(CLASSES).index(row["label"]) for row in split if row["split"] == "train"]
 
 
 @pytest.mark.parametrize(
@@ -303,22 +357,21 @@ def test_flip_depends_on_the_data(
     expected: bool,
 ) -> None:
     stop(monkeypatch, ZeroDivisionError)
-    flips = []
-    module = importlib.import_module("keras_vit.training.train")
-    original = module.data.training_dataset
-
-    def dataset(*args: Any, **options: Any) -> Any:
-        flips.append(options["flip"])
-        return original(*args, **options)
-
-    monkeypatch.setattr(module.data, "training_dataset", dataset)
     name = config.data if source == "photos" else source
     run = RunConfig(name, config.model, recipe=RECIPE.replace(flip=flip))
     with pytest.raises(ZeroDivisionError):
         training.train(run, tmp_path / "run")
-    assert flips == [expected]
-    resolved = json.loads((tmp_path / "run" / "config.json").read_text())["resolved"]
-    assert resolved["flip"] is expected
+    assert Run(tmp_path / "run").resolved()["flip"] is expected
+
+
+def test_rematerialised_blocks_give_the_same_run(
+    run: Run, config: RunConfig, train: Train, tmp_path: Path
+) -> None:
+    again = dataclasses.replace(config, recipe=RECIPE.replace(remat=True))
+    out = Run(tmp_path / "run")
+    train(again, out.path)
+    for old, new in zip(weights(run.last), weights(out.last), strict=True):
+        np.testing.assert_allclose(old, new, atol=1e-6)
 
 
 def test_mixed_precision_ends_with_training(
@@ -336,12 +389,3 @@ def test_mixed_precision_ends_with_training(
     ]
     samples = [path.read_bytes() for path in sorted(run.samples.iterdir())]
     assert all(comparison.ok for comparison in export.verify(model, artefacts, samples))
-
-
-def test_precision_of_a_recipe_is_the_machine_s_only_by_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module = importlib.import_module("keras_vit.training.train")
-    monkeypatch.setattr(module, "best_precision", lambda: "mixed_bfloat16")
-    assert precision_of(Recipe()) == "mixed_bfloat16"
-    assert precision_of(Recipe(precision="float32")) == "float32"

@@ -1,0 +1,53 @@
+"""The running average of the weights: what is evaluated, saved and exported where there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def averages(optimizer: keras.Optimizer) -> list[keras.Variable] | None:
+    """Returns the averages that an optimizer keeps.
+
+    Args:
+        optimizer: A built optimizer, or a `LossScaleOptimizer` around one.
+
+    Returns:
+        The average of each trainable variable, in the optimizer's order; None if it keeps none.
+
+    Example:
+        >>> averages(keras.optimizers.SGD()) is None
+        True
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return inner._model_variables_moving_average if inner.use_ema else None
+
+
+class EvaluateAverages(keras.callbacks.Callback):
+    """Has `fit` validate the averages, and go on from the weights themselves.
+
+    Keras' SwapEMAWeights swaps by adding and subtracting on TensorFlow, after which the weights
+    are no longer the same to the bit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weights: list[np.ndarray] | None = None
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        found = averages(self.model.optimizer)
+        if found is None:
+            return
+        variables = self.model.trainable_variables
+        self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
+        for variable, average in zip(variables, found, strict=True):
+            variable.assign(keras.ops.convert_to_numpy(average))
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        if self._weights is None:
+            return
+        for variable, value in zip(self.model.trainable_variables, self._weights, strict=True):
+            variable.assign(value)
+        self._weights = None

@@ -1,0 +1,186 @@
+"""From a configuration to what `fit` trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+import sklearn.utils
+
+from keras_vit import data, models, weights, zoo
+from keras_vit.layers import TransformerBlock
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.distillation import DistilledClassifier, load_teacher
+from keras_vit.training.machine import best_precision
+from keras_vit.training.recipe import Recipe
+from keras_vit.training.run import CommonConfig, RunConfig
+from keras_vit.training.trainee import Classifier, Trainee
+from keras_vit.weights.checkpoint import Checkpoint
+
+
+def build_network(
+    config: RunConfig, class_names: tuple[str, ...], *, multi_label: bool = False
+) -> keras.Model:
+    """Builds the model to train: logits, at the precision of training.
+
+    Args:
+        config: Its `model`, `weights` and recipe.
+        class_names: The classes of the data; where the weights have others, their classifier is
+            replaced by one of zeros.
+        multi_label: Whether an image may show several of them or none. The preprocessing then has
+            a threshold for each, 0.5 until better ones are known.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If weights and configuration do not fit.
+
+    Example:
+        >>> config = RunConfig("digits", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
+        >>> build_network(config, ("daisy", "rose")).output_shape
+        (None, 2)
+    """
+    checkpoint = _checkpoint(config)
+    model = _start(config, checkpoint, classes=len(class_names), classifier_activation=None)
+    contract = models.preprocessing_of(model)
+    if contract.labels not in (None, class_names):
+        print("Note: the classifier starts from zeros: the weights have it for other classes.")
+        for head in (
+            layer for layer in model.layers if layer.name in ("head", "distillation_head")
+        ):
+            head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
+    thresholds = (0.5,) * len(class_names) if multi_label else None
+    contract = dataclasses.replace(contract, labels=class_names, thresholds=thresholds)
+    return _in_training(model, contract, config.recipe)
+
+
+def build_encoder(config: CommonConfig) -> keras.Model:
+    """Builds the encoder to pre-train: without a classifier, at the precision of training.
+
+    Args:
+        config: Its `model`, `weights` and recipe.
+
+    Returns:
+        The encoder, (B, H, W, C) to the class token, or to the mean of the patches' tokens where
+        the weights have none: a pooling with weights would not learn.
+
+    Raises:
+        ValueError: If weights and configuration do not fit.
+
+    Example:
+        >>> config = CommonConfig("photos", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
+        >>> build_encoder(config).output_shape
+        (None, 96)
+    """
+    checkpoint = _checkpoint(config)
+    has_class_token = checkpoint.traits.get("class_token", True) if checkpoint else True
+    pooling = "token" if has_class_token else "gap"
+    model = _start(config, checkpoint, include_top=False, pooling=pooling)
+    contract = models.preprocessing_of(model)
+    contract = dataclasses.replace(contract, labels=None, thresholds=None)
+    return _in_training(model, contract, config.recipe)
+
+
+def build_trainee(config: RunConfig, network: keras.Model, training: data.Examples) -> Trainee:
+    """Puts a network into training.
+
+    Args:
+        config: Its recipe and teacher.
+        network: The network, with logits.
+        training: The training images; balanced class weights follow from them.
+
+    Returns:
+        The model to compile and fit.
+
+    Raises:
+        ValueError: If the teacher does not fit.
+    """
+    recipe = config.recipe
+    settings: dict[str, Any] = {
+        "loss": recipe.loss,
+        "multi_label": training.multi_label,
+        "label_smoothing": recipe.label_smoothing,
+        "class_weights": _class_weights(training) if recipe.class_weights == "balanced" else None,
+        "accumulation_steps": recipe.accumulation_steps,
+        "clip_norm": recipe.clip_norm,
+        "clip_variable_norm": recipe.clip_variable_norm,
+        "sam_radius": recipe.sam_radius,
+    }
+    if config.teacher is None:
+        return Classifier(network, **settings)
+    return DistilledClassifier(
+        network,
+        load_teacher(config.teacher, models.preprocessing_of(network)),
+        kind=recipe.distillation,
+        weight=recipe.distillation_weight,
+        temperature=recipe.distillation_temperature,
+        **settings,
+    )
+
+
+def _checkpoint(config: CommonConfig) -> Checkpoint | None:
+    return weights.read_checkpoint(config.weights, config.model) if config.weights else None
+
+
+def _start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) -> keras.Model:
+    """Builds the model that a run starts from, and says which weights did not fit as they were."""
+    recipe = config.recipe
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always", UserWarning)
+        model = zoo.constructor(config.model)(
+            weights=checkpoint,
+            input_shape=(*recipe.image_size, 3) if recipe.image_size else None,
+            dropout_rate=recipe.dropout_rate,
+            stochastic_depth_rate=recipe.stochastic_depth_rate,
+            **settings,
+        )
+    for note in notes:
+        print(f"Note: {note.message}")
+    return model
+
+
+def _in_training(model: keras.Model, contract: Preprocessing, recipe: Recipe) -> keras.Model:
+    """Returns a copy at the precision of training, which keeps its blocks' inside or not."""
+    network = models.rebuild(model, dtype=precision_of(recipe), preprocessing=contract)
+    for layer in network.layers:
+        if isinstance(layer, TransformerBlock):
+            layer.remat = recipe.remat
+    return network
+
+
+def _class_weights(training: data.Examples) -> np.ndarray:
+    """Returns N / (K n_k) for each class k with n_k of the N images; 0 for one without any.
+
+    Where an image may show several classes, (N - n_k) / n_k, so that a class weighs as much where
+    it is shown as where it is not; 1 if one of both never happens.
+    """
+    counts = training.class_counts()
+    if training.multi_label:
+        others = len(training) - counts
+        return np.where(counts * others, others / np.maximum(counts, 1), 1.0)
+    present = np.flatnonzero(counts)
+    weights = np.zeros(len(counts))
+    weights[present] = sklearn.utils.compute_class_weight(
+        "balanced", classes=present, y=training.labels
+    )
+    return weights
+
+
+def precision_of(recipe: Recipe) -> str:
+    """Returns the Keras dtype policy that a recipe trains in on this machine.
+
+    Args:
+        recipe: The recipe.
+
+    Returns:
+        The name of the policy.
+
+    Example:
+        >>> precision_of(Recipe(precision="mixed_bfloat16"))
+        'mixed_bfloat16'
+    """
+    return best_precision() if recipe.precision == "auto" else recipe.precision

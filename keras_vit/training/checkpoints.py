@@ -1,0 +1,120 @@
+"""Complete states of a run, from which it goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_vit import files
+
+_NAME = re.compile(r"^step_(\d{9})\.npz$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Args:
+        epoch: Complete epochs.
+        step: Complete steps of the epoch that follows.
+        steps: Steps in an epoch.
+        best: Highest validation accuracy, or mean average precision, so far.
+        history: What was reported after every complete epoch.
+
+    Example:
+        >>> Progress(epoch=2, step=7).history
+        ()
+    """
+
+    epoch: int = 0
+    step: int = 0
+    steps: int = 0
+    best: float = -np.inf
+    history: tuple[dict[str, float], ...] = ()
+
+
+class Checkpoints:
+    """The last states of a run in a folder, written beside and renamed.
+
+    Args:
+        folder: The folder.
+        keep: How many states are kept.
+
+    Example:
+        >>> import tempfile
+        >>> checkpoints = Checkpoints(tempfile.mkdtemp())
+        >>> checkpoints.save(12, Progress(epoch=1), {"model/0": np.ones(3)})
+        >>> progress, variables = checkpoints.load()
+        >>> progress.epoch, sorted(variables)
+        (1, ['model/0'])
+    """
+
+    def __init__(self, folder: str | Path, keep: int = 2) -> None:
+        self.folder = Path(folder)
+        self.keep = keep
+
+    def paths(self) -> list[Path]:
+        """The complete states, the newest first."""
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if _NAME.match(path.name)]
+        return sorted(found, reverse=True)
+
+    def save(self, updates: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
+        """Writes a state, and only then removes those that are not kept.
+
+        Args:
+            updates: Number of steps since the start of the run, which names the file.
+            progress: How far the run has come.
+            variables: All that the next step depends on, by name.
+
+        Raises:
+            OSError: If it cannot be written; the earlier states stay.
+        """
+        text = json.dumps(dataclasses.asdict(progress))
+        with files.atomic_path(self.folder / f"step_{updates:09d}.npz") as temporary:
+            np.savez(temporary, allow_pickle=False, progress=np.array(text), **variables)
+        for path in self.paths()[self.keep :]:
+            path.unlink()
+
+    def load(self) -> tuple[Progress, dict[str, np.ndarray]]:
+        """Reads the newest state that is whole, and removes what an interruption left behind.
+
+        Returns:
+            How far the run had come, and the variables by name.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        for leftover in self.folder.glob(".step_*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        damaged = []
+        for path in self.paths():
+            try:
+                # Opened here: np.load leaves a damaged file open.
+                with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                    variables = {name: file[name] for name in file.files}
+                content: dict[str, Any] = json.loads(str(variables.pop("progress")))
+                content["history"] = tuple(content["history"])
+                return Progress(**content), variables
+            except (
+                KeyError,
+                TypeError,
+                ValueError,
+                EOFError,
+                OSError,
+                zipfile.BadZipFile,
+            ) as error:
+                damaged.append(f"{path.name}: {error}")
+        raise ValueError(
+            f"{self.folder} must hold a whole state of this run. Start a new run. Received: "
+            + ("; ".join(damaged) or "no state")
+        )

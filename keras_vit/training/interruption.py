@@ -1,0 +1,65 @@
+"""Ctrl-C and SIGTERM: how a run ends early with nothing lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+# 128 + 15: how a shell reports that a program was asked to end.
+SIGTERM_STATUS = 143
+
+
+class Interruption:
+    """Notes Ctrl-C (SIGINT) and SIGTERM, so that a step is finished and saved first.
+
+    A second Ctrl-C ends the program at once. Outside the main thread Python allows no handlers;
+    then it is as without this class.
+
+    Example:
+        >>> with Interruption() as interruption:
+        ...     interruption.received is None
+        True
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def stop(self, where: str) -> None:
+        """Ends the run as the signal asks, if there was one.
+
+        Args:
+            where: What to tell the user: what is saved, and how to go on.
+
+        Raises:
+            KeyboardInterrupt: After Ctrl-C.
+            SystemExit: After SIGTERM, with status 143.
+        """
+        if self.received is signal.SIGINT:
+            raise KeyboardInterrupt(where)
+        if self.received is signal.SIGTERM:
+            print(where)
+            raise SystemExit(SIGTERM_STATUS)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+        print("\nFinishing this step and saving ... (Ctrl-C again: end at once)")

@@ -1,0 +1,77 @@
+"""What a run does differently where an image may show several classes or none."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import keras
+
+from keras_vit import data, files, models
+from keras_vit.evaluation.evaluate import predict
+from keras_vit.evaluation.thresholds import choose_thresholds
+from keras_vit.training.run import RunConfig
+
+
+def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
+    """Returns the configuration with the loss that the labels need.
+
+    A softmax makes classes exclude one another. Where an image may show several it gives way to a
+    sigmoid, with a note: whether it was asked for or stands there by default cannot be told.
+
+    Args:
+        config: The configuration.
+        examples: The images.
+
+    Returns:
+        The configuration; as it is where each image shows one class.
+
+    Raises:
+        ValueError: If the recipe distils: a teacher's classes exclude one another.
+
+    Example:
+        >>> import numpy as np
+        >>> images = data.Examples(
+        ...     names=("a", "b"), labels=np.array([[1, 1], [0, 1]]), class_names=("daisy", "rose"),
+        ...     source="memory", encoded=(b"", b""),
+        ... )
+        >>> fit_to_labels(RunConfig("memory", "ViTMicro4"), images).recipe.loss
+        Note: images may show several classes or none, so the loss is sigmoid, not softmax.
+        'sigmoid'
+    """
+    if not examples.multi_label:
+        return config
+    if config.recipe.distillation != "none":
+        raise ValueError(
+            "`distillation` must be 'none' where images may show several classes or none. "
+            f"Received: distillation={config.recipe.distillation!r} with {examples.source}"
+        )
+    if config.recipe.loss == "sigmoid":
+        return config
+    print(
+        "Note: images may show several classes or none, so the loss is sigmoid, not "
+        f"{config.recipe.loss}."
+    )
+    return dataclasses.replace(config, recipe=config.recipe.replace(loss="sigmoid"))
+
+
+def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> None:
+    """Gives a saved model the thresholds that fit best to images it was not trained on.
+
+    What is measured on the same images afterwards is optimistic; average precision is not, as it
+    needs no thresholds.
+
+    Args:
+        path: A `.keras` file of a model with a sigmoid; it is replaced.
+        held_out: The images, each with 1 for the classes it shows and 0 for the others.
+
+    Raises:
+        ValueError: If the model's classes exclude one another, or it lacks one of the data.
+    """
+    path = Path(path)
+    model = keras.saving.load_model(path, compile=False)
+    labels, probabilities, contract = predict(model, held_out, verbose=0)
+    contract = dataclasses.replace(contract, thresholds=choose_thresholds(labels, probabilities))
+    with files.atomic_path(path) as temporary:
+        models.rebuild(model, preprocessing=contract).save(temporary)

@@ -1,0 +1,141 @@
+"""What the user sees of a run while it goes on."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import Any
+
+import keras
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+# Seconds between two updates; in a file, where no line can be drawn over, there are fewer.
+_SECONDS_IN_A_TERMINAL, _SECONDS_IN_A_FILE = 0.5, 60.0
+
+
+class ProgressBar(keras.callbacks.Callback):
+    """Shows images per second, time left, loss, accuracy and learning rate of a whole run.
+
+    In a terminal one line is drawn over again; in a file there is one a minute. After every epoch
+    its results stay.
+
+    Args:
+        epochs: Epochs of the run.
+        steps: Steps in an epoch.
+        batch_size: Images in a step.
+        epoch: Complete epochs at the start.
+        step: Complete steps of the next epoch at the start.
+
+    Example:
+        >>> ProgressBar(epochs=2, steps=3, batch_size=5).total
+        6
+    """
+
+    def __init__(
+        self, *, epochs: int, steps: int, batch_size: int, epoch: int = 0, step: int = 0
+    ) -> None:
+        super().__init__()
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.total = epochs * steps
+        self.done = epoch * steps + step
+        self._begun = self.done
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(20),
+            TextColumn("{task.percentage:3.0f}% {task.fields[numbers]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=self.total, completed=self.done, numbers="")
+        self._started = self._epoch_started = self._shown = time.monotonic()
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._bar.start()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._epoch_started = time.monotonic()
+        self._bar.update(self._task, description=f"Epoch {epoch + 1}/{self.epochs}")
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self.done += 1
+        now = time.monotonic()
+        if self.done == self._begun + 1:
+            self._started = now  # compiling is behind
+        terminal = self._bar.console.is_terminal
+        # Reading the learning rate waits for the device.
+        if now - self._shown < (_SECONDS_IN_A_TERMINAL if terminal else _SECONDS_IN_A_FILE):
+            return
+        self._shown = now
+        numbers = self._numbers(now, logs or {})
+        self._bar.update(self._task, completed=self.done, numbers=numbers)
+        if not terminal:
+            self._say(f"  step {self.done} of {self.total}: {numbers}")
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        seconds = time.monotonic() - self._epoch_started
+        numbers = ", ".join(f"{name} {float(value):.4f}" for name, value in (logs or {}).items())
+        self._say(f"Epoch {epoch + 1}/{self.epochs}: {numbers} ({seconds:.0f} s)")
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the line, also where the run did not come to its end."""
+        self._bar.stop()
+
+    def _say(self, line: str) -> None:
+        self._bar.console.print(line, highlight=False, soft_wrap=True)
+
+    def _numbers(self, now: float, logs: dict[str, Any]) -> str:
+        seconds = (now - self._started) / max(self.done - self._begun - 1, 1)
+        shown = [f"{n} {float(v):.4f}" for n, v in logs.items() if n != "gradient_norm"]
+        shown.append(f"learning rate {learning_rate(self.model.optimizer):.1e}")
+        if seconds:
+            left = datetime.timedelta(seconds=round((self.total - self.done) * seconds))
+            shown += [f"{self.batch_size / seconds:.1f} images/s", f"{left} left"]
+        return ", ".join(shown)
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Keras' TensorBoard with the learning rate of every epoch, also under a strategy.
+
+    Args:
+        folder: Where the logs go.
+        profile: Steps to profile, first and last, from 1 on; None for no profile.
+
+    Raises:
+        ValueError: If there are no such steps.
+
+    Example:
+        >>> TensorBoard("runs/flowers/tensorboard").log_dir
+        'runs/flowers/tensorboard'
+    """
+
+    def __init__(self, folder: str, profile: tuple[int, int] | None = None) -> None:
+        if profile and not 1 <= profile[0] <= profile[1]:
+            raise ValueError(
+                "`profile` must be the first and the last step, counted from 1. "
+                f"Received: profile={profile}"
+            )
+        super().__init__(folder, write_graph=False, profile_batch=profile or 0)
+
+    def _collect_learning_rate(self, logs: dict[str, Any]) -> dict[str, Any]:
+        return {**logs, "learning_rate": learning_rate(self.model.optimizer)}
+
+
+def learning_rate(optimizer: keras.Optimizer) -> float:
+    """Returns the learning rate of the next step.
+
+    Args:
+        optimizer: The optimizer, with or without loss scaling, under any strategy.
+
+    Returns:
+        The rate, before any layer-wise decay.
+
+    Example:
+        >>> round(learning_rate(keras.optimizers.SGD(0.5)), 3)
+        0.5
+    """
+    return float(keras.ops.convert_to_numpy(optimizer.learning_rate))

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import data, models
+from keras_vit.training.pictures import draw_mistakes, log_pictures
+from keras_vit.visualization import plots
+
+pytestmark = pytest.mark.tensorflow
+
+
+def always(index: int) -> keras.Model:
+    """A model that is sure of one digit, whatever it sees."""
+    model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=10))
+    head = model.get_layer("head")
+    head.set_weights([np.zeros(head.kernel.shape), 9.0 * np.eye(10)[index]])
+    return model
+
+
+def test_mistakes_are_drawn_with_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    original = plots.contact_sheet
+
+    def sheet(images, shares, names, path, captions):  # type: ignore[no-untyped-def]
+        seen.extend(captions)
+        assert images.shape == (len(captions), 8, 8, 3)
+        return original(images, shares, names, path, captions)
+
+    monkeypatch.setattr(plots, "contact_sheet", sheet)
+    digits = data.load("digits").subset(range(12))
+    path = draw_mistakes(always(3), digits, tmp_path / "mistakes.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert len(seen) == 11  # of 0 ... 9, 0, 1
+    assert seen[0] == "0, not\n3 (100%)"
+
+
+def test_no_mistake_no_picture(tmp_path: Path) -> None:
+    digits = data.load("digits")
+    threes = digits.subset(np.flatnonzero(digits.labels == 3)[:5])
+    assert draw_mistakes(always(3), threes, tmp_path / "mistakes.png") is None
+    assert not (tmp_path / "mistakes.png").exists()
+
+
+def test_pictures_reach_tensorboard(tmp_path: Path) -> None:
+    png = tf.io.encode_png(tf.fill((5, 7, 3), tf.constant(90, tf.uint8))).numpy()
+    (tmp_path / "a.png").write_bytes(png)
+    log_pictures(tmp_path / "logs", {"confusion": tmp_path / "a.png"})
+    (file,) = (tmp_path / "logs").iterdir()
+    tags = [
+        value.tag
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    ]
+    assert tags == ["confusion"]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+
+from keras_vit.training import progress
+from keras_vit.training.progress import ProgressBar, TensorBoard, learning_rate
+from keras_vit.training.schedules import WarmupDecay
+
+
+class Model:
+    """As much of a model as the bar looks at."""
+
+    def __init__(self) -> None:
+        self.optimizer = keras.optimizers.SGD(WarmupDecay(0.5, total_steps=6))
+
+
+def run(bar: ProgressBar, epochs: range, steps: int) -> None:
+    bar.set_model(Model())
+    bar.on_train_begin()
+    for epoch in epochs:
+        bar.on_epoch_begin(epoch)
+        for step in range(steps):
+            bar.on_train_batch_end(step, {"loss": 1.5, "accuracy": 0.25, "gradient_norm": 7.0})
+        bar.on_epoch_end(epoch, {"loss": 1.25, "val_accuracy": 0.5})
+    bar.on_train_end()
+
+
+def test_epochs_leave_their_results(capsys: pytest.CaptureFixture[str]) -> None:
+    run(ProgressBar(epochs=2, steps=3, batch_size=5), range(2), 3)
+    text = capsys.readouterr().err
+    assert "Epoch 1/2: loss 1.2500, val_accuracy 0.5000 (0 s)" in text
+    assert "Epoch 2/2: loss 1.2500, val_accuracy 0.5000 (0 s)" in text
+
+
+def test_file_gets_a_line_a_minute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10_000, 20))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    run(ProgressBar(epochs=1, steps=9, batch_size=5), range(1), 9)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  step")]
+    assert len(lines) == 3
+    # A step every 20 seconds, the first of which is not counted: it compiles.
+    assert "loss 1.5000, accuracy 0.2500, learning rate 5.0e-01, 0.2 images/s" in lines[1]
+    assert lines[1].endswith(" left")
+    assert "gradient_norm" not in lines[0]
+
+
+def test_resumed_run_counts_from_where_it_was() -> None:
+    bar = ProgressBar(epochs=3, steps=4, batch_size=5, epoch=1, step=2)
+    assert (bar.done, bar.total) == (6, 12)
+
+
+def test_closing_twice_is_harmless() -> None:
+    bar = ProgressBar(epochs=1, steps=1, batch_size=1)
+    bar.close()
+    bar.close()
+
+
+def test_learning_rate_with_and_without_loss_scaling() -> None:
+    optimizer = keras.optimizers.SGD(WarmupDecay(0.5, total_steps=6))
+    assert learning_rate(optimizer) == pytest.approx(0.5)
+    assert learning_rate(keras.optimizers.LossScaleOptimizer(optimizer)) == pytest.approx(0.5)
+
+
+@pytest.mark.tensorflow
+def test_tensorboard_holds_the_learning_rate(tmp_path: Path) -> None:
+    board = TensorBoard(str(tmp_path))
+    board._model = Model()  # type: ignore[assignment]
+    found: dict[str, Any] = board._collect_learning_rate({"loss": 1.5})
+    assert found == {"loss": 1.5, "learning_rate": pytest.approx(0.5)}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("profile", [(0, 3), (5, 2)])
+def test_tensorboard_refuses_steps_that_are_none(tmp_path: Path, profile: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"`profile` must be the first and the last step.*Rec"):
+        TensorBoard(str(tmp_path), profile)
