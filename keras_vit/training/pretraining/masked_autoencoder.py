@@ -1,0 +1,263 @@
+"""Masked auto-encoding: an encoder learns by completing images of which it sees a quarter.
+
+Letters: B batch; H, W, C image height, width, channels; N patches; k of them visible; p prefix
+tokens; F values in a patch; D, E width of encoder and decoder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import checks
+from keras_vit.layers import TransformerBlock
+from keras_vit.layers.dropout import ReplicaSeedGenerator
+from keras_vit.layers.position import sincos_2d
+from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
+from keras_vit.training.trainee import Trainee
+
+# Added to the variance of a patch, as in the authors' code.
+_EPSILON = 1e-6
+
+
+class MaskedAutoencoder(Trainee):
+    """Trains the encoder of a masked autoencoder, with a decoder that is thrown away afterwards.
+
+    Of each image a random choice of patches is visible. The encoder, which is the network from
+    patches to last norm, runs on these alone. A narrow decoder gets what comes out and a learned
+    mask token in every other place, with fixed sine-cosine positions, and predicts the pixels of
+    all patches. With x_i the masked patches and y_i their predictions, the loss of an image is
+    the mean of |x_i - y_i|^2 / F, where `norm_pix` takes from each x_i its own mean, and divides
+    it by its own standard deviation (of F - 1 degrees of freedom).
+
+    Args:
+        network: The encoder: a functional model of this package; with or without a classifier,
+            which stays as it is.
+        mask_ratio: Share of the patches that are masked, in [0, 1); of N patches floor(N (1 -
+            mask_ratio)) stay visible.
+        norm_pix: Whether a patch is predicted relative to its own mean and standard deviation.
+        decoder_width: Channels E of the decoder's tokens, a multiple of 4 and of `decoder_heads`.
+        decoder_depth: Blocks of the decoder.
+        decoder_heads: Heads of each of them.
+        seed: Integer seed of the masks; by default it follows `keras.utils.set_random_seed`.
+        **kwargs: As for `Trainee`.
+
+    Raises:
+        ValueError: If an argument is out of range, no patch stays visible, or the network cannot
+            run on some of its patches (`TokenEncoder`).
+
+    Example:
+        >>> from keras_vit import models
+        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
+        >>> trainee = MaskedAutoencoder(
+        ...     network, decoder_width=12, decoder_depth=1, decoder_heads=3
+        ... )
+        >>> trainee.compile(optimizer="sgd")
+        >>> sorted(trainee.evaluate(np.ones((5, 8, 12, 3)), verbose=0, return_dict=True))
+        ['loss']
+
+    Reference: https://arxiv.org/abs/2111.06377
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        *,
+        mask_ratio: float = 0.75,
+        norm_pix: bool = True,
+        decoder_width: int = 512,
+        decoder_depth: int = 8,
+        decoder_heads: int = 16,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(network, **kwargs)
+        self.mask_ratio = checks.rate("mask_ratio", mask_ratio)
+        self.norm_pix = norm_pix
+        self.encoder = TokenEncoder(network)
+        number = self.encoder.num_patches
+        # 10 (1 - 0.9) is a little less than 1.
+        self.num_visible = int(number * (1 - self.mask_ratio) + 1e-6)
+        if not self.num_visible:
+            raise ValueError(
+                "`mask_ratio` must leave at least one patch visible. "
+                f"Received: mask_ratio={mask_ratio}, {number} patches"
+            )
+        checks.positive_int("decoder_width", decoder_width)
+        checks.positive_int("decoder_depth", decoder_depth)
+        checks.positive_int("decoder_heads", decoder_heads)
+        if decoder_width % 4 or decoder_width % decoder_heads:
+            raise ValueError(
+                "`decoder_width` must be a multiple of 4 and of `decoder_heads`. "
+                f"Received: decoder_width={decoder_width}, decoder_heads={decoder_heads}"
+            )
+        self.decoder = _Decoder(self.encoder, decoder_width, decoder_depth, decoder_heads)
+        self.seed_generator = ReplicaSeedGenerator(seed)
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        noise = self.noise(ops.shape(x)[0], self.seed_generator if training else VALIDATION_SEED)
+        predicted, masked = self.predict_patches(x, noise, training)  # (B, N, F), (B, N)
+        targets = self.encoder.patches(x)  # (B, N, F)
+        if self.norm_pix:
+            mean, deviation = _statistics(targets)
+            targets = (targets - mean) / deviation
+        errors = ops.mean(ops.square(predicted - targets), axis=-1)  # (B, N)
+        number = max(self.encoder.num_patches - self.num_visible, 1)
+        return ops.sum(errors * masked, axis=-1) / number, predicted
+
+    def noise(self, batch: Any, seed: Any) -> Any:
+        """Draws the numbers that decide which patches are visible: those with the lowest ones.
+
+        Args:
+            batch: Number of images.
+            seed: An integer or a seed generator.
+
+        Returns:
+            Tensor of shape (B, N), float32, [0, 1).
+        """
+        return keras.random.uniform((batch, self.encoder.num_patches), seed=seed)
+
+    def encode_visible(self, images: Any, noise: Any, training: bool) -> Any:
+        """Runs the encoder on the visible patches.
+
+        Args:
+            images: Tensor of shape (B, H, W, C), scaled for the network.
+            noise: Tensor of shape (B, N): the k patches with the lowest numbers are visible.
+            training: Whether to drop values.
+
+        Returns:
+            Tensor of shape (B, p + k, D): the prefix tokens, then the visible patches in the
+            order of their noise.
+        """
+        prefix = self.encoder.num_prefix
+        tokens = self.encoder.patch_encoder(self.encoder.cut(images), training=training)
+        visible = ops.argsort(noise, axis=-1)[:, : self.num_visible]  # (B, k)
+        kept = take_tokens(tokens[:, prefix:], visible)  # (B, k, D)
+        tokens = ops.concatenate([tokens[:, :prefix], kept], axis=1)  # (B, p + k, D)
+        return self.encoder.encode(tokens, training)
+
+    def predict_patches(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
+        """Predicts all patches from the visible ones.
+
+        Args:
+            images: Tensor of shape (B, H, W, C), scaled for the network.
+            noise: Tensor of shape (B, N): the k patches with the lowest numbers are visible.
+            training: Whether to drop values.
+
+        Returns:
+            The predictions (B, N, F), float32, relative to each patch's mean and standard
+            deviation with `norm_pix`; and 1 for masked patches and 0 for visible ones, (B, N),
+            float32.
+        """
+        z = self.encode_visible(images, noise, training)  # (B, p + k, D)
+        ranks = ops.argsort(ops.argsort(noise, axis=-1), axis=-1)  # (B, N)
+        predicted = ops.cast(self.decoder(z, ranks, training=training), "float32")
+        return predicted, ops.cast(ranks >= self.num_visible, "float32")
+
+
+class _Decoder(keras.layers.Layer):
+    """Predicts the values of all patches from tokens of the visible ones."""
+
+    def __init__(self, encoder: TokenEncoder, width: int, depth: int, heads: int) -> None:
+        super().__init__(name="decoder", dtype=encoder.policy)
+        config, policy = encoder.config, encoder.policy
+        self.num_prefix = encoder.num_prefix
+        self.num_patches = encoder.num_patches
+        # The authors' table; prefix tokens have no place.
+        table = sincos_2d(encoder.grid, width, endpoint=False).reshape(-1, width)  # (N, E)
+        self.positions = np.pad(table, ((self.num_prefix, 0), (0, 0)))  # (p + N, E)
+        self.embed = keras.layers.Dense(width, dtype=policy, name="decoder_embed")
+        self.blocks = [
+            TransformerBlock(
+                heads,
+                4 * width,
+                gelu=config.gelu,
+                epsilon=config.epsilon,
+                dtype=policy,
+                name=f"decoder_block_{index:02d}",
+            )
+            for index in range(depth)
+        ]
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=config.epsilon, dtype=policy, name="decoder_norm"
+        )
+        self.predict = keras.layers.Dense(
+            encoder.patch_values, dtype=policy.variable_dtype, name="decoder_predict"
+        )
+        self.mask_token = self.add_weight(
+            name="mask_token",
+            shape=(1, 1, width),
+            initializer=keras.initializers.RandomNormal(0.0, 0.02),
+        )
+        # Optimizers, and replicas, want all variables before the first step.
+        self.embed.build((None, None, config.hidden_size))
+        for layer in (*self.blocks, self.norm, self.predict):
+            layer.build((None, self.num_prefix + self.num_patches, width))
+        self.built = True
+
+    def call(self, tokens: Any, ranks: Any, training: bool = False) -> Any:
+        z = self.embed(tokens)  # (B, p + k, E)
+        batch, number, width = ops.shape(z)
+        prefix, visible = z[:, : self.num_prefix], z[:, self.num_prefix :]
+        hidden = (batch, self.num_prefix + self.num_patches - number, width)
+        masks = ops.broadcast_to(ops.cast(self.mask_token, z.dtype), hidden)
+        patches = take_tokens(ops.concatenate([visible, masks], axis=1), ranks)  # (B, N, E)
+        z = ops.concatenate([prefix, patches], axis=1)  # (B, p + N, E)
+        z = z + ops.cast(self.positions, z.dtype)
+        for block in self.blocks:
+            z = block(z, training=training)
+        return self.predict(self.norm(z)[:, self.num_prefix :])  # (B, N, F)
+
+
+def reconstructions(
+    trainee: MaskedAutoencoder, images: Any, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Completes images of which some patches are masked.
+
+    Visible patches are pasted from the original, and with `norm_pix` the predictions get the
+    mean and standard deviation of the patches that they stand for, as in the authors'
+    demonstration: what is made up is the structure within a patch, not its brightness.
+
+    Args:
+        trainee: The autoencoder.
+        images: Images (B, H, W, C), scaled for the network.
+        seed: Integer seed of the masks.
+
+    Returns:
+        Original, original with the masked patches at 0, and completed images: arrays
+        (B, H, W, C), float32, scaled as the images were.
+
+    Example:
+        >>> from keras_vit import models
+        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
+        >>> trainee = MaskedAutoencoder(
+        ...     network, decoder_width=12, decoder_depth=1, decoder_heads=3
+        ... )
+        >>> [part.shape for part in reconstructions(trainee, np.ones((5, 8, 12, 3), "float32"))]
+        [(5, 8, 12, 3), (5, 8, 12, 3), (5, 8, 12, 3)]
+    """
+    images = ops.convert_to_tensor(images, "float32")
+    noise = trainee.noise(images.shape[0], seed)
+    predicted, masked = trainee.predict_patches(images, noise, training=False)
+    patches = trainee.encoder.patches(images)  # (B, N, F)
+    if trainee.norm_pix:
+        mean, deviation = _statistics(patches)
+        predicted = predicted * deviation + mean
+    masked = masked[:, :, None]  # (B, N, 1)
+    visible = patches * (1 - masked)
+    parts = (patches, visible, visible + predicted * masked)
+    original, shown, completed = (
+        ops.convert_to_numpy(trainee.encoder.images(part)) for part in parts
+    )
+    return original, shown, completed
+
+
+def _statistics(patches: Any) -> tuple[Any, Any]:
+    """Returns mean and standard deviation of each patch, (B, N, 1)."""
+    mean = ops.mean(patches, axis=-1, keepdims=True)
+    freedom = max(patches.shape[-1] - 1, 1)
+    variance = ops.sum(ops.square(patches - mean), axis=-1, keepdims=True) / freedom
+    return mean, ops.sqrt(variance + _EPSILON)

@@ -1,0 +1,192 @@
+"""Masked patch prediction: an encoder learns by telling the colours of patches it cannot see.
+
+Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
+C channels; F values in a patch; D width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import checks
+from keras_vit.layers.dropout import ReplicaSeedGenerator
+from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
+from keras_vit.training.trainee import Trainee
+
+# Of the corrupted embeddings 80% become the mask, 10% another patch's, 10% stay.
+_MASKED, _SWAPPED = 0.8, 0.1
+_LEVELS = 8  # 3 bits for each channel
+
+
+class MaskedPatchPredictor(Trainee):
+    """Trains an encoder by the self-supervision of the ViT paper.
+
+    Half of the patches' embeddings are corrupted: four fifths of these are replaced by a learned
+    mask, a tenth by the embedding of another patch of the same image, and a tenth stay as they
+    are; positions are added afterwards. From the encoder's output for a corrupted patch its mean
+    colour is predicted, 3 bits for each channel: one of 512 classes. The loss of an image is the
+    mean cross-entropy over its corrupted patches.
+
+    Args:
+        network: The encoder: a functional model of this package; with or without a classifier,
+            which stays as it is.
+        mask_ratio: Share of the patches that are corrupted, in (0, 1).
+        seed: Integer seed of the corruption; by default it follows
+            `keras.utils.set_random_seed`.
+        **kwargs: As for `Trainee`.
+
+    Raises:
+        ValueError: If `mask_ratio` is out of range or corrupts no patch, or the network cannot
+            be run by its layers (`TokenEncoder`).
+
+    Example:
+        >>> from keras_vit import models
+        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
+        >>> trainee = MaskedPatchPredictor(network)
+        >>> trainee.compile(optimizer="sgd")
+        >>> report = trainee.evaluate(np.ones((5, 8, 12, 3)), verbose=0, return_dict=True)
+        >>> round(report["loss"], 4)  # a new predictor knows nothing: log(512)
+        6.2383
+
+    Reference: appendix B.1.2 of https://arxiv.org/abs/2010.11929, with its first target, which
+    gave the best few-shot results
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        *,
+        mask_ratio: float = 0.5,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(network, **kwargs)
+        self.mask_ratio = checks.rate("mask_ratio", mask_ratio)
+        self.encoder = TokenEncoder(network)
+        self.num_corrupted = round(self.encoder.num_patches * self.mask_ratio)
+        if not self.num_corrupted:
+            raise ValueError(
+                "`mask_ratio` must corrupt at least one patch. "
+                f"Received: mask_ratio={mask_ratio}, {self.encoder.num_patches} patches"
+            )
+        width, policy = self.encoder.config.hidden_size, self.encoder.policy
+        self.mask_embedding = self.add_weight(
+            name="mask_embedding",
+            shape=(width,),
+            initializer=keras.initializers.RandomNormal(0.0, 0.02),
+        )
+        # Zeros, as in the model's classifier: it starts from equal probabilities.
+        self.colors = keras.layers.Dense(
+            _LEVELS**self.encoder.config.channels,
+            kernel_initializer="zeros",
+            dtype=policy.variable_dtype,
+            name="colors",
+        )
+        self.colors.build((None, self.encoder.num_patches, width))
+        self.seed_generator = ReplicaSeedGenerator(seed)
+        self.color_accuracy = keras.metrics.Mean("color_accuracy")
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        noise = self.noise(ops.shape(x)[0], self.seed_generator if training else VALIDATION_SEED)
+        logits, corrupted = self.predict_colors(x, noise, training)  # (B, N, 512), (B, N)
+        colors = self.mean_colors(x)  # (B, N)
+        losses = ops.sparse_categorical_crossentropy(colors, logits, from_logits=True)  # (B, N)
+        right = ops.cast(ops.argmax(logits, axis=-1) == colors, "float32")  # (B, N)
+        losses, right = (
+            ops.sum(numbers * corrupted, axis=-1) / self.num_corrupted
+            for numbers in (losses, right)
+        )
+        return losses, right
+
+    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
+        self.color_accuracy.update_state(outputs, sample_weight=weight)
+
+    @property
+    def scores(self) -> list[keras.metrics.Metric]:
+        return [self.color_accuracy]
+
+    def noise(self, batch: Any, seed: Any) -> Any:
+        """Draws the numbers that decide which patches are corrupted, and how.
+
+        Args:
+            batch: Number of images.
+            seed: An integer or a seed generator.
+
+        Returns:
+            Tensor of shape (3, B, N), float32, [0, 1): which patches, what becomes of them, and
+            which other patch takes their place.
+        """
+        return keras.random.uniform((3, batch, self.encoder.num_patches), seed=seed)
+
+    def corrupt(self, embeddings: Any, noise: Any) -> tuple[Any, Any]:
+        """Corrupts the embeddings of some patches.
+
+        Args:
+            embeddings: Tensor of shape (B, N, D).
+            noise: Tensor of shape (3, B, N), see `noise`.
+
+        Returns:
+            The embeddings (B, N, D), and 1 for those that are corrupted, also where they stay as
+            they are, and 0 for the others, (B, N), float32.
+        """
+        number = self.encoder.num_patches
+        which, how, other = noise[0], noise[1], noise[2]  # (B, N) each
+        ranks = ops.argsort(ops.argsort(which, axis=-1), axis=-1)
+        corrupted = ranks < self.num_corrupted
+        masked = ops.logical_and(corrupted, how < _MASKED)
+        swapped = ops.logical_and(corrupted, how >= _MASKED)
+        swapped = ops.logical_and(swapped, how < _MASKED + _SWAPPED)
+        # 1 to N - 1 places further on, so that it is never the same patch.
+        steps = 1 + ops.minimum(ops.cast(other * (number - 1), "int32"), max(number - 2, 0))
+        others = take_tokens(embeddings, (ops.arange(number, dtype="int32") + steps) % number)
+        z = ops.where(swapped[:, :, None], others, embeddings)
+        mask = ops.cast(self.mask_embedding, z.dtype)
+        return ops.where(masked[:, :, None], mask, z), ops.cast(corrupted, "float32")
+
+    def predict_colors(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
+        """Predicts the mean colour of each patch from the corrupted image.
+
+        Args:
+            images: Tensor of shape (B, H, W, C), scaled for the network.
+            noise: Tensor of shape (3, B, N), see `noise`.
+            training: Whether to drop values.
+
+        Returns:
+            Logits (B, N, 8**C), float32; and 1 for corrupted patches and 0 for others, (B, N),
+            float32.
+        """
+        encoder = self.encoder
+        embeddings = encoder.patch_encoder.projection(encoder.cut(images))  # (B, h, w, D)
+        width = encoder.config.hidden_size
+        flat = ops.reshape(embeddings, (-1, encoder.num_patches, width))  # (B, N, D)
+        flat, corrupted = self.corrupt(flat, noise)
+        embeddings = ops.reshape(flat, (-1, *encoder.grid, width))  # (B, h, w, D)
+        tokens = encoder.patch_encoder.assemble(embeddings, training=training)
+        z = encoder.encode(tokens, training)[:, encoder.num_prefix :]  # (B, N, D)
+        return ops.cast(self.colors(z), "float32"), corrupted
+
+    def mean_colors(self, images: Any) -> Any:
+        """Returns the class of each patch's mean colour.
+
+        Of three channels in [0, 256) it is 64 floor(r / 32) + 8 floor(g / 32) + floor(b / 32).
+
+        Args:
+            images: Tensor of shape (B, H, W, C), scaled for the network.
+
+        Returns:
+            Tensor of shape (B, N), integers in [0, 8**C).
+        """
+        channels = self.encoder.config.channels
+        patches = self.encoder.patches(images)  # (B, N, F)
+        values = ops.reshape(
+            patches, (-1, self.encoder.num_patches, self.encoder.patch_values // channels, channels)
+        )
+        pixels = self.encoder.preprocessing.unscale(ops.mean(values, axis=2))  # (B, N, C)
+        # A mean of up to 1000 whole numbers cannot lie that close below a limit but by rounding.
+        bins = ops.floor((pixels + 1e-3) / (256 // _LEVELS))
+        bins = ops.cast(ops.clip(bins, 0, _LEVELS - 1), "int32")
+        places = [_LEVELS**power for power in reversed(range(channels))]
+        return ops.sum(bins * ops.convert_to_tensor(places, "int32"), axis=-1)  # (B, N)

@@ -1,0 +1,262 @@
+"""Pre-training without labels: from any folder of images to an encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import checks, data, models, zoo
+from keras_vit.data.unlabelled import load_images, split_images
+from keras_vit.training import groups
+from keras_vit.training.averaging import averages
+from keras_vit.training.build import build_encoder, precision_of
+from keras_vit.training.distribution import devices
+from keras_vit.training.fitting import fit_remaining
+from keras_vit.training.interruption import Interruption
+from keras_vit.training.optimizers import build_optimizer
+from keras_vit.training.parts import find_parts
+from keras_vit.training.pretraining.masked_autoencoder import MaskedAutoencoder, reconstructions
+from keras_vit.training.pretraining.masked_patches import MaskedPatchPredictor
+from keras_vit.training.pretraining.recipes import PHOTOGRAPHS
+from keras_vit.training.recipe import Recipe
+from keras_vit.training.run import CommonConfig, Run, read_config_of
+from keras_vit.training.saving import SaveRun
+from keras_vit.training.trainee import Trainee
+from keras_vit.visualization import plots
+
+# Each method with the share of patches that its paper masks.
+METHODS = {"mae": 0.75, "masked-patches": 0.5}
+
+# Fields of a recipe that say what to do with labels.
+_OF_LABELS = ("loss", "label_smoothing", "class_weights", "distillation")
+_PICTURES = 8  # images in reconstruction.png
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig(CommonConfig):
+    """What a run without labels is asked for.
+
+    Args:
+        data: Images, with or without labels, see `keras_vit.data.unlabelled.load_images`.
+        model: Name of a constructor, such as `"ViTTi16"`.
+        method: `"mae"`, masked auto-encoding, see `MaskedAutoencoder`; or `"masked-patches"`,
+            see `MaskedPatchPredictor`.
+        mask_ratio: Share of the patches that are masked, in (0, 1); by default 0.75 and 0.5.
+        norm_pix: Whether an autoencoder predicts a patch relative to its own mean and standard
+            deviation.
+        decoder_width: Channels of an autoencoder's decoder, a multiple of 4 and of
+            `decoder_heads`.
+        decoder_depth: Blocks of that decoder.
+        decoder_heads: Heads of each of them.
+        **kwargs: The other fields of `CommonConfig`.
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+        >>> PretrainConfig("photos/", "ViTTi16").masked
+        0.75
+    """
+
+    recipe: Recipe = PHOTOGRAPHS
+    method: str = "mae"
+    mask_ratio: float | None = None
+    norm_pix: bool = True
+    decoder_width: int = 128
+    decoder_depth: int = 4
+    decoder_heads: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.one_of("method", self.method, tuple(METHODS))
+        for name in ("decoder_width", "decoder_depth", "decoder_heads"):
+            checks.positive_int(name, getattr(self, name))
+        if not 0 < self.masked < 1:
+            raise ValueError(
+                f"`mask_ratio` must be in (0, 1). Received: mask_ratio={self.mask_ratio}"
+            )
+        usual = Recipe()
+        for name in _OF_LABELS:
+            if getattr(self.recipe, name) != getattr(usual, name):
+                raise ValueError(
+                    "`recipe` must say nothing of labels, which pre-training does not look at. "
+                    f"Received: {name}={getattr(self.recipe, name)!r}"
+                )
+
+    @property
+    def masked(self) -> float:
+        """The share of the patches that are masked."""
+        return METHODS[self.method] if self.mask_ratio is None else self.mask_ratio
+
+
+def pretrain(
+    config: PretrainConfig, out: str | os.PathLike[str], *, resume: bool = False
+) -> dict[str, float] | None:
+    """Trains a model without labels and writes a run folder.
+
+    The folder holds the configuration, the split, the history and its curves, the states to
+    resume from and `last.keras`: the encoder without a classifier, which the constructors'
+    `weights` and `keras-vit train --weights` start from. A masked autoencoder also leaves
+    `reconstruction.png`, some held-out images completed by it.
+
+    Args:
+        config: Images, model, method and recipe. With `resume` the run's own one counts.
+        out: The run folder.
+        resume: Whether to go on where `out` was saved last.
+
+    Returns:
+        What the last epoch reported, such as `loss` and `val_loss`; None on workers other than
+        the chief.
+
+    Raises:
+        ValueError: If the images, the configuration or the folder do not allow the run; before
+            any work starts.
+        FloatingPointError: If the loss becomes no number; the last good state stays.
+        KeyboardInterrupt: After saving, if the user stops the run.
+        SystemExit: After saving, on SIGTERM.
+
+    Example:
+        >>> recipe = PHOTOGRAPHS.replace(epochs=1, batch_size=512, image_size=(16, 16))
+        >>> config = PretrainConfig("digits", "ViTMicro4", decoder_depth=1, recipe=recipe)
+        >>> sorted(pretrain(config, "runs/digits"))  # doctest: +ELLIPSIS
+        Checking the images of digits ...
+        ...
+        ['epoch', 'gradient_norm', 'loss', 'val_loss']
+    """
+    run = Run(out)
+    if resume:
+        config = _read_config(run)
+    elif run.config.exists():
+        raise ValueError(
+            f"`out` must be a new folder. Received: out={str(out)!r}, which holds a run. Choose "
+            "another one, or go on with it with `resume=True` (--resume)."
+        )
+    zoo.constructor(config.model)
+    recipe = config.recipe
+    keras.utils.set_random_seed(recipe.seed)
+    where = devices(config.strategy)
+    where.check(recipe)
+    examples = load_images(config.data)
+    with where.active():
+        # Before the images are looked at, which takes a while: a wrong size or weight file shows
+        # here.
+        with where.scope():
+            trainee = _trainee(config)
+            groups.set_trainable(trainee.network, recipe.trainable)
+        training, validation = find_parts(
+            config, examples, run, resume=resume, writes=where.is_chief, split=split_images
+        )
+        steps = data.steps_per_epoch(training, recipe.batch_size)
+        with where.scope():
+            trainee.compile(
+                # With the decoder or the predictor, which learn as well.
+                optimizer=build_optimizer(
+                    recipe, trainee, steps * recipe.epochs, precision_of(recipe)
+                ),
+                # tf.distribute strategies do not run with XLA.
+                jit_compile=keras.backend.backend() == "jax",
+            )
+        contract = models.preprocessing_of(trainee.network)
+        with Interruption() as interruption:
+            save = SaveRun(
+                run,
+                trainee,
+                steps=steps,
+                interruption=interruption,
+                alone=where.workers == 1,
+                save_steps=config.save_steps,
+                save_minutes=config.save_minutes,
+                keep=config.keep,
+                writes=where.is_chief,
+                command="pretrain",
+            )
+            if resume:
+                save.restore()
+            elif where.is_chief:
+                resolved = {
+                    "precision": precision_of(recipe),
+                    "devices": where.name,
+                    "mask_ratio": config.masked,
+                    "training_examples": len(training),
+                    "validation_examples": len(validation),
+                    "preprocessing": contract.get_config(),
+                }
+                run.write_config(config, resolved)
+            if save.progress.epoch < recipe.epochs:
+                print(
+                    f"Pre-training {config.model} ({config.method}) on {len(training)} images, "
+                    f"{len(validation)} held out, in {precision_of(recipe)} on {where.name}; "
+                    f"epochs: {recipe.epochs}, full batches in each: {steps}."
+                )
+            fit_remaining(trainee, save, recipe, where, (training, validation), contract)
+        if not where.is_chief:
+            return None
+        _finish(config, run, trainee, validation)
+        return save.progress.history[-1]
+
+
+def _read_config(run: Run) -> PretrainConfig:
+    """Reads the configuration of a run, with what "auto" came to when it was started."""
+    try:
+        config = read_config_of(PretrainConfig, run.config)
+    except ValueError as error:
+        raise ValueError(
+            "`--resume` needs a folder that `keras-vit pretrain --out` has written. "
+            f"Received: out={str(run.path)!r}: {error}"
+        ) from error
+    recipe = config.recipe.replace(precision=run.resolved()["precision"])
+    return dataclasses.replace(config, recipe=recipe)
+
+
+def _trainee(config: PretrainConfig) -> Trainee:
+    """Returns the encoder in training, at the precision of training."""
+    recipe = config.recipe
+    settings: dict[str, Any] = {
+        "mask_ratio": config.masked,
+        "accumulation_steps": recipe.accumulation_steps,
+        "clip_norm": recipe.clip_norm,
+        "clip_variable_norm": recipe.clip_variable_norm,
+        "sam_radius": recipe.sam_radius,
+    }
+    network = build_encoder(config)
+    if config.method == "masked-patches":
+        return MaskedPatchPredictor(network, **settings)
+    return MaskedAutoencoder(
+        network,
+        norm_pix=config.norm_pix,
+        decoder_width=config.decoder_width,
+        decoder_depth=config.decoder_depth,
+        decoder_heads=config.decoder_heads,
+        **settings,
+    )
+
+
+def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data.Examples) -> None:
+    """Draws what there is to see, and says where everything is."""
+    plots.training_curves(run.history, run.curves)
+    pictures = "curves.png"
+    if isinstance(trainee, MaskedAutoencoder):
+        average = averages(trainee.optimizer)  # which is what last.keras holds
+        if average is not None:
+            for variable, value in zip(trainee.trainable_variables, average, strict=True):
+                variable.assign(keras.ops.convert_to_numpy(value))
+        chosen = np.linspace(0, len(validation) - 1, min(_PICTURES, len(validation)))
+        contract = models.preprocessing_of(trainee.network)
+        some = validation.subset(np.unique(chosen.round().astype(int)))
+        batches = data.evaluation_dataset(some, contract, batch_size=len(some))
+        images, _ = next(iter(batches))
+        original, masked, completed = map(
+            contract.unscale, reconstructions(trainee, images.numpy())
+        )
+        path = run.path / "reconstruction.png"
+        plots.reconstruction_sheet(original, masked, completed, path)
+        pictures = "curves.png and reconstruction.png"
+    print(
+        f"\n{run.path} holds last.keras, the encoder, and {pictures}. Next:\n"
+        f"  keras-vit train --data LABELLED --model {config.model} --weights {run.last} "
+        f"--out {run.path.with_name(run.path.name + '_trained')}"
+    )

@@ -1,0 +1,81 @@
+"""Recipes of self-supervised pre-training by name: ours, and published ones with their sources."""
+
+from __future__ import annotations
+
+from keras_vit import checks
+from keras_vit.data import Augmentation
+from keras_vit.training.recipe import Recipe
+from keras_vit.training.recipes import Published
+
+# Some thousand photographs on one machine.
+PHOTOGRAPHS = Recipe(
+    epochs=100,
+    batch_size=64,
+    learning_rate=5e-4,
+    beta_2=0.95,
+    weight_decay=0.05,
+    augmentation=Augmentation(crop_area=(0.2, 1.0)),
+)
+
+_MAE = Recipe(
+    epochs=800,
+    batch_size=4096,
+    learning_rate=1.5e-4 * 4096 / 256,
+    warmup_fraction=40 / 800,
+    beta_2=0.95,
+    weight_decay=0.05,
+    clip_norm=0.0,
+    augmentation=Augmentation(crop_area=(0.2, 1.0)),
+)
+
+_MASKED_PATCHES = Recipe(
+    epochs=14,
+    batch_size=4096,
+    learning_rate=2e-4,
+    warmup_fraction=0.0,
+    warmup_steps=10_000,
+    weight_decay=0.01,
+    augmentation=Augmentation(crop_area=(0.05, 1.0)),
+)
+
+PRETRAINING_RECIPES = {
+    "photographs": Published(
+        PHOTOGRAPHS,
+        "Some thousand photographs, either method: the default.",
+        "keras_vit",
+    ),
+    "mae_paper": Published(
+        _MAE,
+        "Masked auto-encoding of ImageNet-1k in 800 epochs.",
+        "Table 8 of https://arxiv.org/abs/2111.06377 and PRETRAIN.md of facebookresearch/mae",
+        "The rate is the paper's 1.5e-4 for 256 images, times 4096 / 256. The decoder is another "
+        "setting: 8 blocks, 512 wide, 16 heads. Tokens do not decay here.",
+    ),
+    "masked_patches_paper": Published(
+        _MASKED_PATCHES,
+        "Masked patch prediction of the ViT paper: 1 M steps, 14 epochs of JFT-300M.",
+        "Appendix B.1.2 of https://arxiv.org/abs/2010.11929",
+        "The paper names no weight decay, clipping or cropping here: 0.01 is that of its model, "
+        "https://arxiv.org/abs/1810.04805, the others are those of its training with labels.",
+    ),
+}
+
+
+def pretraining_recipe(name: str) -> Recipe:
+    """Returns a recipe of self-supervised pre-training by its name.
+
+    Args:
+        name: A key of `PRETRAINING_RECIPES`.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        ValueError: If there is none of this name; it lists them all.
+
+    Example:
+        >>> pretraining_recipe("mae_paper").beta_2
+        0.95
+    """
+    checks.one_of("recipe", name, tuple(PRETRAINING_RECIPES))
+    return PRETRAINING_RECIPES[name].recipe

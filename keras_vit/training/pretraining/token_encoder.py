@@ -1,0 +1,137 @@
+"""A functional Vision Transformer, layer by layer, to be run on some of its tokens.
+
+Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
+T tokens; P, Q patch height and width; C channels; F = PQC values in a patch; D width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import models
+from keras_vit.layers import Patches
+
+# The masks of the validation are the same in every epoch, so that its losses can be compared.
+VALIDATION_SEED = 2021
+
+
+class TokenEncoder:
+    """The layers of a network from its patches to its last norm.
+
+    They are the network's own, so that what they learn is learnt by the network.
+
+    Args:
+        network: A functional model of this package, for images of one size, that cuts its
+            patches from pixels.
+
+    Raises:
+        ValueError: If the size of the images is open, or a ResNet comes before the patches.
+
+    Example:
+        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
+        >>> encoder = TokenEncoder(network)
+        >>> encoder.grid, encoder.num_prefix, encoder.patch_values
+        ((2, 3), 1, 48)
+    """
+
+    def __init__(self, network: keras.Model) -> None:
+        self.config = models.config_of(network)
+        if self.config.stem_blocks is not None:
+            raise ValueError(
+                "`network` must cut its patches from pixels: the features of a hybrid's ResNet "
+                f"know of their neighbours. Received: stem_blocks={self.config.stem_blocks}"
+            )
+        if None in self.config.image_size:
+            raise ValueError(
+                "`network` must be built for images of one size. "
+                f"Received: image_size={self.config.image_size}"
+            )
+        self.cut = network.get_layer("patches")
+        self.patch_encoder = network.get_layer("patch_encoder")
+        names = [layer.name for layer in network.layers]
+        before = ["pre_norm"] if "pre_norm" in names else []
+        blocks = sorted(name for name in names if name.startswith("block_"))
+        self.before = [network.get_layer(name) for name in before]
+        self.blocks = [network.get_layer(name) for name in blocks]
+        self.norm = network.get_layer("encoder_norm")
+        self.policy = self.norm.dtype_policy
+        # Not `cut`: bfloat16 moves a pixel in [-1, 1] by up to a quarter of a grey level, which is
+        # much where a patch is flat.
+        self._cut_exactly = Patches(self.cut.patch_size, self.cut.remainder, dtype="float32")
+        _, rows, columns, self.patch_values = self.cut.output.shape
+        self.grid = (rows, columns)
+        self.num_patches = rows * columns
+        self.num_prefix = self.config.num_prefix_tokens
+        self.preprocessing = models.preprocessing_of(network)
+
+    def patches(self, images: Any) -> Any:
+        """Returns the patches as they are to be predicted.
+
+        Args:
+            images: Tensor of shape (B, H, W, C), scaled for the network.
+
+        Returns:
+            Tensor of shape (B, N, F), float32, row by row; a patch is flattened row, column,
+            channel.
+        """
+        patches = self._cut_exactly(images)  # (B, h, w, F)
+        return ops.reshape(patches, (-1, self.num_patches, self.patch_values))  # (B, N, F)
+
+    def images(self, patches: Any) -> Any:
+        """Returns the images that patches were cut from, the inverse of `patches`.
+
+        Args:
+            patches: Tensor of shape (B, N, F).
+
+        Returns:
+            Tensor of shape (B, hP, wQ, C); what the patches left out of the images is gone.
+        """
+        (h, w), (p, q), c = self.grid, self.cut.patch_size, self.config.channels
+        images = ops.reshape(patches, (-1, h, w, p, q * c))  # (B, h, w, P, QC)
+        images = ops.transpose(images, (0, 1, 3, 2, 4))  # (B, h, P, w, QC)
+        return ops.reshape(images, (-1, h * p, w * q, c))  # (B, hP, wQ, C)
+
+    def encode(self, tokens: Any, training: bool) -> Any:
+        """Runs the blocks and the last norm.
+
+        Args:
+            tokens: Tensor of shape (B, T, D) from `patch_encoder`, any of its tokens.
+            training: Whether to drop values.
+
+        Returns:
+            Tensor of shape (B, T, D).
+        """
+        z = tokens
+        for norm in self.before:
+            z = norm(z)
+        for block in self.blocks:
+            z = block(z, training=training)
+        return self.norm(z)
+
+
+def take_tokens(tokens: Any, index: Any) -> Any:
+    """Picks tokens of every example.
+
+    Args:
+        tokens: Tensor of shape (B, T, D), T known.
+        index: Integers (B, S) in [0, T).
+
+    Returns:
+        Tensor of shape (B, S, D).
+
+    Example:
+        >>> tokens = np.arange(12.0).reshape(2, 3, 2)
+        >>> keras.ops.convert_to_numpy(take_tokens(tokens, np.array([[2], [0]]))).tolist()
+        [[[4.0, 5.0]], [[6.0, 7.0]]]
+    """
+    tokens, index = ops.convert_to_tensor(tokens), ops.convert_to_tensor(index)
+    if keras.backend.backend() != "tensorflow":
+        # Stays within an example, so that devices that share a batch need not talk.
+        return ops.take_along_axis(tokens, index[:, :, None], axis=1)
+    # There it moves number by number and takes five times as long as moving rows.
+    batch, number, width = ops.shape(tokens)
+    first = ops.arange(batch, dtype=index.dtype)[:, None] * number  # (B, 1)
+    return ops.take(ops.reshape(tokens, (-1, width)), index + first, axis=0)
