@@ -1,0 +1,89 @@
+"""The ways in which pixels are usually scaled, one of which a model was trained with."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from keras_vit import checks
+from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
+from keras_vit.preprocessing import Preprocessing
+
+PREPARED = "as prepared"
+TWICE = "scaled twice"
+REVERSED = "channels in reverse"
+# Fields of `Preprocessing`, by the names that `keras-vit doctor --pixels` takes. The last one is
+# what ResNet50 and VGG16 of keras.applications take (imagenet_utils.py there, mode "caffe").
+SCALES: dict[str, dict[str, Any]] = {
+    "0..255": {"mean": 0.0, "std": 1 / 255},
+    "0..1": {"mean": 0.0, "std": 1.0},
+    "-1..1": {"mean": 0.5, "std": 0.5},
+    "imagenet": {"mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "caffe": {
+        "mean": (103.939 / 255, 116.779 / 255, 123.68 / 255),
+        "std": 1 / 255,
+        "channels": "bgr",
+    },
+}
+
+
+def scaled(contract: Preprocessing, pixels: str) -> Preprocessing:
+    """Returns a contract with another scaling.
+
+    Args:
+        contract: The contract.
+        pixels: A key of `SCALES`.
+
+    Returns:
+        The same size and cropping, with the mean and standard deviation of `pixels`, and the order
+        of channels that belongs to them.
+
+    Raises:
+        ValueError: If there is no such key, or it does not fit the model's channels.
+
+    Example:
+        >>> scaled(Preprocessing(), "0..1").std
+        (1.0, 1.0, 1.0)
+    """
+    checks.one_of("pixels", pixels, tuple(SCALES))
+    if not _fits(pixels, contract):
+        raise ValueError(
+            f"`pixels` must be for {contract.num_channels} channels, as the model is. "
+            f"Received: pixels={pixels!r}"
+        )
+    return dataclasses.replace(contract, **SCALES[pixels])
+
+
+def candidates(contract: Preprocessing) -> dict[str, Preprocessing]:
+    """Returns the contract and what else the weights might have been trained with.
+
+    Args:
+        contract: What is believed.
+
+    Returns:
+        Contracts by name, the believed one first. Scaling twice is written as one scaling: with
+        y = (x / 255 - m) / s, (y / 255 - m) / s = (x / 255 - (m + 255 s m)) / (255 s^2).
+
+    Example:
+        >>> list(candidates(Preprocessing()))  # doctest: +NORMALIZE_WHITESPACE
+        ['as prepared', '0..255', '0..1', 'imagenet', 'caffe', 'scaled twice',
+         'channels in reverse']
+    """
+    mean, std = np.array(contract.mean), np.array(contract.std)
+    twice: dict[str, Any] = {"mean": tuple(mean + 255 * std * mean), "std": tuple(255 * std**2)}
+    others = {name: scaled(contract, name) for name in SCALES if _fits(name, contract)}
+    others[TWICE] = dataclasses.replace(contract, **twice)
+    found = {PREPARED: contract}
+    for name, other in others.items():
+        if not (np.allclose(other.mean, mean) and np.allclose(other.std, std)):
+            found[name] = other
+    if contract.num_channels == 3:
+        channels = "rgb" if contract.channels == "bgr" else "bgr"
+        found[REVERSED] = dataclasses.replace(contract, channels=channels)
+    return found
+
+
+def _fits(name: str, contract: Preprocessing) -> bool:
+    return np.size(SCALES[name]["mean"]) in (1, contract.num_channels)

@@ -1,0 +1,226 @@
+"""Are pixels scaled once, and as the weights expect?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.layers import ImageContract
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.doctor.answers import mean_loss
+from keras_vit.training.doctor.candidates import PREPARED, REVERSED, TWICE, candidates
+from keras_vit.training.doctor.finding import Finding
+from keras_vit.training.doctor.patient import Patient, better_than_guessing, clearly_better
+from keras_vit.training.doctor.recording import layers_of, watched
+
+# Images that the other ways of scaling are tried on.
+_TRIED = 128
+# Accuracy that another scaling must add to count at all, and to be serious.
+_GAIN, _SERIOUS_GAIN = 0.03, 0.1
+# And the loss that it must have, in units of log K.
+_CONFIDENT = 0.8
+# Images in [0, 1] have a standard deviation of about 0.25, in [-1, 1] of 0.5, in [0, 255] of 60.
+_SQUEEZED, _UNSCALED = 0.02, 10.0
+
+
+def check_pixels(patient: Patient) -> list[Finding]:
+    """Compares what reaches the weights with what they answer best to.
+
+    Args:
+        patient: The model and its images.
+
+    Returns:
+        `"pixels scaled twice"`, `"pixels not scaled"`, `"pixels scaled otherwise"`,
+        `"channels swapped"` or `"pixels all alike"`, or `"pixels"` where nothing is wrong.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> check_pixels(Patient(model, data.load("digits").subset(range(50))))[0].severity
+        'fine'
+    """
+    given = patient.inputs(patient.contract)
+    scalings = _scalings(patient)
+    spread = float(given.std())
+    reaching = float(scalings[-1]["std"]) if scalings else spread
+    inside = [s for s in scalings if s["changes"]]
+    lines = [_statistics("What the model is given has", given)]
+    lines += [
+        f"Its layer {s['name']!r} {s['place']}makes that mean {s['mean']:.3g} and standard "
+        f"deviation {s['std']:.3g}."
+        for s in inside
+    ]
+    numbers: dict[str, Any] = {
+        "mean": float(given.mean()),
+        "std": spread,
+        "minimum": float(given.min()),
+        "maximum": float(given.max()),
+        "std_after_scaling_layers": reaching,
+        "scaling_layers": [s["name"] for s in inside],
+    }
+    pixels = patient.pixels
+    if pixels.max() - pixels.min() <= 2:
+        return [
+            Finding(
+                "pixels all alike",
+                "serious",
+                f"The pixels of {len(pixels)} images lie between {pixels.min():.0f} and "
+                f"{pixels.max():.0f}, of 0 to 255.",
+                "Images with values in [0, 1] were written as whole numbers: multiply by 255 "
+                "before they are stored.",
+                numbers,
+            )
+        ]
+    found = {name: _right(patient, contract) for name, contract in _ways(patient).items()}
+    numbers["accuracies"] = {name: float(right.mean()) for name, (right, _) in found.items()}
+    ways = _best(found)
+    best, prepared = found[ways[0]][0], found[PREPARED][0]
+    gain = float(best.mean() - prepared.mean())
+    tells = better_than_guessing(best, patient.labels[:_TRIED], patient.num_classes)
+    if tells:
+        scores = ", ".join(f"{name} {value:.1%}" for name, value in numbers["accuracies"].items())
+        lines.append(f"Accuracy on {len(best)} images: {scores}.")
+    else:
+        lines.append("The answers are no better than guessing however pixels are scaled.")
+    # A broken model may be right more often by accident, but neither often nor with a low loss.
+    good = found[ways[0]][1] < _CONFIDENT * patient.start
+    good = good or best.mean() > 0.5 + 0.5 / patient.num_classes
+    if tells and good and clearly_better(best, prepared, _GAIN):
+        severity = "serious" if gain >= _SERIOUS_GAIN else "warning"
+        name, cure = _mismatch(ways, bool(inside), spread)
+        return [Finding(name, severity, " ".join(lines), cure, numbers)]
+    evidence = " ".join(lines)
+    well = tells and gain < _SERIOUS_GAIN
+    severity = "warning" if well else "serious"
+    if not patient.known and not inside:
+        return [Finding("pixels", "note", evidence, _TELL if tells else _UNTOLD, numbers)]
+    if inside and reaching < _SQUEEZED < spread:
+        return [Finding("pixels scaled twice", severity, evidence, _REMOVE, numbers)]
+    if reaching > _UNSCALED and not well:
+        return [Finding("pixels not scaled", "warning", evidence, _SCALE, numbers)]
+    return [Finding("pixels", "fine", evidence, numbers=numbers)]
+
+
+_REMOVE = (
+    "Scale pixels once: leave the layer out, or let the images come in [0, 255], for a model of "
+    "keras_vit with preprocessing=Preprocessing(mean=0, std=1 / 255, ...)."
+)
+_SCALE = (
+    "Scale the pixels as the pretrained weights had them (see their Preprocessing), or to [-1, 1] "
+    "if there are none."
+)
+_TELL = (
+    "The model does not carry its preprocessing, so the one with the best answers was taken. Make "
+    "sure that yours is the same, and name it with --pixels (preprocessing=)."
+)
+_UNTOLD = (
+    "Neither the model's layers nor its answers tell what pixels it wants: name it with --pixels "
+    "(preprocessing=)."
+)
+
+
+def assume_best(patient: Patient) -> None:
+    """Replaces a guessed contract by the one that the model answers best to.
+
+    If it answers to none, pixels are in [0, 255] where it scales them itself, else in [0, 1].
+
+    Args:
+        patient: The model and its images; a contract that is known stays.
+
+    Example:
+        >>> from keras_vit import data
+        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(),
+        ...                           keras.layers.Dense(10)])
+        >>> patient = Patient(model, data.load("digits").subset(range(50)))
+        >>> assume_best(patient)  # an untrained model does not tell
+        >>> patient.contract.std
+        (1.0, 1.0, 1.0)
+    """
+    if patient.known or not patient.finite:
+        return
+    ways = {k: v for k, v in _ways(patient).items() if k not in (TWICE, REVERSED)}
+    found = {name: _right(patient, contract) for name, contract in ways.items()}
+    best = _best(found)[0]
+    if better_than_guessing(found[best][0], patient.labels[:_TRIED], patient.num_classes):
+        patient.assume(ways[best])
+    elif "0..1" in ways and not _scalings(patient):
+        patient.assume(ways["0..1"])
+
+
+def _right(patient: Patient, contract: Preprocessing) -> tuple[np.ndarray, float]:
+    probabilities = patient.as_probabilities(patient.predict(contract, _TRIED))
+    labels = patient.labels[:_TRIED]
+    return probabilities.argmax(axis=1) == labels, mean_loss(probabilities, labels)
+
+
+def _best(found: dict[str, tuple[np.ndarray, float]]) -> list[str]:
+    """Returns the ways that are right about as often as any, the lowest loss first."""
+    most = max(right.mean() for right, _ in found.values())
+    close = [name for name, (right, _) in found.items() if right.mean() > most - _GAIN]
+    return sorted(close, key=lambda name: found[name][1])
+
+
+def _mismatch(ways: list[str], has_layer: bool, spread: float) -> tuple[str, str]:
+    best = ways[0]
+    if best == REVERSED:
+        return "channels swapped", (
+            "The weights expect blue, green, red where they get red, green, blue, or the other "
+            "way: give Preprocessing the other `channels`."
+        )
+    if best == TWICE:
+        return "pixels scaled otherwise", (
+            "The model was trained on pixels that were scaled twice: train it again on pixels "
+            "scaled once, or scale twice everywhere."
+        )
+    if best == "0..255":
+        return "pixels scaled twice", (
+            _REMOVE if has_layer else "The weights expect pixels in [0, 255]: do not scale them."
+        )
+    name = "pixels not scaled" if spread > _UNSCALED else "pixels scaled otherwise"
+    return name, (
+        f"The weights expect {' or '.join(ways)}: prepare images so, for a model of keras_vit with "
+        "that mean and standard deviation in its Preprocessing."
+    )
+
+
+def _scalings(patient: Patient) -> list[dict[str, Any]]:
+    """What the layers that only scale do to some images, in the order in which they are met."""
+    layers = layers_of(patient.model)
+    kinds = (keras.layers.Rescaling, keras.layers.Normalization)
+    places = [i for i, layer in enumerate(layers) if isinstance(layer, ImageContract)]
+    found: list[dict[str, Any]] = []
+
+    def watch(layer: keras.layers.Layer, inputs: Any, outputs: Any) -> None:
+        x, y = (keras.ops.convert_to_numpy(z).astype("float32") for z in (inputs, outputs))
+        place = ""
+        if places:
+            before = next(i for i, other in enumerate(layers) if other is layer) < places[0]
+            place = f"{'in front of' if before else 'behind'} the contract "
+        changes = x.shape != y.shape or not np.allclose(x, y, rtol=1e-3, atol=1e-3)
+        found.append({
+            "name": layer.name, "place": place, "changes": changes,
+            "mean": float(y.mean()), "std": float(y.std()),
+        })  # fmt: skip
+
+    scaling = [layer for layer in layers if isinstance(layer, kinds)]
+    if scaling:
+        with watched(scaling, watch):
+            patient.model(patient.inputs(patient.contract, 32), training=False)
+    return found
+
+
+def _ways(patient: Patient) -> dict[str, Preprocessing]:
+    """Returns the ways of scaling that the model's input can be given."""
+    if "float" in patient.input_dtype:
+        return candidates(patient.contract)
+    return {PREPARED: patient.contract}
+
+
+def _statistics(title: str, x: np.ndarray) -> str:
+    return (
+        f"{title} values from {x.min():.3g} to {x.max():.3g}, mean {x.mean():.3g}, standard "
+        f"deviation {x.std():.3g}."
+    )

@@ -1,0 +1,81 @@
+"""What passes through the layers of any Keras model, however deep they are nested."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+Watch = Callable[[keras.layers.Layer, Any, Any], None]
+
+
+def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns the layers of a model, of the models in it and of its layers.
+
+    Args:
+        model: Any Keras model.
+
+    Returns:
+        The layers from the input to the output, each before those it is made of; neither models
+        nor input layers.
+
+    Example:
+        >>> inner = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, name="a")])
+        >>> outer = keras.Sequential([keras.Input((5,)), inner, keras.layers.Dense(2, name="b")])
+        >>> [layer.name for layer in layers_of(outer)]
+        ['a', 'b']
+    """
+    found: list[keras.layers.Layer] = []
+
+    def visit(layer: keras.layers.Layer) -> None:
+        if any(layer is other for other in found) or isinstance(layer, keras.layers.InputLayer):
+            return
+        if not isinstance(layer, keras.Model):
+            found.append(layer)
+        # Layers have no public list of the layers they are made of.
+        inner = layer.layers if isinstance(layer, keras.Model) else layer._layers
+        for below in inner:
+            visit(below)
+
+    visit(model)
+    return found
+
+
+@contextlib.contextmanager
+def watched(layers: list[keras.layers.Layer], watch: Watch) -> Iterator[None]:
+    """Shows `watch` what goes into layers and what comes out, as long as it is entered.
+
+    The model has to be called itself, and eagerly: `predict` calls a compiled graph.
+
+    Args:
+        layers: The layers to watch.
+        watch: Is called with a layer, its first argument and its result.
+
+    Example:
+        >>> layer, seen = keras.layers.Rescaling(2.0), []
+        >>> with watched([layer], lambda layer, x, y: seen.append((float(x), float(y)))):
+        ...     result = layer(keras.ops.ones(()))
+        >>> seen
+        [(1.0, 2.0)]
+    """
+
+    def observed(layer: keras.layers.Layer) -> Callable[..., Any]:
+        original = layer.call
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outputs = original(*args, **kwargs)
+            watch(layer, args[0] if args else next(iter(kwargs.values()), None), outputs)
+            return outputs
+
+        return call
+
+    try:
+        for layer in layers:
+            # In the instance, in front of the method of its class.
+            layer.__dict__["call"] = observed(layer)
+        yield
+    finally:
+        for layer in layers:
+            layer.__dict__.pop("call", None)
