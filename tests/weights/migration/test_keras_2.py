@@ -124,8 +124,7 @@ model.save("model.h5")
     assert_same_logits(rebuilt(tmp_path / "model.h5"), IMAGES, logits)
     # Weights alone do not tell heads, grid and epsilon.
     known: dict[str, Any] = {"num_heads": 4, "image_size": (15, 12)}
-    if case == "epsilon":  # 1e-6 is what that package computes with unless told otherwise
-        known |= {"epsilon": 0.1, "noted": "made for epsilon=1e-06"}
+    known |= {"epsilon": 0.1} if case == "epsilon" else {}
     if case == "flexivit":
         known["prefix_position"] = False
     assert_same_logits(rebuilt(tmp_path / "weights.h5", **known), IMAGES, logits)

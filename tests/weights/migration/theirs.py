@@ -76,19 +76,11 @@ def need_old_package(name: str) -> None:
         pytest.skip(f"needs {name} in {folder}")
 
 
-def rebuilt(path: Path, *, noted: str = "", **known: Any) -> keras.Model:
-    """The model that a file or folder tells of, with its weights.
-
-    Args:
-        path: The file or folder.
-        noted: What the only note of the loading says; none is expected by default.
-        **known: What the file does not tell.
-    """
+def rebuilt(path: Path, **known: Any) -> keras.Model:
+    """The model that a file or folder tells of, with its weights."""
     checkpoint = read_checkpoint(path)
     model = build(config_of(checkpoint, **known))
-    notes = load_weights(model, checkpoint, report=True).notes()
-    assert len(notes) == bool(noted), str(notes)
-    assert noted in "".join(notes)
+    assert load_weights(model, checkpoint, report=True).notes() == []
     return model
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from keras_vit.cli.options import parse_size
+
 
 class Format(enum.StrEnum):
     """The formats that can be written."""
@@ -149,32 +151,6 @@ def weights(
         zoo.constructor(name)  # raises, with the nearest name
         print(_table(name, list_weights(name)))
     print("Pass a name as `weights=`. More of each: keras-vit weights --markdown")
-
-
-def parse_size(text: str | None) -> tuple[int, int] | None:
-    """Returns height and width in pixels that `--image-size` names.
-
-    Args:
-        text: `"224"` or `"224x320"`; None where the option was not given.
-
-    Returns:
-        Height and width, or None.
-
-    Raises:
-        ValueError: If it reads otherwise.
-
-    Example:
-        >>> parse_size("224x320"), parse_size("224")
-        ((224, 320), (224, 224))
-    """
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
-    if not match:
-        raise ValueError(
-            f"`--image-size` must read like 224 or 224x320. Received: --image-size {text}"
-        )
-    return int(match[1]), int(match[2] or match[1])
 
 
 def _table(model: str, rows: list[Any]) -> str:

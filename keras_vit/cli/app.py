@@ -1,9 +1,8 @@
-"""The command `keras-vit`: train, evaluate, predict, export, models; convert, weights."""
+"""The command `keras-vit`; training, data and weights have files of their own."""
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import re
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import cli_weights
+from keras_vit.cli import data as data_commands
+from keras_vit.cli import doctor as doctor_command
+from keras_vit.cli import pretraining
+from keras_vit.cli import training as training_commands
+from keras_vit.cli import weights as weights_commands
+from keras_vit.cli.options import BadImageOption, DataOption, OnBadImage, SizeOption, parse_size
 
 # Commands import what they need themselves: scikit-learn, matplotlib and tensorflow-datasets take
 # seconds, and --help should not.
@@ -25,151 +29,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class OnBadImage(enum.StrEnum):
-    """What to do with files that do not decode."""
-
-    fail = "fail"
-    skip = "skip"
-
-
-class Optimizer(enum.StrEnum):
-    """The optimizers of a recipe."""
-
-    adamw = "adamw"
-    sgd = "sgd"
-
-
-class Precision(enum.StrEnum):
-    """The precisions of a recipe."""
-
-    auto = "auto"
-    float32 = "float32"
-    mixed_bfloat16 = "mixed_bfloat16"
-    mixed_float16 = "mixed_float16"
-
-
-_DATA_HELP = (
-    "A folder with one folder of images for each class, a folder (or CSV file) with labels.csv, "
-    "tfds:NAME, or digits (scikit-learn's handwritten digits, no download)."
-)
-DataOption = Annotated[str | None, typer.Option(help=_DATA_HELP)]
-SizeOption = Annotated[
-    str | None,
-    typer.Option(help="Pixels: 224, or HEIGHTxWIDTH. By default the size of the weights."),
-]
-BadImageOption = Annotated[
-    OnBadImage,
-    typer.Option(help="Files that do not decode: list them and stop, or leave them out."),
-]
-
-
-@app.command()
-def train(
-    context: typer.Context,
-    data: DataOption = None,
-    model: Annotated[str, typer.Option(help="Constructor; see `keras-vit models`.")] = "ViTTi16",
-    weights: Annotated[
-        str | None, typer.Option(help="To start from: a name (`keras-vit weights`), file or URL.")
-    ] = None,
-    image_size: SizeOption = None,
-    out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("runs/run"),
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training images.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images in a step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Highest learning rate.")] = None,
-    optimizer: Annotated[Optimizer | None, typer.Option(help="SGD has momentum 0.9.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Decoupled, of kernels only.")] = None,
-    warmup_fraction: Annotated[
-        float | None, typer.Option(help="Share of the steps in which the rate rises.")
-    ] = None,
-    clip_norm: Annotated[
-        float | None, typer.Option(help="Largest global gradient norm; 0: no clipping.")
-    ] = None,
-    label_smoothing: Annotated[float | None, typer.Option(help="In [0, 1).")] = None,
-    crop_area: Annotated[
-        tuple[float, float] | None,
-        typer.Option(help="Smallest and largest share of the image that a random crop keeps."),
-    ] = None,
-    flip: Annotated[
-        bool | None,
-        typer.Option("--flip/--no-flip", help="Mirror images at random; digits never."),
-    ] = None,
-    dropout: Annotated[float | None, typer.Option(help="In [0, 1).")] = None,
-    stochastic_depth: Annotated[
-        float | None, typer.Option(help="Rate of the last block, in [0, 1).")
-    ] = None,
-    precision: Annotated[
-        Precision | None, typer.Option(help="Of training; saved models are always float32.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of training; the split has its own.")] = None,
-    validation_fraction: Annotated[float, typer.Option(help="Share held out.")] = 0.2,
-    split_seed: Annotated[int, typer.Option(help="Of the split into training and held out.")] = 0,
-    on_bad_image: BadImageOption = OnBadImage.fail,
-    tensorboard: Annotated[bool, typer.Option(help="Write TensorBoard logs.")] = True,
-    resume: Annotated[
-        bool, typer.Option(help="Go on with the run in --out, as it was configured.")
-    ] = False,
-) -> None:
-    """Fine-tune (or train) a model on labelled images.
-
-    With --weights the defaults fine-tune: 4 epochs of AdamW at 1e-4, batches of 16. Without, they
-    train from scratch: 80 epochs at 2e-3, batches of 32.
-
-    keras-vit train --data photos/ --model ViTB16 --weights imagenet --out runs/photos
-    """
-    from keras_vit import training
-
-    if resume:
-        _check_resume_alone(context)
-    elif data is None:
-        raise ValueError(f"`--data` must name the training images. {_DATA_HELP} Received: none")
-    base = training.FINETUNE if weights else training.FROM_SCRATCH
-    if optimizer is Optimizer.sgd:
-        base = base.replace(**training.SGD)
-    config = training.RunConfig(
-        # Absolute, so that the run can be resumed and evaluated from any folder.
-        data=_absolute(data) or "",
-        model=model,
-        weights=_absolute(weights),
-        image_size=cli_weights.parse_size(image_size),
-        validation_fraction=validation_fraction,
-        split_seed=split_seed,
-        on_bad_image=on_bad_image.value,
-        recipe=base.replace(
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=lr,
-            optimizer=optimizer and optimizer.value,
-            weight_decay=weight_decay,
-            warmup_fraction=warmup_fraction,
-            clip_norm=clip_norm,
-            label_smoothing=label_smoothing,
-            crop_area=crop_area,
-            flip=flip,
-            dropout_rate=dropout,
-            stochastic_depth_rate=stochastic_depth,
-            precision=precision and precision.value,
-            seed=seed,
-        ),
-    )
-    try:
-        training.train(config, out, resume=resume, tensorboard=tensorboard)
-    except KeyboardInterrupt:
-        run = training.Run(out)
-        if run.state.is_file():
-            print(
-                f"\nStopped. {out} holds the last complete epoch. Go on with:\n"
-                f"  keras-vit train --resume --out {out}"
-            )
-        elif run.last.is_file():
-            print(
-                "\nStopped before an epoch was complete, so there is nothing to go on with. "
-                f"{run.last} holds the model as it was."
-            )
-        else:
-            print("\nStopped before the training began.")
-        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -186,10 +45,12 @@ def evaluate(
     on_bad_image: BadImageOption = OnBadImage.fail,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where evaluation.json and confusion_matrix.png go."),
+        typer.Option(help="Where evaluation.json and the picture go."),
     ] = None,
 ) -> None:
     """Print accuracy and precision, recall and F1 of each class.
+
+    Where images may show several classes, print average precision in place of accuracy.
 
     Without --data a run is evaluated on the images that it held out; with it, on all of them.
 
@@ -197,10 +58,11 @@ def evaluate(
     """
     from keras_vit import data as sources
     from keras_vit import training
+    from keras_vit.evaluation import MultiLabelReport
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
-    from keras_vit.visualization import plots
+    from keras_vit.visualization import multi_label, plots
 
-    network = _load_model(model, constructor, cli_weights.parse_size(image_size))
+    network = _load_model(model, constructor, parse_size(image_size))
     run = training.Run(model)
     if data is None and not run.config.is_file():
         raise ValueError(
@@ -221,8 +83,11 @@ def evaluate(
     report = evaluate_model(network, examples, batch_size=batch_size)
     print(report.text())
     report.write_json(out / "evaluation.json")
-    plots.confusion_matrix(report, out / "confusion_matrix.png")
-    print(f"\nWritten: {out}/evaluation.json and {out}/confusion_matrix.png")
+    if isinstance(report, MultiLabelReport):
+        picture = multi_label.label_scores(report, out / "label_scores.png")
+    else:
+        picture = plots.confusion_matrix(report, out / "confusion_matrix.png")
+    print(f"\nWritten: {out}/evaluation.json and {out}/{picture.name}")
 
 
 @app.command()
@@ -237,9 +102,12 @@ def predict(
 ) -> None:
     """Print the most probable classes of image files.
 
+    Of a model that says yes or no to each label by itself, print all labels with a yes.
+
     keras-vit predict runs/photos cat.jpg dog.png
     """
     from keras_vit import export
+    from keras_vit.preprocessing import Preprocessing
 
     missing = [str(path) for path in images if not path.is_file()]
     if missing:
@@ -248,10 +116,12 @@ def predict(
     with _naming(images):
         probabilities = predictor.predict([path.read_bytes() for path in images], batch_size)
     width = max(len(str(path)) for path in images)
+    contract = Preprocessing(thresholds=predictor.thresholds)
     for path, row in zip(images, probabilities, strict=True):
-        best = row.argsort()[::-1][:top]
+        best = row.argsort()[::-1]
+        best = best[contract.present(row)[best]] if predictor.thresholds else best[:top]
         scores = "   ".join(f"{predictor.labels[index]} {row[index]:.4f}" for index in best)
-        print(f"{path!s:<{width}}   {scores}")
+        print(f"{path!s:<{width}}   {scores or 'none of the labels'}")
 
 
 @app.command()
@@ -291,33 +161,23 @@ def export(
     print(exporting.table(comparisons))
 
 
-app.command()(cli_weights.models)
-app.command()(cli_weights.convert)
-app.command()(cli_weights.weights)
+app.command()(training_commands.train)
+app.command()(training_commands.recipes)
+app.command()(pretraining.pretrain)
+app.add_typer(data_commands.app, name="data")
+app.command()(doctor_command.doctor)
+app.command()(weights_commands.models)
+app.command()(weights_commands.convert)
+app.command()(weights_commands.weights)
 
 
 def main() -> None:
     """Runs the command; what a user can mend is printed as one message, not as a traceback."""
     try:
         app()
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, FloatingPointError) as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         sys.exit(1)
-
-
-def _check_resume_alone(context: typer.Context) -> None:
-    """A run goes on as it was configured; other numbers beside --resume would be ignored."""
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in context.params
-        if name not in ("resume", "out", "tensorboard")
-        and getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"
-    ]
-    if given:
-        raise ValueError(
-            "`--resume` takes no option but --out and --tensorboard: a run goes on as it was "
-            f"configured. Received: {', '.join(given)}"
-        )
 
 
 @contextlib.contextmanager
@@ -330,10 +190,6 @@ def _naming(paths: list[Path]) -> Iterator[None]:
         if not match:
             raise
         raise ValueError(f"{paths[int(match[1])]}: {error}") from error
-
-
-def _absolute(name: str | None) -> str | None:
-    return str(Path(name).resolve()) if name and Path(name).exists() else name
 
 
 def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int] | None) -> Any:
@@ -363,8 +219,10 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
     classes = checkpoint.traits["classes"]
     if not classes:
         raise ValueError(f"`RUN_OR_FILE` must have a classifier. Received: {path}, which has none")
+    carried = checkpoint.preprocessing
     return build(
         weights=checkpoint,
+        classifier_activation="sigmoid" if carried and carried.thresholds else "softmax",
         classes=classes,
         input_shape=(*image_size, checkpoint.traits.get("channels", 3)) if image_size else None,
     )

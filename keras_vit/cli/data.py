@@ -1,0 +1,83 @@
+"""`keras-vit data check` and `keras-vit data preview`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.cli.options import DATA_HELP, SizeOption, parse_size, read_settings
+
+app = typer.Typer(help="Look at images before a model does: check, preview.", no_args_is_help=True)
+DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
+
+
+@app.command()
+def check(
+    data: DataArgument,
+    report: Annotated[Path | None, typer.Option(help="Also write it as JSON.")] = None,
+) -> None:
+    """Report unreadable files, duplicates, contradicting labels, imbalance and odd images.
+
+    Nothing is changed. Ends with status 1 if training would be refused.
+
+    keras-vit data check photos/
+    """
+    from keras_vit import data as sources
+    from keras_vit import files
+
+    examples = sources.load(data)
+    found = sources.check(examples)
+    print(found.text())
+    if report:
+        files.write_json(report, found.to_json())
+        print(f"\nWritten: {report}")
+    if found.blocking:
+        raise typer.Exit(1)
+
+
+@app.command()
+def preview(
+    data: DataArgument,
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("preview.png"),
+    model: Annotated[str, typer.Option(help="Whose image size counts.")] = "ViTTi16",
+    image_size: SizeOption = None,
+    recipe: Annotated[str, typer.Option(help="Whose augmentation is shown.")] = "finetune",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A number of it, as in --set mixup=0.2."),
+    ] = None,
+    number: Annotated[int, typer.Option(min=2, max=400, help="How many images.")] = 32,
+    seed: Annotated[int, typer.Option(help="Of all randomness, as in training.")] = 0,
+) -> None:
+    """Draw what the model will really see in training: cropped, flipped, changed and mixed.
+
+    keras-vit data preview photos/ --recipe deit --out preview.png
+    """
+    import dataclasses
+
+    import tensorflow as tf
+
+    from keras_vit import data as sources
+    from keras_vit import models, training, zoo
+    from keras_vit.visualization import plots
+
+    chosen = training.recipe(recipe).replace(**read_settings(set_))
+    contract = models.default_preprocessing(zoo.constructor(model).config)
+    if size := parse_size(image_size) or chosen.image_size:
+        contract = dataclasses.replace(contract, size=size)
+    examples = sources.load(data)
+    number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
+    batches = sources.training_dataset(
+        examples, contract, chosen.augmentation, batch_size=number, epochs=1, seed=seed
+    )
+    try:
+        images, labels = next(iter(batches))
+    except tf.errors.InvalidArgumentError as error:
+        raise ValueError(
+            "`DATA` must hold images that decode; `keras-vit data check` names those that do not. "
+            f"Received: {data}"
+        ) from error
+    plots.contact_sheet(contract.unscale(images.numpy()), labels.numpy(), examples.class_names, out)
+    print(f"Written: {out}, {number} images as the recipe {recipe} changes them")

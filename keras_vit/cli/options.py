@@ -1,0 +1,229 @@
+"""Options and their meaning, shared by several commands."""
+
+from __future__ import annotations
+
+import enum
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class OnBadImage(enum.StrEnum):
+    """What to do with files that do not decode."""
+
+    fail = "fail"
+    skip = "skip"
+
+
+class Precision(enum.StrEnum):
+    """The precisions of a recipe."""
+
+    auto = "auto"
+    float32 = "float32"
+    mixed_bfloat16 = "mixed_bfloat16"
+    mixed_float16 = "mixed_float16"
+
+
+class Strategy(enum.StrEnum):
+    """Where a run computes."""
+
+    auto = "auto"
+    cpu = "cpu"
+    mirrored = "mirrored"
+    tpu = "tpu"
+    multiworker = "multiworker"
+    jax = "jax"
+
+
+DATA_HELP = (
+    "A folder with one folder of images for each class, a folder (or CSV file) with labels.csv, "
+    "tfds:NAME, or digits (scikit-learn's handwritten digits, no download)."
+)
+_SIZE_HELP = "Pixels: 224, or HEIGHTxWIDTH. By default the size of the weights."
+_BAD_IMAGE_HELP = "Files that do not decode: list them and stop, or leave them out."
+
+DataOption = Annotated[str | None, typer.Option(help=DATA_HELP)]
+SizeOption = Annotated[str | None, typer.Option(help=_SIZE_HELP)]
+BadImageOption = Annotated[OnBadImage, typer.Option(help=_BAD_IMAGE_HELP)]
+
+# `train` and `pretrain` have so many options that --help shows them in groups.
+IMAGES, NUMBERS, DEVICES, RUN = "Images and model", "Recipe", "Devices", "Run folder"
+
+ModelOption = Annotated[
+    str, typer.Option(help="Constructor; see `keras-vit models`.", rich_help_panel=IMAGES)
+]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="To start from: a name (`keras-vit weights`), file or URL.", rich_help_panel=IMAGES
+    ),
+]
+ModelSizeOption = Annotated[str | None, typer.Option(help=_SIZE_HELP, rich_help_panel=IMAGES)]
+FractionOption = Annotated[
+    float | None, typer.Option(help="Share held out: 0.2.", rich_help_panel=IMAGES)
+]
+SplitSeedOption = Annotated[
+    int | None,
+    typer.Option(help="Of the split into training and held out: 0.", rich_help_panel=IMAGES),
+]
+OnBadImageOption = Annotated[
+    OnBadImage | None, typer.Option(help=_BAD_IMAGE_HELP, rich_help_panel=IMAGES)
+]
+LearningRateOption = Annotated[
+    float | None,
+    typer.Option("--learning-rate", "--lr", help="Highest learning rate.", rich_help_panel=NUMBERS),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(help="Of training; the split has its own.", rich_help_panel=NUMBERS),
+]
+PrecisionOption = Annotated[
+    Precision | None,
+    typer.Option(help="Of training; saved models are always float32.", rich_help_panel=NUMBERS),
+]
+StrategyOption = Annotated[
+    Strategy | None,
+    typer.Option(help="Devices; auto takes all that fit together.", rich_help_panel=DEVICES),
+]
+OutOption = Annotated[Path, typer.Option(help="The run folder to write.", rich_help_panel=RUN)]
+SaveMinutesOption = Annotated[
+    float | None,
+    typer.Option(help="Minutes between saved states within an epoch: 5.", rich_help_panel=RUN),
+]
+SaveStepsOption = Annotated[
+    int | None,
+    typer.Option(help="Steps between them instead, for several workers.", rich_help_panel=RUN),
+]
+ResumeOption = Annotated[
+    bool,
+    typer.Option(help="Go on with the run in --out, as it was configured.", rich_help_panel=RUN),
+]
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """Returns height and width in pixels that `--image-size` names.
+
+    Args:
+        text: `"224"` or `"224x320"`; None where the option was not given.
+
+    Returns:
+        Height and width, or None.
+
+    Raises:
+        ValueError: If it reads otherwise.
+
+    Example:
+        >>> parse_size("224x320"), parse_size("224")
+        ((224, 320), (224, 224))
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if not match:
+        raise ValueError(
+            f"`--image-size` must read like 224 or 224x320. Received: --image-size {text}"
+        )
+    return int(match[1]), int(match[2] or match[1])
+
+
+def absolute(name: str | None) -> str | None:
+    """Returns an existing path as an absolute one, and any other name as it is.
+
+    Args:
+        name: A path, or the name of data or weights.
+
+    Returns:
+        The name under which it is also found from another folder.
+
+    Example:
+        >>> absolute("digits"), absolute(None)
+        ('digits', None)
+    """
+    return str(Path(name).resolve()) if name and Path(name).exists() else name
+
+
+def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
+    """Returns what `--set NAME=VALUE` sets, the value read as YAML does, and the options beside it.
+
+    Args:
+        settings: What stands behind each `--set`; None where there is none.
+        **options: Values of options of their own; None where one was not given.
+
+    Returns:
+        Name -> value; lists are tuples.
+
+    Raises:
+        ValueError: If one reads otherwise, or sets what an option sets.
+
+    Example:
+        >>> read_settings(["mixup=1e-1", "crop_area=[0.3, 1]", "flip=false"])
+        {'mixup': 0.1, 'crop_area': (0.3, 1), 'flip': False}
+    """
+    import yaml
+
+    read = {}
+    for setting in settings or []:
+        name, equals, value = setting.partition("=")
+        try:
+            if not equals:
+                raise ValueError(setting)
+            read[name.strip()] = _number(yaml.safe_load(value))
+        except (ValueError, yaml.YAMLError) as error:
+            raise ValueError(
+                f"`--set` must read like NAME=VALUE. Received: --set {setting}"
+            ) from error
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given.keys() & read.keys():
+        raise ValueError(
+            f"`--set {name}` must not stand beside {_flag(name)}, which sets the same. Received: "
+            f"{read[name]!r} and {given[name]!r}"
+        )
+    return read | given
+
+
+def _number(value: Any) -> Any:
+    # YAML reads 1e-4 as text: it wants a point before the e.
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return tuple(map(_number, value)) if isinstance(value, list) else value
+
+
+def given_options(context: typer.Context) -> set[str]:
+    """Returns the names of the options that the user gave.
+
+    Args:
+        context: Of the command.
+
+    Returns:
+        Names of its parameters.
+    """
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
+
+
+def check_resume_alone(context: typer.Context, *beside: str) -> None:
+    """Refuses options beside `--resume` that would be ignored.
+
+    Args:
+        context: Of the command.
+        *beside: Parameters that change where and how a run is watched, not its result.
+
+    Raises:
+        ValueError: If there is one.
+    """
+    allowed = ["out", *beside]
+    ignored = given_options(context) - {"resume", *allowed}
+    if ignored:
+        raise ValueError(
+            f"`--resume` must stand alone, or beside {', '.join(map(_flag, allowed))}: a run goes "
+            f"on as it was configured. Received: {', '.join(sorted(map(_flag, ignored)))}"
+        )
+
+
+def _flag(parameter: str) -> str:
+    return f"--{parameter.strip('_').replace('_', '-')}"

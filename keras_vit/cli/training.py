@@ -1,0 +1,224 @@
+"""`keras-vit train` and `keras-vit recipes`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from keras_vit.cli.options import (
+    DATA_HELP,
+    DEVICES,
+    IMAGES,
+    NUMBERS,
+    RUN,
+    FractionOption,
+    LearningRateOption,
+    ModelOption,
+    ModelSizeOption,
+    OnBadImageOption,
+    OutOption,
+    PrecisionOption,
+    ResumeOption,
+    SaveMinutesOption,
+    SaveStepsOption,
+    SeedOption,
+    SplitSeedOption,
+    StrategyOption,
+    WeightsOption,
+    absolute,
+    check_resume_alone,
+    given_options,
+    parse_size,
+    read_settings,
+)
+
+
+class Optimizer(enum.StrEnum):
+    """The optimizers of a recipe."""
+
+    adamw = "adamw"
+    sgd = "sgd"
+    lion = "lion"
+    adafactor = "adafactor"
+
+
+def train(
+    context: typer.Context,
+    data: Annotated[str | None, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)] = None,
+    model: ModelOption = "ViTTi16",
+    weights: WeightsOption = None,
+    image_size: ModelSizeOption = None,
+    validation_fraction: FractionOption = None,
+    split_seed: SplitSeedOption = None,
+    on_bad_image: OnBadImageOption = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="See `keras-vit recipes`. By default finetune, without --weights from_scratch.",
+            rich_help_panel=NUMBERS,
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any number of the recipe, as in --set mixup=0.2; may be repeated.",
+            rich_help_panel=NUMBERS,
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training images.", rich_help_panel=NUMBERS)
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Images in an update, on all devices together.", rich_help_panel=NUMBERS),
+    ] = None,
+    learning_rate: LearningRateOption = None,
+    optimizer: Annotated[
+        Optimizer | None, typer.Option(help="SGD has momentum 0.9.", rich_help_panel=NUMBERS)
+    ] = None,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            help="A run or .keras file to learn from (distillation).", rich_help_panel=NUMBERS
+        ),
+    ] = None,
+    precision: PrecisionOption = None,
+    seed: SeedOption = None,
+    strategy: StrategyOption = None,
+    model_parallel: Annotated[
+        int | None,
+        typer.Option(
+            help="JAX devices that share each copy of the model.", rich_help_panel=DEVICES
+        ),
+    ] = None,
+    out: OutOption = Path("runs/run"),
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Repeat a run: its config.yaml, or one written by hand.", rich_help_panel=RUN
+        ),
+    ] = None,
+    resume: ResumeOption = False,
+    save_minutes: SaveMinutesOption = None,
+    save_steps: SaveStepsOption = None,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Write TensorBoard logs.", rich_help_panel=RUN)
+    ] = True,
+    profile: Annotated[
+        tuple[int, int] | None,
+        typer.Option(help="First and last step to profile.", rich_help_panel=RUN),
+    ] = None,
+) -> None:
+    """Fine-tune (or train) a model on labelled images.
+
+    With --weights the defaults fine-tune in minutes; without, they train from scratch. A run can
+    be stopped at any moment, and goes on with --resume as if it had not been.
+
+    keras-vit train --data photos/ --model ViTB16 --weights imagenet --out runs/photos
+
+    keras-vit train --resume --out runs/photos
+    """
+    from keras_vit import training
+
+    if resume:
+        check_resume_alone(context, "tensorboard", "profile")
+    elif data is None and config is None:
+        raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
+    if config is not None:
+        base = training.read_config(config)
+        chosen = training.recipe(recipe) if recipe else base.recipe
+    else:
+        base = training.RunConfig(data="", model=model)
+        chosen = training.recipe(recipe or ("finetune" if weights else "from_scratch"))
+    if optimizer is Optimizer.sgd and chosen.optimizer != "sgd":
+        chosen = chosen.replace(**training.recipes.SGD)
+    changes: dict[str, Any] = {
+        # Absolute, so that the run can be resumed and evaluated from any folder.
+        "data": absolute(data),
+        "model": model if "model" in given_options(context) else None,
+        "weights": absolute(weights),
+        "validation_fraction": validation_fraction,
+        "split_seed": split_seed,
+        "on_bad_image": on_bad_image and on_bad_image.value,
+        "strategy": strategy and strategy.value,
+        "model_parallel": model_parallel,
+        "teacher": absolute(str(teacher)) if teacher else None,
+        "save_minutes": save_minutes,
+        "save_steps": save_steps,
+    }
+    run_config = dataclasses.replace(
+        base,
+        recipe=chosen.replace(
+            **read_settings(
+                set_,
+                image_size=parse_size(image_size),
+                epochs=epochs,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                optimizer=optimizer and optimizer.value,
+                precision=precision and precision.value,
+                seed=seed,
+            )
+        ),
+        **{name: value for name, value in changes.items() if value is not None},
+    )
+    with stoppable():
+        training.train(run_config, out, resume=resume, tensorboard=tensorboard, profile=profile)
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Ends the command with 130 on Ctrl-C, and says how the run goes on if it does."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        print(f"\n{str(stopped) or 'Stopped before anything was saved.'}")
+        raise typer.Exit(130) from None
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show the numbers of this one.")] = None,
+) -> None:
+    """List the recipes by name with their sources, or show one as YAML.
+
+    keras-vit recipes deit
+    """
+    import yaml
+
+    from keras_vit import checks, training
+
+    published = {**training.RECIPES, **training.PRETRAINING_RECIPES}
+    if name is None:
+        print("For `keras-vit train --recipe NAME`; --set changes a number:\n")
+        _list(training.RECIPES)
+        print(
+            'augreg\n    Pre-training of "How to train your ViT?", also as in '
+            "augreg-aug_light1-wd_0.1-do_0.0-sd_0.0\n    https://arxiv.org/abs/2106.10270\n\n"
+            "For `keras-vit pretrain --recipe NAME`, without labels:\n"
+        )
+        _list(training.PRETRAINING_RECIPES)
+        return
+    if name in published:
+        found = published[name]
+        print("\n".join(f"# {line}" for line in (found.what, found.source, found.notes) if line))
+        numbers = found.recipe
+    else:
+        if not name.startswith("augreg"):
+            checks.one_of("recipe", name, (*published, "augreg"))
+        numbers = training.recipe(name)
+    yaml.safe_dump(training.run.as_yaml(dataclasses.asdict(numbers)), sys.stdout, sort_keys=False)
+
+
+def _list(published: dict[str, Any]) -> None:
+    for name, found in published.items():
+        lines = (found.what, found.source, found.notes)
+        print("\n    ".join([name, *filter(None, lines)]))

@@ -1,0 +1,30 @@
+"""Calling `keras-vit` in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from keras_vit import cli
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def call_main(*arguments: object) -> int:
+    """Runs `keras-vit ARGUMENTS` in this process; returns the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["keras-vit", *map(str, arguments)])
+        patch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+    return int(exit_.value.code or 0)
+
+
+def check_failure(code: int, message: str, expected: str) -> None:
+    lines = [line for line in message.splitlines() if line.startswith("keras-vit: ")]
+    assert code == 1
+    assert len(lines) == 1
+    assert expected in message
+    assert "Traceback" not in message

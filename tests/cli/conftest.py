@@ -1,0 +1,61 @@
+"""A command to call, photographs, and a run that the command line wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from keras_vit import models, zoo
+from tests.cli.commands import Call, call_main
+from tests.training.photos import write_photos
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command; returns its exit code, its output and its messages."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = call_main(*arguments)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photos(tmp_path_factory.mktemp("data") / "photos")
+
+
+@pytest.fixture(scope="module")
+def nano() -> Iterator[None]:
+    """A constructor so small that training takes seconds."""
+    config = models.size("Micro/2").replace(
+        hidden_size=15, num_layers=1, num_heads=3, mlp_dim=19, image_size=(32, 32)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(zoo.CONSTRUCTORS, "ViTNano", zoo.Constructor("ViTNano", config))
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(photos: Path, nano: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder that the command line wrote."""
+    out = tmp_path_factory.mktemp("runs") / "photos"
+    size = ("--image-size", "8x12")
+    options = (*size, "--epochs", 1, "--batch-size", 8, "--precision", "float32")
+    code = call_main(
+        "train", "--data", photos, "--model", "ViTNano", "--out", out, *options, "--no-tensorboard"
+    )
+    assert code == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    """The same with both exports in it."""
+    exports = ("--saved-model", run / "saved_model", "--tflite", run / "model.tflite")
+    assert call_main("export", run, *exports) == 0
+    return run

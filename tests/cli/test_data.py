@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit import cli, data, training
+from keras_vit.visualization import plots
+from tests.training.photos import write_photos
+
+pytestmark = pytest.mark.tensorflow
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs `keras-vit data ...`; returns its exit code, its output and its messages."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["keras-vit", "data", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        return int(exit_.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return write_photos(tmp_path / "photos", {"ant": 5, "bee": 7})
+
+
+def state(folder: Path) -> dict[Path, tuple[int, int]]:
+    paths = [folder, *folder.rglob("*")]
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in paths}
+
+
+def test_check_reports_and_changes_nothing(call: Call, photos: Path) -> None:
+    before = state(photos)
+    code, output, _ = call("check", photos)
+    assert code == 0
+    lines = output.splitlines()
+    assert lines[0] == f"12 images in 2 classes of {photos}"
+    assert lines[1:3] == ["  ant       5   41.7%", "  bee       7   58.3%"]
+    assert lines[-1] == "Nothing is wrong with them."
+    assert state(photos) == before
+
+
+def test_check_ends_with_1_where_training_would_be_refused(call: Call, photos: Path) -> None:
+    (photos / "bee" / "99.jpg").write_bytes(b"text")
+    code, output, _ = call("check", photos)
+    assert code == 1
+    assert "1 of 13 images cannot be used:\n  bee/99.jpg: not a JPEG" in output
+    (photos / "bee" / "99.jpg").unlink()
+    for path in (photos / "ant").iterdir():
+        path.unlink()
+    code, output, _ = call("check", photos)
+    assert (code, "Training needs images of at least two classes" in output) == (1, True)
+
+
+def test_check_passes_what_training_takes(call: Call, photos: Path) -> None:
+    """A warning is no refusal."""
+    twin = next((photos / "ant").iterdir())
+    (photos / "bee" / f"twin{twin.suffix}").write_bytes(twin.read_bytes())
+    code, output, _ = call("check", photos)
+    assert code == 0
+    assert "Same content under different labels (1):" in output
+
+
+def test_check_writes_its_report(call: Call, photos: Path, tmp_path: Path) -> None:
+    report = tmp_path / "new" / "report.json"
+    report.parent.mkdir()
+    code, output, _ = call("check", photos, "--report", report)
+    assert code == 0
+    assert output.endswith(f"\n\nWritten: {report}\n")
+    content = json.loads(report.read_text(encoding="utf-8"))
+    assert content["counts"] == {"ant": 5, "bee": 7}
+    assert content == json.loads(json.dumps(data.check(data.load(photos)).to_json()))
+    (photos / "bee" / "99.jpg").write_bytes(b"text")
+    assert call("check", photos, "--report", report)[0] == 1
+    assert "bee/99.jpg" in json.loads(report.read_text(encoding="utf-8"))["bad"]
+
+
+def test_check_says_what_data_may_be(call: Call, tmp_path: Path) -> None:
+    code, _, messages = call("check", tmp_path / "nowhere")
+    assert code == 1
+    assert messages.startswith("keras-vit: `data` must be a folder of class folders")
+
+
+@pytest.fixture
+def sheets(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.ndarray, np.ndarray, tuple, Path]]:
+    """What would have been drawn."""
+    drawn = []
+    monkeypatch.setattr(plots, "contact_sheet", lambda *arguments: drawn.append(arguments))
+    return drawn
+
+
+def test_preview_draws_a_picture(call: Call, photos: Path, tmp_path: Path) -> None:
+    before, out = state(photos), tmp_path / "preview.png"
+    code, output, _ = call("preview", photos, "--out", out, "--image-size", "16", "--number", 6)
+    assert (code, output) == (0, f"Written: {out}, 6 images as the recipe finetune changes them\n")
+    with PIL.Image.open(out) as image:
+        assert min(image.size) > 200
+    assert state(photos) == before
+
+
+def test_preview_shows_what_the_model_sees(call: Call, photos: Path, sheets: list) -> None:
+    size = ("--image-size", "16x24")
+    assert call("preview", photos, *size, "--set", "mixup=3", "--set", "erasing=0")[0] == 0
+    ((images, labels, names, out),) = sheets
+    assert (images.shape, labels.shape) == ((12, 16, 24, 3), (12, 2))
+    assert (names, out) == (("ant", "bee"), Path("preview.png"))
+    assert -0.01 < images.min() < 60 < 200 < images.max() < 255.01  # pixels again
+    mixed = labels[(labels > 0.02) & (labels < 0.98)]
+    assert len(mixed) > 0
+    np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-6)
+
+
+def test_preview_follows_from_its_seed(call: Call, photos: Path, sheets: list) -> None:
+    for seed in (3, 3, 5):
+        assert call("preview", photos, "--image-size", "16", "--seed", seed)[0] == 0
+    first, again, other = (images for images, *_ in sheets)
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+@pytest.mark.parametrize(("number", "shown"), [(7, 6), (400, 12)])
+def test_preview_shows_an_even_number(
+    call: Call, photos: Path, sheets: list, number: int, shown: int
+) -> None:
+    assert call("preview", photos, "--image-size", "8", "--number", number)[0] == 0
+    assert len(sheets[0][0]) == shown
+
+
+def test_preview_shows_a_single_image(call: Call, tmp_path: Path, sheets: list) -> None:
+    single = write_photos(tmp_path / "single", {"ant": 1})
+    assert call("preview", single, "--image-size", "8")[0] == 0
+    assert len(sheets[0][0]) == 1
+
+
+def test_preview_takes_the_size_of_the_model_or_of_the_recipe(
+    call: Call, photos: Path, sheets: list
+) -> None:
+    assert call("preview", photos, "--model", "ViTMicro4", "--number", 2)[0] == 0
+    assert call("preview", photos, "--set", "image_size=[12, 20]", "--number", 2)[0] == 0
+    assert sheets[0][0].shape == (2, 32, 32, 3)
+    assert sheets[1][0].shape == (2, 12, 20, 3)
+
+
+def test_preview_takes_the_augmentation_of_the_recipe(
+    call: Call, photos: Path, sheets: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    original = data.training_dataset
+    monkeypatch.setattr(
+        data, "training_dataset", lambda *a, **k: (seen.append(a[2]), original(*a, **k))[1]
+    )
+    assert call("preview", photos, "--image-size", "16", "--recipe", "deit")[0] == 0
+    changed = ("--set", "erasing=0.1", "--set", "rand_augment_ops=1")
+    assert call("preview", photos, "--image-size", "16", "--recipe", "deit", *changed)[0] == 0
+    published = training.recipe("deit").augmentation
+    assert seen[0] == published
+    assert seen[1] == training.recipe("deit").replace(erasing=0.1, rand_augment_ops=1).augmentation
+
+
+def test_preview_fails_with_one_message(call: Call, photos: Path, tmp_path: Path) -> None:
+    out = ("--image-size", "8", "--out", tmp_path / "preview.png")
+    for arguments, message in (
+        ((photos, "--recipe", "dei", *out), "'dei'"),
+        ((photos, "--set", "mixup", *out), "`--set` must read like NAME=VALUE"),
+        ((photos, "--set", "mixing=1", *out), "'mixing' is no field of a recipe"),
+        ((photos, "--model", "ViTB61", *out), "ViTB16"),
+    ):
+        code, _, messages = call("preview", *arguments)
+        assert code == 1
+        assert messages.startswith("keras-vit: ")
+        assert message in messages
+        assert messages.count("\n") == 1
+    for path in photos.rglob("*.*"):
+        path.write_bytes(b"text")
+    code, _, messages = call("preview", photos, *out)
+    assert code == 1
+    assert messages.startswith("keras-vit: `DATA` must hold images that decode; `keras-vit data ch")
+    assert messages.endswith(f"Received: {photos}\n")
+    assert not (tmp_path / "preview.png").exists()

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data, zoo
+from keras_vit.training import Recipe, Run, RunConfig
+from tests.cli.commands import Call
+from tests.training.doctor.conftest import CONTRACT, DIGITS, RAW, solve
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits as a folder."""
+    folder = tmp_path_factory.mktemp("data") / "digits"
+    for index in range(150):
+        path = folder / DIGITS.class_names[DIGITS.labels[index]] / DIGITS.names[index]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(DIGITS.read(index))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "healthy.keras"
+    model = solve()
+    model.compile(keras.optimizers.Adam(3e-3), "categorical_crossentropy")
+    model.optimizer.build(model.trainable_variables)  # or loading it warns
+    model.save(path)
+    return path
+
+
+def test_doctor_of_a_healthy_model_ends_with_0(call: Call, healthy: Path, photos: Path) -> None:
+    before = healthy.read_bytes()
+    code, output, messages = call("doctor", healthy, "--data", photos)
+    assert code == 0
+    assert output.endswith("\n0 serious, 0 to look at.\n")
+    assert "Cure" not in output
+    assert "FINE     learning rate\n" in output
+    assert "1/9 weights and activations\n" in messages
+    assert "9/9 learning rate\n" in messages
+    assert healthy.read_bytes() == before
+
+
+def test_doctor_prints_evidence_and_cure_and_ends_with_1(
+    call: Call, tmp_path: Path, photos: Path
+) -> None:
+    model = solve(RAW, CONTRACT, front=[keras.layers.Rescaling(1 / 127.5, -1)])
+    model.save(tmp_path / "twice.keras")
+    code, output, _ = call(
+        *("doctor", tmp_path / "twice.keras", "--data", photos, "--range-steps", 0),
+        *("--report", tmp_path / "report.json"),
+    )
+    assert code == 1
+    assert output.startswith("SERIOUS  pixels scaled twice\n")
+    assert "         Cure: Scale pixels once: leave the layer out" in output
+    assert "1 serious, " in output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report[0]["name"] == "pixels scaled twice"
+    assert report[0]["numbers"]["accuracies"]["0..255"] > 0.9
+    assert f"Written: {tmp_path}/report.json" in output
+
+
+@pytest.mark.parametrize(("pixels", "code"), [("0..1", 0), ("-1..1", 1)])
+def test_doctor_is_told_the_pixels_of_another_library(
+    call: Call, tmp_path: Path, photos: Path, pixels: str, code: int
+) -> None:
+    unit = dataclasses.replace(CONTRACT, mean=0.0, std=1.0)
+    solve(unit, None).save(tmp_path / "m.keras")
+    found, output, _ = call(
+        *("doctor", tmp_path / "m.keras", "--data", photos, "--pixels", pixels, "--range-steps", 0)
+    )
+    assert found == code
+    assert ("pixels scaled otherwise" in output) == bool(code)
+
+
+def test_doctor_takes_the_learning_rate_and_the_sizes(
+    call: Call, healthy: Path, photos: Path
+) -> None:
+    code, output, _ = call(
+        *("doctor", healthy, "--data", photos, "--lr", 1e-9, "--sample", 60, "--batch-size", 7),
+        *("--range-steps", 31),
+    )
+    assert code == 1
+    assert output.startswith("SERIOUS  learning rate too low\n         31 steps of Adam")
+    assert "on 60 images" in output
+
+
+@pytest.mark.usefixtures("nano")
+def test_doctor_of_a_run_needs_no_data(call: Call, tmp_path: Path, photos: Path) -> None:
+    run = Run(tmp_path)
+    recipe = Recipe(learning_rate=1e-3, trainable=("block_*",))
+    run.write_config(RunConfig(str(photos), "ViTNano", recipe=recipe), {"training_examples": 120})
+    examples = data.load(photos)
+    order = np.random.default_rng(0).permutation(len(examples))
+    data.write_split(run.split, examples, order[:120], order[120:])
+    zoo.constructor("ViTNano")(weights=None, classes=10).save(run.last)
+    code, output, _ = call("doctor", tmp_path, "--range-steps", 0)
+    assert code == 1
+    assert "SERIOUS  classifier frozen" in output
+    assert "on 30 images" in output  # those held out
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("healthy.keras", [], "`--data` must name labelled images, unless a run is examined"),
+        ("nowhere.keras", ["--data", "digits"], "`RUN_OR_MODEL` must be a run folder, or a .keras"),
+        ("", [], "`run` must be a folder that `keras-vit train --out` has written"),
+        ("healthy.keras", ["--data", "digit"], "Did you mean 'digits'?"),
+    ],
+)
+def test_doctor_refuses_what_it_cannot_examine(
+    call: Call, healthy: Path, name: str, options: list[str], expected: str
+) -> None:
+    code, output, messages = call("doctor", healthy.parent / name, *options)
+    assert (code, output) == (1, "")
+    assert messages.startswith("keras-vit: ")
+    assert expected in messages
+
+
+def test_doctor_has_an_example_in_its_help(call: Call) -> None:
+    code, output, _ = call("doctor", "--help")
+    assert code == 0
+    assert "keras-vit doctor model.keras --data photos/" in output
+    for option in ("--data", "--pixels", "--lr", "--sample", "--range-steps", "--report"):
+        assert option in output

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from keras_vit.cli.options import (
+    absolute,
+    check_resume_alone,
+    given_options,
+    parse_size,
+    read_settings,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("224", (224, 224)), ("48x80", (48, 80)), (None, None)]
+)
+def test_size_is_read(text: str | None, expected: tuple[int, int] | None) -> None:
+    assert parse_size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "48x", "48 x 80", "-3", "4.5"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="`--image-size` must read like 224 or 224x320"):
+        parse_size(text)
+
+
+def test_existing_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    assert absolute("photos") == str(tmp_path / "photos")
+    assert absolute("digits") == "digits"
+    assert absolute(None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mixup=0.2", {"mixup": 0.2}),
+        ("weight_decay = 1e-4", {"weight_decay": 1e-4}),
+        ("epochs=3", {"epochs": 3}),
+        ("crop_area=[0.3, 1]", {"crop_area": (0.3, 1)}),
+        ("trainable=['head/*', 'block_11/*']", {"trainable": ("head/*", "block_11/*")}),
+        ("flip=false", {"flip": False}),
+        ("image_size=", {"image_size": None}),
+        ("decay=a=b", {"decay": "a=b"}),
+    ],
+)
+def test_settings_are_read_as_yaml(text: str, expected: dict[str, Any]) -> None:
+    assert read_settings([text]) == expected
+
+
+def test_several_settings_are_one_table() -> None:
+    assert read_settings(["mixup=1", "cutmix=2", "mixup=3"]) == {"mixup": 3, "cutmix": 2}
+    assert read_settings(None) == {}
+
+
+def test_setting_stands_beside_options() -> None:
+    assert read_settings(["mixup=1"], epochs=3, seed=None) == {"mixup": 1, "epochs": 3}
+    with pytest.raises(
+        ValueError, match=r"`--set image_size` .* beside --image-size.* \(8, 9\) and \(7, 7\)"
+    ):
+        read_settings(["image_size=[8, 9]"], image_size=(7, 7))
+
+
+@pytest.mark.parametrize("text", ["mixup", "mixup=[1", ""])
+def test_what_sets_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"`--set` must read like NAME=VALUE\. Received"):
+        read_settings([text])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "refused"),
+    [
+        ([], set(), ""),
+        (["--resume", "--out", "x", "--log"], {"resume", "out", "log"}, ""),
+        (["--epochs", "4", "--set", "a"], {"epochs", "set_"}, "--epochs, --set$"),
+        (["--resume", "--lr-end", "0"], {"resume", "lr_end"}, "Received: --lr-end$"),
+    ],
+)
+def test_only_what_was_given_stands_beside_resume(
+    arguments: list[str], given: set[str], refused: str
+) -> None:
+    app = typer.Typer()
+    seen: list[set[str]] = []
+
+    @app.command()
+    def command(
+        context: typer.Context,
+        resume: bool = False,
+        out: str = "",
+        log: bool = False,
+        epochs: int = 4,
+        lr_end: int = 0,
+        set_: str = typer.Option("", "--set"),
+    ) -> None:
+        seen.append(given_options(context))
+        check_resume_alone(context, "log")
+
+    found = CliRunner().invoke(app, arguments)
+    assert seen == [given]
+    if not refused:
+        assert found.exception is None
+        return
+    with pytest.raises(
+        ValueError, match=rf"`--resume` must stand alone, or beside --out, --log: a.*{refused}"
+    ):
+        raise found.exception
