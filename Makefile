@@ -43,7 +43,7 @@ test: install ## run the tests: all on TensorFlow, then the backend-free parts o
 
 test-all: install ## the same and the slow tests
 	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile -m ""
-	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "" tests/layers tests/models tests/weights tests/test_zoo.py
+	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "" tests/layers tests/models tests/weights tests/training tests/test_zoo.py
 
 package: install ## build sdist and wheel and try the wheel outside the checkout
 	$(PYTEST) -q -m "" tests/test_packaging.py

@@ -6,9 +6,9 @@ guides use them: images of one size are batched, and the layers change whole bat
 
 The libraries do not do the same. Ours scales by default bicubically, with antialiasing where an
 image shrinks by more than a third; the layers always take four neighbouring pixels, which is
-cheaper, and Keras has no crop of a random area. The time beyond the library's own crop and flip tells what the
-rest costs. Ours mixes each image by MixUp or CutMix, the guides apply one after the other. Keras'
-RandAugment draws its operations once for a batch.
+cheaper, and Keras has no crop of a random area. The time beyond the library's own crop and flip
+tells what the rest costs. Ours mixes each image by MixUp or CutMix, the guides apply one after the
+other. Keras' RandAugment draws its operations once for a batch.
 
 The variants take turns, so that whatever else the machine does falls on all of them. The process
 is held on one core, and processor time is counted beside the clock's.

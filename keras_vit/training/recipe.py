@@ -22,7 +22,8 @@ DISTILLATIONS = ("none", "soft", "hard")
 class Recipe:
     """The numbers of a training run.
 
-    The defaults fine-tune pretrained weights on a few thousand photographs in minutes.
+    The defaults are plain AdamW. What a run takes if nothing else is said is
+    `recipe("finetune")`, and `recipe("finetune").replace(epochs=3)` changes a number of it.
 
     Args:
         epochs: Passes over the training examples.

@@ -16,6 +16,7 @@ from keras_vit import checks, files
 from keras_vit.data import Augmentation, write_layers
 from keras_vit.training.distribution import STRATEGIES
 from keras_vit.training.recipe import Recipe
+from keras_vit.training.recipes import FINETUNE
 
 Config = TypeVar("Config", bound="CommonConfig")
 
@@ -53,7 +54,7 @@ class CommonConfig:
     save_steps: int = 0
     save_minutes: float = 5.0
     keep: int = 2
-    recipe: Recipe = dataclasses.field(default_factory=Recipe)
+    recipe: Recipe = FINETUNE
 
     def __post_init__(self) -> None:
         checks.one_of("on_bad_image", self.on_bad_image, ("fail", "skip"))
@@ -200,7 +201,8 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
     """Reads a configuration, written by a run or by hand.
 
     Args:
-        path: A YAML file with the fields of `RunConfig`; those left out have their defaults.
+        path: A YAML file with the fields of `RunConfig`; those left out have their defaults, the
+            recipe's those of `recipe("finetune")`.
 
     Returns:
         The configuration.
@@ -212,8 +214,8 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "config.yaml"
         >>> _ = path.write_text("{data: photos, model: ViTB16, recipe: {epochs: 3}}")
-        >>> read_config(path).recipe.epochs
-        3
+        >>> read_config(path).recipe == FINETUNE.replace(epochs=3)
+        True
     """
     return read_config_of(RunConfig, path)
 
@@ -256,9 +258,12 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
     try:
         return kind(
             **content,
-            recipe=Recipe(
+            recipe=dataclasses.replace(
+                kind.recipe,
                 **_with_numbers(recipe, Recipe),
-                augmentation=Augmentation(**_with_numbers(augmentation, Augmentation)),
+                augmentation=dataclasses.replace(
+                    kind.recipe.augmentation, **_with_numbers(augmentation, Augmentation)
+                ),
             ),
         )
     except TypeError as error:

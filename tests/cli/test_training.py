@@ -13,7 +13,7 @@ import yaml
 
 from keras_vit import training
 from keras_vit.training import Recipe, RunConfig
-from keras_vit.training.recipes import FROM_SCRATCH, SGD
+from keras_vit.training.recipes import FINETUNE, FROM_SCRATCH, SGD
 from tests.cli.commands import Call, check_failure
 from tests.training.photos import write_photos
 
@@ -82,7 +82,7 @@ def test_defaults_depend_on_whether_there_are_weights(
     call: Call, asked: dict[str, Any], weights: str | None
 ) -> None:
     call("train", "--data", "digits", *(("--weights", weights) if weights else ()))
-    assert asked["config"].recipe == (Recipe() if weights else FROM_SCRATCH)
+    assert asked["config"].recipe == (FINETUNE if weights else FROM_SCRATCH)
 
 
 def test_config_repeats_a_run(run: Path, call: Call, asked: dict[str, Any]) -> None:

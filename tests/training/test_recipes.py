@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
-from keras_vit.training import RECIPES, Recipe, augreg, recipe
+from keras_vit.training import RECIPES, RunConfig, augreg, recipe
+from keras_vit.training.recipes import FINETUNE
 
 
 def test_default_recipe_is_finetune() -> None:
-    assert recipe("finetune") == Recipe()
+    assert recipe("finetune") == FINETUNE == RunConfig("photos", "ViTTi16").recipe
 
 
 @pytest.mark.parametrize("name", RECIPES)

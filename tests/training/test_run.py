@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from keras_vit.training import Recipe, Run, RunConfig, read_config, recipe
+from keras_vit.training.recipes import FINETUNE
 
 pytestmark = pytest.mark.tensorflow
 
@@ -117,7 +118,7 @@ def test_config_can_be_written_by_hand(tmp_path: Path) -> None:
         "recipe:\n  epochs: 3\n  learning_rate: 1e-3\n  augmentation: {mixup: 2e-1}\n"
     )
     found = read_config(written(tmp_path, text))
-    recipe = Recipe(epochs=3, learning_rate=0.001).replace(mixup=0.2)
+    recipe = FINETUNE.replace(epochs=3, learning_rate=0.001, mixup=0.2)
     assert found == RunConfig("photos", "ViTB16", recipe=recipe)
 
 

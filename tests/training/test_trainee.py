@@ -46,6 +46,7 @@ def test_two_replicas_train_as_one_device(two: Devices, case: str) -> None:
     assert len(one.losses) == 20
     assert one.history["loss"][1] < one.history["loss"][0]  # they learn
     losses, weights = differences(one, other)
+    print(case, losses, weights)
     assert losses < TOLERANCE, losses
     # AdamW divides tiny gradients by tiny roots: 2e-6 was seen.
     assert weights < 5 * TOLERANCE, weights
