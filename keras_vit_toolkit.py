@@ -24,12 +24,12 @@ def is_ours(init: Path) -> bool:
     """Whether `init`, the `__init__.py` of a package, is that of this distribution.
 
     Args:
-        init: path of an `__init__.py`. Ours names the distribution, and has `cli.py` beside it.
+        init: path of an `__init__.py`. Ours names the distribution and has a folder `cli`.
 
     Returns:
         True if it is ours.
     """
-    if not init.is_file() or not init.with_name("cli.py").is_file():
+    if not init.is_file() or not init.with_name("cli").is_dir():
         return False
     return DISTRIBUTION in init.read_text(encoding="utf-8", errors="replace")
 

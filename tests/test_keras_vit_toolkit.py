@@ -23,7 +23,8 @@ def write_package(folder: Path, *, ours: bool) -> None:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text('DISTRIBUTION = "keras-vit-toolkit"\n' if ours else "\n")
     if ours:
-        (package / "cli.py").write_text(
+        (package / "cli").mkdir()
+        (package / "cli" / "__init__.py").write_text(
             "import os, sys\n\n"
             "def main():\n"
             "    print('cli', sys.argv[1:], 'log level', os.environ['TF_CPP_MIN_LOG_LEVEL'])\n"

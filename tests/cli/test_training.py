@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from keras_vit import training
-from keras_vit.training import Recipe, RunConfig
+from keras_vit.training import RunConfig
 from keras_vit.training.recipes import FINETUNE, FROM_SCRATCH, SGD
 from tests.cli.commands import Call, check_failure
 from tests.training.photos import write_photos
@@ -72,9 +72,9 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
 
 def test_sgd_has_its_own_learning_rate_and_no_decay(call: Call, asked: dict[str, Any]) -> None:
     call("train", "--data", "digits", "--optimizer", "sgd", "--weights", "w.npz")
-    assert asked["config"].recipe == Recipe().replace(**SGD)
+    assert asked["config"].recipe == FINETUNE.replace(**SGD)
     call("train", "--data", "digits", "--optimizer", "sgd", "--lr", 0.3, "--weights", "w.npz")
-    assert asked["config"].recipe == Recipe().replace(**{**SGD, "learning_rate": 0.3})
+    assert asked["config"].recipe == FINETUNE.replace(**{**SGD, "learning_rate": 0.3})
 
 
 @pytest.mark.parametrize("weights", [None, "w.npz"])
