@@ -55,8 +55,14 @@ def test_two_replicas_train_as_one_device(two: Devices, case: str) -> None:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("number", [BATCH * 3 + 5, BATCH * 3 + 1], ids=["5-of-12", "1-of-12"])
-@pytest.mark.parametrize("accumulation_steps", [1, 2])
+@pytest.mark.parametrize(
+    ("number", "accumulation_steps"),
+    [
+        pytest.param(BATCH * 3 + 5, 2, id="5-of-12-in-two-parts"),
+        pytest.param(BATCH * 3 + 1, 1, id="1-of-12"),
+        pytest.param(BATCH * 3 + 1, 2, id="1-of-12-in-two-parts", marks=SLOW),
+    ],
+)
 def test_short_last_batch_counts_by_its_examples(
     two: Devices, number: int, accumulation_steps: int
 ) -> None:
