@@ -10,12 +10,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
-from keras_vit.layers.dropout import ReplicaSeedGenerator
+from keras_vit.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StochasticDepth(keras.layers.Layer):
+class StochasticDepth(Dropout):
     """Sets a residual branch to zero for randomly chosen examples of the batch.
 
     In training each example keeps its branch with probability 1 - rate, and a kept branch is
@@ -43,14 +42,6 @@ class StochasticDepth(keras.layers.Layer):
     Reference: https://arxiv.org/abs/1603.09382
     """
 
-    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.rate = checks.rate("rate", rate)
-        self.seed = seed
-        if self.rate > 0:
-            self.seed_generator = ReplicaSeedGenerator(seed)
-        self.built = True
-
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
             return inputs
@@ -61,9 +52,3 @@ class StochasticDepth(keras.layers.Layer):
             noise_shape=(shape[0],) + (1,) * (len(shape) - 1),
             seed=self.seed_generator,
         )
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
