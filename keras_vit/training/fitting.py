@@ -1,4 +1,4 @@
-"""Calling `fit` for what is left of a run."""
+"""What runs with labels and without do alike: compile, save, and call `fit` for what is left."""
 
 from __future__ import annotations
 
@@ -10,11 +10,70 @@ import keras
 from keras_vit import data
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.averaging import EvaluateAverages
+from keras_vit.training.build import precision_of
 from keras_vit.training.distribution import Devices
+from keras_vit.training.interruption import Interruption
+from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.progress import ProgressBar
 from keras_vit.training.recipe import Recipe
+from keras_vit.training.run import CommonConfig, Run
 from keras_vit.training.saving import SaveRun
 from keras_vit.training.trainee import Trainee
+
+
+def compile_trainee(trainee: Trainee, model: keras.Model, recipe: Recipe, steps: int) -> None:
+    """Compiles a model in training with the recipe's optimizer.
+
+    Args:
+        trainee: The model in training.
+        model: The part of it whose weights learn.
+        recipe: The numbers of the optimizer, its schedule and the number of epochs.
+        steps: Steps in an epoch.
+    """
+    trainee.compile(
+        optimizer=build_optimizer(recipe, model, steps * recipe.epochs, precision_of(recipe)),
+        # XLA takes 4% off a step of a ViT-Ti/16 on a CPU, a third off that of a tiny model
+        # (benchmarks/results/); but tf.distribute strategies do not run with it.
+        jit_compile=keras.backend.backend() == "jax",
+    )
+
+
+def save_as_configured(
+    config: CommonConfig,
+    run: Run,
+    trainee: Trainee,
+    where: Devices,
+    *,
+    steps: int,
+    interruption: Interruption,
+    command: str,
+) -> SaveRun:
+    """Returns the callback that saves a run as often as its configuration wants.
+
+    Args:
+        config: Its `save_steps`, `save_minutes` and `keep`.
+        run: The folder.
+        trainee: The model in training, compiled.
+        where: The devices; only the chief writes.
+        steps: Steps in an epoch.
+        interruption: Is asked after every step whether to stop.
+        command: The command of `keras-vit` that goes on with the run.
+
+    Returns:
+        The callback.
+    """
+    return SaveRun(
+        run,
+        trainee,
+        steps=steps,
+        interruption=interruption,
+        alone=where.workers == 1,
+        save_steps=config.save_steps,
+        save_minutes=config.save_minutes,
+        keep=config.keep,
+        writes=where.is_chief,
+        command=command,
+    )
 
 
 def fit_remaining(

@@ -15,15 +15,13 @@ from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training import groups
 from keras_vit.training.build import build_network, build_trainee, precision_of
 from keras_vit.training.distribution import devices
-from keras_vit.training.fitting import fit_remaining
+from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
 from keras_vit.training.multi_label import fit_to_labels, set_thresholds
-from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.parts import find_parts
 from keras_vit.training.pictures import draw_mistakes, log_pictures
 from keras_vit.training.progress import TensorBoard
 from keras_vit.training.run import Run, RunConfig
-from keras_vit.training.saving import SaveRun
 from keras_vit.visualization import multi_label, plots
 
 # How many validation images a run keeps, to try predictions and verify exports with.
@@ -109,26 +107,17 @@ def train(
         steps = data.steps_per_epoch(training, recipe.batch_size)
         with where.scope():
             trainee = build_trainee(config, network, training)
-            trainee.compile(
-                optimizer=build_optimizer(
-                    recipe, network, steps * recipe.epochs, precision_of(recipe)
-                ),
-                # XLA takes 4% off a step of a ViT-Ti/16 on a CPU, a third off that of a tiny model
-                # (benchmarks/results/); but tf.distribute strategies do not run with it.
-                jit_compile=keras.backend.backend() == "jax",
-            )
+            compile_trainee(trainee, network, recipe, steps)
         contract = models.preprocessing_of(network)
         with Interruption() as interruption:
-            save = SaveRun(
+            save = save_as_configured(
+                config,
                 run,
                 trainee,
+                where,
                 steps=steps,
                 interruption=interruption,
-                alone=where.workers == 1,
-                save_steps=config.save_steps,
-                save_minutes=config.save_minutes,
-                keep=config.keep,
-                writes=where.is_chief,
+                command="train",
             )
             if resume:
                 save.restore()

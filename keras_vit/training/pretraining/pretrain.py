@@ -15,16 +15,14 @@ from keras_vit.training import groups
 from keras_vit.training.averaging import averages
 from keras_vit.training.build import build_encoder, precision_of
 from keras_vit.training.distribution import devices
-from keras_vit.training.fitting import fit_remaining
+from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
-from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.parts import find_parts
 from keras_vit.training.pretraining.masked_autoencoder import MaskedAutoencoder, reconstructions
 from keras_vit.training.pretraining.masked_patches import MaskedPatchPredictor
 from keras_vit.training.pretraining.recipes import PHOTOGRAPHS
 from keras_vit.training.recipe import Recipe
 from keras_vit.training.run import CommonConfig, Run, read_config_of
-from keras_vit.training.saving import SaveRun
 from keras_vit.training.trainee import Trainee
 from keras_vit.visualization import plots
 
@@ -152,26 +150,17 @@ def pretrain(
         )
         steps = data.steps_per_epoch(training, recipe.batch_size)
         with where.scope():
-            trainee.compile(
-                # With the decoder or the predictor, which learn as well.
-                optimizer=build_optimizer(
-                    recipe, trainee, steps * recipe.epochs, precision_of(recipe)
-                ),
-                # tf.distribute strategies do not run with XLA.
-                jit_compile=keras.backend.backend() == "jax",
-            )
+            # With the decoder or the predictor, which learn as well.
+            compile_trainee(trainee, trainee, recipe, steps)
         contract = models.preprocessing_of(trainee.network)
         with Interruption() as interruption:
-            save = SaveRun(
+            save = save_as_configured(
+                config,
                 run,
                 trainee,
+                where,
                 steps=steps,
                 interruption=interruption,
-                alone=where.workers == 1,
-                save_steps=config.save_steps,
-                save_minutes=config.save_minutes,
-                keep=config.keep,
-                writes=where.is_chief,
                 command="pretrain",
             )
             if resume:

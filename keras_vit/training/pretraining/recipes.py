@@ -11,7 +11,7 @@ from keras_vit.training.recipes import Published
 PHOTOGRAPHS = Recipe(
     epochs=100,
     batch_size=64,
-    learning_rate=5e-4,
+    learning_rate=2e-3,
     beta_2=0.95,
     weight_decay=0.05,
     augmentation=Augmentation(crop_area=(0.2, 1.0)),
