@@ -264,10 +264,11 @@ def main() -> None:
         for library in arguments.libraries
     }
     turns = measure(datasets, arguments.steps, arguments.rounds)
+    kerascv = metadata.version("keras-cv") if "KerasCV" in arguments.libraries else "not measured"
     text = (
         f"# Training input at {size} pixels, batch {batch_size}, one core\n\n"
         f"{hardware()}; Python {platform.python_version()}, TensorFlow {tf.__version__}, "
-        f"Keras {keras.__version__}, KerasCV {metadata.version('keras-cv')}; "
+        f"Keras {keras.__version__}, KerasCV {kerascv}; "
         f"{arguments.rounds} turns of {arguments.steps} batches a variant; "
         f"{len(examples)} images, {examples.source}.\n\n"
         f"{table(turns, arguments.steps * batch_size)}\n"

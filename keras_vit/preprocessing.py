@@ -161,6 +161,21 @@ class Preprocessing:
         mean, std = np.array(self.mean), np.array(self.std)
         return values * (255 * std).astype(np.float32) + (255 * mean).astype(np.float32)
 
+    def to_rgb(self, pixels: np.ndarray) -> np.ndarray:
+        """Orders channels as pictures have them.
+
+        Args:
+            pixels: (..., channels) in the contract's order.
+
+        Returns:
+            The same with red first; grey stays grey.
+
+        Example:
+            >>> Preprocessing(channels="bgr").to_rgb(np.array([1, 2, 3])).tolist()
+            [3, 2, 1]
+        """
+        return pixels[..., ::-1] if self.channels == "bgr" else pixels
+
     def present(self, probabilities: Any) -> Any:
         """Tells which labels reach their thresholds.
 

@@ -49,7 +49,7 @@ def preview(
         typer.Option("--set", metavar="NAME=VALUE", help="A number of it, as in --set mixup=0.2."),
     ] = None,
     number: Annotated[int, typer.Option(min=2, max=400, help="How many images.")] = 32,
-    seed: Annotated[int, typer.Option(help="Of all randomness, as in training.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the choice of images and of all changes.")] = 0,
 ) -> None:
     """Draw what the model will really see in training: cropped, flipped, changed and mixed.
 
@@ -79,5 +79,6 @@ def preview(
             "`DATA` must hold images that decode; `keras-vit data check` names those that do not. "
             f"Received: {data}"
         ) from error
-    plots.contact_sheet(contract.unscale(images.numpy()), labels.numpy(), examples.class_names, out)
+    shown = contract.to_rgb(contract.unscale(images.numpy()))
+    plots.contact_sheet(shown, labels.numpy(), examples.class_names, out)
     print(f"Written: {out}, {number} images as the recipe {recipe} changes them")

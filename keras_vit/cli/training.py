@@ -181,7 +181,8 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stopped:
-        print(f"\n{str(stopped) or 'Stopped before anything was saved.'}")
+        kept = "Stopped at once. What was saved before is kept; --resume goes on with it."
+        print(f"\n{str(stopped) or kept}")
         raise typer.Exit(130) from None
 
 

@@ -1,4 +1,7 @@
-"""Random changes to training images, each fully determined by its seed."""
+"""Random changes to training images, each fully determined by its seed.
+
+Letters: H, W, C height, width, channels of an image; h, w of what the model gets.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from keras_vit.preprocessing import Preprocessing
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What is done to training images at random, in this order.
+    """What is done to training images at random, in this order but for `layers`.
 
     Args:
         crop_area: Smallest and largest share of the image's area that a random crop keeps, in
@@ -38,8 +41,8 @@ class Augmentation:
         repeats: How often an image comes in an epoch, changed anew each time; the epoch then has
             fewer different images, not more steps.
         layers: Augmentation layers of Keras or KerasCV, or their configurations, which change the
-            batches of pixels, [0, 255], before they are scaled and mixed; they have to compute in
-            float32. Their random numbers cannot be saved: a resumed run draws others.
+            batches of pixels, [0, 255], before they are scaled, erased and mixed; they have to
+            compute in float32. Their random numbers cannot be saved: a resumed run draws others.
 
     Raises:
         ValueError: If a value is out of range.

@@ -1,4 +1,7 @@
-"""Augmentation layers of Keras and KerasCV in the pipeline."""
+"""Augmentation layers of Keras and KerasCV in the pipeline.
+
+Letters: B batch; h, w, C image height, width, channels; K classes.
+"""
 
 from __future__ import annotations
 

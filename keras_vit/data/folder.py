@@ -111,8 +111,24 @@ def images_below(folder: Path) -> Iterator[Path]:
             if not name.startswith(".") and not here.is_relative_to((here / name).resolve())
         ]
         for name in files:
-            if not name.startswith(".") and name.lower().endswith(SUFFIXES):
+            if is_image(name):
                 yield Path(root, name)
+
+
+def is_image(name: str) -> bool:
+    """Tells by its name whether a file is a visible image.
+
+    Args:
+        name: Without folders.
+
+    Returns:
+        Whether it ends in a known suffix and does not begin with a point.
+
+    Example:
+        >>> is_image("tulip.JPG"), is_image("._tulip.jpg")
+        (True, False)
+    """
+    return not name.startswith(".") and name.lower().endswith(SUFFIXES)
 
 
 def _nothing_found(folder: Path) -> str:

@@ -3,8 +3,8 @@
 Letters: B batch, an even number; h, w, C image height, width, channels; K classes.
 
 Example i is mixed with example i + 1 if i is even, with i - 1 if it is odd. The order of a batch
-is random, so that the neighbour is as good as any other, and a worker that reads every second
-pair of a batch has all that it needs.
+is random, so that the neighbour is as good as any other, and a worker that reads a part
+of a batch, an even number, has all that it needs.
 """
 
 from __future__ import annotations

@@ -63,12 +63,12 @@ def evaluation_dataset(
     read = reader(examples)
     number = len(examples)
 
-    def example(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        encoded, label = read(tf.minimum(index, number - 1))
+    def example(place: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        encoded, label = read(tf.minimum(place, number - 1))
         prepared = pixels.prepare(encoded, contract)
         if not pad:
             return prepared, label
-        return prepared, label, tf.cast(index < number, tf.float32)
+        return prepared, label, tf.cast(place < number, tf.float32)
 
     share = batch_size // workers
     batches = -(-number // batch_size)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.data.examples import Examples
-from keras_vit.data.folder import SUFFIXES, images_below
+from keras_vit.data.folder import images_below, is_image
 from keras_vit.data.sources import TABLE, load
 from keras_vit.data.splits import different_contents, split
 
@@ -42,7 +42,7 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
     folder = Path(data).expanduser()
     if not folder.is_dir() or (folder / TABLE).is_file():
         return load(data)
-    if not any(path.is_file() and _is_image(path) for path in folder.iterdir()):
+    if not any(path.is_file() and is_image(path.name) for path in folder.iterdir()):
         return load(data)
     names = sorted(path.relative_to(folder).as_posix() for path in images_below(folder))
     return Examples(
@@ -109,7 +109,3 @@ def _has_classes(examples: Examples, digests: Mapping[str, str]) -> bool:
     counts = examples.subset(different_contents(examples, digests)).class_counts()
     different = len(np.unique(examples.labels, axis=0))
     return bool(different >= 2 and np.all(counts[examples.class_counts() > 0] >= 2))
-
-
-def _is_image(path: Path) -> bool:
-    return path.name.lower().endswith(SUFFIXES) and not path.name.startswith(".")

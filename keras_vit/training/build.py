@@ -1,4 +1,7 @@
-"""From a configuration to what `fit` trains."""
+"""From a configuration to what `fit` trains.
+
+Letters: B batch; H, W, C image height, width, channels; D width; K classes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from keras_vit.layers import TransformerBlock
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.distillation import DistilledClassifier, load_teacher
 from keras_vit.training.machine import best_precision
-from keras_vit.training.recipe import Recipe
 from keras_vit.training.run import CommonConfig, RunConfig
 from keras_vit.training.trainee import Classifier, Trainee
 from keras_vit.weights.checkpoint import Checkpoint
@@ -40,6 +42,7 @@ def build_network(
         ValueError: If weights and configuration do not fit.
 
     Example:
+        >>> from keras_vit.training.recipe import Recipe
         >>> config = RunConfig("digits", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
         >>> build_network(config, ("daisy", "rose")).output_shape
         (None, 2)
@@ -55,7 +58,7 @@ def build_network(
             head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
     thresholds = (0.5,) * len(class_names) if multi_label else None
     contract = dataclasses.replace(contract, labels=class_names, thresholds=thresholds)
-    return _in_training(model, contract, config.recipe)
+    return _in_training(model, contract, config)
 
 
 def build_encoder(config: CommonConfig) -> keras.Model:
@@ -72,6 +75,7 @@ def build_encoder(config: CommonConfig) -> keras.Model:
         ValueError: If weights and configuration do not fit.
 
     Example:
+        >>> from keras_vit.training.recipe import Recipe
         >>> config = CommonConfig("photos", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
         >>> build_encoder(config).output_shape
         (None, 96)
@@ -82,7 +86,7 @@ def build_encoder(config: CommonConfig) -> keras.Model:
     model = _start(config, checkpoint, include_top=False, pooling=pooling)
     contract = models.preprocessing_of(model)
     contract = dataclasses.replace(contract, labels=None, thresholds=None)
-    return _in_training(model, contract, config.recipe)
+    return _in_training(model, contract, config)
 
 
 def build_trainee(config: RunConfig, network: keras.Model, training: data.Examples) -> Trainee:
@@ -143,12 +147,12 @@ def _start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any)
     return model
 
 
-def _in_training(model: keras.Model, contract: Preprocessing, recipe: Recipe) -> keras.Model:
+def _in_training(model: keras.Model, contract: Preprocessing, config: CommonConfig) -> keras.Model:
     """Returns a copy at the precision of training, which keeps its blocks' inside or not."""
-    network = models.rebuild(model, dtype=precision_of(recipe), preprocessing=contract)
+    network = models.rebuild(model, dtype=precision_of(config), preprocessing=contract)
     for layer in network.layers:
         if isinstance(layer, TransformerBlock):
-            layer.remat = recipe.remat
+            layer.remat = config.recipe.remat
     return network
 
 
@@ -170,17 +174,20 @@ def _class_weights(training: data.Examples) -> np.ndarray:
     return weights
 
 
-def precision_of(recipe: Recipe) -> str:
-    """Returns the Keras dtype policy that a recipe trains in on this machine.
+def precision_of(config: CommonConfig) -> str:
+    """Returns the Keras dtype policy that a run trains in on this machine.
 
     Args:
-        recipe: The recipe.
+        config: Its recipe and strategy.
 
     Returns:
         The name of the policy.
 
     Example:
-        >>> precision_of(Recipe(precision="mixed_bfloat16"))
+        >>> from keras_vit.training.recipe import Recipe
+        >>> recipe = Recipe(precision="mixed_bfloat16")
+        >>> precision_of(CommonConfig("photos", "ViTMicro4", recipe=recipe))
         'mixed_bfloat16'
     """
-    return best_precision() if recipe.precision == "auto" else recipe.precision
+    precision = config.recipe.precision
+    return best_precision(config.strategy) if precision == "auto" else precision

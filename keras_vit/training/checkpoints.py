@@ -80,8 +80,9 @@ class Checkpoints:
             OSError: If it cannot be written; the earlier states stay.
         """
         text = json.dumps(dataclasses.asdict(progress))
+        content: dict[str, Any] = {"progress": np.array(text), **variables}
         with files.atomic_path(self.folder / f"step_{updates:09d}.npz") as temporary:
-            np.savez(temporary, allow_pickle=False, progress=np.array(text), **variables)
+            np.savez(temporary, **content)
         for path in self.paths()[self.keep :]:
             path.unlink()
 

@@ -60,6 +60,8 @@ class DistilledClassifier(Classifier):
         super().__init__(network, **kwargs)
         checks.one_of("kind", kind, KINDS)
         self.kind = kind
+        if not 0 <= weight <= 1:
+            raise ValueError(f"`weight` must be in [0, 1]. Received: weight={weight}")
         self.weight = weight
         self.temperature = checks.positive("temperature", temperature)
         self.teacher = teacher

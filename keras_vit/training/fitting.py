@@ -21,17 +21,18 @@ from keras_vit.training.saving import SaveRun
 from keras_vit.training.trainee import Trainee
 
 
-def compile_trainee(trainee: Trainee, model: keras.Model, recipe: Recipe, steps: int) -> None:
+def compile_trainee(trainee: Trainee, model: keras.Model, config: CommonConfig, steps: int) -> None:
     """Compiles a model in training with the recipe's optimizer.
 
     Args:
         trainee: The model in training.
         model: The part of it whose weights learn.
-        recipe: The numbers of the optimizer, its schedule and the number of epochs.
+        config: Its recipe and strategy.
         steps: Steps in an epoch.
     """
+    recipe = config.recipe
     trainee.compile(
-        optimizer=build_optimizer(recipe, model, steps * recipe.epochs, precision_of(recipe)),
+        optimizer=build_optimizer(recipe, model, steps * recipe.epochs, precision_of(config)),
         # XLA takes 4% off a step of a ViT-Ti/16 on a CPU, a third off that of a tiny model
         # (benchmarks/results/); but tf.distribute strategies do not run with it.
         jit_compile=keras.backend.backend() == "jax",
@@ -98,6 +99,11 @@ def fit_remaining(
     """
     training, validation = parts
     several = where.replicas > 1
+    if recipe.augmentation.layers and where.is_chief:
+        print(
+            "Note: the random numbers of augmentation layers cannot be saved: a resumed run draws "
+            "others, and is not the same to the bit."
+        )
 
     def validation_data() -> object:
         return where.distribute(

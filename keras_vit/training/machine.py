@@ -11,12 +11,15 @@ import tensorflow as tf
 _BFLOAT16_CAPABILITY = (8, 0)
 
 
-def best_precision() -> str:
+def best_precision(strategy: str = "auto") -> str:
     """Returns the Keras dtype policy that trains fastest here without losing accuracy.
 
     bfloat16 pays where the hardware multiplies it: TPUs, GPUs from compute capability 8.0 on,
     and CPUs with AMX. A CPU without AMX emulates it, and takes two to three times as long as
     in float32 (`benchmarks/results/`).
+
+    Args:
+        strategy: Where the run computes; `"cpu"` leaves GPUs aside.
 
     Returns:
         `"mixed_bfloat16"` or `"float32"`.
@@ -25,7 +28,7 @@ def best_precision() -> str:
         >>> best_precision() in ("mixed_bfloat16", "float32")
         True
     """
-    kind, capability = _accelerator()
+    kind, capability = ("cpu", ()) if strategy == "cpu" else _accelerator()
     if kind == "gpu":
         capable = capability >= _BFLOAT16_CAPABILITY
     else:

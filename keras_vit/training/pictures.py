@@ -49,7 +49,7 @@ def draw_mistakes(
     ]
     images = [fit(decode(tf.constant(examples.read(int(i))), contract), contract) for i in sure]
     shares = np.eye(len(names))[labels[sure]]
-    return plots.contact_sheet(np.stack(images), shares, names, path, captions)
+    return plots.contact_sheet(contract.to_rgb(np.stack(images)), shares, names, path, captions)
 
 
 def log_pictures(folder: str | os.PathLike[str], pictures: Mapping[str, Path]) -> None:

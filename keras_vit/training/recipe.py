@@ -39,8 +39,8 @@ class Recipe:
         final_fraction: Share of the rate left at the end of cosine and linear, in [0, 1].
         timescale: Steps in which rsqrt falls to 1 / sqrt(2).
         layer_decay: What the rate of each layer is, measured by the next one's, in (0, 1].
-        beta_1: Momentum, in [0, 1).
-        beta_2: Decay of the second moment, in [0, 1), or of Lion's momentum.
+        beta_1: Momentum, in [0, 1); not of Adafactor.
+        beta_2: Decay of the second moment, in [0, 1), or of Lion's momentum; not of Adafactor.
         weight_decay: Weight decay, 0 or more, multiplied by the learning rate of the step.
         weight_decay_on: `"kernels"`: biases, norms, tokens and position embeddings have none; or
             `"all"`.
@@ -55,7 +55,8 @@ class Recipe:
         trainable: Patterns of the parameters that are trained, such as `("head/*",)`.
         loss: `"softmax"` cross-entropy, or `"sigmoid"`: a yes or no for each class, which data with
             several labels per image needs.
-        label_smoothing: Share of the target spread over all classes, in [0, 1).
+        label_smoothing: Share of the target spread over all classes, in [0, 1); with `"sigmoid"`
+            over yes and no.
         class_weights: `"balanced"` weighs a mistake by how rare the image's class is.
         distillation: Whether the model also learns from a teacher's answers: `"hard"`, the class it
             decides for, or `"soft"`, its probabilities. A model with a distillation token
@@ -177,7 +178,8 @@ class Recipe:
         """Returns a copy with some numbers changed; None leaves a number as it is.
 
         Args:
-            **changes: Names and values; those of `Augmentation` as well.
+            **changes: Names and values; those of `Augmentation` as well. As an `image_size` None
+                is a value.
 
         Returns:
             The new recipe.
@@ -189,7 +191,11 @@ class Recipe:
             >>> Recipe().replace(epochs=7, mixup=0.2, seed=None).augmentation.mixup
             0.2
         """
-        given = {name: value for name, value in changes.items() if value is not None}
+        given = {
+            name: value
+            for name, value in changes.items()
+            if value is not None or name == "image_size"
+        }
         own = {field.name for field in dataclasses.fields(Recipe)}
         below = {field.name for field in dataclasses.fields(Augmentation)}
         for name in given:

@@ -14,6 +14,7 @@ import yaml
 
 from keras_vit import checks, files
 from keras_vit.data import Augmentation, write_layers
+from keras_vit.data.audit import ON_BAD_IMAGE
 from keras_vit.training.distribution import STRATEGIES
 from keras_vit.training.recipe import Recipe
 from keras_vit.training.recipes import FINETUNE
@@ -57,7 +58,7 @@ class CommonConfig:
     recipe: Recipe = FINETUNE
 
     def __post_init__(self) -> None:
-        checks.one_of("on_bad_image", self.on_bad_image, ("fail", "skip"))
+        checks.one_of("on_bad_image", self.on_bad_image, ON_BAD_IMAGE)
         checks.one_of("strategy", self.strategy, STRATEGIES)
         checks.positive_int("keep", self.keep)
         checks.count("save_steps", self.save_steps)
@@ -132,6 +133,14 @@ class Run:
         self.samples = self.path / "samples"
         self.tensorboard = self.path / "tensorboard"
 
+    def require_new(self) -> None:
+        """Raises `ValueError` if the folder already holds a run."""
+        if self.config.exists():
+            raise ValueError(
+                f"`out` must be a new folder. Received: out={str(self.path)!r}, which holds a run. "
+                "Choose another one, or go on with it with `resume=True` (--resume)."
+            )
+
     def write_config(self, config: CommonConfig, resolved: dict[str, Any]) -> None:
         """Writes the configuration, what it came to on this machine, and the versions.
 
@@ -162,7 +171,13 @@ class Run:
                 f"`run` must be a folder that `keras-vit train --out` has written. "
                 f"Received: run={str(self.path)!r}, which has no {self.config.name}"
             )
-        return read_config(self.config)
+        try:
+            return read_config(self.config)
+        except ValueError as error:
+            raise ValueError(
+                "`run` must be a folder that `keras-vit train --out` has written. "
+                f"Received: run={str(self.path)!r}: {error}"
+            ) from error
 
     def resolved(self) -> dict[str, Any]:
         """Returns what the defaults came to when the run was started.

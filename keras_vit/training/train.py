@@ -79,11 +79,8 @@ def train(
         # What "auto" came to when the run was started, wherever it goes on.
         recipe = config.recipe.replace(precision=run.resolved()["precision"])
         config = dataclasses.replace(config, recipe=recipe)
-    elif run.config.exists():
-        raise ValueError(
-            f"`out` must be a new folder. Received: out={str(out)!r}, which holds a run. Choose "
-            "another one, or go on with it with `resume=True` (--resume)."
-        )
+    else:
+        run.require_new()
     zoo.constructor(config.model)
     recipe = config.recipe
     keras.utils.set_random_seed(recipe.seed)
@@ -107,7 +104,7 @@ def train(
         steps = data.steps_per_epoch(training, recipe.batch_size)
         with where.scope():
             trainee = build_trainee(config, network, training)
-            compile_trainee(trainee, network, recipe, steps)
+            compile_trainee(trainee, network, config, steps)
         contract = models.preprocessing_of(network)
         with Interruption() as interruption:
             save = save_as_configured(
@@ -123,7 +120,7 @@ def train(
                 save.restore()
             elif where.is_chief:
                 resolved = {
-                    "precision": precision_of(recipe),
+                    "precision": precision_of(config),
                     "devices": where.name,
                     "flip": recipe.augmentation.flip and examples.flip_safe,
                     "training_examples": len(training),
@@ -139,7 +136,7 @@ def train(
                 print(
                     f"Training {config.model} on {len(training)} images of "
                     f"{len(examples.class_names)} classes, {len(validation)} held out, in "
-                    f"{precision_of(recipe)} on {where.name}; epochs: {recipe.epochs}, full "
+                    f"{precision_of(config)} on {where.name}; epochs: {recipe.epochs}, full "
                     f"batches in each: {steps}."
                 )
             parts = (training, validation)

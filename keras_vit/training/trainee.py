@@ -12,6 +12,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit import checks
+from keras_vit.training.recipe import LOSSES
+
 if keras.backend.backend() == "jax":
     from keras_vit.training.jax_steps import JaxSteps as Steps
 else:
@@ -138,9 +141,13 @@ class Classifier(Trainee):
         loss: `"softmax"` cross-entropy, or `"sigmoid"`: a yes or no for each class.
         multi_label: Whether an image may show several classes or none; then accuracy counts each
             class by itself, and the mean average precision comes with it.
-        label_smoothing: Share of the target spread over all classes, in [0, 1).
+        label_smoothing: Share of the target spread over all classes, in [0, 1); with `"sigmoid"`
+            over yes and no.
         class_weights: What a mistake costs where an image shows the class, (K,); by default 1.
         **kwargs: As for `Trainee`.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
         >>> from keras_vit import models
@@ -165,8 +172,9 @@ class Classifier(Trainee):
         **kwargs: Any,
     ) -> None:
         super().__init__(network, **kwargs)
+        checks.one_of("loss", loss, LOSSES)
         self.loss_kind = loss
-        self.label_smoothing = label_smoothing
+        self.label_smoothing = checks.rate("label_smoothing", label_smoothing)
         self.class_weights = None if class_weights is None else np.array(class_weights, "float32")
         self.multi_label = multi_label
         # Not threshold 0.5: the outputs are logits.

@@ -7,13 +7,41 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from keras_vit.cli.doctor import Pixels
 from keras_vit.cli.options import (
+    OnBadImage,
+    Precision,
+    Strategy,
     absolute,
     check_resume_alone,
     given_options,
     parse_size,
     read_settings,
 )
+from keras_vit.cli.pretraining import Method
+from keras_vit.cli.training import Optimizer
+from keras_vit.data.audit import ON_BAD_IMAGE
+from keras_vit.training.distribution import STRATEGIES
+from keras_vit.training.doctor.candidates import SCALES
+from keras_vit.training.pretraining.pretrain import METHODS
+from keras_vit.training.recipe import OPTIMIZERS, PRECISIONS
+
+
+@pytest.mark.parametrize(
+    ("options", "known"),
+    [
+        (OnBadImage, ON_BAD_IMAGE),
+        (Precision, PRECISIONS),
+        (Strategy, STRATEGIES),
+        (Optimizer, OPTIMIZERS),
+        (Method, METHODS),
+        (Pixels, SCALES),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_commands_offer_what_the_package_knows(options: type, known: Any) -> None:
+    # They say it once more, so that --help need not import TensorFlow.
+    assert [option.value for option in options] == list(known)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_resume_takes_only_the_folder(call: Call, tmp_path: Path) -> None:
     ("said", "expected"),
     [
         (["Saved after epoch 3, step 5."], "Saved after epoch 3, step 5."),
-        ([], "Stopped before anything was saved."),
+        ([], "Stopped at once. What was saved before is kept"),
     ],
 )
 def test_interruption_says_how_to_go_on(

@@ -214,7 +214,7 @@ def stopped(*args: object, **options: object) -> None:
     ("said", "expected"),
     [
         ("Saved. Go on with\n  keras-vit train --resume", "keras-vit train --resume"),
-        ("", "Stopped before anything was saved."),
+        ("", "Stopped at once. What was saved before is kept"),
     ],
 )
 def test_ctrl_c_exits_with_130_and_says_how_to_go_on(

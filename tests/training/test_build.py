@@ -103,9 +103,13 @@ def test_precision_of_a_recipe_is_the_machine_s_only_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = importlib.import_module("keras_vit.training.build")
-    monkeypatch.setattr(module, "best_precision", lambda: "mixed_bfloat16")
-    assert precision_of(Recipe()) == "mixed_bfloat16"
-    assert precision_of(Recipe(precision="float32")) == "float32"
+    best = {"auto": "mixed_bfloat16", "cpu": "mixed_float16"}
+    monkeypatch.setattr(module, "best_precision", best.__getitem__)
+    config = CommonConfig("photos", "ViTMicro4", recipe=Recipe())
+    assert precision_of(config) == "mixed_bfloat16"
+    assert precision_of(dataclasses.replace(config, strategy="cpu")) == "mixed_float16"
+    config = dataclasses.replace(config, recipe=Recipe(precision="float32"))
+    assert precision_of(config) == "float32"
     assert keras.config.dtype_policy().name == "float32"
 
 

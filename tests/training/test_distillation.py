@@ -159,3 +159,8 @@ def test_teacher_that_says_yes_or_no_is_refused(tmp_path: Path) -> None:
     several = models.rebuild(taught, classifier_activation="sigmoid")
     with pytest.raises(ValueError, match=r"exclude one another, .*teacher='vit', which ends"):
         Teacher(several, STUDENT)
+
+
+def test_weight_is_checked(teacher: Teacher) -> None:
+    with pytest.raises(ValueError, match=r"`weight` must be in \[0, 1\]. Received: weight=2"):
+        DistilledClassifier(student(), teacher, weight=2)

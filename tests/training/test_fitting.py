@@ -45,8 +45,10 @@ def parts() -> tuple[data.Examples, data.Examples]:
     return digits.subset(range(STEPS * BATCH + 3)), digits.subset(range(100, 111))
 
 
-def fit(parts: tuple[data.Examples, data.Examples], progress: Progress, folder: Path) -> Seen:
-    recipe = Recipe(epochs=EPOCHS, batch_size=BATCH, seed=3)
+def fit(
+    parts: tuple[data.Examples, data.Examples], progress: Progress, folder: Path, **changes: Any
+) -> Seen:
+    recipe = Recipe(epochs=EPOCHS, batch_size=BATCH, seed=3).replace(**changes)
     trainee = Seen(network())
     trainee.compile(optimizer=build_optimizer(recipe, trainee, 10))
     save = SaveRun(Run(folder), trainee, steps=STEPS, interruption=Interruption())
@@ -82,3 +84,14 @@ def test_complete_run_is_left_alone(
 ) -> None:
     trainee = fit(parts, Progress(epoch=EPOCHS), tmp_path)
     assert trainee.calls == []
+
+
+def test_layers_say_that_a_resume_is_not_exact(
+    parts: tuple[data.Examples, data.Examples],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fit(parts, Progress(), tmp_path)
+    assert "Note" not in capsys.readouterr().out
+    fit(parts, Progress(), tmp_path, layers=(keras.layers.RandomFlip(),))
+    assert "a resumed run draws others" in capsys.readouterr().out

@@ -68,6 +68,7 @@ def test_gpu_is_asked_for_its_generation(
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu"])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
     assert machine.best_precision() == precision
+    assert machine.best_precision("cpu") == "mixed_bfloat16"
 
 
 @ON_TENSORFLOW

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 
 from keras_vit.training import progress
@@ -48,6 +49,20 @@ def test_file_gets_a_line_a_minute(
     assert "loss 1.5000, accuracy 0.2500, learning rate 5.0e-01, 0.2 images/s" in lines[1]
     assert lines[1].endswith(" left")
     assert "gradient_norm" not in lines[0]
+
+
+def test_rate_is_read_while_fit_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_IN_A_FILE", 0.0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(WarmupDecay(0.5, total_steps=6, decay="linear")), "mse")
+    x = np.ones((18, 2), "float32")
+    bar = ProgressBar(epochs=1, steps=6, batch_size=3)
+    model.fit(x, x[:, :1], batch_size=3, callbacks=[bar], verbose=0)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  step")]
+    assert len(lines) == 6
+    assert "learning rate 2.5e-01" in lines[2]  # of the step after three of six
 
 
 def test_resumed_run_counts_from_where_it_was() -> None:

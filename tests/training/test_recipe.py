@@ -70,6 +70,10 @@ def test_replace_keeps_what_is_none() -> None:
     assert base.replace(epochs=3, flip=None) == dataclasses.replace(base, epochs=3)
 
 
+def test_replace_takes_none_for_the_size_of_the_weights() -> None:
+    assert Recipe(image_size=(32, 48)).replace(image_size=None, epochs=3) == Recipe(epochs=3)
+
+
 def test_replace_takes_values_that_are_false() -> None:
     changed = Recipe(weight_decay=0.1).replace(flip=False, weight_decay=0, seed=0)
     assert (changed.augmentation.flip, changed.weight_decay, changed.seed) == (False, 0, 0)

@@ -74,6 +74,14 @@ def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         Run(tmp_path).read_config()
 
 
+def test_run_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("data: a\nmodel: b\nmethod: mae\n")
+    with pytest.raises(
+        ValueError, match=r"`run` must be a folder that `keras-vit train --out` has.*'method' is no"
+    ):
+        Run(tmp_path).read_config()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

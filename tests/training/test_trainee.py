@@ -214,6 +214,18 @@ def loss_of(logits: list[float], label: list[float], **settings: Any) -> float:
     return float(found[0])
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": "sigmod"}, "`loss` must be one of 'softmax', 'sigmoid'.*sigmod"),
+        ({"label_smoothing": 1.5}, r"`label_smoothing` must be a number in \[0, 1\).*1.5"),
+    ],
+)
+def test_classifier_checks(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Classifier(network(), **settings)
+
+
 def test_losses_by_hand() -> None:
     logits, label = [0.0, np.log(3.0), 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]
     # Softmax: 3 / 7. Sigmoid: 3 / 4 for the class, 1 / 2 for the four others.

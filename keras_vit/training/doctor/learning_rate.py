@@ -1,4 +1,7 @@
-"""Is the learning rate one at which this model learns this data?"""
+"""Is the learning rate one at which this model learns this data?
+
+Letters: B batch; K classes.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +204,10 @@ def _copy(patient: Patient) -> tuple[keras.Model, str]:
 def _optimizer(patient: Patient, network: keras.Model) -> tuple[keras.Optimizer, dict[str, Any]]:
     """Returns a new optimizer of the kind that is used, and what else a step depends on."""
     if patient.config is not None:
-        recipe = patient.config.recipe.replace(ema_momentum=0.0)
+        # The range test has a schedule of its own.
+        recipe = patient.config.recipe.replace(
+            ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0
+        )
         names = ("loss", "clip_norm", "clip_variable_norm")
         settings = {name: getattr(recipe, name) for name in names}
         return build_optimizer(recipe, network, steps=patient.range_steps), settings

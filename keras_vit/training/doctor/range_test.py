@@ -1,4 +1,7 @@
-"""Training for some tens of steps while the learning rate grows."""
+"""Training for some tens of steps while the learning rate grows.
+
+Letters: N images; h, w, C their height, width, channels; K classes.
+"""
 
 from __future__ import annotations
 

@@ -128,11 +128,8 @@ def pretrain(
     run = Run(out)
     if resume:
         config = _read_config(run)
-    elif run.config.exists():
-        raise ValueError(
-            f"`out` must be a new folder. Received: out={str(out)!r}, which holds a run. Choose "
-            "another one, or go on with it with `resume=True` (--resume)."
-        )
+    else:
+        run.require_new()
     zoo.constructor(config.model)
     recipe = config.recipe
     keras.utils.set_random_seed(recipe.seed)
@@ -151,7 +148,7 @@ def pretrain(
         steps = data.steps_per_epoch(training, recipe.batch_size)
         with where.scope():
             # With the decoder or the predictor, which learn as well.
-            compile_trainee(trainee, trainee, recipe, steps)
+            compile_trainee(trainee, trainee, config, steps)
         contract = models.preprocessing_of(trainee.network)
         with Interruption() as interruption:
             save = save_as_configured(
@@ -167,7 +164,7 @@ def pretrain(
                 save.restore()
             elif where.is_chief:
                 resolved = {
-                    "precision": precision_of(recipe),
+                    "precision": precision_of(config),
                     "devices": where.name,
                     "mask_ratio": config.masked,
                     "training_examples": len(training),
@@ -178,7 +175,7 @@ def pretrain(
             if save.progress.epoch < recipe.epochs:
                 print(
                     f"Pre-training {config.model} ({config.method}) on {len(training)} images, "
-                    f"{len(validation)} held out, in {precision_of(recipe)} on {where.name}; "
+                    f"{len(validation)} held out, in {precision_of(config)} on {where.name}; "
                     f"epochs: {recipe.epochs}, full batches in each: {steps}."
                 )
             fit_remaining(trainee, save, recipe, where, (training, validation), contract)
@@ -238,8 +235,9 @@ def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data
         some = validation.subset(np.unique(chosen.round().astype(int)))
         batches = data.evaluation_dataset(some, contract, batch_size=len(some))
         images, _ = next(iter(batches))
-        original, masked, completed = map(
-            contract.unscale, reconstructions(trainee, images.numpy())
+        original, masked, completed = (
+            contract.to_rgb(contract.unscale(found))
+            for found in reconstructions(trainee, images.numpy())
         )
         path = run.path / "reconstruction.png"
         plots.reconstruction_sheet(original, masked, completed, path)
