@@ -6,7 +6,7 @@ the images held out: from features before any training, of several seeds, and fr
 `last.keras`. The held-out images are seen by neither.
 
     python benchmarks/pretraining.py [photos/] [--method mae] [--model ViTMicro4]
-        [--image-size 48] [--epochs 20]
+        [--image-size 48] [--epochs 12] [--run runs/mae] [--out results.md]
 
 Without a folder scikit-learn's digits serve, at 16 pixels.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import os
+import platform
 import tempfile
 import time
 from pathlib import Path
@@ -24,9 +25,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import tensorflow as tf
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
+from train_step import hardware
 
 from keras_vit import data, models, zoo
 from keras_vit.training import PretrainConfig, Run, pretrain, pretraining_recipe
@@ -67,13 +70,14 @@ def main() -> None:
     parser.add_argument("--method", choices=tuple(METHODS), default="mae")
     parser.add_argument("--model", default="ViTMicro4")
     parser.add_argument("--image-size", type=int, default=None)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=None)
     parser.add_argument("--learning-rate", type=float, default=None)
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--run", type=Path, help="run folder to keep")
+    parser.add_argument("--out", type=Path, help="Markdown file to write the result to")
     options = parser.parse_args()
     size = options.image_size or (16 if options.data == "digits" else 48)
-    out = options.out or Path(tempfile.mkdtemp()) / "run"
+    folder = options.run or Path(tempfile.mkdtemp()) / "run"
     recipe = pretraining_recipe("photographs").replace(
         epochs=options.epochs,
         batch_size=options.batch_size,
@@ -82,19 +86,14 @@ def main() -> None:
     )
     config = PretrainConfig(options.data, options.model, method=options.method, recipe=recipe)
     start = time.perf_counter()
-    pretrain(config, out)
+    pretrain(config, folder)
     minutes = (time.perf_counter() - start) / 60
 
-    run = Run(out)
+    run = Run(folder)
     examples = data.load(options.data)
     training, held_out = (examples.subset(part) for part in data.read_split(run.split, examples))
     with run.history.open(newline="") as file:
         losses = [float(row["val_loss"]) for row in csv.DictReader(file)]
-    print(
-        f"\n{options.method}, {options.model} at {size} px, {options.epochs} epochs of "
-        f"{len(training)} images, {minutes:.1f} minutes; validation loss {losses[0]:.4f} after the "
-        f"first epoch, {losses[-1]:.4f} after the last\n"
-    )
     random = []
     for seed in SEEDS:
         keras.utils.set_random_seed(seed)
@@ -105,10 +104,23 @@ def main() -> None:
     learnt = probe(keras.saving.load_model(run.last), training, held_out)
     seeds = ", ".join(f"{accuracy:.4f}" for accuracy in random)
     majority = np.bincount(held_out.labels).max() / len(held_out)
-    print("| features | accuracy of the linear probe |\n|---|---|")
-    print(f"| the most frequent class | {majority:.4f} |")
-    print(f"| random weights, {len(SEEDS)} seeds | {seeds} |")
-    print(f"| pre-trained | {learnt:.4f} |")
+    text = (
+        f"# Pre-training without labels: {options.method}, {options.model} at {size} pixels\n\n"
+        f"{hardware()}; Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras "
+        f"{keras.__version__}.\n\n"
+        f"{options.epochs} epochs of {len(training)} images, batch {recipe.batch_size}, highest "
+        f"learning rate {recipe.learning_rate:g}: {minutes:.1f} minutes. Validation loss "
+        f"{losses[0]:.4f} after the first epoch, {losses[-1]:.4f} after the last.\n\n"
+        f"| features | accuracy of a linear classifier on the {len(held_out)} images held out |\n"
+        "|---|---|\n"
+        f"| the most frequent class | {majority:.4f} |\n"
+        f"| random weights, {len(SEEDS)} seeds | {seeds} |\n"
+        f"| pre-trained | {learnt:.4f} |\n"
+    )
+    print(f"\n{text}")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
