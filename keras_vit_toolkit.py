@@ -17,7 +17,7 @@ DISTRIBUTION = "keras-vit-toolkit"
 FOREIGN_DISTRIBUTION = "keras-vit"
 REMEDY = f"""\
     pip uninstall {FOREIGN_DISTRIBUTION}
-    pip install --force-reinstall --no-deps {DISTRIBUTION}"""
+    pip install --force-reinstall --no-deps {DISTRIBUTION}  # or -e FOLDER"""
 
 
 def is_ours(init: Path) -> bool:

@@ -135,6 +135,22 @@ def hidden_size(value: int | None, num_heads: int) -> int:
     return value
 
 
+def is_number(value: object) -> bool:
+    """Tells a number from text, truth values and everything else.
+
+    Args:
+        value: What was received.
+
+    Returns:
+        Whether it is an `int` or a `float`.
+
+    Example:
+        >>> is_number(0.5), is_number("0.5"), is_number(True)
+        (True, False, False)
+    """
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def rate(name: str, value: object) -> float:
     """Returns `value` if it is a probability that leaves something over.
 

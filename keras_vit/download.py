@@ -131,8 +131,8 @@ def cache_folder() -> Path:
 
 def _download(path: Path, urls: Sequence[str], expected: Expected) -> Download:
     by_hand = (
-        f"Download {urls[0]} ({mebibytes(expected.size)}) by other means and store it as {path}: "
-        "it will be verified there."
+        f"Download {urls[0]} ({mebibytes(expected.size)}) by other means, and name the file "
+        f"in place of the weights (--weights FILE) or store it as {path}."
     )
     if os.environ.get("KERAS_VIT_OFFLINE", "") not in ("", "0"):
         raise ConnectionError(

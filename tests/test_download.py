@@ -144,8 +144,8 @@ def test_fetch_lists_all_reasons_and_the_way_by_hand(server: Loopback, home: Pat
         f"  {server.url(PATH)}: HTTP 404, Not Found",
         f"  {server.url('/b' + PATH)}: the server offers 7 bytes instead of 39000000",
         f"  {URL}: [Errno {errno.ECONNREFUSED}] Connection refused",
-        f"Download {URL} (37.2 MiB) by other means and store it as {home / NAME}: it will be "
-        "verified there.",
+        f"Download {URL} (37.2 MiB) by other means, and name the file in place of the weights "
+        f"(--weights FILE) or store it as {home / NAME}.",
     ]
 
 
@@ -350,7 +350,8 @@ def test_fetch_offline(server: Loopback, home: Path, monkeypatch: pytest.MonkeyP
         fetch([URL], NAME, size=len(CONTENT))
     assert str(error.value) == (
         f"{NAME} is not in the cache, and KERAS_VIT_OFFLINE forbids connections. Download {URL} "
-        f"(0.3 MiB) by other means and store it as {home / NAME}: it will be verified there."
+        f"(0.3 MiB) by other means, and name the file in place of the weights (--weights FILE) or "
+        f"store it as {home / NAME}."
     )
     assert server.asked == []
     (home / NAME).write_bytes(CONTENT)

@@ -109,6 +109,12 @@ def predict(
     from keras_vit import export
     from keras_vit.preprocessing import Preprocessing
 
+    folders = [str(path) for path in images if path.is_dir()]
+    if folders:
+        raise ValueError(
+            "`IMAGE` must be files; of a folder name what is in it, as in photos/*. Received: "
+            f"{', '.join(folders)}"
+        )
     missing = [str(path) for path in images if not path.is_file()]
     if missing:
         raise ValueError(f"`IMAGE` must be existing files. Received: {', '.join(missing)}")
@@ -201,7 +207,9 @@ def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int]
     if path.is_dir() and constructor is None:
         path = training.Run(path).last
     if not path.exists() and constructor is None:
-        raise ValueError(f"`RUN_OR_FILE` must be a run folder or a file. Received: {path}")
+        raise ValueError(
+            f"`RUN_OR_FILE` must be a run folder or a file. Received: {path}, which does not exist"
+        )
     if constructor is None and path.suffix == ".keras":
         if image_size is not None:
             raise ValueError(

@@ -71,23 +71,27 @@ class Augmentation:
         checks.count("rand_augment_ops", self.rand_augment_ops)
         checks.positive_int("repeats", self.repeats)
         for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"`{name}` must be a number from 0 up. Received: {name}={getattr(self, name)}"
-                )
+            value = getattr(self, name)
+            if not checks.is_number(value) or not 0 <= value < math.inf:
+                raise ValueError(f"`{name}` must be a number from 0 up. Received: {name}={value!r}")
         for name in ("color_jitter", "erasing", "mixing_probability"):
-            if not 0 <= getattr(self, name) <= 1:
+            value = getattr(self, name)
+            if not checks.is_number(value) or not 0 <= value <= 1:
+                raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
+        for name in ("flip", "rand_augment_increasing", "three_augment"):
+            if not isinstance(getattr(self, name), bool):
                 raise ValueError(
-                    f"`{name}` must be in [0, 1]. Received: {name}={getattr(self, name)}"
+                    f"`{name}` must be true or false. Received: {name}={getattr(self, name)!r}"
                 )
-        area = tuple(map(float, self.crop_area))
-        if len(area) != 2 or not 0 < area[0] <= area[1] <= 1:
+        area = self.crop_area
+        two = isinstance(area, (tuple, list)) and len(area) == 2
+        if not (two and all(map(checks.is_number, area)) and 0 < area[0] <= area[1] <= 1):
             raise ValueError(
                 "`crop_area` must be two shares with 0 < smallest <= largest <= 1. "
-                f"Received: crop_area={self.crop_area}"
+                f"Received: crop_area={area!r}"
             )
         # A frozen dataclass can only be normalised through object.__setattr__.
-        object.__setattr__(self, "crop_area", area)
+        object.__setattr__(self, "crop_area", (float(area[0]), float(area[1])))
         object.__setattr__(self, "layers", tuple(self.layers))
 
     @property

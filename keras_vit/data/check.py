@@ -99,7 +99,8 @@ class DataCheck:
                 parts.append(listed(f"{title} ({len(names)}):", names))
         if self.refused:
             parts.append(self.refused)
-        return "\n".join([*lines, "", *(parts or ["Nothing is wrong with them."])])
+        parts = parts or ["Nothing is wrong with them; no two are equal to the pixel."]
+        return "\n".join([*lines, "", *parts])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a dictionary that JSON can hold."""
@@ -129,7 +130,7 @@ def check(examples: Examples, *, progress: bool = True) -> DataCheck:
     Example:
         >>> from keras_vit.data import load
         >>> print(check(load("digits").subset(range(200)), progress=False).text().splitlines()[-1])
-        Nothing is wrong with them.
+        Nothing is wrong with them; no two are equal to the pixel.
     """
     found = audit(examples, progress=progress)
     usable = [i for i, name in enumerate(examples.names) if name in found.digests]

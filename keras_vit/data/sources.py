@@ -55,6 +55,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
     raise ValueError(
         "`data` must be a folder of class folders, a folder with a labels.csv, a CSV file, "
         f'"tfds:NAME" or "digits".{_suggestion(path, spec)} Received: data={spec!r}'
+        f"{'' if path.exists() else ', which does not exist'}"
     )
 
 

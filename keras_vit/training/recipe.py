@@ -149,15 +149,15 @@ class Recipe:
             "sam_radius",
         ):
             value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value < math.inf:
+            if not checks.is_number(value) or not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` must be a number from 0 up. Received: {name}={value!r}")
         for name in ("timescale", "distillation_temperature"):
             checks.positive(name, getattr(self, name))
         for name in ("final_fraction", "distillation_weight"):
             value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value <= 1:
+            if not checks.is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
-        if not _is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
+        if not checks.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
             raise ValueError(
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"
             )
@@ -207,7 +207,3 @@ class Recipe:
             base = given.get("augmentation", self.augmentation)
             given["augmentation"] = dataclasses.replace(base, **inner)
         return dataclasses.replace(self, **given)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 
@@ -23,9 +24,11 @@ from keras_vit.training.pictures import draw_mistakes, log_pictures
 from keras_vit.training.progress import TensorBoard
 from keras_vit.training.run import Run, RunConfig
 from keras_vit.visualization import multi_label, plots
+from keras_vit.weights import list_weights
 
 # How many validation images a run keeps, to try predictions and verify exports with.
 _SAMPLES = 16
+_FEW_UPDATES = 100  # a small folder; three epochs of 3000 photographs are 550
 _LONGEST_LABEL = 80  # characters of a file name, for all that an image shows
 
 
@@ -133,15 +136,32 @@ def train(
                 _write_samples(run, validation)
                 run.write_config(config, resolved)  # last: what makes the folder a run
             if save.progress.epoch < recipe.epochs:
+                start = config.weights or "random weights"
                 print(
-                    f"Training {config.model} on {len(training)} images of "
+                    f"Training {config.model} from {start} on {len(training)} images of "
                     f"{len(examples.class_names)} classes, {len(validation)} held out, in "
                     f"{precision_of(config)} on {where.name}; epochs: {recipe.epochs}, full "
                     f"batches in each: {steps}."
                 )
+                _advise(config, steps)
             parts = (training, validation)
             fit_remaining(trainee, save, recipe, where, parts, contract, callbacks)
     return _finish(run, validation) if where.is_chief else None
+
+
+def _advise(config: RunConfig, steps: int) -> None:
+    """Says what hardly can be meant."""
+    if config.weights is None and list_weights(config.model):
+        print(
+            f"Note: {config.model} learns little from few photographs without pretrained weights, "
+            "which --weights imagenet brings."
+        )
+    updates = steps * config.recipe.epochs
+    if updates < _FEW_UPDATES:
+        print(
+            f"Note: {updates} updates in all are few; with --epochs "
+            f"{math.ceil(_FEW_UPDATES / steps)} there are {_FEW_UPDATES} or more."
+        )
 
 
 def _callbacks(

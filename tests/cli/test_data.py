@@ -50,7 +50,7 @@ def test_check_reports_and_changes_nothing(call: Call, photos: Path) -> None:
     lines = output.splitlines()
     assert lines[0] == f"12 images in 2 classes of {photos}"
     assert lines[1:3] == ["  ant       5   41.7%", "  bee       7   58.3%"]
-    assert lines[-1] == "Nothing is wrong with them."
+    assert lines[-1] == "Nothing is wrong with them; no two are equal to the pixel."
     assert state(photos) == before
 
 

@@ -102,6 +102,12 @@ def test_flip_mirrors_half_of_the_images() -> None:
         ({"color_jitter": 1.1}, r"`color_jitter` must be in \[0, 1\]. Received: color_jitter=1.1"),
         ({"erasing": -0.1}, r"`erasing` must be in \[0, 1\]. Received: erasing=-0.1"),
         ({"mixing_probability": 2}, r"`mixing_probability` must be in \[0, 1\]. Received: .*=2"),
+        ({"mixup": "lots"}, "`mixup` must be a number from 0 up. Received: mixup='lots'"),
+        ({"erasing": "often"}, r"`erasing` must be in \[0, 1\]. Received: erasing='often'"),
+        ({"flip": "maybe"}, "`flip` must be true or false. Received: flip='maybe'"),
+        ({"crop_area": "half"}, "`crop_area` must be two shares.*crop_area='half'"),
+        ({"crop_area": ("a", "b")}, "`crop_area` must be two shares"),
+        ({"crop_area": 0.5}, "`crop_area` must be two shares"),
         ({"repeats": 0}, "`repeats` must be a positive integer. Received: repeats=0"),
     ],
 )

@@ -46,7 +46,7 @@ def test_good_data_set_is_not_refused(noise: Noise) -> None:
         "  c       4   30.8%",
         "sizes, height x width in pixels: smallest 7 x 11, median 7 x 11, largest 7 x 11",
         "",
-        "Nothing is wrong with them.",
+        "Nothing is wrong with them; no two are equal to the pixel.",
     ]
 
 

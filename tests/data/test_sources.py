@@ -62,7 +62,9 @@ def test_unknown_source_suggests_the_nearest(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="`data` must be a folder") as caught:
         load(spec)
-    assert str(caught.value).endswith(f'or "digits".{hint} Received: data={spec!r}')
+    assert str(caught.value).endswith(
+        f'or "digits".{hint} Received: data={spec!r}, which does not exist'
+    )
 
 
 def test_file_that_is_no_table_is_refused(tmp_path: Path, write: Callable[..., Path]) -> None:

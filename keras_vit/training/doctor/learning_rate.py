@@ -144,9 +144,12 @@ def judge(
             "learning rate too high", "serious", evidence, f"{good}, with a warm-up.", numbers
         )
     length = steps or 10 * _PATIENCE
-    if needed is None or needed > length / 10:
+    # A rate among those advised is not too low, however few the steps are.
+    advised = falls <= rate <= lowest
+    if needed is None or (needed > length / 10 and not (advised and needed <= length)):
         there_are = f", of {steps:,}" if steps else ""
-        takes = f"takes about {needed:,} steps{there_are}" if needed else "never comes"
+        plural = "" if needed == 1 else "s"
+        takes = f"takes about {needed:,} step{plural}{there_are}" if needed else "never comes"
         evidence += f" With it, that fall {takes}."
         severity = "serious" if needed is None or needed > length else "warning"
         return Finding(

@@ -34,6 +34,7 @@ def check(model: keras.Model, **options: object) -> Finding:
         (1e-3, 200, "learning rate", "fine"),  # 12 steps to fall
         (1e-3, 100, "learning rate too low", "warning"),
         (1e-3, 10, "learning rate too low", "serious"),
+        (2e-2, 5, "learning rate", "fine"),  # among those advised: the steps are few, not it small
         (1e-5, None, "learning rate", "fine"),  # 1110 steps
         (5e-6, None, "learning rate too low", "warning"),
         (5e-7, None, "learning rate too low", "serious"),
