@@ -165,7 +165,8 @@ def test_out_with_a_run_is_refused(run: Run, config: RunConfig, train: Train) ->
     assert run.last.read_bytes() == before
 
 
-@pytest.mark.parametrize("epoch", [0, 2])  # there is no state yet; there are two
+# There is no state yet; there are two.
+@pytest.mark.parametrize("epoch", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_stopped_run_goes_on_as_if_nothing_had_happened(
     run: Run, config: RunConfig, train: Train, tmp_path: Path, epoch: int
 ) -> None:
@@ -364,6 +365,7 @@ def test_flip_depends_on_the_data(
     assert Run(tmp_path / "run").resolved()["flip"] is expected
 
 
+@pytest.mark.slow
 def test_rematerialised_blocks_give_the_same_run(
     run: Run, config: RunConfig, train: Train, tmp_path: Path
 ) -> None:

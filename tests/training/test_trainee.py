@@ -58,7 +58,7 @@ def test_two_replicas_train_as_one_device(two: Devices, case: str) -> None:
 @pytest.mark.parametrize(
     ("number", "accumulation_steps"),
     [
-        pytest.param(BATCH * 3 + 5, 2, id="5-of-12-in-two-parts"),
+        pytest.param(BATCH * 3 + 5, 2, id="5-of-12-in-two-parts", marks=SLOW),
         pytest.param(BATCH * 3 + 1, 1, id="1-of-12"),
         pytest.param(BATCH * 3 + 1, 2, id="1-of-12-in-two-parts", marks=SLOW),
     ],
