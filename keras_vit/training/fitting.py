@@ -99,6 +99,9 @@ def fit_remaining(
     """
     training, validation = parts
     several = where.replicas > 1
+    begun = save.progress
+    if (begun.epoch or begun.step) and begun.epoch < recipe.epochs and where.is_chief:
+        print(f"Going on after epoch {begun.epoch}, step {begun.step} of the next.")
     if recipe.augmentation.layers and where.is_chief:
         print(
             "Note: the random numbers of augmentation layers cannot be saved: a resumed run draws "

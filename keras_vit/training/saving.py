@@ -162,8 +162,6 @@ class SaveRun(keras.callbacks.Callback):
             print(f"{run.path} was stopped before its first state: it begins again.")
             return
         progress, state = self.checkpoints.load()
-        if self.writes:
-            print(f"Going on after epoch {progress.epoch}, step {progress.step} of the next.")
         if progress.steps != self.steps:
             raise ValueError(
                 f"{run.config} must have the batch size that the run was started with. "

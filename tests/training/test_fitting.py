@@ -80,10 +80,15 @@ def test_rest_of_an_epoch_comes_first(
 
 
 def test_complete_run_is_left_alone(
-    parts: tuple[data.Examples, data.Examples], tmp_path: Path
+    parts: tuple[data.Examples, data.Examples],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     trainee = fit(parts, Progress(epoch=EPOCHS), tmp_path)
     assert trainee.calls == []
+    assert "Going on" not in capsys.readouterr().out
+    fit(parts, Progress(epoch=1, step=2), tmp_path)
+    assert "Going on after epoch 1, step 2 of the next." in capsys.readouterr().out
 
 
 def test_layers_say_that_a_resume_is_not_exact(
