@@ -238,6 +238,7 @@ def test_no_number_stops_the_run_and_keeps_the_last_good_state(
     train(config, out.path, resume=True)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_weights_on_the_same_split(
     run: Run, config: RunConfig, train: Train, tmp_path: Path
 ) -> None:
@@ -376,6 +377,7 @@ def test_rematerialised_blocks_give_the_same_run(
         np.testing.assert_allclose(old, new, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_mixed_precision_ends_with_training(
     config: RunConfig, train: Train, tmp_path: Path
 ) -> None:

@@ -29,7 +29,6 @@ ON_JAX = keras.backend.backend() == "jax"
 # The largest difference seen between one device and two: 4e-7.
 TOLERANCE = 1e-5
 SGD = Recipe(optimizer="sgd", learning_rate=0.02, weight_decay=0.1)
-SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def two() -> Devices:
 
 
 @pytest.mark.parametrize(
-    "case", [c if c in {"clip-norm", "all"} else pytest.param(c, marks=SLOW) for c in CASES]
+    "case", [c if c == "all" else pytest.param(c, marks=pytest.mark.slow) for c in CASES]
 )
 def test_two_replicas_train_as_one_device(two: Devices, case: str) -> None:
     one, other = (updates(where, recipe_of(case), **CASES[case][1]) for where in (None, two))
@@ -58,9 +57,9 @@ def test_two_replicas_train_as_one_device(two: Devices, case: str) -> None:
 @pytest.mark.parametrize(
     ("number", "accumulation_steps"),
     [
-        pytest.param(BATCH * 3 + 5, 2, id="5-of-12-in-two-parts", marks=SLOW),
+        pytest.param(BATCH * 3 + 5, 2, id="5-of-12-in-two-parts", marks=pytest.mark.slow),
         pytest.param(BATCH * 3 + 1, 1, id="1-of-12"),
-        pytest.param(BATCH * 3 + 1, 2, id="1-of-12-in-two-parts", marks=SLOW),
+        pytest.param(BATCH * 3 + 1, 2, id="1-of-12-in-two-parts", marks=pytest.mark.slow),
     ],
 )
 def test_short_last_batch_counts_by_its_examples(
@@ -73,6 +72,7 @@ def test_short_last_batch_counts_by_its_examples(
     assert np.isfinite(other.losses).all()
 
 
+@pytest.mark.slow
 def test_examples_of_weight_zero_are_not_there(two: Devices) -> None:
     number = BATCH * 3 + 5
     padded = BATCH * 4
@@ -85,6 +85,7 @@ def test_examples_of_weight_zero_are_not_there(two: Devices) -> None:
     )
 
 
+@pytest.mark.slow
 def test_mixed_bfloat16_differs_by_its_precision(two: Devices) -> None:
     # Not AdamW, which turns the last digit of a tiny gradient into a step of full length.
     one, other = (updates(where, SGD, precision="mixed_bfloat16") for where in (None, two))
@@ -93,6 +94,7 @@ def test_mixed_bfloat16_differs_by_its_precision(two: Devices) -> None:
     assert losses < 5e-3, losses  # 1e-3 was seen
 
 
+@pytest.mark.slow
 def test_mixed_float16_trains_with_loss_scaling(two: Devices) -> None:
     recipe = Recipe(learning_rate=1e-3)
     one, other = (
@@ -106,6 +108,7 @@ def test_mixed_float16_trains_with_loss_scaling(two: Devices) -> None:
     assert differences(one, other)[0] < 5e-3  # 1e-4 was seen
 
 
+@pytest.mark.slow
 def test_dropout_differs_between_replicas_and_agrees_in_the_mean(two: Devices) -> None:
     rates = {"dropout_rate": 0.2, "stochastic_depth_rate": 0.3}
     still = Recipe(optimizer="sgd", learning_rate=0.0)
@@ -141,6 +144,7 @@ def test_replicas_drop_other_units(two: Devices) -> None:
         assert np.any(one != numpy(strategy.experimental_local_results(later)[0]))
 
 
+@pytest.mark.slow
 def test_accumulation_is_the_same_update() -> None:
     recipe = Recipe(optimizer="sgd", learning_rate=0.1)
     whole, parts = (updates(None, recipe, accumulation_steps=n) for n in (1, 4))
@@ -148,6 +152,7 @@ def test_accumulation_is_the_same_update() -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.slow
 def test_batch_is_divided_where_its_size_is_no_multiple() -> None:
     recipe = Recipe(optimizer="sgd", learning_rate=0.1)
     whole, parts = (updates(None, recipe, accumulation_steps=n) for n in (1, 5))

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import numpy, weights_of
+from tests.helpers import JIT, numpy, weights_of
 
 Case = dict[str, Any]
 
@@ -60,8 +60,10 @@ def trace(model: keras.Model, images: np.ndarray) -> dict[str, np.ndarray]:
             outputs[layer.name] = layer.output
         if layer.name in ("head", "distillation_head"):
             outputs[f"{layer.name}_input"] = layer.input
-    # Called, not `predict`: compiling a graph takes longer than one pass through it.
-    found = keras.Model(model.inputs[0], outputs)(images)
+    traced = keras.Model(model.inputs[0], outputs)
+    # On TensorFlow compiling a graph takes longer than one pass; JAX compiles anyway, by itself
+    # every operation of every shape.
+    found = traced.predict_on_batch(images) if JIT else traced(images)
     return {name: numpy(value) for name, value in found.items()}
 
 

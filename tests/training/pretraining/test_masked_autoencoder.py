@@ -205,6 +205,7 @@ def test_network_keeps_its_classifier() -> None:
     assert np.any(numpy(model.get_layer("block_00").weights[0]) != before)
 
 
+@pytest.mark.slow
 def test_two_replicas_agree_with_one_device_in_the_mean(two: Devices) -> None:
     means = [updates(autoencoder, where, x=images(12 * 10))[0]["loss"][0] for where in (None, two)]
     if not ON_JAX:  # where the masks of a batch are drawn at once, wherever they are used

@@ -197,6 +197,7 @@ def test_complete_run_is_only_drawn_again(run: Run, config: PretrainConfig) -> N
     assert picture.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_masked_patches_of_loose_images_on_two_devices(
     config: PretrainConfig, photos: Path, tmp_path: Path
 ) -> None:
