@@ -26,7 +26,8 @@ from tests.training.replicas import (
 )
 
 ON_JAX = keras.backend.backend() == "jax"
-# The largest difference seen between one device and two: 4e-7.
+# The largest differences seen between one device and two: 4e-7, but 1.1e-6 with sharpness-aware
+# steps, and 1.6e-6 with Adafactor on JAX.
 TOLERANCE = 1e-5
 SGD = Recipe(optimizer="sgd", learning_rate=0.02, weight_decay=0.1)
 
