@@ -171,7 +171,7 @@ def reconstruction_sheet(
     reconstruction: np.ndarray,
     path: str | os.PathLike[str],
 ) -> Path:
-    """Draws images, what was left of them, and what a masked autoencoder made of that.
+    """Draws images, what was left of them, and what a masked autoencoder completes.
 
     Args:
         original: Pixels (B, h, w, C), [0, 255]; what is outside is cut off. One channel is grey.

@@ -80,15 +80,28 @@ def test_rest_of_an_epoch_comes_first(
 
 
 def test_complete_run_is_left_alone(
-    parts: tuple[data.Examples, data.Examples],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    parts: tuple[data.Examples, data.Examples], tmp_path: Path
 ) -> None:
     trainee = fit(parts, Progress(epoch=EPOCHS), tmp_path)
     assert trainee.calls == []
-    assert "Going on" not in capsys.readouterr().out
-    fit(parts, Progress(epoch=1, step=2), tmp_path)
-    assert "Going on after epoch 1, step 2 of the next." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("epoch", "step", "says"),
+    [(0, 0, False), (0, 2, True), (1, 0, True), (1, 2, True), (EPOCHS, 0, False)],
+)
+def test_run_says_where_it_goes_on(
+    parts: tuple[data.Examples, data.Examples],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    epoch: int,
+    step: int,
+    says: bool,
+) -> None:
+    fit(parts, Progress(epoch=epoch, step=step), tmp_path)
+    out = capsys.readouterr().out
+    assert (f"Going on after epoch {epoch}, step {step} of the next." in out) is says
+    assert ("Going on" in out) is says
 
 
 def test_layers_say_that_a_resume_is_not_exact(

@@ -106,7 +106,7 @@ def test_mixed_float16_trains_with_loss_scaling(two: Devices) -> None:
         assert np.isfinite(outcome.losses).all()
         assert outcome.history["loss"][1] < outcome.history["loss"][0]
     print("float16", differences(one, other)[0])
-    assert differences(one, other)[0] < 5e-3  # 1e-4 was seen
+    assert differences(one, other)[0] < 5e-3  # 3e-4 was seen, on JAX
 
 
 @pytest.mark.slow
@@ -153,7 +153,6 @@ def test_accumulation_is_the_same_update() -> None:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.slow
 def test_batch_is_divided_where_its_size_is_no_multiple() -> None:
     recipe = Recipe(optimizer="sgd", learning_rate=0.1)
     whole, parts = (updates(None, recipe, accumulation_steps=n) for n in (1, 5))

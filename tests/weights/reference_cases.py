@@ -61,8 +61,8 @@ def trace(model: keras.Model, images: np.ndarray) -> dict[str, np.ndarray]:
         if layer.name in ("head", "distillation_head"):
             outputs[f"{layer.name}_input"] = layer.input
     traced = keras.Model(model.inputs[0], outputs)
-    # On TensorFlow compiling a graph takes longer than one pass; JAX compiles anyway, by itself
-    # every operation of every shape.
+    # TensorFlow runs one eager pass sooner than it traces a graph. JAX compiles either way, and
+    # one program for the whole model sooner than one for each operation and shape.
     found = traced.predict_on_batch(images) if JIT else traced(images)
     return {name: numpy(value) for name, value in found.items()}
 

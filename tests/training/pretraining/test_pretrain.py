@@ -197,9 +197,12 @@ def test_complete_run_is_only_drawn_again(run: Run, config: PretrainConfig) -> N
     assert picture.read_bytes() == content
 
 
-@pytest.mark.slow
-def test_masked_patches_of_loose_images_on_two_devices(
-    config: PretrainConfig, photos: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("strategy", "where"),
+    [("cpu", "one device"), pytest.param("mirrored", "2 CPUs", marks=pytest.mark.slow)],
+)
+def test_masked_patches_of_loose_images(
+    config: PretrainConfig, photos: Path, tmp_path: Path, strategy: str, where: str
 ) -> None:
     folder = tmp_path / "loose"
     folder.mkdir()
@@ -209,7 +212,7 @@ def test_masked_patches_of_loose_images_on_two_devices(
         "data": str(folder),
         "method": "masked-patches",
         "mask_ratio": 0.3,
-        "strategy": "mirrored",
+        "strategy": strategy,
         "recipe": RECIPE.replace(epochs=1),
     }
     run = Run(tmp_path / "run")
@@ -224,7 +227,7 @@ def test_masked_patches_of_loose_images_on_two_devices(
     assert not (run.path / "reconstruction.png").exists()
     assert models.config_of(keras.saving.load_model(run.last)).classes == 0
     resolved = yaml.safe_load(run.config.read_text())["resolved"]
-    assert (resolved["mask_ratio"], resolved["devices"]) == (0.3, "2 CPUs")
+    assert (resolved["mask_ratio"], resolved["devices"]) == (0.3, where)
 
 
 def stop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
