@@ -31,6 +31,12 @@ REAL_SIZES = {"ViT-Ti_16_224", "ViT-S_16_224", "ViT-B_16_224", "ViT-B_32_224"}
 REAL_HYBRIDS = {"R26+ViT-S_32_224", "R50+ViT-B_16_224"}
 SLOW = REAL_SIZES - {"ViT-Ti_16_224"} | REAL_HYBRIDS
 
+# One of each kind; on TensorFlow all are quick.
+ON_JAX = {
+    *("token", "gap", "hybrid", "nonsquare_image", "resize_4x4_to_6x6", "token_representation"),
+    "ViT-Ti_16_224",
+}
+
 POOLING = {"token": "token", "gap": "gap", "unpooled": "none", "token_unpooled": "none"}
 NO_MODEL = {"interpolate_posembed"}
 CASES = [name for name in reference_cases.names("official") if name not in NO_MODEL]
@@ -79,7 +85,7 @@ def load_case(recipe: ModuleType, case: dict[str, Any], path: Path) -> tuple[Any
     return model, report
 
 
-@pytest.mark.parametrize("name", reference_cases.parameters(CASES, SLOW, "token"))
+@pytest.mark.parametrize("name", reference_cases.parameters(CASES, SLOW, "token", ON_JAX))
 def test_official_outputs(name: str, recipe: ModuleType, test_data: Path, tmp_path: Path) -> None:
     case = load(recipe, test_data, name)
     model, _ = load_case(recipe, case, tmp_path / "official.npz")
