@@ -37,7 +37,8 @@ demo: install ## train, evaluate, export and predict on handwritten digits (no d
 	$(BIN)/keras-vit predict runs/demo/saved_model runs/demo/samples/*
 	$(BIN)/keras-vit predict runs/demo/model.tflite runs/demo/samples/*
 
-# On JAX, what computes: reading and writing files is the same on every backend.
+# On JAX, what computes, and weights on their way into and out of a model; what the other tests of
+# files look at is the same on every backend.
 ON_JAX := tests/layers tests/models tests/test_zoo.py \
     $(addprefix tests/weights/test_,official.py parity.py load.py save.py)
 
