@@ -84,12 +84,15 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             ops.transpose(ops.reshape(x, (-1, t, self.num_heads, head_size)), (0, 2, 1, 3))
             for x in ops.split(self.qkv(inputs), 3, axis=-1)
         )  # (B, K, T, d) each
-        scores = ops.matmul(q * head_size**-0.5, ops.transpose(k, (0, 1, 3, 2)))  # (B, K, T, T)
-        scores = ops.softmax(scores)
+        scores = self.attention_weights(q, k)  # (B, K, T, T)
         z = ops.matmul(self.dropout(scores, training=training), v)  # (B, K, T, d)
         z = ops.reshape(ops.transpose(z, (0, 2, 1, 3)), (-1, t, d_model))  # (B, T, D)
         z = self.out(z)
         return (z, scores) if return_attention_scores else z
+
+    def attention_weights(self, q: Any, k: Any) -> Any:
+        """Returns the weights A = softmax(q k^T / sqrt(d)), (B, K, T, T), of (B, K, T, d) each."""
+        return ops.softmax(ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2))))
 
     def compute_output_spec(
         self, inputs: Any, return_attention_scores: bool = False, training: bool | None = None

@@ -154,7 +154,7 @@ class PatchEncoder(keras.layers.Layer):
         batch, h, w, _ = ops.shape(embeddings)
         z = ops.convert_to_tensor(embeddings)  # (B, h, w, D)
         if self.position_embedding != "none":
-            z = z + ops.cast(self._positions((h, w)), z.dtype)
+            z = z + ops.cast(self.positions((h, w)), z.dtype)
         z = ops.reshape(z, (-1, h * w, self.hidden_size))  # (B, N, D)
         if self.prefix:
             prefix = ops.concatenate([ops.convert_to_tensor(t) for t in self.prefix], axis=1)
@@ -163,6 +163,47 @@ class PatchEncoder(keras.layers.Layer):
             prefix = ops.broadcast_to(ops.cast(prefix, z.dtype), (batch, *prefix.shape[1:]))
             z = ops.concatenate([prefix, z], axis=1)  # (B, T, D)
         return self.dropout(z, training=training)
+
+    def positions(self, grid: tuple[Any, Any] | None = None) -> Any:
+        """Returns the position embeddings of the patches.
+
+        Args:
+            grid: Rows and columns h, w of patches; by default those of the stored table.
+
+        Returns:
+            Tensor of shape (h, w, D), without those of the prefix tokens.
+
+        Raises:
+            ValueError: If there are none.
+
+        Example:
+            >>> encoder = PatchEncoder(8)
+            >>> encoder.build((None, 3, 5, 12))
+            >>> tuple(encoder.positions().shape), tuple(encoder.positions((4, 7)).shape)
+            ((3, 5, 8), (4, 7, 8))
+        """
+        if self.position_embedding == "learned":
+            table = ops.convert_to_tensor(self.table)
+        elif self.position_embedding == "sincos_2d":
+            table = ops.convert_to_tensor(self._sincos)
+        elif self.position_embedding == "learned_2d":
+            h, w = self.rows.shape[0], self.columns.shape[1]
+            halves = [
+                ops.broadcast_to(self.rows, (h, w, self.hidden_size // 2)),
+                ops.broadcast_to(self.columns, (h, w, self.hidden_size // 2)),
+            ]
+            table = ops.concatenate(halves, axis=-1)
+        else:
+            raise ValueError(
+                "`position_embedding` must not be 'none' where positions are asked for. "
+                f"Received: position_embedding={self.position_embedding!r}"
+            )
+        if grid is None:
+            return table
+        known = all(isinstance(side, int) for side in grid)
+        if known and tuple(table.shape[:2]) == tuple(grid):
+            return table
+        return position.resize_table(table, grid, self.position_interpolation)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, h, w, _ = input_shape
@@ -215,21 +256,3 @@ class PatchEncoder(keras.layers.Layer):
                 f"beforehand. Received: position_grid=None, a grid of {tuple(grid)} patches"
             )
         return stored[0], stored[1]  # type: ignore[return-value]
-
-    def _positions(self, grid: tuple[Any, Any]) -> Any:
-        """Returns the position table for this grid, (h, w, D)."""
-        if self.position_embedding == "learned":
-            table = ops.convert_to_tensor(self.table)
-        elif self.position_embedding == "sincos_2d":
-            table = ops.convert_to_tensor(self._sincos)
-        else:
-            h, w = self.rows.shape[0], self.columns.shape[1]
-            halves = [
-                ops.broadcast_to(self.rows, (h, w, self.hidden_size // 2)),
-                ops.broadcast_to(self.columns, (h, w, self.hidden_size // 2)),
-            ]
-            table = ops.concatenate(halves, axis=-1)
-        known = all(isinstance(side, int) for side in grid)
-        if known and tuple(table.shape[:2]) == tuple(grid):
-            return table
-        return position.resize_table(table, grid, self.position_interpolation)

@@ -140,10 +140,13 @@ class AttentionPooling(keras.layers.Layer):
         probe = ops.cast(ops.convert_to_tensor(self.probe), inputs.dtype)
         q = self._heads(self.query(probe))  # (1, K, 1, d)
         k, v = (self._heads(x) for x in ops.split(self.key_value(inputs), 2, axis=-1))
-        scores = ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2)))
-        y = ops.matmul(ops.softmax(scores), v)  # (B, K, 1, d)
+        y = ops.matmul(self.attention_weights(q, k), v)  # (B, K, 1, d)
         y = self.out(ops.reshape(y, (-1, 1, inputs.shape[-1])))  # (B, 1, D)
         return (y + self.mlp(self.norm(y)))[:, 0]  # (B, D)
+
+    def attention_weights(self, q: Any, k: Any) -> Any:
+        """Returns softmax(q k^T / sqrt(d)), (B, K, 1, T), of (1, K, 1, d) and (B, K, T, d)."""
+        return ops.softmax(ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2))))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (input_shape[0], input_shape[2])

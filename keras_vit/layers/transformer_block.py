@@ -54,6 +54,8 @@ class TransformerBlock(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
+    attention_class = MultiHeadSelfAttention  # a subclass may take one that keeps its weights
+
     def __init__(
         self,
         num_heads: int,
@@ -75,7 +77,7 @@ class TransformerBlock(keras.layers.Layer):
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = checks.rate("stochastic_depth_rate", stochastic_depth_rate)
         self.norm_1 = keras.layers.LayerNormalization(epsilon=epsilon, name="norm_1", **common)
-        self.attention = MultiHeadSelfAttention(
+        self.attention = self.attention_class(
             num_heads,
             qkv_bias=qkv_bias,
             dropout_rate=attention_dropout_rate,

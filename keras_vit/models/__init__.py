@@ -1,17 +1,30 @@
 """Functional Keras models of the Vision Transformer, and their configuration."""
 
+from keras_vit.models.anatomy import Anatomy, Observation
 from keras_vit.models.config import ViTConfig, size
-from keras_vit.models.inspection import config_of, preprocessing_of, rebuild
+from keras_vit.models.features import features
+from keras_vit.models.inspection import (
+    config_of,
+    preprocessing_of,
+    rebuild,
+    tells_config,
+    with_preprocessing,
+)
 from keras_vit.models.sizing import count_parameters
 from keras_vit.models.vit import build, default_preprocessing
 
 __all__ = [
+    "Anatomy",
+    "Observation",
     "ViTConfig",
     "build",
     "config_of",
     "count_parameters",
     "default_preprocessing",
+    "features",
     "preprocessing_of",
     "rebuild",
     "size",
+    "tells_config",
+    "with_preprocessing",
 ]

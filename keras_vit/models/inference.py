@@ -6,6 +6,7 @@ import dataclasses
 
 import keras
 
+from keras_vit.models.cloning import to_float32
 from keras_vit.models.inspection import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -48,8 +49,7 @@ def prepare(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
             "`model` must have one output per label of its preprocessing. "
             f"Received: {classes} outputs and {len(labels)} labels"
         )
-    if not all(map(_is_float32, _policies(model))):
-        model = _float32_copy(model)
+    model = to_float32(model)
     ending = ending_of(model)
     if ending == "unknown":
         last = getattr(model, "operations", model.layers)[-1]
@@ -112,31 +112,3 @@ def _check(model: keras.Model, contract: Preprocessing) -> None:
             "`model` must take images of the size and channels that its preprocessing makes, "
             f"{needed}. Received: model={model.name!r} with the input shape {model.input_shape}"
         )
-
-
-def _policies(model: keras.Model) -> list[keras.dtype_policies.DTypePolicy]:
-    policies = []
-    for layer in model.layers:
-        if isinstance(layer, keras.Model):
-            policies += _policies(layer)
-        else:
-            policies.append(layer.dtype_policy)
-    return policies
-
-
-def _is_float32(policy: keras.dtype_policies.DTypePolicy) -> bool:
-    dtypes = (policy.compute_dtype, policy.variable_dtype)
-    return all(dtype == "float32" or not keras.backend.is_float_dtype(dtype) for dtype in dtypes)
-
-
-def _float32_copy(model: keras.Model) -> keras.Model:
-    # `models.rebuild` knows our own models only; this also serves a user's.
-    def in_float32(layer: keras.layers.Layer) -> keras.layers.Layer:
-        config = layer.get_config()
-        if not _is_float32(layer.dtype_policy):
-            config["dtype"] = "float32"
-        return type(layer).from_config(config)
-
-    copy = keras.models.clone_model(model, clone_function=in_float32, recursive=True)
-    copy.set_weights(model.get_weights())
-    return copy

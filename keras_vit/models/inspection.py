@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 
 from keras_vit.layers import ImageContract
+from keras_vit.models.cloning import clone, clone_layer, layers_of
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.vit import build
 from keras_vit.preprocessing import Preprocessing
@@ -31,12 +31,29 @@ def config_of(model: keras.Model) -> ViTConfig:
         4
     """
     contract = _contract(model)
-    if not contract.architecture:
+    if not tells_config(model):
         raise ValueError(
             "`model` must tell how it was built, which the layer ImageContract does where this "
             f"package has made it. Received: model={model.name!r}, which does not tell"
         )
     return ViTConfig(**contract.architecture)
+
+
+def tells_config(model: keras.Model) -> bool:
+    """Tells whether `config_of` knows how a model was built.
+
+    Args:
+        model: Any model.
+
+    Returns:
+        Whether it is a Vision Transformer of this package, or contains one.
+
+    Example:
+        >>> tells_config(keras.Sequential([keras.layers.Dense(3)]))
+        False
+    """
+    contracts = (layer for layer in layers_of(model) if isinstance(layer, ImageContract))
+    return any(contract.architecture for contract in contracts)
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
@@ -99,18 +116,40 @@ def rebuild(
     return copy
 
 
+def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> keras.Model:
+    """Copies a model with another preprocessing.
+
+    Args:
+        model: A functional or sequential model that carries one.
+        preprocessing: What the copy carries.
+
+    Returns:
+        The copy, with weights of its own.
+
+    Raises:
+        ValueError: If the model carries none.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> model = build(size("Micro/4").replace(image_size=(8, 8), classes=2))
+        >>> contract = Preprocessing(size=8, labels=("daisy", "rose"))
+        >>> preprocessing_of(with_preprocessing(model, contract)).labels
+        ('daisy', 'rose')
+    """
+    contract = _contract(model)
+    config = preprocessing.get_config()
+
+    def changed(layer: keras.layers.Layer) -> keras.layers.Layer | None:
+        return clone_layer(layer, preprocessing=config) if layer is contract else None
+
+    return clone(model, changed)
+
+
 def _contract(model: keras.Model) -> ImageContract:
-    found = next((layer for layer in _layers(model) if isinstance(layer, ImageContract)), None)
+    found = next((layer for layer in layers_of(model) if isinstance(layer, ImageContract)), None)
     if found is None:
         raise ValueError(
             "`model` must be a model of keras_vit, or contain one: it carries its preprocessing "
             f"and labels in a layer ImageContract. Received: model={model.name!r} without one"
         )
     return found
-
-
-def _layers(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    for layer in model.layers:
-        yield layer
-        if isinstance(layer, keras.Model):
-            yield from _layers(layer)

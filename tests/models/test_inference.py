@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.models import inference
+from keras_vit.models.cloning import layers_of
 from tests.export.conftest import CONTRACT, randomise, tiny
 from tests.helpers import tiny_model
 
@@ -86,7 +87,7 @@ def test_prepare_makes_a_users_mixed_model_float32_at_every_depth() -> None:
     user = randomise(keras.Model(inputs, keras.layers.Dense(5)(z)))
     keras.config.set_dtype_policy("float32")
     network, contract = inference.prepare(user)
-    assert {policy.name for policy in inference._policies(network)} == {"float32"}
+    assert {layer.dtype_policy.name for layer in layers_of(network)} == {"float32"}
     assert contract.labels == ("0", "1", "2", "3", "4")
     probabilities = np.array(network(IMAGES))
     np.testing.assert_allclose(probabilities, softmax(np.array(user(IMAGES), "float32")), atol=0.05)

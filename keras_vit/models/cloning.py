@@ -1,0 +1,190 @@
+"""Copies of a model with other layers or another precision, for which it need not be our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+
+def clone(
+    model: keras.Model,
+    change: Callable[[Any], Any] | None = None,
+) -> keras.Model:
+    """Copies a functional or sequential model, with weights of its own that have the same values.
+
+    Args:
+        model: The model, which may hold others, however deep.
+        change: Called with every layer that is no model, and with every operation of `keras.ops`
+            in the graph; what it returns takes its place, a layer or an operation, with as many
+            weights or none. None leaves it as it is.
+
+    Returns:
+        The copy, not compiled.
+
+    Raises:
+        ValueError: If the model is a subclass of `keras.Model`, which cannot be taken apart.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        >>> clone(model, lambda layer: keras.layers.Identity()).output_shape
+        (None, 5)
+    """
+    require_graph(model)
+    pairs: list[tuple[keras.layers.Layer, keras.layers.Layer]] = []
+
+    def copied(layer: Any) -> Any:
+        new = (change(layer) if change else None) or clone_layer(layer)
+        if isinstance(new, keras.layers.Layer) and isinstance(layer, keras.layers.Layer):
+            pairs.append((layer, new))
+        return new
+
+    # Of a model that was compiled Keras would also copy losses, metrics and optimizer.
+    if isinstance(model, keras.Sequential):
+        bare = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
+    else:
+        bare = keras.Model(model.input, model.output, name=model.name)
+    copy = keras.models.clone_model(bare, clone_function=copied, recursive=True)
+    for layer, new in pairs:
+        if new.weights:
+            new.set_weights(layer.get_weights())
+        if hasattr(new, "finalize_state"):
+            new.finalize_state()  # `Normalization` computes with constants made of its weights
+    return copy
+
+
+def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **changes: Any) -> Any:
+    """Builds a layer again from its configuration, without its weights.
+
+    Args:
+        layer: The layer, or an operation of `keras.ops` in a graph.
+        kind: Class of the new layer; by default the same.
+        **changes: Entries of the configuration that are replaced.
+
+    Returns:
+        The new layer, of the same name.
+
+    Example:
+        >>> clone_layer(keras.layers.Dense(3, activation="relu"), activation="linear").units
+        3
+    """
+    return (kind or type(layer)).from_config({**layer.get_config(), **changes})
+
+
+def to_float32(model: keras.Model) -> keras.Model:
+    """Returns a model that computes in float32.
+
+    Args:
+        model: A functional or sequential model.
+
+    Returns:
+        The model itself if all of it is in float32, or else a copy with weights of its own.
+
+    Example:
+        >>> layer = keras.layers.Dense(3, dtype="mixed_bfloat16")
+        >>> to_float32(keras.Sequential([keras.Input((5,)), layer])).layers[-1].compute_dtype
+        'float32'
+    """
+    return model if is_float32(model) else with_dtype(model, "float32")
+
+
+def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
+    """Copies a model into another precision.
+
+    Args:
+        model: A functional or sequential model.
+        dtype: Keras dtype or policy of the copy's layers; those for whole numbers keep theirs.
+
+    Returns:
+        The copy, with weights of its own.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        >>> with_dtype(model, "mixed_bfloat16").layers[-1].compute_dtype
+        'bfloat16'
+    """
+    return clone(model, lambda layer: clone_layer(layer, dtype=dtype) if is_float(layer) else None)
+
+
+def is_float32(model: keras.Model) -> bool:
+    """Tells whether a model computes in float32 and keeps its weights in it.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Whether all of its layers do, however deep.
+
+    Example:
+        >>> is_float32(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
+        True
+    """
+    return all(_floats(layer) <= {"float32"} for layer in layers_of(model))
+
+
+def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
+    """Yields the layers of a model and of the models in it.
+
+    Args:
+        model: The model.
+
+    Yields:
+        Layers that are no models, in the order of the models' lists.
+
+    Example:
+        >>> inner = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        >>> [layer.name for layer in layers_of(keras.Sequential([inner]))]
+        ['dense']
+    """
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from layers_of(layer)
+        else:
+            yield layer
+
+
+def _floats(layer: Any) -> set[str]:
+    if not isinstance(layer, keras.layers.Layer):
+        return set()  # an operation computes in the precision of what it gets
+    policy = layer.dtype_policy
+    dtypes = {policy.compute_dtype, policy.variable_dtype}
+    return {dtype for dtype in dtypes if keras.backend.is_float_dtype(dtype)}
+
+
+def is_float(layer: Any) -> bool:
+    """Tells layers that compute with floating-point numbers from others, and from operations.
+
+    Args:
+        layer: A layer, or an operation of `keras.ops` in a graph.
+
+    Returns:
+        Whether its precision can be changed.
+
+    Example:
+        >>> is_float(keras.layers.Dense(3)), is_float(keras.layers.Dense(3, dtype="mixed_bfloat16"))
+        (True, True)
+    """
+    return bool(_floats(layer))
+
+
+def require_graph(model: keras.Model) -> None:
+    """Raises `ValueError` unless a model can be taken apart.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ValueError: If it is a subclass of `keras.Model`, whose layers may do anything, or not
+            built yet.
+
+    Example:
+        >>> require_graph(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
+    """
+    sequential = isinstance(model, keras.Sequential)
+    if (sequential and not model.built) or not (sequential or hasattr(model, "operations")):
+        raise ValueError(
+            "`model` must be a functional or sequential Keras model that is built, whose layers "
+            "are known. "
+            f"Received: model={model!r} of the class {type(model).__name__}"
+        )

@@ -1,0 +1,165 @@
+"""What a model knows of images before its classifier decides.
+
+Letters: N images; T tokens; D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import checks
+from keras_vit.models import inference
+from keras_vit.models.anatomy import Anatomy, last_layer
+from keras_vit.models.cloning import clone, clone_layer, is_float, layers_of
+from keras_vit.models.inspection import preprocessing_of
+
+POOLS = ("token", "gap", "all")
+_HEADS = ("head", "distillation_head")
+
+
+def features(
+    model: keras.Model,
+    data: Any,
+    *,
+    layers: Sequence[int] | None = None,
+    pool: str | None = None,
+    batch_size: int = 32,
+    verbose: int = 0,
+) -> np.ndarray | dict[int, np.ndarray]:
+    """Returns the features of images, of one layer or several, in one pass over the images.
+
+    The model is not changed; it computes in float32.
+
+    Args:
+        model: A model of keras_vit, or a functional or sequential one. Without a Vision
+            Transformer in it only the default `layers` and `pool` have a meaning.
+        data: Labelled images (`keras_vit.data.load`), prepared as the model's preprocessing says;
+            or what `keras.Model.predict` takes, images scaled already.
+        layers: Numbers of blocks from 0 on, or from -1 back; the tokens that leave them, after
+            the encoder's last layer norm. By default what the classifier receives.
+        pool: `"token"`: the class token; `"gap"`: the mean of the patches' tokens; `"all"`: every
+            token. By default what the classifier receives; with `layers` the class token if
+            the classifier reads it, and else the mean; so also of a model that returns tokens.
+        batch_size: Images in a step.
+        verbose: 0 is silent, 1 shows a progress bar.
+
+    Returns:
+        Features (N, D), float32, or (N, T, D) with `pool="all"`; with `layers` a dictionary of
+        them by the numbers given.
+
+    Raises:
+        ValueError: If a layer or a pool is not there.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=5))
+        >>> images = np.zeros((3, 8, 8, 3), "float32")
+        >>> features(model, images).shape
+        (3, 96)
+        >>> found = features(model, images, layers=[0, -1], pool="all")
+        >>> found[-1].shape
+        (3, 5, 96)
+    """
+    one_vector = len(model.outputs) == 1 and len(model.output_shape) == 2
+    if layers is None and pool is None and one_vector:
+        extractor = representation(model)
+    else:
+        extractor = _TokenReader(model, [-1] if layers is None else list(layers), pool)
+    found = extractor.predict(_prepared(data, model, batch_size), batch_size, verbose=verbose)
+    if layers is None:
+        return np.asarray(found[0] if isinstance(found, list) else found)
+    return dict(zip(layers, found, strict=True))
+
+
+def representation(model: keras.Model) -> keras.Model:
+    """Returns a model that ends before the classifier.
+
+    Args:
+        model: A functional or sequential model.
+
+    Returns:
+        A copy in float32 whose outputs, (B, D), are what the classifier receives, the last layer
+        with a kernel; where there are two classifiers, the mean of what they receive.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=5)
+        >>> representation(models.build(config)).output_shape
+        (None, 96)
+    """
+    heads = _classifiers(model)
+    last, ending = last_layer(model), inference.ending_of(model)
+    decides = heads and ending in ("softmax", "sigmoid") and not hasattr(last, "kernel")
+    dropped = [*heads, last] if decides else heads
+
+    def headless(layer: Any) -> Any:
+        if any(layer is other for other in dropped):
+            return keras.layers.Identity(dtype="float32")
+        return clone_layer(layer, dtype="float32") if is_float(layer) else clone_layer(layer)
+
+    return clone(model, headless)
+
+
+class _TokenReader(keras.Model):
+    """Images to the pooled tokens of some blocks, by `predict`."""
+
+    def __init__(self, model: keras.Model, numbers: list[int], pool: str | None) -> None:
+        super().__init__(name="token_reader")
+        self.anatomy = anatomy = Anatomy(model)
+        depth = len(anatomy.blocks)
+        for number in numbers:
+            if not -depth <= number < depth:
+                raise ValueError(
+                    f"`layers` must be numbers of the {depth} blocks, in [{-depth}, {depth}). "
+                    f"Received: layers={numbers}"
+                )
+        self.numbers = numbers
+        checks.one_of("pool", pool, (*POOLS, None))
+        if pool == "token" and not anatomy.encoder.class_token:
+            raise ValueError(
+                "`pool` must be 'gap' or 'all' where the model has no class token. "
+                f"Received: pool={pool!r}"
+            )
+        self.pool = pool or ("token" if anatomy.reads_class_token else "gap")
+        self.network = anatomy.network  # its weights are those of this model
+
+    def call(self, images: Any) -> list[Any]:
+        anatomy, ops = self.anatomy, keras.ops
+        self.network(images, training=False)
+        found = []
+        for number in self.numbers:
+            tokens = anatomy.blocks[number].left  # (B, T, D)
+            if anatomy.norm is not None:
+                tokens = anatomy.norm(tokens)
+            if self.pool == "token":
+                tokens = tokens[:, 0]  # (B, D)
+            elif self.pool == "gap":
+                tokens = ops.mean(tokens[:, anatomy.num_prefix_tokens :], axis=1)  # (B, D)
+            found.append(tokens)
+        return found
+
+
+def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
+    """Returns what `predict` takes."""
+    if not (hasattr(data, "class_names") and hasattr(data, "read")):
+        return data
+    # Labelled images need TensorFlow, which nothing else here does.
+    from keras_vit.data.pipelines import evaluation_dataset
+
+    dataset = evaluation_dataset(data, preprocessing_of(model), batch_size=batch_size)
+    return dataset.map(lambda images, labels: images)
+
+
+def _classifiers(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns the layers that decide: our heads, or the last Dense layer of another model."""
+    found = list(layers_of(model))
+    dense = [layer for layer in found if isinstance(layer, keras.layers.Dense)]
+    last = [layer for layer in found if layer.weights][-1:]
+    if not dense or last != dense[-1:] or dense[-1].name == "pre_logits":
+        return []
+    own = [layer for layer in dense if layer.name in _HEADS]
+    return own if dense[-1] in own else dense[-1:]
