@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,7 @@ class Examples:
         splits: `"train"` or `"validation"` for each image where the source divides them itself,
             else None.
         flip_safe: Whether a mirrored image still shows its class. A mirrored digit does not.
+        columns: What else is known of each image, such as the camera: N values by name.
 
     Raises:
         ValueError: If the lengths differ, a name occurs twice, a label is no index of
@@ -59,6 +60,7 @@ class Examples:
     encoded: tuple[bytes, ...] | None = None
     splits: tuple[str, ...] | None = None
     flip_safe: bool = True
+    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # A frozen dataclass can only be normalised through object.__setattr__.
@@ -68,8 +70,8 @@ class Examples:
                 "Exactly one of `paths` and `encoded` must be given. Received: "
                 f"paths={_brief(self.paths)}, encoded={_brief(self.encoded)}"
             )
-        for name in ("labels", "paths", "encoded", "splits"):
-            values = getattr(self, name)
+        fields = {name: getattr(self, name) for name in ("labels", "paths", "encoded", "splits")}
+        for name, values in {**self.columns, **fields}.items():
             if values is not None and len(values) != len(self.names):
                 raise ValueError(
                     f"`{name}` must have one entry for each of the {len(self.names)} names. "
@@ -141,6 +143,7 @@ class Examples:
             paths=take(self.paths),
             encoded=take(self.encoded),
             splits=take(self.splits),
+            columns={name: tuple(v[i] for i in indices) for name, v in self.columns.items()},
         )
 
     def read(self, index: int) -> bytes:

@@ -24,7 +24,9 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     `class_index` and `wnid` stand for the 1000 ImageNet classes, so that `class_names` are all of
     them, in their order; but where `class_index` comes with a `label` of its own, the labels are
     the classes and the index their order. `label` alone makes its sorted values the classes. Of
-    several columns `class_index` decides before `wnid` before `label`. Other columns are ignored.
+    several columns `class_index` decides before `wnid` before `label`. Other columns, such as
+    the camera, are kept as they are: `keras-vit evaluate --report` tells the accuracy on each of
+    their values.
 
     Where none of them is there, `labels` holds the names of all classes that an image shows, such
     as `daisy|rose`, and nothing where it shows none; its sorted names are the classes.
@@ -34,7 +36,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
 
     Returns:
         The images in the order of the rows, named as in the column `file`; with a column `labels`
-        they have several labels each, (N, K).
+        they have several labels each, (N, K). `columns` are the other ones.
 
     Raises:
         ValueError: If a column is missing, a file does not exist or is named twice, or a class is
@@ -61,9 +63,16 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
                 f"{', '.join([*_CLASS_COLUMNS, _SEVERAL])}. Received: {path} with the columns "
                 f"{reader.fieldnames}"
             )
+        known = {"file", *_CLASS_COLUMNS, _SEVERAL}
+        others: dict[str, list[str]] = {
+            name: [] for name in reader.fieldnames or () if name and name not in known
+        }
         rows = {}  # line number -> row
         for row in reader:
-            rows[reader.line_num] = {name: (row[name] or "").strip() for name in ["file", *columns]}
+            cells = {name: (row[name] or "").strip() for name in ["file", *columns, *others]}
+            for name, values in others.items():
+                values.append(cells.pop(name))
+            rows[reader.line_num] = cells
     _check_files(path, rows)
     labels: np.ndarray | list[int]
     if columns == [_SEVERAL]:
@@ -77,6 +86,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
         class_names=class_names,
         source=str(path),
         paths=tuple(str(path.parent / name) for name in names),
+        columns={name: tuple(values) for name, values in others.items()},
     )
 
 

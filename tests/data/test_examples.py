@@ -22,6 +22,13 @@ def test_subset_keeps_order_and_classes(noise: Callable[..., Examples]) -> None:
     assert len(subset.subset([])) == 0
 
 
+def test_subset_keeps_what_else_is_known(noise: Callable[..., Examples]) -> None:
+    examples = noise(3, columns={"camera": ("a", "b", "c"), "season": ("x", "x", "y")})
+    assert examples.subset([2, 0]).columns == {"camera": ("c", "a"), "season": ("y", "x")}
+    with pytest.raises(ValueError, match="`camera` must have one entry for each of the 3 names"):
+        noise(3, columns={"camera": ("a", "b")})
+
+
 def test_read_returns_the_file_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"\x00\r\n\xff")
     examples = Examples(("a",), np.array([0]), ("x",), "test", paths=(str(tmp_path / "a.jpg"),))

@@ -29,6 +29,7 @@ def test_label_alone_gives_sorted_classes(table: Callable[[str], Path]) -> None:
     assert examples.class_names == ("daisy", "tulip")
     assert examples.labels.tolist() == [1, 0, 1]
     assert examples.read(0) == (path.parent / "sub" / "3.png").read_bytes()
+    assert examples.columns == {"author": ("x", "y", "z")}
 
 
 def test_spreadsheet_export_is_understood(table: Callable[[str], Path]) -> None:
