@@ -13,14 +13,31 @@ import keras
 import numpy as np
 import sklearn.utils
 
-from keras_vit import data, models, weights, zoo
+from keras_vit import checks, data, models, weights, zoo
 from keras_vit.layers import TransformerBlock
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.applications import application_names, build_application
 from keras_vit.training.distillation import DistilledClassifier, load_teacher
 from keras_vit.training.machine import best_precision
 from keras_vit.training.run import CommonConfig, RunConfig
 from keras_vit.training.trainee import Classifier, Trainee
 from keras_vit.weights.checkpoint import Checkpoint
+
+
+def check_model(name: str) -> None:
+    """Raises `ValueError` unless there is a model of this name to train.
+
+    Args:
+        name: A constructor of this package, or a network of `keras.applications`.
+
+    Raises:
+        ValueError: If there is neither; the nearest name is suggested.
+
+    Example:
+        >>> check_model("ViTB16")
+        >>> check_model("ResNet50")
+    """
+    checks.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
 
 
 def build_network(
@@ -29,7 +46,7 @@ def build_network(
     """Builds the model to train: logits, at the precision of training.
 
     Args:
-        config: Its `model`, `weights` and recipe.
+        config: Its `model`, which may be one of `keras.applications`, `weights` and recipe.
         class_names: The classes of the data; where the weights have others, their classifier is
             replaced by one of zeros.
         multi_label: Whether an image may show several of them or none. The preprocessing then has
@@ -47,6 +64,16 @@ def build_network(
         >>> build_network(config, ("daisy", "rose")).output_shape
         (None, 2)
     """
+    thresholds = (0.5,) * len(class_names) if multi_label else None
+    if config.model in application_names():
+        return build_application(
+            config.model,
+            class_names,
+            weights=config.weights,
+            image_size=config.recipe.image_size,
+            thresholds=thresholds,
+            dtype=precision_of(config),
+        )
     checkpoint = _checkpoint(config)
     model = _start(config, checkpoint, classes=len(class_names), classifier_activation=None)
     contract = models.preprocessing_of(model)
@@ -56,7 +83,6 @@ def build_network(
             layer for layer in model.layers if layer.name in ("head", "distillation_head")
         ):
             head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
-    thresholds = (0.5,) * len(class_names) if multi_label else None
     contract = dataclasses.replace(contract, labels=class_names, thresholds=thresholds)
     return _in_training(model, contract, config)
 

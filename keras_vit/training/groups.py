@@ -9,17 +9,22 @@ from collections.abc import Sequence
 import keras
 
 from keras_vit.models import ViTConfig
+from keras_vit.models.cloning import layers_of
 
 _BLOCK = re.compile(r"^block_(\d+)$")
 # What stands in front of the first block.
 _EMBEDDING = ("stem", "patch_encoder", "pre_norm")
+# What Keras' normalisations gather and do not learn: networks of `keras.applications` have them.
+_STATISTICS = ("moving_mean", "moving_variance", "mean", "variance", "count")
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
     """Makes the parameters trainable whose path one of the patterns matches, and freezes the rest.
 
     Args:
-        model: The model; its layers keep their flag, the variables get theirs.
+        model: The model; its layers keep their flag, the variables get theirs. What is not
+            trained by nature, such as the means of batch normalisation, stays so; and where that is
+            frozen, it normalises by the means that it has.
         patterns: Shell patterns of paths such as `"head/*"` or `"block_1[01]/*"`.
 
     Returns:
@@ -42,8 +47,17 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
                 "Every pattern of `trainable` must match a parameter. "
                 f"Received: {pattern!r}; the layers with parameters are {', '.join(names)}"
             )
+
+    def matches(variable: keras.Variable) -> bool:
+        return any(fnmatch.fnmatchcase(variable.path, pattern) for pattern in patterns)
+
+    for layer in layers_of(model):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            # A frozen one uses what it has gathered, and gathers no more.
+            layer.trainable = any(map(matches, layer.weights))
     for variable in weights:
-        variable.trainable = any(fnmatch.fnmatchcase(variable.path, p) for p in patterns)
+        if variable.name not in _STATISTICS:
+            variable.trainable = matches(variable)
     return sum(int(keras.ops.size(v)) for v in model.trainable_variables)
 
 
@@ -68,7 +82,7 @@ def decays(variable: keras.Variable, which: str) -> bool:
 
 
 def layer_rates(
-    variables: Sequence[keras.Variable], config: ViTConfig, decay: float
+    variables: Sequence[keras.Variable], config: ViTConfig | None, decay: float
 ) -> list[float]:
     """Returns what layer-wise decay multiplies the learning rate of each parameter with.
 
@@ -79,7 +93,8 @@ def layer_rates(
 
     Args:
         variables: The trainable variables.
-        config: The configuration of their model.
+        config: The configuration of their model; None for a network that has no such blocks, all
+            of which learns at the full rate.
         decay: Ratio of neighbouring depths, in (0, 1]; 1 for one rate.
 
     Returns:
@@ -98,6 +113,8 @@ def layer_rates(
     Reference: `param_groups_layer_decay` of https://github.com/huggingface/pytorch-image-models,
     after appendix A.2 of https://arxiv.org/abs/2111.06377
     """
+    if config is None:
+        return [1.0] * len(variables)
     depths = [_depth(v, config) for v in variables]
     deepest = max(depths, default=0)
     return [decay ** (deepest - depth) for depth in depths]

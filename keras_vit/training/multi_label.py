@@ -74,4 +74,4 @@ def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> Non
     labels, probabilities, contract = predict(model, held_out, verbose=0)
     contract = dataclasses.replace(contract, thresholds=choose_thresholds(labels, probabilities))
     with files.atomic_path(path) as temporary:
-        models.rebuild(model, preprocessing=contract).save(temporary)
+        models.with_preprocessing(model, contract).save(temporary)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from keras_vit.data import Examples, decode, fit
 from keras_vit.evaluation.evaluate import predict
+from keras_vit.evaluation.mistakes import surest_mistakes
 from keras_vit.visualization import plots
 
 _SHOWN = 32
@@ -38,8 +39,7 @@ def draw_mistakes(
     """
     labels, probabilities, contract = predict(model, examples, verbose=0)
     predicted = probabilities.argmax(axis=1)
-    wrong = np.flatnonzero(predicted != labels)
-    sure = wrong[np.argsort(-probabilities[wrong].max(axis=1), kind="stable")][:_SHOWN]
+    sure = surest_mistakes(labels, probabilities, _SHOWN)
     if not len(sure):
         return None
     names = contract.labels or ()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import keras
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+
+from keras_vit import files
 
 # Seconds between two updates; in a file, where no line can be drawn over, there are fewer.
 _SECONDS_IN_A_TERMINAL, _SECONDS_IN_A_FILE = 0.5, 60.0
@@ -123,6 +128,73 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     def _collect_learning_rate(self, logs: dict[str, Any]) -> dict[str, Any]:
         return {**logs, "learning_rate": learning_rate(self.model.optimizer)}
+
+
+class EpochClock(keras.callbacks.Callback):
+    """Writes how long every epoch took, to tell what a result has cost.
+
+    A table with the columns `epoch`, from 0 on; `steps`, those that were timed: where a run was
+    interrupted, from there on; `training_seconds` of them; and `seconds`, with validation and
+    saving. An epoch at whose end the run was stopped has no row.
+
+    Args:
+        path: The CSV file.
+
+    Example:
+        >>> EpochClock("runs/flowers/times.csv").path.name
+        'times.csv'
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self._started = self._trained = time.monotonic()
+        self._steps = 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._started = self._trained = time.monotonic()
+        self._steps = 0
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._trained = time.monotonic()
+        self._steps += 1
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        rows = [row for row in read_times(self.path) if row["epoch"] < epoch]
+        rows.append(
+            {
+                "epoch": epoch,
+                "steps": self._steps,
+                "training_seconds": self._trained - self._started,
+                "seconds": time.monotonic() - self._started,
+            }
+        )
+        with (
+            files.atomic_path(self.path) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, fieldnames=list(rows[-1]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def read_times(path: str | os.PathLike[str]) -> list[dict[str, float]]:
+    """Reads the table that `EpochClock` writes.
+
+    Args:
+        path: The CSV file.
+
+    Returns:
+        A row for each epoch; none where there is no file.
+
+    Example:
+        >>> read_times("nowhere.csv")
+        []
+    """
+    if not Path(path).is_file():
+        return []
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return [{name: float(n) for name, n in row.items()} for row in csv.DictReader(file)]
 
 
 def learning_rate(optimizer: keras.Optimizer) -> float:

@@ -79,7 +79,8 @@ class RunConfig(CommonConfig):
 
     Args:
         data: A folder, a CSV file, `tfds:NAME` or `digits`.
-        model: Name of a constructor, such as `"ViTB16"`.
+        model: Name of a constructor, such as `"ViTB16"`, or of a network of
+            `keras.applications`, such as `"ResNet50"`.
         teacher: A saved model that the new one learns from, if the recipe distils.
         model_parallel: Devices that share each copy of the model, on JAX.
         **kwargs: The other fields of `CommonConfig`.
@@ -122,6 +123,7 @@ class Run:
         self.labels = self.path / "labels.txt"
         self.split = self.path / "split.csv"
         self.history = self.path / "history.csv"
+        self.times = self.path / "times.csv"
         self.last = self.path / "last.keras"
         self.best = self.path / "best.keras"
         self.checkpoints = self.path / "checkpoints"
@@ -141,6 +143,15 @@ class Run:
                 "Choose another one, or go on with it with `resume=True` (--resume)."
             )
 
+    def require_complete(self) -> None:
+        """Raises `ValueError` unless the run has come to its end."""
+        if not self.evaluation.is_file():
+            raise ValueError(
+                f"`run` must be complete. Received: run={str(self.path)!r}, which has no "
+                f"{self.evaluation.name}; go on with it with\n"
+                f"  keras-vit train --resume --out {self.path}"
+            )
+
     def write_config(self, config: CommonConfig, resolved: dict[str, Any]) -> None:
         """Writes the configuration, what it came to on this machine, and the versions.
 
@@ -148,14 +159,7 @@ class Run:
             config: What was asked for.
             resolved: What the defaults turned out to be.
         """
-        packages = ("keras-vit-toolkit", "keras", "tensorflow", "jax", "numpy")
-        versions = {name: _version(name) for name in packages}
-        write_config(
-            self.config,
-            config,
-            resolved=resolved,
-            versions={"python": platform.python_version(), **versions},
-        )
+        write_config(self.config, config, resolved=resolved, versions=versions())
 
     def read_config(self) -> RunConfig:
         """Reads the configuration back.
@@ -185,8 +189,11 @@ class Run:
         Returns:
             Precision, devices, flip, numbers of images and classes, and the preprocessing.
         """
-        content = yaml.safe_load(self.config.read_text(encoding="utf-8"))
-        return dict(content["resolved"])
+        return dict(self.as_written()["resolved"])
+
+    def as_written(self) -> dict[str, Any]:
+        """Returns all of `config.yaml`: what was asked for, what it came to, and the versions."""
+        return dict(yaml.safe_load(self.config.read_text(encoding="utf-8")))
 
 
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:
@@ -302,6 +309,21 @@ def as_yaml(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [as_yaml(item) for item in value]
     return value
+
+
+def versions() -> dict[str, str | None]:
+    """Returns the versions of Python and of the packages that compute.
+
+    Returns:
+        Name -> version; None for a package that is not there.
+
+    Example:
+        >>> versions()["keras"] == keras.__version__
+        True
+    """
+    packages = ("keras-vit-toolkit", "keras", "tensorflow", "jax", "numpy")
+    found = {name: _version(name) for name in packages}
+    return {"python": platform.python_version(), **found}
 
 
 def _version(package: str) -> str | None:

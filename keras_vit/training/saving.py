@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit import files, models
+from keras_vit.models import cloning, inference
 from keras_vit.training.averaging import averages
 from keras_vit.training.checkpoints import Checkpoints, Progress
 from keras_vit.training.interruption import Interruption
@@ -273,6 +274,8 @@ def finished_model(network: keras.Model) -> keras.Model:
         >>> models.config_of(finished_model(model)).classifier_activation
         'softmax'
     """
+    if not models.tells_config(network):  # of keras.applications
+        return inference.prepare(cloning.with_dtype(network, "float32"))[0]
     thresholds = models.preprocessing_of(network).thresholds
     return models.rebuild(
         network,

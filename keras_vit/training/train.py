@@ -14,14 +14,14 @@ from keras_vit import data, files, models, zoo
 from keras_vit.evaluation import MultiLabelReport, Report
 from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training import groups
-from keras_vit.training.build import build_network, build_trainee, precision_of
+from keras_vit.training.build import build_network, build_trainee, check_model, precision_of
 from keras_vit.training.distribution import devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
 from keras_vit.training.multi_label import fit_to_labels, set_thresholds
 from keras_vit.training.parts import find_parts
 from keras_vit.training.pictures import draw_mistakes, log_pictures
-from keras_vit.training.progress import TensorBoard
+from keras_vit.training.progress import EpochClock, TensorBoard
 from keras_vit.training.run import Run, RunConfig
 from keras_vit.visualization import multi_label, plots
 from keras_vit.weights import list_weights
@@ -42,9 +42,9 @@ def train(
 ) -> Report | MultiLabelReport | None:
     """Trains a model and writes a run folder.
 
-    The folder holds the configuration, the split, the history, `last.keras` and `best.keras`
-    after every epoch, the states to resume from, and at the end the evaluation of the last
-    epoch's weights on the validation part, as a table and a picture.
+    The folder holds the configuration, the split, the history and how long it took, `last.keras`
+    and `best.keras` after every epoch, the states to resume from, and at the end the evaluation of
+    the last epoch's weights on the validation part, as a table and a picture.
 
     Where images may show several classes or none, the loss is sigmoid, and both models get the
     thresholds that fit best to the validation part.
@@ -84,12 +84,12 @@ def train(
         config = dataclasses.replace(config, recipe=recipe)
     else:
         run.require_new()
-    zoo.constructor(config.model)
+    check_model(config.model)
     recipe = config.recipe
     keras.utils.set_random_seed(recipe.seed)
     where = devices(config.strategy, config.model_parallel)
     where.check(recipe)
-    callbacks = _callbacks(run, tensorboard and where.is_chief, profile)
+    callbacks = _callbacks(run, tensorboard, profile) if where.is_chief else []
     examples = data.load(config.data)
     config = fit_to_labels(config, examples)
     recipe = config.recipe
@@ -151,7 +151,20 @@ def train(
 
 def _advise(config: RunConfig, steps: int) -> None:
     """Says what hardly can be meant."""
-    if config.weights is None and list_weights(config.model):
+    ours = config.model in zoo.CONSTRUCTORS
+    recipe = config.recipe
+    ignored = {
+        "layer-wise decay": recipe.layer_decay < 1,
+        "dropout": recipe.dropout_rate > 0,
+        "stochastic depth": recipe.stochastic_depth_rate > 0,
+        "rematerialisation": recipe.remat,
+    }
+    if not ours and any(ignored.values()):
+        print(
+            f"Note: {config.model} has no blocks of a Vision Transformer, so it is trained without "
+            f"{' and '.join(name for name, asked in ignored.items() if asked)}."
+        )
+    if config.weights is None and (not ours or list_weights(config.model)):
         print(
             f"Note: {config.model} learns little from few photographs without pretrained weights, "
             "which --weights imagenet brings."
@@ -167,7 +180,8 @@ def _advise(config: RunConfig, steps: int) -> None:
 def _callbacks(
     run: Run, tensorboard: bool, profile: tuple[int, int] | None
 ) -> list[keras.callbacks.Callback]:
-    return [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
+    logs = [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
+    return [EpochClock(run.times), *logs]
 
 
 def _check_classes(config: RunConfig, run: Run, examples: data.Examples) -> None:

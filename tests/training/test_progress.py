@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from keras_vit.training import progress
-from keras_vit.training.progress import ProgressBar, TensorBoard, learning_rate
+from keras_vit.training.progress import (
+    EpochClock,
+    ProgressBar,
+    TensorBoard,
+    learning_rate,
+    read_times,
+)
 from keras_vit.training.schedules import WarmupDecay
 
 
@@ -28,6 +34,37 @@ def run(bar: ProgressBar, epochs: range, steps: int) -> None:
             bar.on_train_batch_end(step, {"loss": 1.5, "accuracy": 0.25, "gradient_norm": 7.0})
         bar.on_epoch_end(epoch, {"loss": 1.25, "val_accuracy": 0.5})
     bar.on_train_end()
+
+
+def test_clock_keeps_the_time_of_every_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter(range(0, 1000, 10))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(now)))
+    clock = EpochClock(tmp_path / "times.csv")
+    for epoch in (0, 1):
+        clock.on_epoch_begin(epoch)
+        for step in range(3):
+            clock.on_train_batch_end(step)
+        clock.on_epoch_end(epoch)
+    expected = [
+        {"epoch": epoch, "steps": 3.0, "training_seconds": 30.0, "seconds": 40.0}
+        for epoch in (0.0, 1.0)
+    ]
+    assert read_times(tmp_path / "times.csv") == expected
+
+
+def test_clock_of_a_run_that_goes_on_counts_its_last_epoch_anew(tmp_path: Path) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text("epoch,steps,training_seconds,seconds\n0,9,3,4\n1,9,5,6\n2,9,7,8\n")
+    clock = EpochClock(path)
+    clock.on_epoch_begin(1)
+    clock.on_train_batch_end(7)
+    clock.on_epoch_end(1)
+    assert [row["epoch"] for row in read_times(path)] == [0, 1]
+    assert read_times(path)[0]["seconds"] == 4
+    assert read_times(path)[1]["training_seconds"] < 1
+    assert read_times(path)[1]["steps"] == 1
 
 
 def test_epochs_leave_their_results(capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,8 +71,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_run_leaves_these_files_and_no_others(run: Run) -> None:
     assert {path.name for path in run.path.iterdir()} == {
-        *("config.yaml", "labels.txt", "split.csv", "history.csv", "last.keras", "best.keras"),
-        *("checkpoints", "evaluation.json", "confusion_matrix.png", "curves.png"),
+        *("config.yaml", "labels.txt", "split.csv", "history.csv", "times.csv", "curves.png"),
+        *("last.keras", "best.keras", "checkpoints", "evaluation.json", "confusion_matrix.png"),
         *("samples", "tensorboard"),
         *(["mistakes.png"] if run.mistakes.exists() else []),  # there need not be any
     }

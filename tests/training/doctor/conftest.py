@@ -91,7 +91,10 @@ def _decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def once(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def decoded(examples: data.Examples, *more: Any, **options: Any) -> Any:
-            fields = dataclasses.asdict(examples) | {"labels": examples.labels.tobytes()}
+            fields = dataclasses.asdict(examples) | {
+                "labels": examples.labels.tobytes(),
+                "columns": tuple(examples.columns.items()),
+            }
             key = (kind, *fields.values(), *more)
             if key not in DECODED:
                 DECODED[key] = function(examples, *more, **options)
