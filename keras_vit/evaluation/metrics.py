@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 from sklearn import metrics
 
 from keras_vit.evaluation.class_scores import ClassScores
+from keras_vit.evaluation.intervals import wilson
 from keras_vit.evaluation.report import Report
 
 
@@ -43,7 +43,6 @@ def evaluate_predictions(
     predicted = scores.argmax(axis=1)
     present = np.union1d(true, predicted)  # (R,), the classes that scikit-learn reports
     correct = int((predicted == true).sum())
-    interval = stats.binomtest(correct, len(true)).proportion_ci(method="wilson")
     top5 = None
     if len(class_names) > 5:
         top5 = float(
@@ -52,7 +51,7 @@ def evaluate_predictions(
     columns = metrics.precision_recall_fscore_support(true, predicted, zero_division=0)
     return Report(
         accuracy=correct / len(true),
-        interval=(float(interval.low), float(interval.high)),
+        interval=wilson(correct, len(true)),
         top5=top5,
         per_class=tuple(
             ClassScores(class_names[index], float(p), float(r), float(f1), int(support))

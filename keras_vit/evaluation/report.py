@@ -55,6 +55,11 @@ class Report:
         """Number of examples evaluated."""
         return int(self.confusion.sum())
 
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 of the classes in the table, in [0, 1]."""
+        return float(np.mean([row.f1 for row in self.per_class]))
+
     def text(self) -> str:
         """Returns the table in the layout of scikit-learn's `classification_report`."""
         scores = np.array([row[1:4] for row in self.per_class])  # (R, 3)

@@ -1,0 +1,122 @@
+"""How much frozen features know: nearest neighbours, a linear classifier, the nearest images.
+
+Letters: N examples; D features; Q queries; k neighbours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from keras_vit import checks
+
+NEIGHBOURS = 20
+# Inverse strengths of the regularisation; cross-validation on the training examples chooses.
+_STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+_FOLDS = 3
+
+Part = tuple[ArrayLike, ArrayLike]
+
+
+def neighbour_accuracy(training: Part, test: Part, neighbours: int = NEIGHBOURS) -> float:
+    """Returns the accuracy of the nearest neighbours' vote.
+
+    Args:
+        training: Features (N, D) and classes (N,).
+        test: The same to score.
+        neighbours: How many vote, each by its cosine similarity; fewer, if there are fewer.
+
+    Returns:
+        Share of right answers, in [0, 1].
+
+    Example:
+        >>> features, labels = np.eye(3), [0, 1, 2]
+        >>> neighbour_accuracy((features, labels), (features, labels), neighbours=1)
+        1.0
+    """
+    x, y = _part(training, "training")
+    number = min(checks.positive_int("neighbours", neighbours), len(y))
+    classifier = KNeighborsClassifier(number, weights=_similarity, metric="cosine")
+    return float(classifier.fit(x, y).score(*_part(test, "test")))
+
+
+def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
+    """Returns the accuracy of logistic regression on standardised features.
+
+    Args:
+        training: Features (N, D) and classes (N,). Three-fold cross-validation on them chooses the
+            strength of the regularisation.
+        test: The same to score.
+        seed: Of the folds.
+
+    Returns:
+        Share of right answers, in [0, 1]; None where a class has fewer than three examples, too
+        few to choose by, or there is one class only.
+
+    Example:
+        >>> labels = np.arange(30) % 3
+        >>> linear_accuracy((np.eye(3)[labels], labels), (np.eye(3), [0, 1, 2]))
+        1.0
+    """
+    x, y = _part(training, "training")
+    counts = np.unique(y, return_counts=True)[1]
+    if len(counts) < 2 or counts.min() < _FOLDS:
+        return None
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
+        {"logisticregression__C": _STRENGTHS},
+        cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=seed),
+    )
+    return float(search.fit(x, y).score(*_part(test, "test")))
+
+
+def nearest(
+    features: ArrayLike, queries: ArrayLike, number: int = 5
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the images most alike.
+
+    Args:
+        features: Of the images to choose from, (N, D).
+        queries: Of the images to compare with, (Q, D).
+        number: k, how many to find for each; fewer, if there are fewer.
+
+    Returns:
+        Indices into `features`, (Q, k), the most alike first, and cosine similarities, (Q, k).
+
+    Raises:
+        ValueError: If the shapes disagree.
+
+    Example:
+        >>> indices, similarities = nearest([[1.0, 0.0], [0.0, 1.0]], [[0.1, 2.0]], number=1)
+        >>> indices.tolist(), similarities.round(3).tolist()
+        ([[1]], [[0.999]])
+    """
+    x, q = np.asarray(features, np.float64), np.asarray(queries, np.float64)
+    if x.ndim != 2 or q.ndim != 2 or x.shape[1] != q.shape[1] or not len(x):
+        raise ValueError(
+            "`features` and `queries` must be (N, D) and (Q, D). "
+            f"Received: shapes {x.shape} and {q.shape}"
+        )
+    number = min(checks.positive_int("number", number), len(x))
+    distances, indices = NearestNeighbors(n_neighbors=number, metric="cosine").fit(x).kneighbors(q)
+    return indices, 1 - distances
+
+
+def _similarity(distances: np.ndarray) -> np.ndarray:
+    # Cosine distances are in [0, 2]; a vote of nothing at all would divide by zero.
+    return np.maximum(1 - distances, 1e-6)
+
+
+def _part(part: Part, name: str) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.asarray(part[0], np.float64), np.asarray(part[1])
+    if x.ndim != 2 or y.shape != x.shape[:1] or not len(y):
+        raise ValueError(
+            f"`{name}` must be features (N, D) and a class for each row. "
+            f"Received: shapes {x.shape} and {y.shape}"
+        )
+    return x, y

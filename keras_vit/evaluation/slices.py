@@ -1,0 +1,69 @@
+"""Accuracy on parts of the data: one camera, one season, one hospital."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from keras_vit.evaluation.intervals import wilson
+
+# Below two values there is nothing to compare; a column of more is a name or a number.
+_FEWEST, _MOST = 2, 20
+
+
+class Slice(NamedTuple):
+    """The images that have one value in a column, and how many are classified rightly.
+
+    Args:
+        column: Name of the column.
+        value: The value.
+        images: How many have it.
+        accuracy: Share of them that is right, in [0, 1].
+        interval: 95% Wilson interval of the accuracy.
+
+    Example:
+        >>> Slice("camera", "phone", 12, 0.75, (0.47, 0.91)).images
+        12
+    """
+
+    column: str
+    value: str
+    images: int
+    accuracy: float
+    interval: tuple[float, float]
+
+
+def slice_accuracies(
+    labels: ArrayLike, predicted: ArrayLike, columns: Mapping[str, Sequence[str]]
+) -> tuple[Slice, ...]:
+    """Returns the accuracy on every part of the data that a column names.
+
+    Args:
+        labels: True classes, (N,).
+        predicted: Predicted classes, (N,).
+        columns: Values of each column, N of them. Columns of one value, or of more than 20, are
+            passed over.
+
+    Returns:
+        A row for each value, in the order of the columns and of the sorted values.
+
+    Example:
+        >>> rows = slice_accuracies([0, 1, 1], [0, 1, 0], {"camera": ["phone", "reflex", "phone"]})
+        >>> [(row.value, row.images, row.accuracy) for row in rows]
+        [('phone', 2, 0.5), ('reflex', 1, 1.0)]
+    """
+    right = np.asarray(labels) == np.asarray(predicted)
+    rows = []
+    for name, values in columns.items():
+        found = np.asarray(values, dtype=str)
+        distinct = np.unique(found)
+        if not _FEWEST <= len(distinct) <= _MOST:
+            continue
+        for value in distinct:
+            here = right[found == value]
+            interval = wilson(here.sum(), len(here))
+            rows.append(Slice(name, str(value), len(here), float(here.mean()), interval))
+    return tuple(rows)
