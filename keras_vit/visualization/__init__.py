@@ -1,17 +1,60 @@
-"""Pictures of a finished model, and of what it learns from."""
+"""Pictures of a finished model, of what it learns from and of what it looks at."""
 
+from keras_vit.visualization.attention import attention_maps
+from keras_vit.visualization.attention_plots import (
+    attention_distance_plot,
+    attention_sheet,
+    faithfulness_plot,
+    relevance_sheet,
+)
+from keras_vit.visualization.distance import mean_attention_distance
+from keras_vit.visualization.drawing import save_figure
+from keras_vit.visualization.embedding_plots import (
+    filter_plot,
+    position_similarity_plot,
+    token_colour_sheet,
+)
+from keras_vit.visualization.embeddings import filter_components, position_similarity, token_colours
+from keras_vit.visualization.faithfulness import Curves, centre_map, faithfulness, random_map
+from keras_vit.visualization.judging_plots import comparison_curves, reliability_diagram
 from keras_vit.visualization.multi_label import label_scores
+from keras_vit.visualization.overlay import overlay
 from keras_vit.visualization.plots import (
     confusion_matrix,
     contact_sheet,
     reconstruction_sheet,
     training_curves,
 )
+from keras_vit.visualization.relevance import relevance_maps
+from keras_vit.visualization.rollout import gradient_rollout, rollout
 
 __all__ = [
+    "Curves",
+    "attention_distance_plot",
+    "attention_maps",
+    "attention_sheet",
+    "centre_map",
+    "comparison_curves",
     "confusion_matrix",
     "contact_sheet",
+    "faithfulness",
+    "faithfulness_plot",
+    "filter_components",
+    "filter_plot",
+    "gradient_rollout",
     "label_scores",
+    "mean_attention_distance",
+    "overlay",
+    "position_similarity",
+    "position_similarity_plot",
+    "random_map",
     "reconstruction_sheet",
+    "relevance_maps",
+    "relevance_sheet",
+    "reliability_diagram",
+    "rollout",
+    "save_figure",
+    "token_colour_sheet",
+    "token_colours",
     "training_curves",
 ]

@@ -10,11 +10,11 @@ from typing import Protocol
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_vit.visualization.plots import save_figure, shorten
+from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figure, shorten
 
 _MAX_LABELS = 100  # above, only those with the lowest average precision are drawn
 _ROW = 0.24  # inch
-_PRECISION, _F1 = "#1f5fa8", "#9aa5b1"
+_PRECISION, _F1 = COLOURS[0], GREY
 
 
 class _LabelRow(Protocol):
@@ -71,10 +71,24 @@ def label_scores(report: _Report, path: str | os.PathLike[str]) -> Path:
         >>> label_scores(report, Path(tempfile.mkdtemp()) / "label_scores.png").name
         'label_scores.png'
     """
-    return save_figure(_figure(report), path)
+    return save_figure(label_figure(report), path)
 
 
-def _figure(report: _Report) -> Figure:
+def label_figure(report: _Report) -> Figure:
+    """Draws the scores of each label, as `label_scores` does, to put it elsewhere.
+
+    Args:
+        report: A `keras_vit.evaluation.MultiLabelReport`.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> from keras_vit.evaluation import evaluate_labels
+        >>> report = evaluate_labels([[1], [0]], [[0.9], [0.2]], ["daisy"], [0.5])
+        >>> len(label_figure(report).axes)
+        1
+    """
     # A label without images has no average precision, and only mistakes.
     rows = sorted(report.per_label, key=lambda row: row.average_precision or 0.0)[:_MAX_LABELS]
     height = max(len(rows), 3) * _ROW
@@ -101,10 +115,9 @@ def _figure(report: _Report) -> Figure:
     axes.set_yticks(places, [f"{shorten(row.name)} ({row.support})" for row in rows], fontsize=8)
     axes.set_ylim(max(len(rows), 3) - 0.5, -0.5)
     axes.set_xlim(0, 1.02)
-    axes.grid(axis="x", color="#e6e9ee", linewidth=0.8)
-    axes.set_axisbelow(True)
+    open_axes(axes, grid="x")
+    axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
     mean = report.mean_average_precision
     told = "-" if mean is None else f"{mean:.1%}"
     left_out = len(report.per_label) - len(rows)

@@ -1,8 +1,4 @@
-"""Figures as files; only this module and `multi_label` import matplotlib.
-
-Figures are made with matplotlib's objects instead of `pyplot`, which keeps every figure in a
-global list and needs a display on some machines.
-"""
+"""Pictures of a training run and of what a model learns from."""
 
 from __future__ import annotations
 
@@ -15,18 +11,16 @@ from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from keras_vit import files
+from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figure, shorten, show
 
 _POINT = 1 / 72  # inch
 _MAX_ANNOTATED = 30  # classes; above, the cells are too small for numbers
 _MAX_LABELLED = 250  # classes; above, every second, third ... is labelled
-_LONGEST_NAME = 28  # characters
 _LONGEST_CAPTION = 18  # characters, above an image 1.6 inches wide
-_TRAINING, _VALIDATION = "#9aa5b1", "#1f5fa8"
+_TRAINING, _VALIDATION = GREY, COLOURS[0]
 
 
 class _ClassRow(Protocol):
@@ -74,7 +68,7 @@ def confusion_matrix(report: _Report, path: str | os.PathLike[str]) -> Path:
         >>> confusion_matrix(report, Path(tempfile.mkdtemp()) / "confusion_matrix.png").name
         'confusion_matrix.png'
     """
-    return save_figure(_confusion_figure(report), path)
+    return save_figure(confusion_figure(report), path)
 
 
 def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
@@ -108,6 +102,7 @@ def contact_sheet(
     class_names: Sequence[str],
     path: str | os.PathLike[str],
     captions: Sequence[str] | None = None,
+    columns: int | None = None,
 ) -> Path:
     """Draws a batch of images with their labels.
 
@@ -118,6 +113,7 @@ def contact_sheet(
         path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
         captions: What stands above each image; by default its classes, with their shares where
             it is mixed.
+        columns: Images in a row; by default as many as make the sheet nearly square, at most 8.
 
     Returns:
         The path.
@@ -137,7 +133,7 @@ def contact_sheet(
             "`labels` must have shape (images, classes), for at least one image. Received: labels "
             f"of shape {np.shape(labels)} for {len(images)} images, {len(class_names)} class names"
         )
-    return save_figure(_sheet_figure(images, labels, class_names, captions), path)
+    return save_figure(_sheet_figure(images, labels, class_names, captions, columns), path)
 
 
 def _sheet_figure(
@@ -145,24 +141,19 @@ def _sheet_figure(
     labels: np.ndarray,
     class_names: Sequence[str],
     captions: Sequence[str] | None = None,
+    columns: int | None = None,
 ) -> Figure:
     titles = captions or [_caption(label, class_names) for label in labels]
-    columns = min(8, math.ceil(math.sqrt(len(images))))
+    columns = columns or min(8, math.ceil(math.sqrt(len(images))))
     rows = math.ceil(len(images) / columns)
     figure = Figure(figsize=(columns * 1.6, rows * 1.85), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid:
         axes.set_axis_off()
     for axes, image, title in zip(grid, images, titles, strict=False):
-        _show(axes, image)
+        show(axes, image)
         axes.set_title(title, fontsize=7)
     return figure
-
-
-def _show(axes: Axes, image: np.ndarray, **options: Any) -> None:
-    pixels = np.clip(np.round(image), 0, 255).astype(np.uint8)
-    grey = pixels.shape[-1] == 1
-    axes.imshow(pixels[..., 0] if grey else pixels, cmap="gray", vmin=0, vmax=255, **options)
 
 
 def reconstruction_sheet(
@@ -202,7 +193,7 @@ def _reconstruction_figure(*columns: np.ndarray) -> Figure:
         grid[0, place].set_title(title, fontsize=10)
         for axes, image in zip(grid[:, place], images, strict=True):
             axes.set_axis_off()
-            _show(axes, image, interpolation="nearest")
+            show(axes, image, interpolation="nearest")
     return figure
 
 
@@ -216,7 +207,21 @@ def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:
     return "\n".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
 
 
-def _confusion_figure(report: _Report) -> Figure:
+def confusion_figure(report: _Report) -> Figure:
+    """Draws the confusion matrix of a report, as `confusion_matrix` does, to put it elsewhere.
+
+    Args:
+        report: A `keras_vit.evaluation.Report`.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> from keras_vit.evaluation import evaluate_predictions
+        >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
+        >>> confusion_figure(report).axes[0].get_ylabel()
+        'true class'
+    """
     counts = np.asarray(report.confusion)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     num_classes = len(counts)
@@ -291,8 +296,7 @@ def _training_figure(history: dict[str, np.ndarray]) -> Figure:
         axes.set_title(metric.replace("_", " "), fontsize=11)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(color="#e6e9ee", linewidth=0.8)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_axes(axes)
         if len(axes.lines) > 1:
             axes.legend(frameon=False)
     return figure
@@ -314,44 +318,3 @@ def _read_history(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         )
         for name in rows[0]
     }
-
-
-def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Writes a figure to a file, with what stands outside of its axes.
-
-    Args:
-        figure: The figure.
-        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: If matplotlib does not know the suffix.
-
-    Example:
-        >>> import tempfile
-        >>> save_figure(Figure(figsize=(1, 1)), tempfile.mkdtemp() + "/empty.png").name
-        'empty.png'
-    """
-    FigureCanvasAgg(figure)
-    with files.atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130, bbox_inches="tight", pad_inches=0.15)
-    return Path(path)
-
-
-def shorten(name: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns a name that leaves room for the picture.
-
-    Args:
-        name: The name of a class.
-        longest: Characters at most.
-
-    Returns:
-        The name, with an ellipsis if something was cut off.
-
-    Example:
-        >>> shorten("sunflower", longest=6)
-        'sunfl…'
-    """
-    return name if len(name) <= longest else name[: longest - 1] + "…"

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 from PIL import Image
 
 from keras_vit.evaluation import Report, evaluate_predictions
 from keras_vit.visualization import confusion_matrix, plots, training_curves
+from tests.visualization.pictures import boxes, drawn
 
 
 def report(num_classes: int, num_examples: int = 0, long_names: bool = True) -> Report:
@@ -24,19 +22,10 @@ def report(num_classes: int, num_examples: int = 0, long_names: bool = True) -> 
     return evaluate_predictions(labels, scores, [name.format(i) for i in range(num_classes)])
 
 
-def drawn(figure: Figure) -> Figure:
-    FigureCanvasAgg(figure).draw()
-    return figure
-
-
-def boxes(texts: list[Text]) -> list[Bbox]:
-    return [text.get_window_extent() for text in texts if text.get_text()]
-
-
 @pytest.mark.parametrize("num_classes", [2, 5, 10, 30, 31, 200, 600])
 @pytest.mark.parametrize("long_names", [False, True])
 def test_confusion_matrix_labels_do_not_overlap(num_classes: int, long_names: bool) -> None:
-    matrix = drawn(plots._confusion_figure(report(num_classes, 3, long_names))).axes[0]
+    matrix = drawn(plots.confusion_figure(report(num_classes, 3, long_names))).axes[0]
     for labels in (matrix.get_xticklabels(), matrix.get_yticklabels()):
         extents = boxes(labels)
         assert len(extents) >= min(num_classes, 150)
@@ -46,7 +35,7 @@ def test_confusion_matrix_labels_do_not_overlap(num_classes: int, long_names: bo
 def test_confusion_matrix_shows_counts_and_shares_of_the_row() -> None:
     scores = np.eye(3)[[0, 0, 0, 1, 1, 2]]
     small = evaluate_predictions([0, 0, 0, 0, 1, 2], scores, ["daisy", "rose", "tulip"])
-    matrix = drawn(plots._confusion_figure(small)).axes[0]
+    matrix = drawn(plots.confusion_figure(small)).axes[0]
     assert [text.get_text() for text in matrix.texts] == (
         ["3", "75%", "1", "25%", "1", "100%", "1", "100%"]
     )
@@ -55,7 +44,7 @@ def test_confusion_matrix_shows_counts_and_shares_of_the_row() -> None:
 
 
 def test_confusion_matrix_numbers_stay_in_their_cells() -> None:
-    matrix = drawn(plots._confusion_figure(report(13, 150_000))).axes[0]
+    matrix = drawn(plots.confusion_figure(report(13, 150_000))).axes[0]
     assert max(len(text.get_text()) for text in matrix.texts) == 4
     extents = boxes(matrix.texts)
     assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))

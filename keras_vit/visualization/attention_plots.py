@@ -1,0 +1,194 @@
+"""Figures of what a model looks at, and of whether that is to be believed.
+
+Letters: B batch; h, w rows and columns of patches; K heads; L blocks; S steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten, show
+from keras_vit.visualization.overlay import overlay
+
+_TILE = 1.7  # inches
+_LETTER = 0.068  # inches, the width of one beside an image
+_NAMES = {
+    "attention": "attention of the\nlast block",
+    "rollout": "attention\nrollout",
+    "gradient_rollout": "gradient-weighted\nrollout",
+    "grad_cam": "Grad-CAM\nof tokens",
+}
+
+
+def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) -> Figure:
+    """Draws the mean attention distance of every head over depth, as the paper's Figure 7 does.
+
+    Args:
+        distances: In pixels, (L, B, K), as `mean_attention_distance` returns them; averaged over
+            the images.
+        image_size: Height and width of the images in pixels, to tell what is far.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> distances = np.random.default_rng(0).uniform(0, 90, (12, 5, 3))
+        >>> attention_distance_plot(distances, (224, 224)).axes[0].get_xlabel()
+        'block'
+    """
+    means = np.asarray(distances).mean(axis=1)  # (L, K)
+    depth = np.arange(1, len(means) + 1)
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for head in means.T:
+        axes.plot(depth, head, linestyle="none", marker="o", markersize=5, color=COLOURS[0],
+                  alpha=0.75, markeredgecolor="none")  # fmt: skip
+    axes.plot(depth, means.mean(axis=1), color=GREY, linewidth=1.2, label="mean of the heads")
+    axes.plot([], [], linestyle="none", marker="o", color=COLOURS[0], label="a head")
+    axes.set_xlabel("block")
+    axes.set_ylabel("mean attention distance (pixels)")
+    axes.set_ylim(0, max(float(means.max()) * 1.08, 1.0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title(f"images of {image_size[0]} x {image_size[1]} pixels", fontsize=9)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    open_axes(axes)
+    return figure
+
+
+def relevance_sheet(
+    pixels: np.ndarray, maps: Mapping[str, np.ndarray], titles: Sequence[str] | None = None
+) -> Figure:
+    """Draws images with their maps laid over them, a row for each image.
+
+    Args:
+        pixels: Images (B, H, W, C), [0, 255].
+        maps: Maps (B, h, w) by the name of their method.
+        titles: What stands beside each image.
+
+    Returns:
+        The figure: the image, then a picture for each method; blue where least counts, red where
+        most does.
+
+    Raises:
+        ValueError: If the numbers of images, maps and titles differ, or there is no map.
+
+    Example:
+        >>> maps = {"rollout": np.ones((2, 2, 3)), "grad_cam": np.ones((2, 2, 3))}
+        >>> len(relevance_sheet(np.zeros((2, 8, 12, 3)), maps, ["daisy", "rose"]).axes)
+        6
+    """
+    if not maps or (titles is not None and len(titles) != len(pixels)):
+        raise ValueError(
+            "`maps` must have a method, and `titles` one entry for each image. Received: "
+            f"{len(maps)} methods, {len(titles or ())} titles for {len(pixels)} images"
+        )
+    pictures = {name: overlay(pixels, values) for name, values in maps.items()}
+    rows, columns = len(pixels), 1 + len(maps)
+    ratio = pixels.shape[1] / pixels.shape[2]
+    longest = max((len(line) for title in titles or () for line in title.split("\n")), default=0)
+    height = rows * (_TILE * ratio + 0.08) + 0.45
+    width = columns * (_TILE + 0.06) + longest * _LETTER
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for row in range(rows):
+        show(grid[row, 0], pixels[row])
+        if titles is not None:
+            grid[row, 0].text(
+                -0.06, 0.5, titles[row], transform=grid[row, 0].transAxes, ha="right", va="center",
+                fontsize=8,
+            )  # fmt: skip
+        for column, (name, shown) in enumerate(pictures.items(), start=1):
+            show(grid[row, column], shown[row])
+            if row == 0:
+                grid[row, column].set_title(_NAMES.get(name, name), fontsize=8)
+    return figure
+
+
+def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
+    """Draws where a token looks in an image, a row for each block and a column for each head.
+
+    Args:
+        pixels: One image (H, W, C), [0, 255].
+        maps: Its attention maps (L, K, h, w), such as `attention_maps(model, images)[:, 0]`.
+
+    Returns:
+        The figure; each map from its own lowest to its own highest value.
+
+    Example:
+        >>> len(attention_sheet(np.zeros((8, 12, 3)), np.ones((4, 3, 2, 3))).axes)
+        12
+    """
+    blocks, heads = maps.shape[:2]
+    ratio = pixels.shape[0] / pixels.shape[1]
+    tile = min(_TILE, 9.0 / heads)
+    figure = Figure(figsize=(heads * tile + 0.8, blocks * tile * ratio + 0.4), layout="constrained")
+    grid = figure.subplots(blocks, heads, squeeze=False)
+    for block in range(blocks):
+        shown = overlay(np.stack([pixels] * heads), maps[block])
+        for head in range(heads):
+            axes = grid[block, head]
+            show(axes, shown[head])
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.spines[:].set_visible(False)
+            if block == 0:
+                axes.set_title(f"head {head + 1}", fontsize=8)
+        grid[block, 0].set_ylabel(f"block {block + 1}", fontsize=8)
+    return figure
+
+
+def faithfulness_plot(
+    deletion: Mapping[str, np.ndarray], insertion: Mapping[str, np.ndarray]
+) -> Figure:
+    """Draws mean deletion and insertion curves of several kinds of maps.
+
+    Args:
+        deletion: Probabilities (B, S + 1) by the name of the map (`Curves.deletion`).
+        insertion: The same while patches are given back.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: If there is none.
+
+    Example:
+        >>> curves = {"rollout": np.ones((2, 5)), "random": np.zeros((2, 5))}
+        >>> len(faithfulness_plot(curves, curves).axes)
+        2
+    """
+    if not deletion or deletion.keys() != insertion.keys():
+        raise ValueError(
+            "`deletion` and `insertion` must have the same kinds of maps, one or more. Received: "
+            f"{list(deletion)} and {list(insertion)}"
+        )
+    figure = Figure(figsize=(8.2, 3.5), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, title, curves in (
+        (panels[0], "deletion: the lower, the more faithful", deletion),
+        (panels[1], "insertion: the higher, the more faithful", insertion),
+    ):
+        for index, (name, values) in enumerate(curves.items()):
+            baseline = name in ("centre", "random")
+            axes.plot(
+                np.linspace(0, 1, values.shape[1]),
+                values.mean(axis=0),
+                color=GREY if baseline else COLOURS[index % len(COLOURS)],
+                linestyle={"centre": "--", "random": ":"}.get(name, "-"),
+                linewidth=1.6,
+                label=shorten(name.replace("_", " ")),
+            )
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("share of the patches")
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_ylim(bottom=0)
+        open_axes(axes)
+    panels[0].set_ylabel("mean probability of the class")
+    panels[0].legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,154 @@
+"""What all pictures have in common: colours, axes, and the way into a file or a page.
+
+Figures are made with matplotlib's objects instead of `pyplot`, which keeps every figure in a
+global list and needs a display on some machines.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from keras_vit import files
+
+COLOURS = ("#1f5fa8", "#d9822b", "#2f9e6e", "#b04a8f", "#7a6ff0", "#c23b3b", "#0f8a9d", "#8a6d3b")
+GREY = "#9aa5b1"  # what stands behind
+LINE = "#e6e9ee"  # of a grid
+_INK = "#000000"  # matplotlib's text and frames, which take a page's colour there
+_LONGEST_NAME = 28  # characters
+
+
+def open_axes(axes: Axes, grid: str = "both") -> None:
+    """Takes the frame above and on the right away, and draws a pale grid.
+
+    Args:
+        axes: The axes.
+        grid: `"both"`, `"x"` or `"y"`: across which axis the lines stand.
+
+    Example:
+        >>> open_axes(Figure().add_subplot())
+    """
+    axes.grid(axis=grid, color=LINE, linewidth=0.8)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def show(axes: Axes, image: np.ndarray, **options: Any) -> None:
+    """Shows pixels as they are.
+
+    Args:
+        axes: Where.
+        image: Pixels (H, W, C), [0, 255]; what is outside is cut off. One channel is grey.
+        **options: For matplotlib's `imshow`.
+
+    Example:
+        >>> show(Figure().add_subplot(), np.zeros((5, 7, 1)))
+    """
+    pixels = np.clip(np.round(image), 0, 255).astype(np.uint8)
+    grey = pixels.shape[-1] == 1
+    axes.imshow(pixels[..., 0] if grey else pixels, cmap="gray", vmin=0, vmax=255, **options)
+
+
+def to_svg(figure: Figure, title: str) -> str:
+    """Returns a figure as SVG for an HTML page, which has the page's colour for its ink.
+
+    Args:
+        figure: The figure.
+        title: What it shows, for those who do not see it.
+
+    Returns:
+        The element `<svg>`, with a transparent background, text as text, and no address in it.
+
+    Example:
+        >>> to_svg(Figure(figsize=(1, 1)), "nothing").startswith("<svg")
+        True
+    """
+    FigureCanvasSVG(figure)
+    buffer = io.StringIO()
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": title}
+    with matplotlib.rc_context(settings):
+        figure.savefig(
+            buffer, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.1,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )  # fmt: skip
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # Names are shared by all pictures of a page: each needs its own.
+    salt = re.sub(r"\W", "_", title)
+    text = re.sub(r'(id="|url\(#|xlink:href="#|href="#)', rf"\g<1>{salt}-", text)
+    text = text.replace(_INK, "currentColor")
+    # What says no colour at all is black in SVG.
+    escaped = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+    return text.replace("<svg", f'<svg role="img" aria-label="{escaped}" fill="currentColor"', 1)
+
+
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """Refuses a file that no picture can be written to, before work starts.
+
+    Args:
+        path: The file; its suffix is the format.
+
+    Raises:
+        ValueError: If matplotlib does not know the suffix.
+
+    Example:
+        >>> check_picture("map.png")
+    """
+    known = FigureCanvasAgg.get_supported_filetypes()
+    if Path(path).suffix.removeprefix(".").lower() not in known:
+        raise ValueError(
+            f"`path` must end in the format of a picture, such as .png, .svg or .pdf. "
+            f"Received: path={os.fspath(path)!r}"
+        )
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Writes a figure to a file, with what stands outside of its axes.
+
+    Args:
+        figure: The figure.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If matplotlib does not know the suffix.
+
+    Example:
+        >>> import tempfile
+        >>> save_figure(Figure(figsize=(1, 1)), tempfile.mkdtemp() + "/empty.png").name
+        'empty.png'
+    """
+    FigureCanvasAgg(figure)
+    with files.atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130, bbox_inches="tight", pad_inches=0.15)
+    return Path(path)
+
+
+def shorten(name: str, longest: int = _LONGEST_NAME) -> str:
+    """Returns a name that leaves room for the picture.
+
+    Args:
+        name: The name of a class.
+        longest: Characters at most.
+
+    Returns:
+        The name, with an ellipsis if something was cut off.
+
+    Example:
+        >>> shorten("sunflower", longest=6)
+        'sunfl…'
+    """
+    return name if len(name) <= longest else name[: longest - 1] + "…"

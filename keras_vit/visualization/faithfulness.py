@@ -1,0 +1,172 @@
+"""How faithful a map is: what happens to an answer when what the map names is taken or given.
+
+Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; N = hw
+patches; S steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import PIL.Image
+import PIL.ImageFilter
+
+from keras_vit import checks
+from keras_vit.models import inference
+
+Predict = Callable[[np.ndarray], np.ndarray]
+_BLUR = 0.05  # radius of the blur that insertion begins with, as a share of the longer side
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Curves:
+    """The probability of a class while patches are taken away, or given back.
+
+    Args:
+        deletion: Probabilities while the most relevant patches are replaced by grey first, (B, S +
+            1), from the image as it is to one of nothing.
+        insertion: While the most relevant patches of a blurred image become sharp first, (B, S +
+            1), from all blurred to the image as it is.
+
+    Example:
+        >>> curves = Curves(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
+        >>> curves.deletion_area.tolist(), curves.insertion_area.tolist()
+        ([0.5], [0.5])
+    """
+
+    deletion: np.ndarray
+    insertion: np.ndarray
+
+    @property
+    def deletion_area(self) -> np.ndarray:
+        """Area below each image's curve, (B,), in [0, 1]; the lower, the more faithful."""
+        return np.trapezoid(self.deletion, axis=1) / (self.deletion.shape[1] - 1)
+
+    @property
+    def insertion_area(self) -> np.ndarray:
+        """Area below each image's curve, (B,), in [0, 1]; the higher, the more faithful."""
+        return np.trapezoid(self.insertion, axis=1) / (self.insertion.shape[1] - 1)
+
+
+def faithfulness(
+    model: keras.Model,
+    images: Any,
+    maps: np.ndarray,
+    classes: Any,
+    *,
+    steps: int = 14,
+    batch_size: int = 64,
+) -> Curves:
+    """Returns the deletion and insertion curves of maps.
+
+    Patches go in the order of the map, as many at each step. What is deleted becomes grey, the
+    value in the middle of the pixels' range; what is inserted begins as a blur, which holds less
+    that the model could mistake for an edge.
+
+    Args:
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
+        images: Scaled as the model's preprocessing says, (B, H, W, C).
+        maps: One number for each patch, (B, h, w), the highest for the most relevant one.
+        classes: The class whose probability is followed, (B,).
+        steps: Number S of steps.
+        batch_size: Images in a step of the model.
+
+    Returns:
+        The curves.
+
+    Raises:
+        ValueError: If there are not as many maps and classes as images.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
+        >>> images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
+        >>> curves = faithfulness(model, images, np.ones((2, 2, 3)), [0, 1], steps=3)
+        >>> curves.deletion.shape
+        (2, 4)
+
+    Reference: section 4.3 of https://arxiv.org/abs/1806.07421
+    """
+    checks.positive_int("steps", steps)
+    images, classes = np.asarray(images, np.float32), np.ravel(np.asarray(classes))
+    if not len(images) == len(maps) == len(classes):
+        raise ValueError(
+            "`maps` and `classes` must have one entry for each image. Received: "
+            f"{len(images)} images, {len(maps)} maps, {len(classes)} classes"
+        )
+    network, contract = inference.prepare(model)
+    grey = contract.scale(np.full((1, 1, images.shape[-1]), 127.5))
+    blurred = np.stack([_blur(image, contract) for image in images])
+    order = [np.argsort(-np.ravel(m), kind="stable") for m in maps]
+    deletion = np.zeros((len(images), steps + 1))
+    insertion = np.zeros((len(images), steps + 1))
+    every = np.arange(len(images))
+    for step in range(steps + 1):
+        taken = [o[: round(step / steps * len(o))] for o in order]
+        inside = np.stack(
+            [_mask(t, m.shape, images.shape[1:3]) for t, m in zip(taken, maps, strict=True)]
+        )[..., None]
+        for curve, changed in (
+            (deletion, np.where(inside, grey, images)),
+            (insertion, np.where(inside, images, blurred)),
+        ):
+            found = network.predict(changed.astype("float32"), batch_size, verbose=0)
+            curve[:, step] = found[every, classes]
+    return Curves(deletion, insertion)
+
+
+def centre_map(grid: tuple[int, int]) -> np.ndarray:
+    """Returns a map that knows nothing but that photographers point at what they show.
+
+    Args:
+        grid: Rows and columns h, w of patches.
+
+    Returns:
+        A Gaussian around the centre, a quarter of each side wide, (h, w), in (0, 1].
+
+    Example:
+        >>> int(centre_map((3, 3)).argmax())
+        4
+    """
+    rows, columns = (np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 4)) ** 2) / 2) for n in grid)
+    return np.outer(rows, columns)
+
+
+def random_map(grid: tuple[int, int], seed: int) -> np.ndarray:
+    """Returns a map that knows nothing at all.
+
+    Args:
+        grid: Rows and columns h, w of patches.
+        seed: Of the numbers.
+
+    Returns:
+        Numbers in [0, 1), (h, w).
+
+    Example:
+        >>> random_map((2, 3), seed=0).shape
+        (2, 3)
+    """
+    return np.random.default_rng(seed).random(grid)
+
+
+def _mask(taken: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
+    """Returns which pixels belong to some patches, (H, W), bool."""
+    mask = np.zeros(grid, bool)
+    mask.ravel()[taken] = True
+    rows = np.arange(size[0]) * grid[0] // size[0]
+    columns = np.arange(size[1]) * grid[1] // size[1]
+    return mask[rows][:, columns]
+
+
+def _blur(image: np.ndarray, contract: Any) -> np.ndarray:
+    pixels = np.clip(np.round(contract.unscale(image)), 0, 255).astype(np.uint8)
+    blur = PIL.ImageFilter.GaussianBlur(_BLUR * max(image.shape[:2]))
+    channels = [
+        np.asarray(PIL.Image.fromarray(pixels[..., c]).filter(blur))
+        for c in range(pixels.shape[-1])
+    ]
+    return contract.scale(np.stack(channels, axis=-1))

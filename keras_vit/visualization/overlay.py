@@ -1,0 +1,83 @@
+"""A map laid over an image.
+
+Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import PIL.Image
+
+# From blue, what counts least, to red, what counts most: matplotlib's "turbo" at nine places, so
+# that an artefact without matplotlib can draw the same.
+_COLOURS = np.array(
+    [
+        *((48, 18, 59), (65, 111, 227), (42, 184, 230), (32, 234, 172), (126, 252, 87)),
+        *((205, 230, 54), (251, 169, 50), (226, 81, 13), (122, 4, 3)),
+    ],
+    np.float64,
+)
+
+_SATURATED = 0.03  # share of the patches
+
+
+def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.ndarray:
+    """Colours images by maps: blue where least counts, red where most does.
+
+    Each map is drawn from its own lowest value to one that 3% of its patches exceed, since few
+    patches of many models hold attention for no reason in the image. Colours say where, not how
+    much.
+
+    Args:
+        pixels: Images (B, H, W, C), [0, 255], of three channels or one.
+        maps: One number for each patch, (B, h, w).
+        strength: Share of the colour in the mixture, in [0, 1].
+
+    Returns:
+        Images (B, H, W, 3), uint8.
+
+    Raises:
+        ValueError: If the numbers of images and maps differ.
+
+    Example:
+        >>> overlay(np.zeros((1, 8, 12, 3)), np.ones((1, 2, 3))).shape
+        (1, 8, 12, 3)
+    """
+    if len(pixels) != len(maps):
+        raise ValueError(
+            "`maps` must have one map for each image. "
+            f"Received: {len(maps)} maps for {len(pixels)} images"
+        )
+    pictures = []
+    for image, values in zip(np.asarray(pixels, np.float64), maps, strict=True):
+        grey = image.mean(axis=-1, keepdims=True)
+        highest = np.quantile(values, 1 - _SATURATED, method="higher")
+        place = smooth(np.minimum(values, highest), image.shape[:2]) * (len(_COLOURS) - 1)
+        colours = np.stack(
+            [np.interp(place, np.arange(len(_COLOURS)), channel) for channel in _COLOURS.T], axis=-1
+        )
+        pictures.append((1 - strength) * grey + strength * colours)
+    return np.clip(np.round(np.stack(pictures)), 0, 255).astype(np.uint8)
+
+
+def smooth(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Enlarges a map to an image's size, in [0, 1].
+
+    Args:
+        values: The map, (h, w).
+        size: Height and width in pixels.
+
+    Returns:
+        The map between 0, its lowest value, and 1, its highest, (H, W), interpolated linearly; 0
+        throughout where all are equal.
+
+    Example:
+        >>> smooth(np.array([[0.0, 2.0]]), (2, 4)).shape
+        (2, 4)
+    """
+    small = PIL.Image.fromarray(np.asarray(values, np.float32))
+    large = np.asarray(small.resize(size[::-1], PIL.Image.Resampling.BILINEAR), np.float64)
+    span = float(np.ptp(values))
+    if not span:
+        return np.zeros(size)
+    return (large - large.min()) / max(float(np.ptp(large)), 1e-6 * span)
