@@ -38,9 +38,10 @@ demo: install ## train, evaluate, export and predict on handwritten digits (no d
 	$(BIN)/keras-vit predict runs/demo/model.tflite runs/demo/samples/*
 
 # On JAX, what computes, and weights on their way into and out of a model; what the other tests of
-# files look at is the same on every backend.
+# files and of numbers look at is the same on every backend.
 ON_JAX := tests/layers tests/models tests/test_zoo.py \
-    $(addprefix tests/weights/test_,official.py parity.py load.py save.py)
+    $(addprefix tests/weights/test_,official.py parity.py load.py save.py) \
+    $(addprefix tests/visualization/test_,attention.py embeddings.py faithfulness.py relevance.py)
 
 test: install ## run the tests: all on TensorFlow, then what computes on JAX
 	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile
@@ -48,7 +49,7 @@ test: install ## run the tests: all on TensorFlow, then what computes on JAX
 
 test-all: install ## the same and the slow tests
 	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile -m ""
-	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "" tests/layers tests/models tests/weights tests/training tests/test_zoo.py
+	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "" tests/layers tests/models tests/weights tests/training tests/visualization tests/test_zoo.py
 
 package: install ## build sdist and wheel and try the wheel outside the checkout
 	$(PYTEST) -q -m "" tests/test_packaging.py

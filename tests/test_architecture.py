@@ -31,18 +31,22 @@ FLOORS = (
     {"zoo"},
     {"evaluation", "visualization", "export"},
     {"training"},
+    {"reports"},
     {"cli", "__main__"},
 )
 FLOOR = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 ONE_PACKAGE = {"cli", "__main__"}  # the command line
 
-WITH_TENSORFLOW = {"data", "training", "export", "cli"}
-# Asks tf.distribute which replica draws; imported within a function, and only on TensorFlow.
-ASKS_TF_DISTRIBUTE = PACKAGE / "layers" / "dropout.py"
-# Pictures of data and of a confusion matrix, and the one that stands in its place.
+WITH_TENSORFLOW = {"data", "training", "reports", "export", "cli"}
+# Imported within a function, and only on TensorFlow: to ask tf.distribute which replica draws, and
+# for gradients outside of training, which Keras does not have.
+ON_TENSORFLOW_ONLY = {PACKAGE / "layers" / "dropout.py", PACKAGE / "models" / "gradients.py"}
 WITH_MATPLOTLIB = {
-    PACKAGE / "visualization" / "plots.py",
-    PACKAGE / "visualization" / "multi_label.py",
+    PACKAGE / "visualization" / name
+    for name in (
+        *("drawing.py", "plots.py", "multi_label.py"),
+        *("judging_plots.py", "attention_plots.py", "embedding_plots.py"),
+    )
 }
 LONGEST_FILE = 400
 UNMIRRORED = {
@@ -176,7 +180,7 @@ def test_every_exemption_is_needed() -> None:
 def test_tensorflow_is_imported_only_where_it_is_needed(path: Path) -> None:
     if path in SOURCES and part(module_name(path)) in WITH_TENSORFLOW:
         return
-    if path == ASKS_TF_DISTRIBUTE:
+    if path in ON_TENSORFLOW_ONLY:
         return
     roots = {module.split(".")[0] for module, _ in imports(path)}
     assert not roots & {"tensorflow", "tensorflow_datasets", "keras_cv"}

@@ -7,16 +7,17 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from keras_vit.cli import comparison, judging, pretraining
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
-from keras_vit.cli import pretraining
 from keras_vit.cli import training as training_commands
 from keras_vit.cli import weights as weights_commands
-from keras_vit.cli.options import BadImageOption, DataOption, OnBadImage, SizeOption, parse_size
+from keras_vit.cli.loading import load_model
+from keras_vit.cli.options import check_images
 
 # Commands import what they need themselves: scikit-learn, matplotlib and tensorflow-datasets take
 # seconds, and --help should not.
@@ -29,65 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-@app.command()
-def evaluate(
-    model: Annotated[
-        Path, typer.Argument(metavar="RUN_OR_FILE", help="Run folder, .keras or weight file.")
-    ],
-    constructor: Annotated[
-        str | None, typer.Option("--model", help="Constructor that a weight file belongs to.")
-    ] = None,
-    data: DataOption = None,
-    image_size: SizeOption = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 32,
-    on_bad_image: BadImageOption = OnBadImage.fail,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where evaluation.json and the picture go."),
-    ] = None,
-) -> None:
-    """Print accuracy and precision, recall and F1 of each class.
-
-    Where images may show several classes, print average precision in place of accuracy.
-
-    Without --data a run is evaluated on the images that it held out; with it, on all of them.
-
-    keras-vit evaluate runs/photos
-    """
-    from keras_vit import data as sources
-    from keras_vit import training
-    from keras_vit.evaluation import MultiLabelReport
-    from keras_vit.evaluation.evaluate import evaluate as evaluate_model
-    from keras_vit.visualization import multi_label, plots
-
-    network = _load_model(model, constructor, parse_size(image_size))
-    run = training.Run(model)
-    if data is None and not run.config.is_file():
-        raise ValueError(
-            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
-        )
-    if data is None:
-        config = run.read_config()
-        examples = sources.load(config.data)
-        examples = examples.subset(sources.read_split(run.split, examples)[1])
-        out = out or run.path
-    else:
-        examples = sources.load(data)
-        found = sources.audit(examples)
-        examples = found.accept(examples, on_bad_image.value)
-        if found.text():
-            print(found.text())
-        out = out or Path("evaluation")
-    report = evaluate_model(network, examples, batch_size=batch_size)
-    print(report.text())
-    report.write_json(out / "evaluation.json")
-    if isinstance(report, MultiLabelReport):
-        picture = multi_label.label_scores(report, out / "label_scores.png")
-    else:
-        picture = plots.confusion_matrix(report, out / "confusion_matrix.png")
-    print(f"\nWritten: {out}/evaluation.json and {out}/{picture.name}")
 
 
 @app.command()
@@ -109,15 +51,7 @@ def predict(
     from keras_vit import export
     from keras_vit.preprocessing import Preprocessing
 
-    folders = [str(path) for path in images if path.is_dir()]
-    if folders:
-        raise ValueError(
-            "`IMAGE` must be files; of a folder name what is in it, as in photos/*. Received: "
-            f"{', '.join(folders)}"
-        )
-    missing = [str(path) for path in images if not path.is_file()]
-    if missing:
-        raise ValueError(f"`IMAGE` must be existing files. Received: {', '.join(missing)}")
+    check_images(images)
     predictor = export.load_predictor(model)
     with _naming(images):
         probabilities = predictor.predict([path.read_bytes() for path in images], batch_size)
@@ -151,7 +85,7 @@ def export(
 
     if saved_model is None and tflite is None:
         raise ValueError("`--saved-model` or `--tflite` must be given. Received: neither")
-    network = _load_model(model, None, None)
+    network = load_model(model)
     folder = images or training.Run(model).samples
     if not folder.is_dir():
         raise ValueError(
@@ -169,6 +103,11 @@ def export(
 
 app.command()(training_commands.train)
 app.command()(training_commands.recipes)
+app.command()(judging.evaluate)
+app.command()(comparison.compare)
+app.command()(judging.explain)
+app.command()(judging.probe)
+app.command()(judging.card)
 app.command()(pretraining.pretrain)
 app.add_typer(data_commands.app, name="data")
 app.command()(doctor_command.doctor)
@@ -196,41 +135,3 @@ def _naming(paths: list[Path]) -> Iterator[None]:
         if not match:
             raise
         raise ValueError(f"{paths[int(match[1])]}: {error}") from error
-
-
-def _load_model(path: Path, constructor: str | None, image_size: tuple[int, int] | None) -> Any:
-    """Returns the Keras model of a run folder, a `.keras` file or a weight file."""
-    import keras
-
-    from keras_vit import training, weights, zoo
-
-    if path.is_dir() and constructor is None:
-        path = training.Run(path).last
-    if not path.exists() and constructor is None:
-        raise ValueError(
-            f"`RUN_OR_FILE` must be a run folder or a file. Received: {path}, which does not exist"
-        )
-    if constructor is None and path.suffix == ".keras":
-        if image_size is not None:
-            raise ValueError(
-                "`--image-size` needs `--model`, the constructor to build at another size. "
-                f"Received: --image-size with {path}"
-            )
-        return keras.saving.load_model(path, compile=False)
-    if constructor is None:
-        raise ValueError(
-            "A weight file needs the constructor that it belongs to, and only `keras-vit evaluate` "
-            f"takes one, as in `--model ViTB16`. Received: {path}"
-        )
-    build = zoo.constructor(constructor)
-    checkpoint = weights.read_checkpoint(path, constructor)
-    classes = checkpoint.traits["classes"]
-    if not classes:
-        raise ValueError(f"`RUN_OR_FILE` must have a classifier. Received: {path}, which has none")
-    carried = checkpoint.preprocessing
-    return build(
-        weights=checkpoint,
-        classifier_activation="sigmoid" if carried and carried.thresholds else "softmax",
-        classes=classes,
-        input_shape=(*image_size, checkpoint.traits.get("channels", 3)) if image_size else None,
-    )

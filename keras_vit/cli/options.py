@@ -128,6 +128,30 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or match[1])
 
 
+def check_images(paths: list[Path]) -> None:
+    """Refuses what is no file, before a model is loaded.
+
+    Args:
+        paths: What the user named as images.
+
+    Raises:
+        ValueError: If there is a folder, or nothing.
+
+    Example:
+        >>> Path("a.png").touch()
+        >>> check_images([Path("a.png")])
+    """
+    folders = [str(path) for path in paths if path.is_dir()]
+    if folders:
+        raise ValueError(
+            "`IMAGE` must be files; of a folder name what is in it, as in photos/*. Received: "
+            f"{', '.join(folders)}"
+        )
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        raise ValueError(f"`IMAGE` must be existing files. Received: {', '.join(missing)}")
+
+
 def absolute(name: str | None) -> str | None:
     """Returns an existing path as an absolute one, and any other name as it is.
 

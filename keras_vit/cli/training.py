@@ -20,7 +20,6 @@ from keras_vit.cli.options import (
     RUN,
     FractionOption,
     LearningRateOption,
-    ModelOption,
     ModelSizeOption,
     OnBadImageOption,
     OutOption,
@@ -52,7 +51,13 @@ class Optimizer(enum.StrEnum):
 def train(
     context: typer.Context,
     data: Annotated[str | None, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)] = None,
-    model: ModelOption = "ViTTi16",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Constructor (`keras-vit models`), or a network of keras.applications.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = "ViTTi16",
     weights: WeightsOption = None,
     image_size: ModelSizeOption = None,
     validation_fraction: FractionOption = None,

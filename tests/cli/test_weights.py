@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit import models, zoo
 from keras_vit.cli import weights as commands
-from keras_vit.cli.app import _load_model
+from keras_vit.cli.loading import load_model
 from keras_vit.weights import read_checkpoint, registry_table, save_weights
 from keras_vit.weights.save import FORMATS
 from tests.cli.commands import call_main, check_failure
@@ -136,7 +136,7 @@ def test_a_converted_model_classifies_as_before(call: Call, tmp_path: Path) -> N
 def test_evaluate_keeps_the_channels_of_a_weight_file(tmp_path: Path) -> None:
     config = models.size("Micro/4").replace(image_size=(8, 12), channels=1, classes=5)
     models.build(config).save(tmp_path / "grey.keras")
-    model = _load_model(tmp_path / "grey.keras", "ViTMicro4", (8, 12))
+    model = load_model(tmp_path / "grey.keras", "ViTMicro4", (8, 12))
     assert model.input_shape == (None, 8, 12, 1)
 
 

@@ -1,0 +1,129 @@
+"""`keras-vit compare`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from keras_vit.cli.options import (
+    DATA_HELP,
+    IMAGES,
+    NUMBERS,
+    RUN,
+    FractionOption,
+    LearningRateOption,
+    ModelSizeOption,
+    OnBadImageOption,
+    PrecisionOption,
+    SeedOption,
+    SplitSeedOption,
+    StrategyOption,
+    absolute,
+    parse_size,
+    read_settings,
+)
+from keras_vit.cli.training import stoppable
+
+
+def compare(
+    models: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Constructors (`keras-vit models`), networks of keras.applications such as "
+            "ResNet50, and run folders, which are not trained again.",
+            rich_help_panel=IMAGES,
+        ),
+    ],
+    data: Annotated[str, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)],
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHTS",
+            help="What a model starts from: a name, file or URL; without it random weights. For "
+            "networks of keras.applications imagenet or a file. May be repeated.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = None,
+    image_size: ModelSizeOption = None,
+    validation_fraction: FractionOption = None,
+    split_seed: SplitSeedOption = None,
+    on_bad_image: OnBadImageOption = None,
+    recipe: Annotated[
+        str, typer.Option(help="Of all models; see `keras-vit recipes`.", rich_help_panel=NUMBERS)
+    ] = "finetune",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any number of the recipe, as in --set mixup=0.2; may be repeated.",
+            rich_help_panel=NUMBERS,
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training images.", rich_help_panel=NUMBERS)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images in an update.", rich_help_panel=NUMBERS)
+    ] = None,
+    learning_rate: LearningRateOption = None,
+    precision: PrecisionOption = None,
+    seed: SeedOption = None,
+    strategy: StrategyOption = None,
+    out: Annotated[Path, typer.Option(help="Folder to write.", rich_help_panel=RUN)] = Path(
+        "comparison"
+    ),
+) -> None:
+    """Train models on the same split with the same recipe, and compare what they reach and cost.
+
+    Prints accuracy, F1 of each class, parameters, operations, speed, memory and minutes, and a
+    paired test whether the difference is real. The same command goes on where it was stopped.
+
+    keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
+    """
+    # This process only looks at images; one that trains needs the memory of the GPU.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    from keras_vit import reports, training
+
+    numbers = read_settings(
+        set_,
+        image_size=parse_size(image_size),
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        precision=precision and precision.value,
+        seed=seed,
+    )
+    options: dict[str, Any] = {
+        "validation_fraction": validation_fraction,
+        "split_seed": split_seed,
+        "on_bad_image": on_bad_image and on_bad_image.value,
+        "strategy": strategy and strategy.value,
+    }
+    config = training.RunConfig(
+        data=absolute(data) or data,
+        model="",  # each has its own
+        recipe=training.recipe(recipe).replace(**numbers),
+        **{name: value for name, value in options.items() if value is not None},
+    )
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    with stoppable():
+        found = reports.compare(config, names, out, start=_weights(weights))
+    print(f"\n{found.markdown()}")
+    print(f"Written: {out}/comparison.md, comparison.json and curves.png")
+
+
+def _weights(given: list[str] | None) -> dict[str, str]:
+    read = {}
+    for item in given or []:
+        name, equals, value = item.partition("=")
+        if not equals or not name or not value:
+            raise ValueError(
+                f"`--weights` must read like ViTTi16=imagenet. Received: --weights {item}"
+            )
+        read[name.strip()] = absolute(value) or value
+    return read

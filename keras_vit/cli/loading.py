@@ -1,0 +1,74 @@
+"""From what a user names to a Keras model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def load_model(
+    path: Path,
+    constructor: str | None = None,
+    image_size: tuple[int, int] | None = None,
+    *,
+    classifier: bool = True,
+) -> Any:
+    """Returns the Keras model of a run folder, a `.keras` file or a weight file.
+
+    Args:
+        path: What the user named.
+        constructor: That a weight file belongs to.
+        image_size: Height and width to build a weight file's model for, in pixels.
+        classifier: Whether it must have one.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If there is nothing, or it needs a constructor, or lacks a classifier.
+    """
+    import keras
+
+    from keras_vit import training, weights, zoo
+
+    if path.is_dir() and constructor is None:
+        path = training.Run(path).last
+    if not path.exists() and constructor is None:
+        raise ValueError(
+            f"`RUN_OR_FILE` must be a run folder or a file. Received: {path}, which does not exist"
+        )
+    if constructor is None and path.suffix == ".keras":
+        if image_size is not None:
+            raise ValueError(
+                "`--image-size` needs `--model`, the constructor to build at another size. "
+                f"Received: --image-size with {path}"
+            )
+        return keras.saving.load_model(path, compile=False)
+    if constructor is None:
+        raise ValueError(
+            "A weight file needs the constructor that it belongs to, which `keras-vit evaluate`, "
+            f"`explain` and `probe` take, as in `--model ViTB16`. Received: {path}"
+        )
+    build = zoo.constructor(constructor)
+    checkpoint = weights.read_checkpoint(path, constructor)
+    classes = checkpoint.traits["classes"]
+    if not classes and classifier:
+        raise ValueError(f"`RUN_OR_FILE` must have a classifier. Received: {path}, which has none")
+    if not classes:
+        return build(
+            weights=checkpoint,
+            include_top=False,
+            pooling=checkpoint.traits.get("pooling"),  # what its classifier would receive
+            input_shape=_shape(image_size, checkpoint),
+        )
+    carried = checkpoint.preprocessing
+    return build(
+        weights=checkpoint,
+        classifier_activation="sigmoid" if carried and carried.thresholds else "softmax",
+        classes=classes,
+        input_shape=_shape(image_size, checkpoint),
+    )
+
+
+def _shape(image_size: tuple[int, int] | None, checkpoint: Any) -> tuple[int, int, int] | None:
+    return (*image_size, checkpoint.traits.get("channels", 3)) if image_size else None

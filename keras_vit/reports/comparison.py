@@ -1,0 +1,306 @@
+"""Several models on the same images with the same budget, side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_vit import data, files, weights, zoo
+from keras_vit.evaluation import McNemar, Report, evaluate_predictions, mcnemar
+from keras_vit.evaluation.published import FLOWERS, shows_flowers
+from keras_vit.reports.contestant import RUN, Contestant, measure_run, run_contestant
+from keras_vit.training import Run, RunConfig
+from keras_vit.training.applications import application_names
+from keras_vit.training.build import check_model
+from keras_vit.visualization import comparison_curves, save_figure
+
+GOOD = 0.95  # the accuracy to which the minutes are counted
+_SHOWN_CLASSES = 20  # in the table; all of them stand in comparison.json
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """What a comparison found.
+
+    Args:
+        contestants: The models, in the order of the user.
+        reports: What each answered, scored.
+        tests: For each pair of names McNemar's test.
+
+    Example:
+        ```python
+        from keras_vit.reports import compare
+        from keras_vit.training import Recipe, RunConfig
+
+        recipe = Recipe(epochs=1, batch_size=256, image_size=(16, 16))
+        config = RunConfig("digits", "ViTMicro4", recipe=recipe)
+        first = keras_vit.training.train(config, "runs/a", tensorboard=False)
+        second = keras_vit.training.train(
+            dataclasses.replace(config, recipe=recipe.replace(seed=1)), "runs/b", tensorboard=False
+        )
+        found = compare(config, ["runs/a", "runs/b"], "comparison")
+        assert found.reports[0].accuracy == first.accuracy
+        ```
+    """
+
+    contestants: tuple[Contestant, ...]
+    reports: tuple[Report, ...]
+    tests: dict[tuple[str, str], McNemar]
+
+    def markdown(self) -> str:
+        """Returns tables and sentences, which a terminal shows as well as a page."""
+        table = _table(["", *(c.name for c in self.contestants)], self._rows())
+        parts = [f"## On {self.reports[0].num_examples} images held out", table]
+        parts += [test.text(*names) for names, test in self.tests.items()]
+        if len(self.tests) > 1:
+            parts.append(
+                f"Of {len(self.tests)} tests one in twenty is below 0.05 by chance; none is "
+                "corrected for that."
+            )
+        random = [c.name for c in self.contestants if c.start is None]
+        if random:
+            parts.append(
+                f"**Started from random weights: {', '.join(random)}.** What a model learns from "
+                "few photographs says little of what it can do with pretrained weights."
+            )
+        if shows_flowers(self.contestants[0].class_names):
+            parts += [
+                "## Published figures on the same photographs, other splits",
+                _published(),
+                "Others' figures, not measured here, and of other experiments.",
+            ]
+        return "\n\n".join(parts) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all numbers as a dictionary of lists, numbers and strings."""
+        models = []
+        for contestant, report in zip(self.contestants, self.reports, strict=True):
+            fields = dataclasses.asdict(contestant)
+            for left_out in ("names", "labels", "probabilities", "class_names"):
+                del fields[left_out]
+            models.append(
+                {**fields, f"minutes_to_{GOOD}": contestant.minutes_to(GOOD), **report.to_json()}
+            )
+        tests = [{"models": pair, **test._asdict()} for pair, test in self.tests.items()]
+        return {"models": models, "mcnemar": tests}
+
+    def write(self, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Writes `comparison.md`, `comparison.json` and `curves.png` into a folder.
+
+        Args:
+            folder: The folder.
+
+        Returns:
+            The files.
+        """
+        out = Path(folder)
+        table, content = out / "comparison.md", out / "comparison.json"
+        with files.atomic_path(table) as temporary:
+            temporary.write_text(self.markdown(), encoding="utf-8")
+        files.write_json(content, self.to_json())
+        curves = comparison_curves({c.name: c.history for c in self.contestants})
+        return table, content, save_figure(curves, out / "curves.png")
+
+    def _rows(self) -> list[list[str]]:
+        def row(name: str, tell: Callable[[Contestant], str]) -> list[str]:
+            return [name, *(tell(contestant) for contestant in self.contestants)]
+
+        def number(value: float | None, digits: int = 1) -> str:
+            return "-" if value is None else f"{value:.{digits}f}"
+
+        def scaled(value: int | None, unit: float) -> str:
+            return number(None if value is None else value / unit, 2)
+
+        return [
+            row("started from", lambda c: c.start or "**random weights**"),
+            ["accuracy", *(f"**{report.accuracy:.4f}**" for report in self.reports)],
+            ["its 95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
+            ["mean F1", *(f"{report.macro_f1:.4f}" for report in self.reports)],
+            *self._class_rows(),
+            row("parameters, millions", lambda c: scaled(c.parameters, 1e6)),
+            row("GFLOPs an image", lambda c: scaled(c.flops, 1e9)),
+            row("images/s in training", lambda c: number(c.training_speed)),
+            row("images/s in inference", lambda c: number(c.inference_speed)),
+            row("peak host memory of the training, GB", lambda c: scaled(c.peak_memory, 1e9)),
+            row("minutes of training", lambda c: number(c.training_minutes)),
+            row(f"minutes to {GOOD:.0%} accuracy", lambda c: number(c.minutes_to(GOOD))),
+        ]
+
+    def _class_rows(self) -> list[list[str]]:
+        scores = [{row.name: row.f1 for row in report.per_class} for report in self.reports]
+        names = [n for n in self.contestants[0].class_names if any(n in found for found in scores)]
+        rows = [
+            [f"F1 of {name}", *(f"{s[name]:.4f}" if name in s else "-" for s in scores)]
+            for name in names[:_SHOWN_CLASSES]
+        ]
+        left_out = len(names) - len(rows)
+        more = [[f"... and {left_out} classes more", *("" for _ in scores)]] if left_out else []
+        return rows + more
+
+
+def compare(
+    config: RunConfig,
+    models: Sequence[str],
+    out: str | os.PathLike[str],
+    *,
+    start: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Trains models on the same split with the same recipe, and compares them.
+
+    Each is trained and measured in a process of its own, one after the other. What was interrupted
+    goes on when the same comparison is asked for again.
+
+    Args:
+        config: Data, split, recipe and devices, for all of them; its `model` and `weights` are
+            passed over.
+        models: Constructors of this package, networks of `keras.applications`, and folders of
+            runs on the same data, which are measured and not trained again.
+        out: Folder of the comparison.
+        start: Weights that a model starts from, by its name; the others start from random ones.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        ValueError: If a model or its weights are not there, or a run was made with other images
+            or another split; before anything is trained. If a training fails.
+
+    Example:
+        ```python
+        from keras_vit.training import Recipe, RunConfig
+
+        config = RunConfig("digits", "", recipe=Recipe(epochs=1, image_size=(16, 16)))
+        try:
+            compare(config, ["ViTMicro4"], "comparison")
+        except ValueError as error:
+            assert "two models or more" in str(error)
+        ```
+    """
+    start, out = dict(start or {}), Path(out)
+    _check(models, start)
+    examples = data.load(config.data)
+    _check_images(config, models, examples)
+    contestants = []
+    for name in models:
+        if _is_run(name):
+            label = _label(name)
+            print(f"\n{label}: a run that was made before, measured", flush=True)
+            contestants.append(measure_run(label, Run(name), out / "runs" / label))
+            continue
+        own = dataclasses.replace(config, model=name, weights=start.get(name))
+        print(f"\n{name}: {own.weights or 'from random weights'}", flush=True)
+        contestants.append(run_contestant(name, own, out / "runs" / name))
+    first = contestants[0]
+    for other in contestants[1:]:
+        if other.names != first.names or other.class_names != first.class_names:
+            raise ValueError(
+                "All models must be judged on the same images and classes. Received: "
+                f"{first.name} with {len(first.names)} images of {len(first.class_names)} classes, "
+                f"{other.name} with {len(other.names)} of {len(other.class_names)}"
+            )
+    reports = (evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in contestants)
+    pairs = itertools.combinations(contestants, 2)
+    comparison = Comparison(
+        tuple(contestants),
+        tuple(reports),
+        {(a.name, b.name): mcnemar(a.labels, a.predicted, b.predicted) for a, b in pairs},
+    )
+    comparison.write(out)
+    return comparison
+
+
+def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
+    if len(models) < 2 or len({_label(name) for name in models}) < len(models):
+        raise ValueError(
+            "`models` must be two models or more, of different names. "
+            f"Received: models={list(models)}"
+        )
+    for name in models:
+        if _is_run(name):
+            Run(name).require_complete()
+        else:
+            check_model(name)
+    for name, file in start.items():
+        if name not in models or _is_run(name):
+            raise ValueError(
+                "`start` must name weights of models that are trained. "
+                f"Received: {name!r}, with the models {list(models)}"
+            )
+        if name in zoo.CONSTRUCTORS:
+            weights.read_checkpoint(file, name)  # raises where it is none of this model
+        elif file != "imagenet" and not Path(file).is_file():
+            raise ValueError(
+                f"Weights of {name} must be 'imagenet' or a file of Keras. Received: {file!r}"
+            )
+
+
+def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examples) -> None:
+    """Looks before hours of training whether runs were made with the split that it will have."""
+    if examples.multi_label:
+        raise ValueError(
+            "`data` must have images of one class each where models are compared. "
+            f"Received: {config.data}"
+        )
+    runs = [Run(name) for name in models if _is_run(name)]
+    if not runs:
+        return
+    if len(runs) < len(models):
+        found = data.audit(examples)
+        usable = found.accept(examples, config.on_bad_image)
+        _, held_out = data.split(
+            usable,
+            found.digests,
+            validation_fraction=config.validation_fraction,
+            seed=config.split_seed,
+        )
+        expected = {usable.names[i] for i in held_out}
+    else:
+        expected = _held_out(runs[0], examples)
+    for run in runs:
+        if _held_out(run, examples) != expected:
+            raise ValueError(
+                "Runs must have held out the same images as the models they are compared with: "
+                "pass the --split-seed and --validation-fraction that they were made with. "
+                f"Received: {run.path}, whose {run.split.name} holds out others"
+            )
+
+
+def _held_out(run: Run, examples: data.Examples) -> set[str]:
+    return {examples.names[i] for i in data.read_split(run.split, examples)[1]}
+
+
+def _is_run(name: str) -> bool:
+    known = name in zoo.CONSTRUCTORS or name in application_names()
+    return not known and Run(name).config.is_file()
+
+
+def _label(name: str) -> str:
+    """Returns a model's name, or that of a run without its folders, which are nobody's business."""
+    if not _is_run(name):
+        return name
+    path = Path(name).resolve()
+    # Those that a comparison made are all called so, in a folder that tells them apart.
+    return path.parent.name if path.name == RUN else path.name
+
+
+def _published() -> str:
+    rows = [["how", *(found.setting for found in FLOWERS)]]
+    rows.append(["accuracy", *(f"{found.accuracy:.3f}" for found in FLOWERS)])
+    for scores in zip(*(found.per_class for found in FLOWERS), strict=True):
+        cells = (f"{s.precision:.3f} / {s.recall:.3f} / {s.f1:.3f}" for s in scores)
+        rows.append([f"{scores[0].name}: precision / recall / F1", *cells])
+    return _table(["published", *(found.model for found in FLOWERS)], rows)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(row[k]) for row in (head, *rows)) for k in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        return f"| {' | '.join(padded)} |"
+
+    return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, rows)])

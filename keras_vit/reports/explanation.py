@@ -1,0 +1,130 @@
+"""What a model looks at in image files, as a picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import checks
+from keras_vit.models import Anatomy, inference
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.reports.maps import maps_in_batches, read_pixels
+from keras_vit.visualization import relevance_sheet
+from keras_vit.visualization.drawing import shorten
+from keras_vit.visualization.relevance import METHODS
+
+_MOST_IMAGES = 100  # of one picture; PNG and matplotlib end at 65,536 pixels
+
+
+def explain(
+    model: keras.Model,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    methods: Sequence[str] = METHODS,
+    of_class: str | None = None,
+) -> Any:
+    """Draws image files with maps of what counts in them, and says what the model answers.
+
+    Args:
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
+        paths: Image files.
+        methods: Kinds of maps, see `keras_vit.visualization.relevance_maps`.
+        of_class: The class that is explained, by name, or by its number where no class is called
+            so; by default for each image the one that the model says.
+
+    Returns:
+        A matplotlib figure, for `keras_vit.visualization.save_figure` or a notebook: a row for
+        each image.
+
+    Raises:
+        ValueError: If a method or class is unknown, a file is no image, or the model no Vision
+            Transformer with a classifier.
+
+    Example:
+        >>> import PIL.Image
+        >>> from keras_vit import models
+        >>> PIL.Image.new("RGB", (20, 30)).save("black.png")
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> len(explain(model, ["black.png"], of_class="2").axes)
+        5
+    """
+    for method in methods:
+        checks.one_of("methods", method, METHODS)
+    if not 1 <= len(paths) <= _MOST_IMAGES:
+        raise ValueError(
+            f"`paths` must name 1 to {_MOST_IMAGES} image files for one picture. "
+            f"Received: {len(paths)}"
+        )
+    network, contract = inference.prepare(model)
+    anatomy = Anatomy(network)
+    chosen = None if of_class is None else find_class(of_class, contract.labels or ())
+    encoded = [Path(path).read_bytes() for path in paths]
+    pixels = _pixels(paths, encoded, contract)
+    scores = network.predict(contract.scale(pixels), verbose=0)
+    classes = scores.argmax(axis=1) if chosen is None else np.full(len(paths), chosen)
+    maps = maps_in_batches(anatomy, contract.scale(pixels), methods, classes)
+    labels = contract.labels or ()
+    titles = [
+        _title(shorten(Path(path).name), labels, row, shown)
+        for path, row, shown in zip(paths, scores, classes, strict=True)
+    ]
+    return relevance_sheet(contract.to_rgb(pixels), maps, titles)
+
+
+def find_class(name: str, labels: Sequence[str]) -> int:
+    """Returns the number of a class.
+
+    Args:
+        name: Its name, or its number where no class is called so.
+        labels: The names of the classes.
+
+    Returns:
+        The number, from 0 on.
+
+    Raises:
+        ValueError: If there is no such class; the nearest name is suggested.
+
+    Example:
+        >>> find_class("rose", ("daisy", "rose")), find_class("0", ("daisy", "rose"))
+        (1, 0)
+    """
+    if name in labels:
+        return list(labels).index(name)
+    if name.isdecimal() and int(name) < len(labels):
+        return int(name)
+    shown = ", ".join(labels[:20])
+    raise ValueError(
+        f"`of_class` must be one of the model's {len(labels)} classes: {shown}"
+        f"{' ...' if len(labels) > 20 else ''}.{checks.nearest(name, labels)} "
+        f"Received: of_class={name!r}"
+    )
+
+
+def _pixels(
+    paths: Sequence[str | os.PathLike[str]], encoded: list[bytes], contract: Preprocessing
+) -> np.ndarray:
+    import tensorflow as tf
+
+    pixels = []
+    for path, file in zip(paths, encoded, strict=True):
+        try:
+            pixels.append(read_pixels([file], contract)[0])
+        except tf.errors.OpError as error:
+            raise ValueError(
+                "`paths` must be images that decode (JPEG, PNG, GIF, BMP, WebP). "
+                f"Received: {os.fspath(path)}"
+            ) from error
+    return np.stack(pixels)
+
+
+def _title(name: str, labels: Sequence[str], scores: np.ndarray, shown: int) -> str:
+    best = int(scores.argmax())
+    lines = [name, f"{labels[best]} {scores[best]:.0%}"]
+    if shown != best:
+        lines.append(f"explained: {labels[shown]} {scores[shown]:.0%}")
+    return "\n".join(lines)

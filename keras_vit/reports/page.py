@@ -1,0 +1,215 @@
+"""HTML pages that open without a network, in light and dark, on a screen and on a phone."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import PIL.Image
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b2733; --paper: #ffffff; --pale: #f2f5f8;
+  --line: #d8dfe7; --accent: #1f5fa8; }
+@media (prefers-color-scheme: dark) { :root { --ink: #dfe6ee; --paper: #12181f; --pale: #1b242e;
+  --line: #33404e; --accent: #7fb2ee; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.2rem 1rem 4rem; max-width: 64rem; background: var(--paper);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; margin: 0.4rem 0; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 0.6rem; border-bottom: 1px solid var(--line); }
+p { margin: 0.5rem 0; }
+.note { opacity: 0.8; font-size: 0.92rem; }
+.numbers { display: flex; flex-wrap: wrap; gap: 0.8rem; margin: 1rem 0; }
+.numbers div { background: var(--pale); border-radius: 0.5rem; padding: 0.6rem 1rem; }
+.numbers b { display: block; font-size: 1.5rem; color: var(--accent); }
+.scroll { overflow: auto; max-height: 34rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
+th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid var(--line);
+  white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 7rem; }
+th { position: sticky; top: 0; background: var(--paper); }
+svg { display: block; max-width: 100%; height: auto; }
+.wide svg { min-width: 30rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr));
+  gap: 1rem; }
+.pictures figure { margin: 0; }
+.pictures img { width: 100%; border-radius: 0.35rem; display: block; margin-bottom: 0.3rem; }
+figcaption { font-size: 0.85rem; }
+pre { background: var(--pale); padding: 0.8rem; border-radius: 0.5rem; overflow: auto;
+  max-height: 30rem; font-size: 0.85rem; white-space: pre-wrap; }
+""".strip()
+
+
+class Page:
+    """A page of sections, built from top to bottom.
+
+    Args:
+        title: What it is about.
+        subtitle: A line below.
+
+    Example:
+        >>> page = Page("Flowers", "five kinds")
+        >>> page.section("counts", "How many", paragraph("3 < 5"))
+        >>> "<p>3 &lt; 5</p>" in page.html()
+        True
+    """
+
+    def __init__(self, title: str, subtitle: str) -> None:
+        self.title = title
+        self.subtitle = subtitle
+        self._sections: list[str] = []
+
+    def section(self, name: str, title: str, *parts: str) -> None:
+        """Adds a section.
+
+        Args:
+            name: Its identifier in the page.
+            title: Its heading.
+            *parts: HTML, such as the functions of this module return.
+        """
+        body = "\n".join(parts)
+        self._sections.append(
+            f'<section id="{name}">\n<h2>{html.escape(title)}</h2>\n{body}\n</section>'
+        )
+
+    def html(self) -> str:
+        """Returns the page; it refers to nothing outside of itself, and allows nothing to."""
+        policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+        title = html.escape(self.title)
+        body = "\n".join(self._sections)
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f'<link rel="icon" href="data:,">\n<title>{title}</title>\n'
+            f"<style>\n{_STYLE}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+            f'<p class="note">{html.escape(self.subtitle)}</p>\n{body}\n</body>\n</html>\n'
+        )
+
+
+def paragraph(text: str, note: bool = False) -> str:
+    """Returns a paragraph.
+
+    Args:
+        text: Plain text.
+        note: Whether it is an aside.
+
+    Returns:
+        HTML.
+
+    Example:
+        >>> paragraph("a & b")
+        '<p>a &amp; b</p>'
+    """
+    kind = ' class="note"' if note else ""
+    return f"<p{kind}>{html.escape(text)}</p>"
+
+
+def numbers(values: Sequence[tuple[str, str]]) -> str:
+    """Returns the few numbers that matter, large.
+
+    Args:
+        values: Number and what it is, each as text.
+
+    Returns:
+        HTML.
+
+    Example:
+        >>> numbers([("0.97", "accuracy")])
+        '<div class="numbers"><div><b>0.97</b>accuracy</div></div>'
+    """
+    cells = (f"<div><b>{html.escape(n)}</b>{html.escape(what)}</div>" for n, what in values)
+    return f'<div class="numbers">{"".join(cells)}</div>'
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table, which scrolls by itself where it is long or wide.
+
+    Args:
+        head: Name of each column.
+        rows: Cells as text; the first one of a row is its name.
+
+    Returns:
+        HTML.
+
+    Example:
+        >>> "<td>daisy</td><td>3</td>" in table(["class", "images"], [["daisy", "3"]])
+        True
+    """
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+    body = "\n".join(line(row, "td") for row in rows)
+    return (
+        f'<div class="scroll"><table>\n<thead>{line(head, "th")}</thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table></div>"
+    )
+
+
+def drawing(svg: str) -> str:
+    """Returns a drawing, which scrolls by itself on a phone where it is wide.
+
+    Args:
+        svg: As `keras_vit.visualization.drawing.to_svg` returns it.
+
+    Returns:
+        HTML.
+
+    Example:
+        >>> drawing("<svg></svg>")
+        '<div class="scroll wide"><svg></svg></div>'
+    """
+    return f'<div class="scroll wide">{svg}</div>'
+
+
+def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
+    """Returns pictures with captions, side by side.
+
+    Args:
+        items: Images (H, W, C), uint8, one below the other, and their caption.
+
+    Returns:
+        HTML that holds the images.
+
+    Example:
+        >>> pictures([([np.zeros((5, 7, 3), "uint8")], "black")]).count("data:image/")
+        1
+    """
+    figures = []
+    for images, caption in items:
+        shown = "".join(
+            f'<img alt="{html.escape(caption, quote=True)}" src="{_data_uri(image)}">'
+            for image in images
+        )
+        figures.append(f"<figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    return f'<div class="pictures">{"".join(figures)}</div>'
+
+
+def preformatted(text: str) -> str:
+    """Returns text as it is, line by line.
+
+    Args:
+        text: The text.
+
+    Returns:
+        HTML.
+
+    Example:
+        >>> preformatted("a < b")
+        '<pre>a &lt; b</pre>'
+    """
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+def _data_uri(image: np.ndarray) -> str:
+    pixels = image[..., 0] if image.shape[-1] == 1 else image
+    buffer = io.BytesIO()
+    # A JPEG of a small icon would be larger, and blurred.
+    kind, options = ("PNG", {}) if min(image.shape[:2]) < 64 else ("JPEG", {"quality": 88})
+    PIL.Image.fromarray(pixels).save(buffer, kind, **options)
+    encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f"data:image/{kind.lower()};base64,{encoded}"

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Call, check_failure
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
+
+
+def test_compare_of_two_runs_prints_and_writes_the_table(
+    run: Path, photos: Path, call: Call, tmp_path: Path
+) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    code, output, _ = call(
+        *("compare", "--models", f"{run}, {other}", "--data", photos),
+        *("--out", tmp_path / "comparison"),
+    )
+    assert code == 0
+    table = (tmp_path / "comparison" / "comparison.md").read_text()
+    assert table in output
+    assert "p = 1, may be chance" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--models", "ViTTi16"), "`models` must be two models or more"),
+        (("--models", "ViTTi16,ResNet51"), "Did you mean 'ResNet50'"),
+        (("--models", "ViTTi16,ResNet50", "--weights", "imagenet"), "must read like ViTTi16="),
+        (("--models", "ViTTi16,ResNet50", "--weights", "=imagenet"), "must read like ViTTi16="),
+    ],
+)
+def test_compare_refuses_before_it_trains(
+    options: tuple[str, ...], expected: str, photos: Path, call: Call, tmp_path: Path
+) -> None:
+    code, _, message = call("compare", "--data", photos, "--out", tmp_path / "out", *options)
+    check_failure(code, message, expected)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit.models import Anatomy
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.reports import maps
+from keras_vit.visualization import relevance_maps
+from keras_vit.visualization.relevance import METHODS
+from tests.helpers import normal, tiny_model
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize("methods", [METHODS, ("rollout",)])
+def test_maps_in_batches_are_those_of_all_at_once(methods: tuple[str, ...]) -> None:
+    anatomy = Anatomy(tiny_model())
+    images, classes = normal(19, 15, 14, 3), np.arange(19) % 11
+    found = maps.maps_in_batches(anatomy, images, methods, classes)
+    assert tuple(found) == methods
+    for method, values in found.items():
+        expected = relevance_maps(anatomy, images, method, classes=classes)
+        np.testing.assert_allclose(values, expected, atol=1e-5)  # measured 4e-7
+
+
+@pytest.mark.parametrize(("channels", "number"), [("rgb", 3), ("bgr", 3), ("grayscale", 1)])
+def test_pixels_are_in_the_contracts_order(channels: str, number: int) -> None:
+    buffer = io.BytesIO()
+    PIL.Image.new("RGB", (9, 7), (200, 100, 50)).save(buffer, "PNG")
+    found = maps.read_pixels(
+        [buffer.getvalue()] * 2, Preprocessing(size=(8, 12), channels=channels)
+    )
+    assert found.shape == (2, 8, 12, number)
+    assert found.dtype == np.uint8
+    expected = {"rgb": [200, 100, 50], "bgr": [50, 100, 200]}.get(channels)
+    if expected:
+        assert found[0, 4, 6].tolist() == expected
+    else:
+        assert 100 < found[0, 4, 6, 0] < 200
