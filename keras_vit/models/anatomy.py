@@ -18,16 +18,24 @@ from keras_vit.models import cloning, inference
 from keras_vit.models.gradients import gradients
 
 
-class _OpenAttention(layers.MultiHeadSelfAttention):
-    """Keeps its weights, after adding what `tap` holds to them."""
+class _KeepsWeights:
+    """Mixed into an attention: keeps its weights, after adding what `tap` holds to them."""
 
     tap: Any = None
     seen: Any = None
 
     def attention_weights(self, q: Any, k: Any) -> Any:
-        weights = super().attention_weights(q, k)
+        weights = super().attention_weights(q, k)  # type: ignore[misc]
         self.seen = weights if self.tap is None else weights + self.tap
         return self.seen
+
+
+class _OpenAttention(_KeepsWeights, layers.MultiHeadSelfAttention):
+    """The attention of an open block."""
+
+
+class _OpenPooling(_KeepsWeights, layers.AttentionPooling):
+    """Attention pooling, opened."""
 
 
 class _OpenBlock(layers.TransformerBlock):
@@ -42,18 +50,6 @@ class _OpenBlock(layers.TransformerBlock):
         self.entered = inputs if self.tap is None else inputs + self.tap
         self.left = super().call(self.entered, training=training)
         return self.left
-
-
-class _OpenPooling(layers.AttentionPooling):
-    """Keeps its weights, after adding what `tap` holds to them."""
-
-    tap: Any = None
-    seen: Any = None
-
-    def attention_weights(self, q: Any, k: Any) -> Any:
-        weights = super().attention_weights(q, k)
-        self.seen = weights if self.tap is None else weights + self.tap
-        return self.seen
 
 
 class _OpenEncoder(layers.PatchEncoder):

@@ -44,14 +44,14 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         ValueError: If the run is not complete.
 
     Example:
-        ```python
-        from keras_vit.training import Recipe, RunConfig, train
-
-        recipe = Recipe(epochs=1, batch_size=512, image_size=(16, 16))
-        train(RunConfig("digits", "ViTMicro4", recipe=recipe), "runs/digits", tensorboard=False)
-        card = write_card("runs/digits")
-        assert "pipeline_tag: image-classification" in card.read_text()
-        ```
+        >>> from keras_vit.training import Recipe, RunConfig, train
+        >>> recipe = Recipe(epochs=1, batch_size=512, image_size=(16, 16))
+        >>> config = RunConfig("digits", "ViTMicro4", recipe=recipe)
+        >>> _ = train(config, "runs/digits", tensorboard=False)  # doctest: +ELLIPSIS
+        Checking the images of digits ...
+        ...
+        >>> "pipeline_tag: image-classification" in write_card("runs/digits").read_text()
+        True
     """
     source = Run(run)
     config = source.read_config()

@@ -32,19 +32,15 @@ class Comparison:
         tests: For each pair of names McNemar's test.
 
     Example:
-        ```python
-        from keras_vit.reports import compare
-        from keras_vit.training import Recipe, RunConfig
-
-        recipe = Recipe(epochs=1, batch_size=256, image_size=(16, 16))
-        config = RunConfig("digits", "ViTMicro4", recipe=recipe)
-        first = keras_vit.training.train(config, "runs/a", tensorboard=False)
-        second = keras_vit.training.train(
-            dataclasses.replace(config, recipe=recipe.replace(seed=1)), "runs/b", tensorboard=False
-        )
-        found = compare(config, ["runs/a", "runs/b"], "comparison")
-        assert found.reports[0].accuracy == first.accuracy
-        ```
+        >>> report = evaluate_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]], ["daisy", "rose"])
+        >>> answers = {"names": ("a.jpg", "b.jpg"), "class_names": ("daisy", "rose")}
+        >>> vit = Contestant(
+        ...     name="ViT", start=None, labels=np.array([0, 1]), probabilities=np.eye(2),
+        ...     history=(), parameters=7, flops=None, peak_memory=None, training_minutes=None,
+        ...     training_speed=None, inference_speed=70.0, **answers,
+        ... )
+        >>> "| accuracy " in Comparison((vit,), (report,), {}).markdown()
+        True
     """
 
     contestants: tuple[Contestant, ...]
@@ -170,15 +166,9 @@ def compare(
             or another split; before anything is trained. If a training fails.
 
     Example:
-        ```python
-        from keras_vit.training import Recipe, RunConfig
-
-        config = RunConfig("digits", "", recipe=Recipe(epochs=1, image_size=(16, 16)))
-        try:
-            compare(config, ["ViTMicro4"], "comparison")
-        except ValueError as error:
-            assert "two models or more" in str(error)
-        ```
+        >>> compare(RunConfig("digits", ""), ["ViTMicro4"], "comparison")
+        Traceback (most recent call last):
+        ValueError: `models` must be two models or more, of different names. ...
     """
     start, out = dict(start or {}), Path(out)
     _check(models, start)

@@ -45,15 +45,13 @@ def write_evaluation(
         The page.
 
     Example:
-        ```python
-        from keras_vit import data, models
-        from keras_vit.reports import judge
-
-        config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
-        judgement = judge(models.build(config), data.load("digits").subset(range(50)))
-        path = write_evaluation(judgement, "report", title="A digit", subtitle="50 digits")
-        assert "<h1>A digit</h1>" in path.read_text()
-        ```
+        >>> from keras_vit import data, models
+        >>> from keras_vit.reports import judge
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
+        >>> judgement = judge(models.build(config), data.load("digits").subset(range(50)))
+        >>> path = write_evaluation(judgement, "report", title="A digit", subtitle="50 digits")
+        >>> "<h1>A digit</h1>" in path.read_text()
+        True
     """
     out = Path(folder)
     told = without_folders(dict(configuration or {}))
