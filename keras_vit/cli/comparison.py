@@ -13,12 +13,14 @@ from keras_vit.cli.options import (
     IMAGES,
     NUMBERS,
     RUN,
+    EpochsOption,
     FractionOption,
     LearningRateOption,
     ModelSizeOption,
     OnBadImageOption,
     PrecisionOption,
     SeedOption,
+    SetOption,
     SplitSeedOption,
     StrategyOption,
     absolute,
@@ -55,18 +57,8 @@ def compare(
     recipe: Annotated[
         str, typer.Option(help="Of all models; see `keras-vit recipes`.", rich_help_panel=NUMBERS)
     ] = "finetune",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any number of the recipe, as in --set mixup=0.2; may be repeated.",
-            rich_help_panel=NUMBERS,
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training images.", rich_help_panel=NUMBERS)
-    ] = None,
+    set_: SetOption = None,
+    epochs: EpochsOption = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Images in an update.", rich_help_panel=NUMBERS)
     ] = None,

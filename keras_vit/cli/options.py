@@ -71,6 +71,18 @@ SplitSeedOption = Annotated[
 OnBadImageOption = Annotated[
     OnBadImage | None, typer.Option(help=_BAD_IMAGE_HELP, rich_help_panel=IMAGES)
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any number of the recipe, as in --set mixup=0.2; may be repeated.",
+        rich_help_panel=NUMBERS,
+    ),
+]
+EpochsOption = Annotated[
+    int | None, typer.Option(help="Passes over the training images.", rich_help_panel=NUMBERS)
+]
 LearningRateOption = Annotated[
     float | None,
     typer.Option("--learning-rate", "--lr", help="Highest learning rate.", rich_help_panel=NUMBERS),

@@ -18,6 +18,7 @@ from keras_vit.cli.options import (
     IMAGES,
     NUMBERS,
     RUN,
+    EpochsOption,
     FractionOption,
     LearningRateOption,
     ModelSizeOption,
@@ -28,6 +29,7 @@ from keras_vit.cli.options import (
     SaveMinutesOption,
     SaveStepsOption,
     SeedOption,
+    SetOption,
     SplitSeedOption,
     StrategyOption,
     WeightsOption,
@@ -70,18 +72,8 @@ def train(
             rich_help_panel=NUMBERS,
         ),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Any number of the recipe, as in --set mixup=0.2; may be repeated.",
-            rich_help_panel=NUMBERS,
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training images.", rich_help_panel=NUMBERS)
-    ] = None,
+    set_: SetOption = None,
+    epochs: EpochsOption = None,
     batch_size: Annotated[
         int | None,
         typer.Option(help="Images in an update, on all devices together.", rich_help_panel=NUMBERS),
