@@ -37,11 +37,11 @@ demo: install ## train, evaluate, export and predict on handwritten digits (no d
 	$(BIN)/keras-vit predict runs/demo/saved_model runs/demo/samples/*
 	$(BIN)/keras-vit predict runs/demo/model.tflite runs/demo/samples/*
 
-# On JAX, what computes, and weights on their way into and out of a model; what the other tests of
-# files and of numbers look at is the same on every backend.
-ON_JAX := tests/layers tests/models tests/test_zoo.py \
-    $(addprefix tests/weights/test_,official.py parity.py load.py save.py) \
-    $(addprefix tests/visualization/test_,attention.py embeddings.py faithfulness.py relevance.py)
+# On JAX, the layers, whole models, their gradients and their weights; test-all runs there all that
+# computes.
+ON_JAX := tests/layers tests/test_zoo.py \
+    $(addprefix tests/models/test_,anatomy.py gradients.py vit.py) \
+    $(addprefix tests/weights/test_,parity.py load.py)
 
 test: install ## run the tests: all on TensorFlow, then what computes on JAX
 	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile

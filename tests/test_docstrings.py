@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import keras
 import numpy as np
@@ -27,6 +28,11 @@ pytestmark = pytest.mark.tensorflow  # examples of data, training and export nee
 README = Path(__file__).parents[1] / "README.md"
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BLOCK = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+# Examples that train a model; quicker tests go the same way.
+SLOW = {
+    "keras_vit.reports.card.write_card",
+    "keras_vit.training.pretraining.pretrain.pretrain",
+}
 MARKED_BLOCK = re.compile(r"^<!-- runs -->\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -47,6 +53,10 @@ def examples() -> Iterator[doctest.DocTest]:
                 yield test
 
 
+def marked(test: doctest.DocTest) -> Any:
+    return pytest.param(test, marks=pytest.mark.slow if test.name in SLOW else (), id=test.name)
+
+
 def public_objects() -> Iterator[tuple[str, object]]:
     """The classes and functions that the package and its subpackages declare public."""
     for module in modules():
@@ -57,7 +67,7 @@ def public_objects() -> Iterator[tuple[str, object]]:
                 yield f"{module.__name__}.{name}", item
 
 
-@pytest.mark.parametrize("test", list(examples()), ids=lambda test: test.name)
+@pytest.mark.parametrize("test", [marked(test) for test in examples()])
 def test_example_runs(
     test: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_executes(path: Path, tmp_path: Path) -> None:
     execute(nbformat.read(path, as_version=4), tmp_path)

@@ -18,10 +18,10 @@ IMAGES = normal(5, 15, 14, 3)
     "changes",
     [
         {},
-        {"pooling": "gap", "norm_after_pooling": True},
+        pytest.param({"pooling": "gap", "norm_after_pooling": True}, marks=pytest.mark.slow),
         {"pooling": "map"},
-        {"representation_size": 7},
-        {"classifier_activation": None},
+        pytest.param({"representation_size": 7}, marks=pytest.mark.slow),
+        pytest.param({"classifier_activation": None}, marks=pytest.mark.slow),
         {"dtype": "mixed_bfloat16"},
     ],
 )

@@ -102,7 +102,9 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_stop_waits_until_the_training_has_saved(number: int, tmp_path: Path) -> None:
     """Ctrl-C in a terminal goes to both processes, SIGTERM to the outer one alone."""
     program = (

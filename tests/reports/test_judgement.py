@@ -89,6 +89,7 @@ def test_several_labels_have_scores_of_their_own(photos: Path) -> None:
     json.dumps(found.to_json())
 
 
+@pytest.mark.slow
 def test_a_network_without_blocks_has_mistakes_without_maps(photos: Path) -> None:
     from keras_vit.training.applications import build_application
 

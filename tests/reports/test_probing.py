@@ -21,6 +21,7 @@ def model() -> keras.Model:
     return models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=10))
 
 
+@pytest.mark.slow
 def test_probe_knows_more_with_more_examples(model: keras.Model, tmp_path: Path) -> None:
     training, test = DIGITS.subset(range(400)), DIGITS.subset(range(400, 500))
     found = probe(model, training, test, sheet=tmp_path / "neighbours.png")

@@ -167,6 +167,7 @@ def test_training_with_labels_starts_from_it(run: Run, pico: str) -> None:
         np.testing.assert_array_equal(mine, its)
 
 
+@pytest.mark.slow
 def test_stopped_run_goes_on_as_if_nothing_had_happened(
     run: Run, config: PretrainConfig, tmp_path: Path
 ) -> None:
