@@ -103,6 +103,11 @@ def compare(
         **{name: value for name, value in options.items() if value is not None},
     )
     names = [name.strip() for name in models.split(",") if name.strip()]
+    print(
+        f"Each is trained by the recipe {recipe} (--recipe), {config.recipe.epochs} epochs; "
+        "networks of keras.applications without layer-wise decay.\n",
+        flush=True,
+    )
     with stoppable():
         found = reports.compare(config, names, out, start=_weights(weights))
     print(f"\n{found.markdown()}")

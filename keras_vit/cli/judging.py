@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,7 +85,7 @@ def evaluate(
     if report is not None:
         scores = _write_report(model, network, examples, held_out, report, real, batch_size)
     else:
-        scores = evaluate_model(network, examples, batch_size=batch_size)
+        scores = evaluate_model(network, examples, batch_size=batch_size, verbose=_progress())
     print(scores.text())
     scores.write_json(out / "evaluation.json")
     if isinstance(scores, MultiLabelReport):
@@ -229,6 +230,11 @@ def _examples(model: Path, data: str | None, on_bad_image: OnBadImage) -> tuple[
     return examples, False
 
 
+def _progress() -> int:
+    """Whether progress is shown: on a terminal, for a file would be full of its steps."""
+    return int(sys.stdout.isatty())
+
+
 def _given(run: Any, data: str | None) -> str | None:
     """Returns what the user calls the images, if they are those of a run."""
     return data if absolute(data) == run.read_config().data else None
@@ -246,7 +252,11 @@ def _write_report(
     from keras_vit import reports, training
 
     judgement = reports.judge(
-        network, examples, real=str(real) if real else None, batch_size=batch_size, verbose=1
+        network,
+        examples,
+        real=str(real) if real else None,
+        batch_size=batch_size,
+        verbose=_progress(),
     )
     source = Path(examples.source).name or examples.source
     run = training.Run(model)

@@ -110,7 +110,8 @@ def probe(
         verbose: 0 is silent, 1 shows a progress bar.
 
     Returns:
-        The accuracies.
+        The accuracies, with as many examples of a class as the largest class has; a smaller one
+        brings all that it has.
 
     Raises:
         ValueError: If an image may show several classes, or the classes differ.
@@ -135,8 +136,9 @@ def probe(
         _draw_neighbours(model, training, test, parts, sheet)
     if verbose:
         print("Fitting linear classifiers ...", flush=True)
+    largest = int(training.class_counts().max())
     return Probing(
-        few_shot(known, asked, shots=SHOTS, seeds=SEEDS),
+        few_shot(known, asked, shots=[shots for shots in SHOTS if shots <= largest], seeds=SEEDS),
         neighbour_accuracy(known, asked),
         linear_accuracy(known, asked),
         len(training),

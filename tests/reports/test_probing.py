@@ -88,3 +88,10 @@ def test_images_of_several_classes_cannot_be_probed(model: keras.Model) -> None:
     )
     with pytest.raises(ValueError, match="must have images of one class each to probe"):
         probe(model, several, several)
+
+
+def test_no_class_is_said_to_have_more_examples_than_it_has(model: keras.Model) -> None:
+    digits = data.load("digits")
+    few = digits.subset([i for k in range(10) for i in np.flatnonzero(digits.labels == k)[:7]])
+    found = probe(model, few, digits.subset(range(100, 130)))
+    assert [row.shots for row in found.few_shot] == [1, 5]
