@@ -106,6 +106,8 @@ class AttentionPooling(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2106.04560
     """
 
+    norm_class = keras.layers.LayerNormalization  # a subclass may take one for other hardware
+
     def __init__(
         self,
         num_heads: int,
@@ -119,7 +121,7 @@ class AttentionPooling(keras.layers.Layer):
         self.epsilon = checks.positive("epsilon", epsilon)
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, name="norm", **common)
+        self.norm = self.norm_class(epsilon=epsilon, name="norm", **common)
         self.mlp = MLP(mlp_dim, gelu=gelu, name="mlp", **common)
         self.input_spec = keras.layers.InputSpec(ndim=3)
 

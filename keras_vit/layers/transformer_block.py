@@ -54,7 +54,9 @@ class TransformerBlock(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    attention_class = MultiHeadSelfAttention  # a subclass may take one that keeps its weights
+    # A subclass may take an attention that keeps its weights, or a norm for other hardware.
+    attention_class = MultiHeadSelfAttention
+    norm_class = keras.layers.LayerNormalization
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class TransformerBlock(keras.layers.Layer):
         self.layer_scale = layer_scale
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = checks.rate("stochastic_depth_rate", stochastic_depth_rate)
-        self.norm_1 = keras.layers.LayerNormalization(epsilon=epsilon, name="norm_1", **common)
+        self.norm_1 = self.norm_class(epsilon=epsilon, name="norm_1", **common)
         self.attention = self.attention_class(
             num_heads,
             qkv_bias=qkv_bias,
@@ -84,7 +86,7 @@ class TransformerBlock(keras.layers.Layer):
             name="attention",
             **common,
         )
-        self.norm_2 = keras.layers.LayerNormalization(epsilon=epsilon, name="norm_2", **common)
+        self.norm_2 = self.norm_class(epsilon=epsilon, name="norm_2", **common)
         self.mlp = MLP(mlp_dim, gelu=gelu, dropout_rate=dropout_rate, name="mlp", **common)
         if layer_scale is not None:
             self.scale_1 = LayerScale(layer_scale, name="scale_1", **common)

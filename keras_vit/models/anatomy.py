@@ -206,7 +206,7 @@ class Anatomy:
         Returns:
             The observation, without gradients.
         """
-        return self._observation(self._run(_batch(images)))
+        return self._observation(self.run(_batch(images)))
 
     def observe_gradients(self, images: Any, classes: Any) -> Observation:
         """Runs the model and returns also what its answers change by with what is inside.
@@ -231,7 +231,7 @@ class Anatomy:
                 f"what one owes to its inside. Received: model={self.source.name!r} with outputs "
                 f"of shape {shape}"
             )
-        outputs = ops.convert_to_numpy(self._run(images)["outputs"]) if classes is None else None
+        outputs = ops.convert_to_numpy(self.run(images)["outputs"]) if classes is None else None
         chosen = outputs.argmax(axis=1) if outputs is not None else np.ravel(np.asarray(classes))
         if len(chosen) != len(images) or not 0 <= chosen.min() <= chosen.max() < shape[1]:
             raise ValueError(
@@ -241,7 +241,7 @@ class Anatomy:
         index = ops.convert_to_tensor(chosen[:, None].astype("int32"))
 
         def score(taps: list[Any]) -> tuple[Any, dict[str, Any]]:
-            run = self._run(images, taps)
+            run = self.run(images, taps)
             return ops.sum(ops.take_along_axis(run["outputs"], index, axis=1)), run
 
         taps = [ops.zeros(shape) for shape in self._tap_shapes(images)]
@@ -254,8 +254,18 @@ class Anatomy:
             pooling_gradient=arrays[-1] if self._pooling is not None else None,
         )
 
-    def _run(self, images: Any, taps: list[Any] | None = None) -> dict[str, Any]:
-        """Returns the tensors of an observation; `taps` are added on the way."""
+    def run(self, images: Any, taps: list[Any] | None = None) -> dict[str, Any]:
+        """Runs the model and returns the tensors of an observation, in a graph as well.
+
+        Args:
+            images: Scaled as the model's preprocessing says, (B, H, W, C), float32.
+            taps: Added on the way to the tokens that enter the last block, to each block's
+                attention weights, and to those of the pooling; None for nothing.
+
+        Returns:
+            `outputs`, and the lists `tokens`, `attention` and `pooling` (empty where there is
+            none), see `Observation`.
+        """
         attentions = [block.attention for block in self.blocks]
         pooling = [] if self._pooling is None else [self._pooling]
         tapped: list[Any] = [self.blocks[-1], *attentions, *pooling]
@@ -274,7 +284,7 @@ class Anatomy:
         }
 
     def _tap_shapes(self, images: Any) -> list[tuple[int, ...]]:
-        run = self._run(images[:1])
+        run = self.run(images[:1])
         shapes = [run["tokens"][0].shape]
         shapes += [weights.shape for weights in (*run["attention"], *run["pooling"])]
         return [(len(images), *shape[1:]) for shape in shapes]
