@@ -2,27 +2,184 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from google.protobuf import text_format
+import yaml
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+from keras_vit.export import warmup
 
 EXPORT = Path(__file__).parents[2] / "export"
+KUBERNETES = sorted((EXPORT / "kubernetes").glob("*.yaml"))
+FLAG = re.compile(r"--(\w+)=(\S+)")
+COMPOSE = yaml.safe_load((EXPORT / "docker-compose.yml").read_text())
 
 
-def test_models_config_is_what_the_server_reads() -> None:
+def messages() -> Any:
+    """The messages of the two files whose .proto no package ships.
+
+    Fields as in tensorflow_serving/servables/tensorflow/session_bundle_config.proto and
+    tensorflow_serving/config/monitoring_config.proto of TensorFlow Serving 2.21.
+    """
+    field = descriptor_pb2.FieldDescriptorProto
+    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
+    file = descriptor_pb2.FileDescriptorProto(
+        name="tests/serving.proto", package="serving", syntax="proto3"
+    )
+    file.dependency.append("google/protobuf/wrappers.proto")
+
+    def message(name: str, *fields: tuple[str, int, Any, int]) -> None:
+        described = file.message_type.add(name=name)
+        for key, number, kind, label in fields:
+            if isinstance(kind, str):
+                described.field.add(
+                    name=key, number=number, type=field.TYPE_MESSAGE, type_name=kind, label=label
+                )
+            else:
+                described.field.add(name=key, number=number, type=kind, label=label)
+
+    whole = ".google.protobuf.Int64Value"
+    message(
+        "BatchingParameters",
+        ("max_batch_size", 1, whole, one),
+        ("batch_timeout_micros", 2, whole, one),
+        ("max_enqueued_batches", 3, whole, one),
+        ("num_batch_threads", 4, whole, one),
+        ("thread_pool_name", 5, ".google.protobuf.StringValue", one),
+        ("allowed_batch_sizes", 6, field.TYPE_INT64, many),
+        ("pad_variable_length_inputs", 7, field.TYPE_BOOL, one),
+        ("enable_large_batch_splitting", 8, ".google.protobuf.BoolValue", one),
+        ("max_execution_batch_size", 9, whole, one),
+    )
+    message(
+        "PrometheusConfig",
+        ("enable", 1, field.TYPE_BOOL, one),
+        ("path", 2, field.TYPE_STRING, one),
+    )
+    message("MonitoringConfig", ("prometheus_config", 1, ".serving.PrometheusConfig", one))
+    pool = descriptor_pool.DescriptorPool()
+    wrappers = descriptor_pb2.FileDescriptorProto()
+    descriptor_pool.Default().FindFileByName("google/protobuf/wrappers.proto").CopyToProto(wrappers)
+    pool.Add(wrappers)
+    pool.Add(file)
+    return lambda name: message_factory.GetMessageClass(
+        pool.FindMessageTypeByName(f"serving.{name}")
+    )()
+
+
+def flags(arguments: list[str]) -> dict[str, str]:
+    return dict(FLAG.fullmatch(argument).groups() for argument in arguments)  # type: ignore[union-attr]
+
+
+def deployment() -> dict[str, Any]:
+    documents = yaml.safe_load_all((EXPORT / "kubernetes" / "vit.yaml").read_text())
+    return next(d for d in documents if d["kind"] == "Deployment")
+
+
+@pytest.mark.parametrize("name", ["models.config", "models.canary.config"])
+def test_models_config_is_what_the_server_reads(name: str) -> None:
     model_server_config_pb2 = pytest.importorskip(
         "tensorflow_serving.config.model_server_config_pb2", reason="needs the extra serving"
     )
     config = text_format.Parse(
-        (EXPORT / "models.config").read_text(), model_server_config_pb2.ModelServerConfig()
+        (EXPORT / name).read_text(), model_server_config_pb2.ModelServerConfig()
     )
     (model,) = config.model_config_list.config
     assert (model.name, model.base_path) == ("vit", "/models/vit")
+    if "canary" in name:
+        assert set(model.version_labels.values()) <= set(
+            model.model_version_policy.specific.versions
+        )
 
 
-def test_docker_compose_starts_the_server_on_models_config() -> None:
-    text = (EXPORT / "docker-compose.yml").read_text()
-    assert "--model_config_file=/config/models.config" in text
-    assert "./models.config:/config/models.config" in text
-    assert "NOT RUN" in text
+def test_batches_are_of_the_sizes_that_were_warmed_up() -> None:
+    config = text_format.Parse(
+        (EXPORT / "batching.config").read_text(), messages()("BatchingParameters")
+    )
+    assert tuple(config.allowed_batch_sizes) == warmup.BATCH_SIZES
+    # The server does not start if the last one is not the largest batch.
+    assert config.max_batch_size.value == warmup.BATCH_SIZES[-1]
+
+
+def test_monitoring_config_is_what_the_server_reads() -> None:
+    text = (EXPORT / "monitoring.config").read_text()
+    config = text_format.Parse(text, messages()("MonitoringConfig"))
+    annotations = deployment()["spec"]["template"]["metadata"]["annotations"]
+    assert config.prometheus_config.enable
+    assert config.prometheus_config.path == annotations["prometheus.io/path"]
+
+
+def test_a_misspelt_field_is_no_configuration() -> None:
+    with pytest.raises(text_format.ParseError, match="max_batch"):
+        text_format.Parse("max_batch { value: 32 }", messages()("BatchingParameters"))
+
+
+def test_every_file_that_the_server_is_told_of_is_there() -> None:
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    service = COMPOSE["services"]["serving"]
+    mounted = dict(volume.split(":")[1::-1] for volume in service["volumes"])
+    for told in (flags(container["args"]), flags(service["command"])):
+        files = [value for key, value in told.items() if key.endswith("_file")]
+        assert len(files) == 3
+        for file in files:
+            assert (EXPORT / Path(file).name).is_file()
+            assert told["enable_batching"] == "true"
+    for file in (v for k, v in flags(service["command"]).items() if k.endswith("_file")):
+        assert mounted[file] == f"./{Path(file).name}"
+
+
+def test_no_container_may_more_than_it_needs() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["resources"]["limits"].keys() == {"cpu", "memory"}
+    for name in ("serving", "serving-gpu"):
+        service = COMPOSE["services"][name]
+        assert service["read_only"]
+        assert not service["user"].startswith("0")
+        assert "memory" in service["deploy"]["resources"]["limits"]
+        assert "healthcheck" in service
+
+
+def test_compose_file_follows_its_schema() -> None:
+    checked("--builtin-schema", "vendor.compose-spec", EXPORT / "docker-compose.yml")
+
+
+@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
+def test_kubernetes_files_follow_their_schemas(path: Path) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev")
+    documents = [d for d in yaml.safe_load_all(path.read_text()) if d]
+    assert documents
+    for document in documents:
+        validate.validate(document, desired_version=validate.latest_version(), strict=True)
+
+
+def test_a_mistake_in_a_kubernetes_file_is_found() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev")
+    wrong = deployment()
+    wrong["spec"]["replica"] = 2
+    with pytest.raises(validate.ValidationError):
+        validate.validate(wrong, desired_version=validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("name", ["docker-compose.yml", "Caddyfile", "kubernetes/vit.yaml"])
+def test_files_say_that_they_were_not_run(name: str) -> None:
+    assert "NOT RUN" in (EXPORT / name).read_text()
+
+
+def checked(*arguments: Any) -> None:
+    pytest.importorskip("check_jsonschema", reason="needs the extra dev")
+    result = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--output-format", "json", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, json.dumps(json.loads(result.stdout), indent=1)
