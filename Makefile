@@ -32,10 +32,10 @@ demo: install ## train, evaluate, export and predict on handwritten digits (no d
 	rm -rf runs/demo
 	$(BIN)/keras-vit train --data digits --model ViTMicro4 --image-size 16 --out runs/demo
 	$(BIN)/keras-vit evaluate runs/demo
-	$(BIN)/keras-vit export runs/demo --saved-model runs/demo/saved_model --tflite runs/demo/model.tflite
+	$(BIN)/keras-vit export runs/demo --to runs/demo/serving --tflite dynamic_range --full
 	$(BIN)/keras-vit predict runs/demo/last.keras runs/demo/samples/*
-	$(BIN)/keras-vit predict runs/demo/saved_model runs/demo/samples/*
-	$(BIN)/keras-vit predict runs/demo/model.tflite runs/demo/samples/*
+	$(BIN)/keras-vit predict runs/demo/serving/vit runs/demo/samples/*
+	$(BIN)/keras-vit predict runs/demo/serving/vit-files/1/dynamic_range.tflite runs/demo/samples/*
 
 # On JAX, the layers, whole models, their gradients and their weights; test-all runs there all that
 # computes.

@@ -29,9 +29,9 @@ FLOORS = (
     {"models"},
     {"weights"},
     {"zoo"},
-    {"evaluation", "visualization", "export"},
+    {"evaluation", "visualization"},
     {"training"},
-    {"reports"},
+    {"reports", "export"},
     {"cli", "__main__"},
 )
 FLOOR = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}

@@ -1,26 +1,32 @@
-"""A finished model as a file that others can run, and running such files."""
+"""A finished model as files that others can run, running such files, and asking a server."""
 
 from keras_vit.export import saved_model, tflite
-from keras_vit.export.comparison import Comparison
+from keras_vit.export.bundle import Bundle, bundle
+from keras_vit.export.client import Client, ServingError
 from keras_vit.export.keras_predictor import KerasPredictor
 from keras_vit.export.load import load_predictor
+from keras_vit.export.prediction import Prediction, predictions
 from keras_vit.export.predictor import Predictor
-from keras_vit.export.publishing import publish
+from keras_vit.export.reading import Limits
 from keras_vit.export.saved_model_predictor import SavedModelPredictor
 from keras_vit.export.tflite_predictor import TFLitePredictor
-from keras_vit.export.verification import VerificationError, table, verify
+from keras_vit.export.verification import VerificationError, Verified
 
 __all__ = [
-    "Comparison",
+    "Bundle",
+    "Client",
     "KerasPredictor",
+    "Limits",
+    "Prediction",
     "Predictor",
     "SavedModelPredictor",
+    "ServingError",
     "TFLitePredictor",
     "VerificationError",
+    "Verified",
+    "bundle",
     "load_predictor",
-    "publish",
+    "predictions",
     "saved_model",
-    "table",
     "tflite",
-    "verify",
 ]

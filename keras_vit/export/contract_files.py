@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from keras_vit.preprocessing import Preprocessing
 
 PREPROCESSING = "preprocessing.json"
 LABELS = "labels.txt"
+THRESHOLDS = "thresholds.txt"
 
 
 def texts(contract: Preprocessing) -> dict[str, str]:
@@ -17,17 +19,58 @@ def texts(contract: Preprocessing) -> dict[str, str]:
         contract: The contract, with labels.
 
     Returns:
-        `preprocessing.json`, which is the whole contract, and `labels.txt`, one label per line
-        as mobile libraries expect.
+        `preprocessing.json`, which is the whole contract; `labels.txt`, one label per line as
+        mobile libraries expect; and where each label is a yes or no by itself `thresholds.txt`, one
+        number per line.
 
     Example:
         >>> texts(Preprocessing(labels=("daisy", "rose")))["labels.txt"]
         'daisy\nrose\n'
     """
-    return {
+    found = {
         PREPROCESSING: json.dumps(contract.get_config(), indent=2, ensure_ascii=False) + "\n",
         LABELS: "".join(f"{' '.join(label.split())}\n" for label in contract.labels or ()),
     }
+    if contract.thresholds:
+        found[THRESHOLDS] = "".join(f"{threshold!r}\n" for threshold in contract.thresholds)
+    return found
+
+
+def write(contract: Preprocessing, folder: Path) -> None:
+    """Writes `texts` into a folder.
+
+    Args:
+        contract: The contract, with labels.
+        folder: Where they go; it must exist.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write(Preprocessing(labels=("daisy", "rose")), folder)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['labels.txt', 'preprocessing.json']
+    """
+    for name, text in texts(contract).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def lines(path: Path) -> tuple[str, ...]:
+    """Returns the lines of `labels.txt` or `thresholds.txt`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        One text per class.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write(Preprocessing(labels=("daisy", "rose")), folder)
+        >>> lines(folder / LABELS)
+        ('daisy', 'rose')
+    """
+    return tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 
 
 def parse(preprocessing: str | bytes, artefact: str) -> Preprocessing:

@@ -83,8 +83,26 @@ def checked(images: Sequence[bytes], contract: Preprocessing) -> Iterator[None]:
             try:
                 pixels.decode(image, contract)
             except tf.errors.InvalidArgumentError:
-                raise ValueError(
-                    f"`images[{index}]` must be a complete JPEG, PNG, GIF, BMP or WebP image. "
-                    f"Received: {len(image)} bytes that start with {image[:8]!r}"
-                ) from error
+                raise unreadable(index, image) from error
         raise
+
+
+def unreadable(index: int, image: bytes, why: str = "") -> ValueError:
+    """Returns the error for an image that cannot be read.
+
+    Args:
+        index: Its place among the images.
+        image: The file.
+        why: What is wrong with it, if that is known.
+
+    Returns:
+        The error.
+
+    Example:
+        >>> str(unreadable(2, b"text"))[-41:]
+        "Received: 4 bytes that start with b'text'"
+    """
+    return ValueError(
+        f"`images[{index}]` must be a complete JPEG, PNG, GIF, BMP or WebP image. "
+        f"Received: {len(image)} bytes that start with {image[:8]!r}{why and f' ({why})'}"
+    )

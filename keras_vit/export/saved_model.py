@@ -3,70 +3,91 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
 from keras_vit import files
-from keras_vit.data import pixels
 from keras_vit.export import contract_files
+from keras_vit.export.reading import Limits
+from keras_vit.export.signatures import Served
 from keras_vit.models import inference
-from keras_vit.preprocessing import Preprocessing
 
 # Where a SavedModel keeps files of its makers; TensorFlow carries the folder along unread.
 EXTRA = "assets.extra"
-_DECODED_AT_ONCE = 16  # images; more gains nothing
+# Where it keeps the files that its graph reads when it is loaded.
+ASSETS = "assets"
+# The signature for `Classify`, which takes examples.
+EXAMPLES = "classify_examples"
+FEATURE = "image/encoded"
 
 
-def write(model: keras.Model, directory: str | os.PathLike[str]) -> Path:
-    """Exports a classifier as a SavedModel in a new version folder.
+def write(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    *,
+    limits: Limits | None = None,
+    examples: bool = False,
+) -> Path:
+    """Exports a classifier as a SavedModel.
 
-    Three signatures, for B images of any number, answer with the same outputs:
+    Signatures (docs/serving.md has their inputs and outputs): `serving_default` and
+    `classify_bytes`, `embed`, `explain` and `preprocess` take image files, JPEG, PNG, GIF (first
+    frame), BMP or WebP of any sizes; `classify_pixels` and `classify_float` pixels at the model's
+    size. An image that cannot be read fails alone. `embed` and `explain` need a Vision
+    Transformer of this package.
 
-    - `serving_default`: `image_bytes`, string (B,), encoded JPEG, PNG, GIF, BMP or WebP images
-      of any sizes;
-    - `classify_pixels`: `pixels`, uint8 (B, h, w, C) at the model's size, [0, 255];
-    - `classify_float`: `images`, float32 (B, h, w, C), scaled as the preprocessing says.
-
-    Outputs: `probabilities`, float32 (B, classes); `top_scores`, float32, `top_indices`, int32, and
-    `top_labels`, string, (B, k) each, best first, with k = min(5, number of classes). A model that
-    says yes or no to each label by itself also answers with `present`, bool (B, classes): which of
-    them reach the thresholds of its preprocessing.
+    Labels, and thresholds where each label is a yes or no by itself, are text files in `assets/`,
+    read when the model is loaded: changing them needs no training and no export.
 
     TensorFlow alone loads it: neither Keras nor this package is needed, nor a custom operator.
-    The folder appears under its number only when complete, so that a server which watches
-    `directory` never sees half a model.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
             It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
-        directory: Where the versions 1, 2, ... of this model live; created if needed.
+        path: The folder to write, which must not exist yet; it appears when it is complete.
+        limits: How large an image may be; by default `Limits()`.
+        examples: Whether to add `classify_examples`, which takes serialized `tf.train.Example`s
+            with the feature `image/encoded` and answers to TensorFlow Serving's `Classify`; an
+            image that cannot be read has no scores above 0.
 
     Returns:
-        The new version folder.
+        The folder.
 
     Raises:
         ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
 
     Example:
-        >>> import tempfile
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
-        >>> version = write(models.build(config), tempfile.mkdtemp())
-        >>> version.name, sorted(tf.saved_model.load(version).signatures)
-        ('1', ['classify_float', 'classify_pixels', 'serving_default'])
+        >>> path = write(models.build(config), Path(tempfile.mkdtemp()) / "1")
+        >>> list(tf.saved_model.load(path).signatures)[:2]
+        ['serving_default', 'classify_bytes']
     """
     require_tensorflow()
-    network, contract = inference.prepare(model)
-    archive = _archive(network, contract)
-    version = next_version(directory)
-    with files.atomic_path(version) as temporary:
+    contract = inference.prepare(model)[1]
+    with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
+        contract_files.write(contract, Path(texts))
+        served = Served(model, Path(texts), limits or Limits())
+        # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
+        # guide does, would store each weight twice.
+        archive = keras.export.ExportArchive()
+        for resource in served.resources:
+            archive.track(resource)
+        for name, (function, spec) in served.signatures().items():
+            archive.add_endpoint(name, function, [spec])
+        if examples:
+            spec = tf.TensorSpec((None,), tf.string, "inputs")
+            archive.add_endpoint(EXAMPLES, lambda inputs: _of_examples(served, inputs), [spec])
         archive.write_out(str(temporary), verbose=False)
-        (temporary / EXTRA).mkdir()
-        for name, text in contract_files.texts(contract).items():
-            (temporary / EXTRA / name).write_text(text, encoding="utf-8")
-    return version
+        contract_files.write(contract, temporary / ASSETS)  # also what the graph does not read
+        if examples:
+            updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(temporary))
+            updater.replace_method_name(EXAMPLES, "tensorflow/serving/classify")
+            updater.save()
+    return Path(path)
 
 
 def next_version(directory: str | os.PathLike[str]) -> Path:
@@ -128,44 +149,8 @@ def require_tensorflow() -> None:
         )
 
 
-def _archive(network: keras.Model, contract: Preprocessing) -> keras.export.ExportArchive:
-    shape = (*contract.size, contract.num_channels)
-    labels = tf.constant(contract.labels)
-
-    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        probabilities = network(images, training=False)  # (B, classes)
-        top = tf.math.top_k(probabilities, k=min(5, probabilities.shape[1]))  # (B, k)
-        several = {"present": contract.present(probabilities)} if contract.thresholds else {}
-        return {
-            "probabilities": probabilities,
-            "top_scores": top.values,
-            "top_indices": top.indices,
-            "top_labels": tf.gather(labels, top.indices),
-            **several,
-        }
-
-    # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
-    # guide does, would store each weight twice.
-    archive = keras.export.ExportArchive()
-    float_images = tf.TensorSpec((None, *shape), tf.float32, "images")
-    # The other two call this one: the model is traced and stored once.
-    classify_float = archive.add_endpoint("classify_float", classify, [float_images])
-
-    def classify_pixels(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return classify_float(pixels.scale(images, contract))
-
-    def classify_encoded(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return classify_float(
-            tf.map_fn(
-                lambda encoded: pixels.prepare(encoded, contract),
-                images,
-                fn_output_signature=tf.TensorSpec(shape, tf.float32),
-                parallel_iterations=_DECODED_AT_ONCE,
-            )
-        )
-
-    uint8_images = tf.TensorSpec((None, *shape), tf.uint8, "pixels")
-    archive.add_endpoint("classify_pixels", classify_pixels, [uint8_images])
-    encoded_images = tf.TensorSpec((None,), tf.string, "image_bytes")
-    archive.add_endpoint("serving_default", classify_encoded, [encoded_images])
-    return archive
+def _of_examples(served: Served, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    features = {FEATURE: tf.io.FixedLenFeature((), tf.string, "")}
+    encoded = tf.io.parse_example(inputs, features)[FEATURE]
+    answer = served.classify_bytes(encoded)
+    return {"classes": answer["top_labels"], "scores": answer["top_scores"]}

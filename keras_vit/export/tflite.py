@@ -1,29 +1,96 @@
-"""One TFLite file that carries its labels and its preprocessing."""
+"""TFLite files from floating point down to whole numbers, with their labels inside."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from keras_vit import files
+from keras_vit import checks, files
 from keras_vit.data import pixels
 from keras_vit.export import contract_files
+from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.models import inference
 
+_BYTES, _FLOATS = "pixels", "float_pixels"
 
-def write(model: keras.Model, path: str | os.PathLike[str]) -> Path:
-    """Exports a classifier as a float32 TFLite file with built-in operators only.
 
-    Input: uint8 pixels (1, h, w, C) at the model's size, [0, 255]; they are scaled inside. The
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    """One way to store and compute a model's numbers.
+
+    Args:
+        name: What it is called.
+        about: What it means.
+        optimise: Whether weights are stored in fewer bits.
+        calibrated: Whether ranges of activations are measured on images.
+        weights: Type of the stored weights, where it is not the converter's choice.
+        operators: What the converter may use.
+        integer_only: Whether inputs, outputs and everything between are whole numbers.
+
+    Example:
+        >>> RUNGS["int8"].integer_only
+        True
+    """
+
+    name: str
+    about: str
+    optimise: bool = True
+    calibrated: bool = False
+    weights: tf.DType | None = None
+    operators: tuple[tf.lite.OpsSet, ...] = (tf.lite.OpsSet.TFLITE_BUILTINS,)
+    integer_only: bool = False
+
+
+#: From the largest file to the smallest.
+RUNGS = {
+    rung.name: rung
+    for rung in (
+        Rung("float32", "as trained", optimise=False),
+        Rung("float16", "weights in 16 bits; computes in float32 or float16", weights=tf.float16),
+        Rung(
+            "int16x8",
+            "weights in 8 bits, activations in 16, measured on images; slow on a CPU",
+            calibrated=True,
+            operators=(
+                tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8,
+                tf.lite.OpsSet.TFLITE_BUILTINS,  # for the cast of the pixels
+            ),
+        ),
+        Rung(
+            "int8",
+            "everything in 8 bits, measured on images; for accelerators without floating point",
+            calibrated=True,
+            operators=(tf.lite.OpsSet.TFLITE_BUILTINS_INT8,),
+            integer_only=True,
+        ),
+        Rung("dynamic_range", "weights in 8 bits, activations rounded as they come"),
+    )
+}
+
+
+def write(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    rung: str = "float32",
+    *,
+    images: Sequence[bytes] = (),
+    batch_size: int = 1,
+) -> Path:
+    """Exports a classifier as a TFLite file with built-in operators only.
+
+    Input: uint8 pixels (B, h, w, C) at the model's size, [0, 255]; they are scaled inside. The
     antialiased resizing before that has no TFLite operator and is the caller's part. Output:
-    float32 probabilities (1, classes). Where each label is a yes or no by itself, the thresholds
-    stand in `preprocessing.json`.
+    probabilities (B, classes), float32; from `int8` uint8, with the scale that the file says.
+    Where each label is a yes or no by itself, the thresholds stand in `thresholds.txt`.
 
     `preprocessing.json` and `labels.txt` are appended as a ZIP archive, as TFLite metadata is:
     interpreters read the model from the front, `unzip` reads the files from the back.
@@ -32,12 +99,16 @@ def write(model: keras.Model, path: str | os.PathLike[str]) -> Path:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
             It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
         path: The `.tflite` file to write.
+        rung: A key of `RUNGS`.
+        images: Encoded images to measure ranges on, from training; about a hundred.
+        batch_size: Images B in a call.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
+        ValueError: If the model is no image classifier, images are missing, or Keras does not run
+            on TensorFlow.
 
     Example:
         >>> from keras_vit import models
@@ -46,24 +117,104 @@ def write(model: keras.Model, path: str | os.PathLike[str]) -> Path:
         >>> zipfile.ZipFile(path).namelist()
         ['preprocessing.json', 'labels.txt']
     """
-    require_tensorflow()
-    network, contract = inference.prepare(model)
-
-    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"probabilities": network(pixels.scale(images, contract), training=False)}
-
-    archive = keras.export.ExportArchive()
-    shape = (1, *contract.size, contract.num_channels)
-    archive.add_endpoint("serving_default", classify, [tf.TensorSpec(shape, tf.uint8, "pixels")])
     with tempfile.TemporaryDirectory() as folder:
+        return Ladder(model, Path(folder), images, batch_size).write(rung, path)
+
+
+class Ladder:
+    """A classifier that is converted to several rungs, traced once.
+
+    Args:
+        model: As for `write`.
+        folder: A folder for what the converter reads; it can go when the last file is written.
+        images: As for `write`.
+        batch_size: As for `write`.
+
+    Raises:
+        ValueError: As `write`.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> ladder = Ladder(model, folder / "traced")
+        >>> sizes = [ladder.write(r, folder / r).stat().st_size for r in ("float32", "float16")]
+        >>> sizes[0] > sizes[1]
+        True
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        folder: Path,
+        images: Sequence[bytes] = (),
+        batch_size: int = 1,
+    ) -> None:
+        require_tensorflow()
+        checks.positive_int("batch_size", batch_size)
+        network, self._contract = inference.prepare(model)
+        network, contract = quantizable(network), self._contract
+        self._images = images
+        self._shape = (batch_size, *contract.size, contract.num_channels)
+        self._folder = str(folder)
+
+        def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"probabilities": network(pixels.scale(images, contract), training=False)}
+
+        archive = keras.export.ExportArchive()
+        for name, dtype in ((_BYTES, tf.uint8), (_FLOATS, tf.float32)):
+            spec = tf.TensorSpec(self._shape, dtype, "pixels")
+            archive.add_endpoint(name, classify, [spec])
         # Converting from the function itself instead of a SavedModel loses the weights.
-        archive.write_out(folder, verbose=False)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        content = converter.convert()
-    with files.atomic_path(path) as temporary:
-        temporary.write_bytes(content)
-        with zipfile.ZipFile(temporary, "a") as archive_of_texts:
-            for name, text in contract_files.texts(contract).items():
-                archive_of_texts.writestr(name, text)
-    return Path(path)
+        archive.write_out(self._folder, verbose=False)
+
+    def write(self, rung: str, path: str | os.PathLike[str]) -> Path:
+        """Writes one rung.
+
+        Args:
+            rung: A key of `RUNGS`.
+            path: The `.tflite` file.
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: If the rung is unknown, or needs images and there are none.
+        """
+        checks.one_of("rung", rung, tuple(RUNGS))
+        content = self._convert(RUNGS[rung])
+        with files.atomic_path(path) as temporary:
+            temporary.write_bytes(content)
+            with zipfile.ZipFile(temporary, "a") as archive:
+                for name, text in contract_files.texts(self._contract).items():
+                    archive.writestr(name, text)
+        return Path(path)
+
+    def _convert(self, rung: Rung) -> bytes:
+        # Where all is in whole numbers, the converter itself turns the inputs into bytes.
+        signature = _FLOATS if rung.integer_only else _BYTES
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            self._folder, signature_keys=[signature]
+        )
+        converter.target_spec.supported_ops = list(rung.operators)
+        if rung.optimise:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if rung.weights is not None:
+            converter.target_spec.supported_types = [rung.weights]
+        if rung.integer_only:
+            converter.inference_input_type = converter.inference_output_type = tf.uint8
+        if rung.calibrated:
+            if not self._images:
+                raise ValueError(
+                    f"`images` must hold images to measure ranges on for the rung {rung.name!r}. "
+                    "Received: none"
+                )
+            converter.representative_dataset = lambda: self._samples(signature)
+        return converter.convert()
+
+    def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        dtype = np.float32 if signature == _FLOATS else np.uint8
+        for encoded in self._images:
+            fitted = pixels.fit(pixels.decode(encoded, self._contract), self._contract)
+            full = np.broadcast_to(fitted.numpy().astype(dtype), self._shape)
+            yield signature, {"pixels": np.ascontiguousarray(full)}

@@ -54,24 +54,29 @@ class TFLitePredictor:
         self.thresholds = self._contract.thresholds
         self._interpreter = _interpreter(self.name)
         self._interpreter.allocate_tensors()
-        self._input = self._interpreter.get_input_details()[0]["index"]
-        self._output = self._interpreter.get_output_details()[0]["index"]
+        self._input = self._interpreter.get_input_details()[0]
+        self._output = self._interpreter.get_output_details()[0]
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
         """Returns probabilities (N, classes), float32, for N encoded images."""
+        at_once = int(self._input["shape"][0])
         with checked(images, self._contract):
-            # tf.data decodes the next images while the interpreter works on this one.
+            # tf.data decodes the next images while the interpreter works on these.
             fitted = tf.data.Dataset.from_tensor_slices(list(images)).map(
                 lambda encoded: pixels.fit(pixels.decode(encoded, self._contract), self._contract),
                 tf.data.AUTOTUNE,
             )
-            batches = fitted.batch(1).prefetch(batch_size)
+            batches = fitted.batch(at_once).prefetch(max(1, batch_size // at_once))
             return np.concatenate([self._classify(batch) for batch in batches.as_numpy_iterator()])
 
     def _classify(self, images: np.ndarray) -> np.ndarray:
-        self._interpreter.set_tensor(self._input, images)
+        given, asked = len(images), int(self._input["shape"][0])
+        full = np.resize(images, (asked, *images.shape[1:]))  # the last batch, filled up
+        self._interpreter.set_tensor(self._input["index"], full)
         self._interpreter.invoke()
-        return self._interpreter.get_tensor(self._output)
+        found = self._interpreter.get_tensor(self._output["index"])[:given]
+        scale, zero = self._output["quantization"]
+        return (found.astype(np.float32) - zero) * np.float32(scale) if scale else found
 
 
 def _interpreter(path: str) -> Any:

@@ -1,16 +1,25 @@
-"""Proof that an exported file computes what the model computes."""
+"""Proof that exported files compute what the model computes.
+
+Letters: N images; R classes.
+"""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import json
 import os
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-import keras
 import numpy as np
+import tensorflow as tf
+from sklearn.metrics import accuracy_score
 
-from keras_vit.export.comparison import Comparison
-from keras_vit.export.keras_predictor import KerasPredictor
-from keras_vit.export.load import load_predictor
+_PROCESS = Path(__file__).with_name("verify.py")
+_THREADS = (1, 2)
 
 
 class VerificationError(RuntimeError):
@@ -25,91 +34,228 @@ class VerificationError(RuntimeError):
     """
 
 
-def verify(
-    model: keras.Model, artefacts: Sequence[str | os.PathLike[str]], images: Sequence[bytes]
-) -> tuple[Comparison, ...]:
-    """Loads each artefact from disk and compares its probabilities with the model's.
-
-    The same encoded images go through each of them, and through decoding, resizing, scaling
-    and `model.predict`.
+@dataclasses.dataclass(frozen=True)
+class Artefact:
+    """Something that was exported.
 
     Args:
-        model: The model that was exported.
-        artefacts: Whatever `load_predictor` takes.
-        images: Encoded images to compare on, at least one; real ones tell most.
-
-    Returns:
-        One `Comparison` per artefact.
-
-    Raises:
-        VerificationError: If labels or thresholds differ, or probabilities by more than 1e-5
-            (TFLite: 1e-4).
-        ValueError: If there is no image, or one does not decode.
+        name: What it is called, unique among those of one export.
+        kind: `"saved_model"`, `"tflite"`, `"onnx"` or `"openvino"`.
+        path: Its file or folder.
+        exact: Whether it computes in float32, so that it has to agree on every image.
 
     Example:
-        >>> import tempfile
-        >>> import tensorflow as tf
-        >>> from keras_vit import models
-        >>> from keras_vit.export import saved_model
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
-        >>> model = models.build(config)
-        >>> folder = saved_model.write(model, tempfile.mkdtemp())
-        >>> png = tf.io.encode_png(np.zeros((5, 7, 3), "uint8")).numpy()
-        >>> [comparison.ok for comparison in verify(model, [folder], [png])]
-        [True]
+        >>> Artefact("float32", "tflite", Path("float32.tflite"), exact=True).tolerance
+        0.0001
     """
-    reference = KerasPredictor(model)
-    expected = reference.predict(images)
-    comparisons = []
-    for path in artefacts:
-        predictor = load_predictor(path)
-        if predictor.labels != reference.labels:
-            raise VerificationError(
-                f"{predictor.name}: its labels differ from those of the model. Received: "
-                f"{predictor.labels[:5]} ... instead of {reference.labels[:5]} ..."
-            )
-        if predictor.thresholds != reference.thresholds:
-            raise VerificationError(
-                f"{predictor.name}: its thresholds differ from those of the model. Received: "
-                f"{predictor.thresholds} instead of {reference.thresholds}"
-            )
-        differences = np.abs(predictor.predict(images) - expected).max(axis=1)  # (N,)
-        worst = int(differences.argmax())  # NaN counts as the largest
-        comparisons.append(
-            Comparison(predictor.name, float(differences[worst]), worst, predictor.tolerance)
-        )
-    failed = [comparison for comparison in comparisons if not comparison.ok]
-    if failed:
-        raise VerificationError(
-            "\n".join(
-                f"{c.path}: its probabilities differ from those of the model by "
-                f"{c.largest_difference:.1e}, more than the tolerance of {c.tolerance:.0e}, most "
-                f"for image {c.worst_image} of 0 to {len(images) - 1}."
-                for c in failed
-            )
-        )
-    return tuple(comparisons)
+
+    name: str
+    kind: str
+    path: Path
+    exact: bool
+
+    @property
+    def tolerance(self) -> float:
+        """By how much a probability may differ from the Keras model's."""
+        if not self.exact:
+            return 1.0
+        return 1e-5 if self.kind == "saved_model" else 1e-4
+
+    def size(self) -> int:
+        """Returns the bytes of the file, or of all files of the folder."""
+        paths = self.path.rglob("*") if self.path.is_dir() else [self.path]
+        if self.path.suffix == ".xml":  # OpenVINO keeps the weights beside it
+            paths = [self.path, self.path.with_suffix(".bin")]
+        return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def table(comparisons: Sequence[Comparison]) -> str:
-    """Returns comparisons as lines to print.
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """How an artefact did beside the Keras model.
 
     Args:
-        comparisons: What `verify` returned.
+        name: Of the artefact.
+        size: Bytes.
+        milliseconds: Median time of one image, by number of threads, or `"all"`.
+        accuracy: Share of the images for which it names the right class, or exactly the right
+            labels.
+        agreement: Share of the images for which it names what the Keras model names.
+        largest_difference: Of a probability, in [0, 1]; NaN if one is.
+        worst: Index of the image where that occurs.
+        ok: Whether it agrees as far as it has to.
+
+    Example:
+        >>> Verified("float32", 22_000_000, {"1": 22.0}, 0.975, 1.0, 3e-7, worst=4, ok=True).ok
+        True
+    """
+
+    name: str
+    size: int
+    milliseconds: dict[str, float]
+    accuracy: float
+    agreement: float
+    largest_difference: float
+    worst: int
+    ok: bool
+
+
+def verify(
+    artefacts: Sequence[Artefact],
+    images: Iterable[bytes],
+    expected: np.ndarray,
+    truth: np.ndarray,
+    folder: Path,
+    *,
+    thresholds: Sequence[float] | None = None,
+    min_agreement: float = 0.99,
+    progress: bool = True,
+) -> tuple[Verified, ...]:
+    """Runs artefacts in a process without Keras and this package, and compares image by image.
+
+    The first artefact has to be a SavedModel: its `preprocess` signature makes the pixels that the
+    others are given, so that every artefact sees what a server would.
+
+    Args:
+        artefacts: What was exported.
+        images: Encoded images, N of them; real ones tell most.
+        expected: The Keras model's probabilities, (N, R).
+        truth: The right classes, (N,), or labels, (N, R).
+        folder: A folder for what passes between the processes.
+        thresholds: Probability from which on each label is a yes, where each is one by itself.
+        min_agreement: Share of the images on which artefacts that are not `exact` have to agree.
+        progress: Whether to print it.
+
+    Returns:
+        One result per artefact.
+
+    Raises:
+        VerificationError: If the process fails; an artefact that disagrees is not `ok`.
+        ValueError: If there is no image.
+
+    Example:
+        See `keras_vit.export.bundle`, which is the one that calls this.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(folder / "images.tfrecord")) as records:
+        for image in images:
+            records.write(image)
+    if not len(expected):
+        raise ValueError("`images` must hold at least one encoded image. Received: none")
+    task = {
+        "images": len(expected),
+        "threads": _THREADS,
+        "artefacts": {a.name: [a.kind, str(a.path.resolve())] for a in artefacts},
+    }
+    (folder / "task.json").write_text(json.dumps(task))
+    _run(folder, progress)
+    times = json.loads((folder / "times.json").read_text())
+    return tuple(
+        _compared(
+            artefact,
+            times[artefact.name],
+            np.load(folder / f"{artefact.name}.npy"),
+            expected,
+            truth,
+            thresholds,
+            min_agreement,
+        )
+        for artefact in artefacts
+    )
+
+
+def _compared(
+    artefact: Artefact,
+    milliseconds: dict[str, float],
+    found: np.ndarray,
+    expected: np.ndarray,
+    truth: np.ndarray,
+    thresholds: Sequence[float] | None,
+    min_agreement: float,
+) -> Verified:
+    differences = np.abs(found - expected).max(axis=1)  # (N,)
+    worst = int(differences.argmax())  # NaN counts as the largest
+    if thresholds:
+        said = (found >= np.asarray(thresholds, np.float32)).astype(int)
+        same = (said == (expected >= np.asarray(thresholds, np.float32))).all(axis=1)
+    else:
+        said = found.argmax(axis=1)
+        named = np.take_along_axis(expected, said[:, None], axis=1)[:, 0]
+        # Equally probable classes are no disagreement.
+        same = named >= expected.max(axis=1) - (artefact.tolerance if artefact.exact else 0)
+    agreement = float(same.mean())
+    required = 1.0 if artefact.exact else min_agreement
+    return Verified(
+        name=artefact.name,
+        size=artefact.size(),
+        milliseconds=milliseconds,
+        accuracy=float(accuracy_score(truth, said)),
+        agreement=agreement,
+        largest_difference=float(differences[worst]),
+        worst=worst,
+        ok=agreement >= required and bool(differences[worst] <= artefact.tolerance),
+    )
+
+
+def _run(folder: Path, progress: bool) -> None:
+    # -P: the folder of the script, with names such as onnx, is not searched for modules.
+    command = [sys.executable, "-P", str(_PROCESS), str(folder)]
+    counting = progress and sys.stdout.isatty()
+    last: collections.deque[str] = collections.deque(maxlen=20)
+    name = said = ""
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
+    ) as running:
+        for line in running.stdout or ():
+            if line.startswith("= "):
+                name = line[2:].strip()
+                if progress and not counting:
+                    print(f"Verifying {name}", flush=True)
+            elif line.startswith("! "):
+                said = line[2:].strip()
+            elif line.strip().replace("/", "").isdigit():
+                if counting:
+                    print(f"\r  verifying {name}: {line.strip()} images", end="", flush=True)
+            else:
+                last.append(line)
+    if counting:
+        print("\r\x1b[K", end="", flush=True)
+    if running.returncode:
+        raise VerificationError(
+            f"{name} could not be run in a process of its own: {said or ''.join(last)}"
+        )
+
+
+def table(results: Sequence[Verified]) -> str:
+    """Returns results as lines to print.
+
+    Args:
+        results: What `verify` returned.
 
     Returns:
         A heading and a line per artefact.
 
     Example:
-        >>> print(table([Comparison("model.tflite", 3.14e-7, worst_image=2, tolerance=1e-4)]))
-        artefact      largest difference  tolerance
-        model.tflite             3.1e-07      1e-04  ok
+        >>> print(table([Verified("int8", 6_400_000, {"1": 51.0}, 0.97, 0.98, 0.2, 3, False)]))
+        artefact      MiB   1 thread  2 threads  accuracy  agreement  difference
+        int8          6.1    51.0 ms          -    0.9700     0.9800     2.0e-01  REFUSED
     """
-    width = max(map(len, ("artefact", *(c.path for c in comparisons))))
-    lines = [f"{'artefact':<{width}}  largest difference  tolerance"]
-    lines += [
-        f"{c.path:<{width}}  {c.largest_difference:>18.1e}  {c.tolerance:>9.0e}  "
-        f"{'ok' if c.ok else 'DIFFERS'}"
-        for c in comparisons
+    width = max(11, *(len(result.name) for result in results))
+    lines = [
+        f"{'artefact':<{width}} {'MiB':>5}   1 thread  2 threads  accuracy  agreement  difference"
     ]
+    for r in results:
+        one, two = (
+            f"{r.milliseconds[key]:.1f} ms" if key in r.milliseconds else "-" for key in ("1", "2")
+        )
+        if "all" in r.milliseconds:
+            one, two = "all cores", f"{r.milliseconds['all']:.1f} ms"
+        lines.append(
+            f"{r.name:<{width}} {r.size / 2**20:>5.1f}  {one:>9}  {two:>9}  {r.accuracy:>8.4f}  "
+            f"{r.agreement:>9.4f}  {r.largest_difference:>10.1e}{'' if r.ok else '  REFUSED'}"
+        )
     return "\n".join(lines)

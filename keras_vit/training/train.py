@@ -238,7 +238,6 @@ def _finish(run: Run, validation: data.Examples) -> Report | MultiLabelReport:
     print(
         f"\n{run.path} holds last.keras, best.keras, evaluation.json, {picture.name} and "
         f"curves.png. Next:\n  keras-vit predict {run.path} {run.samples}/*\n"
-        f"  keras-vit export {run.path} --saved-model {run.path}/saved_model "
-        f"--tflite {run.path}/model.tflite"
+        f"  keras-vit export {run.path} --to {run.path}/serving"
     )
     return report

@@ -51,11 +51,3 @@ def run(photos: Path, nano: None, tmp_path_factory: pytest.TempPathFactory) -> P
     )
     assert code == 0
     return out
-
-
-@pytest.fixture(scope="module")
-def exported(run: Path) -> Path:
-    """The same with both exports in it."""
-    exports = ("--saved-model", run / "saved_model", "--tflite", run / "model.tflite")
-    assert call_main("export", run, *exports) == 0
-    return run

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 import typer
 
-from keras_vit import export, zoo
+from keras_vit import zoo
 from keras_vit.cli import app
 from tests.cli.commands import Call, check_failure
 
@@ -43,57 +42,6 @@ def test_evaluate_takes_a_weight_file(run: Path, photos: Path, call: Call, tmp_p
     assert " of 33, 95% interval" in output
 
 
-@pytest.mark.parametrize("artefact", ["last.keras", ".", "saved_model", "saved_model/1"])
-def test_predict_prints_labels_for_every_artefact(
-    exported: Path, call: Call, artefact: str
-) -> None:
-    images = sorted((exported / "samples").iterdir())[:3]
-    options = ("--top", 2, "--batch-size", 2)
-    code, output, _ = call("predict", exported / artefact, *images, *options)
-    assert code == 0
-    check_predictions(output, images, exported)
-
-
-def test_predict_prints_labels_for_tflite(exported: Path, call: Call) -> None:
-    images = sorted((exported / "samples").iterdir())[:3]
-    code, output, _ = call("predict", exported / "model.tflite", *images, "--top", 2)
-    assert code == 0
-    check_predictions(output, images, exported)
-
-
-def check_predictions(output: str, images: list[Path], run: Path) -> None:
-    predictor = export.load_predictor(run)
-    expected = predictor.predict([path.read_bytes() for path in images])
-    lines = output.splitlines()[-3:]
-    for line, path, row in zip(lines, images, expected, strict=True):
-        name, first, p, second, q = line.split()
-        assert name == str(path)
-        best = np.argsort(-row)[:2]
-        assert [first, second] == [predictor.labels[index] for index in best]
-        assert [float(p), float(q)] == pytest.approx(row[best], abs=1e-3)
-
-
-def test_export_prints_the_largest_differences(run: Path, call: Call, tmp_path: Path) -> None:
-    code, output, _ = call(
-        *("export", run / "best.keras", "--saved-model", tmp_path / "serving"),
-        *("--images", run / "samples"),
-    )
-    assert code == 0
-    assert "Compared with the Keras model on 7 images" in output
-    assert "largest difference" in output
-    assert str(tmp_path / "serving" / "1") in output
-
-
-def test_export_that_disagrees_fails(
-    run: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export.TFLitePredictor, "tolerance", -1.0)
-    (tmp_path / "model.tflite").write_text("earlier")
-    code, _, message = call("export", run, "--tflite", tmp_path / "model.tflite")
-    check_failure(code, message, "its probabilities differ from those of the model")
-    assert (tmp_path / "model.tflite").read_text() == "earlier"
-
-
 def test_models_lists_every_constructor(call: Call) -> None:
     code, output, _ = call("models")
     rows = [line.split() for line in output.splitlines()]
@@ -115,31 +63,6 @@ def test_evaluate_of_what_is_no_run_is_refused(run: Path, call: Call, tmp_path: 
     shutil.copy(run / "last.keras", tmp_path / "weights.npz")
     code, _, message = call("evaluate", tmp_path / "weights.npz")
     check_failure(code, message, "A weight file needs the constructor that")
-
-
-def test_predict_of_a_missing_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
-    image = next((run / "samples").iterdir())
-    code, _, message = call("predict", run, image, tmp_path / "cat.jpg")
-    check_failure(code, message, f"`IMAGE` must be existing files. Received: {tmp_path}/cat.jpg")
-
-
-def test_predict_of_a_truncated_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
-    image = next(path for path in (run / "samples").iterdir() if path.suffix == ".jpg")
-    (tmp_path / "half.jpg").write_bytes(image.read_bytes()[:150])
-    code, _, message = call("predict", run, image, tmp_path / "half.jpg")
-    check_failure(code, message, "must be a complete JPEG")
-
-
-def test_export_without_targets_is_refused(run: Path, call: Call) -> None:
-    code, _, message = call("export", run)
-    check_failure(code, message, "`--saved-model` or `--tflite` must be given")
-
-
-def test_export_without_images_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
-    target = ("--tflite", tmp_path / "model.tflite")
-    code, _, message = call("export", run / "last.keras", *target)
-    check_failure(code, message, "`--images` must name a folder of images to verify with")
-    assert not target[1].exists()
 
 
 def commands(group: typer.Typer = app) -> Iterator[list[str]]:

@@ -13,6 +13,9 @@ import tensorflow as tf
 from keras_vit import models
 from keras_vit.export import saved_model, tflite
 from keras_vit.preprocessing import Preprocessing
+from tests.cli.conftest import nano as nano
+from tests.cli.conftest import photos as photos
+from tests.cli.conftest import run as run
 
 LABELS = ("daisy", "dandelion", "rose", "sunflower", "tulip", "violet", "cornflower")
 CONTRACT = Preprocessing(size=(10, 14), labels=LABELS, mean=(0.5, 0.4, 0.3), std=(0.5, 0.6, 0.7))
@@ -63,7 +66,7 @@ def exported(model: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> di
     model.save(folder / "model.keras")
     return {
         "keras": folder / "model.keras",
-        "saved_model": saved_model.write(model, folder / "saved_model"),
+        "saved_model": saved_model.write(model, folder / "saved_model" / "1"),
         "tflite": tflite.write(model, folder / "model.tflite"),
     }
 

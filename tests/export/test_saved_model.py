@@ -37,7 +37,8 @@ answer = tf.saved_model.load(folder).signatures["serving_default"](
 )
 assert not {"keras", "tf_keras", "keras_vit"} & set(sys.modules)
 plain = {name: value.numpy() for name, value in answer.items()}
-plain["top_labels"] = plain["top_labels"].astype(str)
+plain = {name: value.astype(str) if value.dtype == object else value
+         for name, value in plain.items()}
 print(json.dumps({name: value.tolist() for name, value in plain.items()}))
 """
 
@@ -74,11 +75,12 @@ def test_write_serves_mixed_images_where_keras_is_absent(
     assert len(set(best[:, 0])) > 1, "images that all get one label prove little"
 
 
-def test_write_has_three_signatures_that_agree(
-    exported: dict[str, Path], images: list[bytes]
-) -> None:
+def test_write_has_signatures_that_agree(exported: dict[str, Path], images: list[bytes]) -> None:
     signatures = tf.saved_model.load(exported["saved_model"]).signatures
-    assert set(signatures) == {"serving_default", "classify_pixels", "classify_float"}
+    assert set(signatures) == {
+        *("serving_default", "classify_bytes", "classify_pixels", "classify_float"),
+        *("embed", "explain", "preprocess"),
+    }
     fitted = tf.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
     answers = [
         signatures["serving_default"](image_bytes=tf.constant(images)),
@@ -86,7 +88,8 @@ def test_write_has_three_signatures_that_agree(
         signatures["classify_float"](images=pixels.scale(fitted, CONTRACT)),
     ]
     for answer in answers:
-        assert {name: (value.dtype.name, tuple(value.shape)) for name, value in answer.items()} == {
+        told = {n: (v.dtype.name, tuple(v.shape)) for n, v in answer.items()}
+        assert {n: t for n, t in told.items() if n not in ("ok", "message")} == {
             "probabilities": ("float32", (10, 7)),
             "top_scores": ("float32", (10, 5)),
             "top_indices": ("int32", (10, 5)),
@@ -107,9 +110,9 @@ def test_write_answers_batches_of_one_and_none(
 
 
 def test_write_carries_labels_and_preprocessing_as_text(exported: dict[str, Path]) -> None:
-    extra = exported["saved_model"] / "assets.extra"
-    assert (extra / "labels.txt").read_text().split() == list(LABELS)
-    assert json.loads((extra / "preprocessing.json").read_text())["size"] == [10, 14]
+    assets = exported["saved_model"] / "assets"
+    assert (assets / "labels.txt").read_text().split() == list(LABELS)
+    assert json.loads((assets / "preprocessing.json").read_text())["size"] == [10, 14]
 
 
 def test_write_stores_each_weight_once(model: keras.Model, exported: dict[str, Path]) -> None:
@@ -118,12 +121,11 @@ def test_write_stores_each_weight_once(model: keras.Model, exported: dict[str, P
     assert numbers == model.count_params()
 
 
-def test_write_counts_versions_up(model: keras.Model, tmp_path: Path) -> None:
-    (tmp_path / "2").mkdir()
-    (tmp_path / "9").mkdir()
-    (tmp_path / "notes").mkdir()
-    assert saved_model.write(model, tmp_path) == tmp_path / "10"
-    assert saved_model.versions(tmp_path) == [2, 9, 10]
+def test_versions_are_the_numbers_and_the_next_one_is_free(tmp_path: Path) -> None:
+    for name in ("2", "9", "notes", ".10.partial"):
+        (tmp_path / name).mkdir()
+    assert saved_model.versions(tmp_path) == [2, 9]
+    assert saved_model.next_version(tmp_path) == tmp_path / "10"
 
 
 def test_write_that_fails_leaves_nothing(
@@ -136,12 +138,12 @@ def test_write_that_fails_leaves_nothing(
 
     monkeypatch.setattr(tf.saved_model, "save", full_disk)
     with pytest.raises(OSError, match="No space left"):
-        saved_model.write(model, tmp_path / "served")
+        saved_model.write(model, tmp_path / "served" / "1")
     assert list((tmp_path / "served").iterdir()) == []
 
 
 def test_write_of_logits_serves_probabilities(images: list[bytes], tmp_path: Path) -> None:
-    folder = saved_model.write(tiny(classifier_activation=None), tmp_path)
+    folder = saved_model.write(tiny(classifier_activation=None), tmp_path / "1")
     answer = tf.saved_model.load(folder).signatures["serving_default"](
         image_bytes=tf.constant(images)
     )
@@ -157,7 +159,7 @@ def test_write_serves_a_mixed_precision_model_of_any_size_in_float32(
     trained = tiny(
         dtype="mixed_bfloat16", image_size=(None, None), position_grid=(5, 7), dropout_rate=0.1
     )
-    folder = saved_model.write(trained, tmp_path)
+    folder = saved_model.write(trained, tmp_path / "1")
     answer = tf.saved_model.load(folder).signatures["serving_default"](
         image_bytes=tf.constant(images)
     )
@@ -173,7 +175,7 @@ def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path:
     inputs = keras.Input((10, 14, 1))
     user = keras.Model(inputs, keras.layers.Dense(3)(backbone(inputs)))
     user.layers[-1].kernel.assign(np.random.default_rng(2).normal(size=(24, 3)))
-    folder = saved_model.write(user, tmp_path)
+    folder = saved_model.write(user, tmp_path / "1")
     answer = tf.saved_model.load(folder).signatures["serving_default"](
         image_bytes=tf.constant(images)
     )
@@ -186,7 +188,7 @@ def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path:
 def test_write_needs_no_xla(tmp_path: Path) -> None:
     compiled = tiny()
     compiled.compile(loss="categorical_crossentropy", jit_compile=True)
-    folder = saved_model.write(compiled, tmp_path)
+    folder = saved_model.write(compiled, tmp_path / "1")
     content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
     graph = content.meta_graphs[0].graph_def
     functions = graph.library.function
@@ -210,10 +212,13 @@ def test_write_needs_the_tensorflow_backend(
 def test_write_tells_which_labels_are_present(
     yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:
-    folder = saved_model.write(yes_or_no, tmp_path)
+    folder = saved_model.write(yes_or_no, tmp_path / "1")
     signatures = tf.saved_model.load(folder).signatures
     answer = signatures["serving_default"](image_bytes=tf.constant(images))
-    assert set(answer) == {"probabilities", "top_scores", "top_indices", "top_labels", "present"}
+    assert set(answer) == {
+        *("probabilities", "top_scores", "top_indices", "top_labels", "present", "ok", "message")
+    }
+    assert answer["top_labels"].shape == (10, 7)  # all of them, for all may be a yes
     prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
     expected = yes_or_no.predict(prepared, verbose=0)
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
@@ -221,6 +226,58 @@ def test_write_tells_which_labels_are_present(
     np.testing.assert_array_equal(answer["present"], expected >= thresholds)
     assert set(answer["present"].numpy().sum(axis=1)) != {1}, "not one label each"
     assert 0 < np.mean(answer["present"]) < 1
-    text = (folder / "assets.extra" / "preprocessing.json").read_text()
+    text = (folder / "assets" / "preprocessing.json").read_text()
     assert json.loads(text)["thresholds"] == [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     assert SavedModelPredictor(folder).thresholds == (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+
+
+def test_labels_and_thresholds_can_be_changed_without_another_export(
+    yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    folder = saved_model.write(yes_or_no, tmp_path / "1")
+    before = tf.saved_model.load(folder).signatures["serving_default"]
+    named = before(image_bytes=tf.constant(images))["top_labels"].numpy()
+    labels = folder / "assets" / "labels.txt"
+    labels.write_text(labels.read_text().replace("daisy", "Gänseblümchen"), encoding="utf-8")
+    (folder / "assets" / "thresholds.txt").write_text("0.999999\n" * 7)
+    after = tf.saved_model.load(folder).signatures["serving_default"]
+    answer = after(image_bytes=tf.constant(images))
+    np.testing.assert_array_equal(
+        answer["top_labels"], np.where(named == b"daisy", "Gänseblümchen".encode(), named)
+    )
+    assert not answer["present"].numpy().any()
+    predictor = SavedModelPredictor(folder)
+    assert predictor.labels[0] == "Gänseblümchen"
+    assert predictor.thresholds == (0.999999,) * 7
+
+
+def test_examples_are_classified_for_the_api_of_that_name(
+    model: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    folder = saved_model.write(model, tmp_path / "1", examples=True)
+    features = [
+        tf.train.Features(
+            feature={
+                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image]))
+            }
+        )
+        for image in [*images, b"text"]
+    ]
+    sent = [tf.train.Example(features=f).SerializeToString() for f in features]
+    signatures = tf.saved_model.load(folder).signatures
+    answer = signatures["classify_examples"](inputs=tf.constant(sent))
+    expected = signatures["serving_default"](image_bytes=tf.constant([*images, b"text"]))
+    np.testing.assert_array_equal(answer["classes"], expected["top_labels"])
+    np.testing.assert_array_equal(answer["scores"], expected["top_scores"])
+    assert not answer["scores"][-1].numpy().any()
+    content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    methods = {n: s.method_name for n, s in content.meta_graphs[0].signature_def.items()}
+    assert methods["classify_examples"] == "tensorflow/serving/classify"
+    assert methods["serving_default"] == "tensorflow/serving/predict"
+
+
+def test_answers_are_the_same_every_time(exported: dict[str, Path], images: list[bytes]) -> None:
+    serve = tf.saved_model.load(exported["saved_model"]).signatures["explain"]
+    first, second = (serve(image_bytes=tf.constant(images)) for _ in range(2))
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])

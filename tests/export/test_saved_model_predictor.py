@@ -22,5 +22,5 @@ def test_saved_model_predictor_equals_the_model(
 
 def test_saved_model_predictor_rejects_one_from_elsewhere(tmp_path: Path) -> None:
     tf.saved_model.save(tf.Module(), tmp_path)
-    with pytest.raises(ValueError, match=r"exported by keras_vit, with assets.extra/prepro"):
+    with pytest.raises(ValueError, match=r"exported by keras_vit, with assets/prepro"):
         SavedModelPredictor(tmp_path)

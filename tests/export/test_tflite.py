@@ -103,3 +103,64 @@ def test_write_carries_the_thresholds(
     expected = KerasPredictor(yes_or_no)
     assert expected.thresholds == predictor.thresholds
     np.testing.assert_allclose(predictor.predict(images), expected.predict(images), atol=1e-5)
+
+
+def operators(path: Path) -> dict[str, set[str]]:
+    """The types that each built-in operator of a file computes in."""
+    names = {number: name for name, number in vars(schema.BuiltinOperator).items()}
+    types = {number: name for name, number in vars(schema.TensorType).items()}
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(path.read_bytes()))
+    graph, found = model.subgraphs[0], {}
+    for operator in graph.operators:
+        code = model.operatorCodes[operator.opcodeIndex]
+        kind = names[max(code.builtinCode, code.deprecatedBuiltinCode)]
+        found.setdefault(kind, set()).add(types[graph.tensors[operator.outputs[0]].type])
+    return found
+
+
+@pytest.fixture(scope="module")
+def rungs(
+    model: keras.Model, images: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("ladder")
+    ladder = tflite.Ladder(model, folder / "traced", images)
+    return {rung: ladder.write(rung, folder / f"{rung}.tflite") for rung in tflite.RUNGS}
+
+
+@pytest.mark.parametrize("rung", tflite.RUNGS)
+def test_every_rung_takes_bytes_of_pixels_and_knows_its_labels(
+    rungs: dict[str, Path], model: keras.Model, images: list[bytes], rung: str
+) -> None:
+    test_write_uses_built_in_operators_only({"tflite": rungs[rung]})
+    predictor = TFLitePredictor(rungs[rung])
+    assert predictor.labels == LABELS
+    # measured: 2e-7 (float32), 2e-4 (float16), 3e-3 (int16x8), 0.05 (int8), 0.02 (dynamic_range)
+    limits = {"float32": 1e-5, "float16": 2e-3, "int16x8": 0.02}
+    found, expected = predictor.predict(images), KerasPredictor(model).predict(images)
+    assert np.abs(found - expected).max() < limits.get(rung, 0.2)
+
+
+def test_whole_numbers_stay_whole(rungs: dict[str, Path]) -> None:
+    eight = set().union(*operators(rungs["int8"]).values())
+    assert eight <= {"INT8", "UINT8", "INT32"}
+    sixteen = operators(rungs["int16x8"])
+    floats = {kind for kind, types in sixteen.items() if "FLOAT32" in types}
+    assert floats == {"CAST", "DEQUANTIZE"}  # the pixels that come, the probabilities that go
+    for rung in rungs.values():
+        assert "NEG" not in operators(rung)
+
+
+def test_calibrated_rungs_need_images(model: keras.Model, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`images` must hold images .* the rung 'int8'"):
+        tflite.write(model, tmp_path / "model.tflite", "int8")
+    with pytest.raises(ValueError, match=r"`rung` must be one of .*int4"):
+        tflite.write(model, tmp_path / "model.tflite", "int4")
+
+
+def test_a_file_for_several_images_answers_for_any_number(
+    model: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    predictor = TFLitePredictor(tflite.write(model, tmp_path / "three.tflite", batch_size=3))
+    expected = KerasPredictor(model).predict(images)
+    for count in (1, 3, 10):
+        np.testing.assert_allclose(predictor.predict(images[:count]), expected[:count], atol=1e-5)

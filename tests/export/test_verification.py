@@ -1,104 +1,150 @@
 from __future__ import annotations
 
-import dataclasses
-import re
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit import models
-from keras_vit.export import Comparison, VerificationError, table, verification, verify
-from tests.export.conftest import CONTRACT, LABELS, tiny
+from keras_vit.export import KerasPredictor, VerificationError, tflite
+from keras_vit.export.verification import Artefact, Verified, table, verify
 
 pytestmark = pytest.mark.tensorflow
 
+TRUTH = np.array([0, 1, 2, 3, 4, 5, 6, 0, 1, 2])
 
-def test_verify_compares_every_artefact(
-    model: keras.Model, exported: dict[str, Path], images: list[bytes]
+
+def artefacts(exported: dict[str, Path]) -> list[Artefact]:
+    return [
+        Artefact("saved_model", "saved_model", exported["saved_model"], exact=True),
+        Artefact("float32", "tflite", exported["tflite"], exact=True),
+    ]
+
+
+def test_verify_compares_image_by_image_in_another_process(
+    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
-    comparisons = verify(model, list(exported.values()), images)
-    assert [comparison.path for comparison in comparisons] == list(map(str, exported.values()))
-    assert [comparison.tolerance for comparison in comparisons] == [1e-5, 1e-5, 1e-4]
-    assert all(comparison.ok for comparison in comparisons)
+    expected = KerasPredictor(model).predict(images)
+    served, phone = verify(artefacts(exported), images, expected, TRUTH, tmp_path, progress=False)
+    assert served.ok
+    assert served.largest_difference < 1e-6  # measured: 3e-7
+    assert phone.ok
+    assert phone.largest_difference < 1e-5  # measured: 3e-7
+    assert served.accuracy == phone.accuracy == np.mean(expected.argmax(axis=1) == TRUTH)
+    assert phone.size == exported["tflite"].stat().st_size
+    assert set(phone.milliseconds) == {"1", "2"}
+    assert set(served.milliseconds) == {"all"}
 
 
-def test_verify_compares_a_model_in_training_precision_like_with_like(
-    exported: dict[str, Path], images: list[bytes]
+def test_a_wrong_probability_is_found(
+    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
-    trained = tiny(dtype="mixed_bfloat16", classifier_activation=None)
-    assert len(verify(trained, list(exported.values()), images)) == 3
+    expected = KerasPredictor(model).predict(images)
+    wrong = expected.copy()
+    wrong[4, 2] += 3e-5
+    served, phone = verify(artefacts(exported), images, wrong, TRUTH, tmp_path, progress=False)
+    assert (served.ok, served.worst, served.agreement) == (False, 4, 1.0)
+    assert served.largest_difference == pytest.approx(3e-5, rel=0.05)
+    assert phone.ok  # other runtimes have a tolerance of 1e-4
 
 
-@pytest.mark.parametrize("kind", ["keras", "saved_model", "tflite"])
-def test_verify_fails_for_the_weights_of_another_model(
-    kind: str, exported: dict[str, Path], images: list[bytes]
+def test_another_class_is_found(
+    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
-    changed = tiny()
-    head = changed.get_layer("head").bias
-    head.assign(head + np.eye(7)[4])
-    with pytest.raises(VerificationError, match=re.escape(str(exported[kind])) + ": its proba"):
-        verify(changed, [exported[kind]], images)
+    other = np.roll(KerasPredictor(model).predict(images), 1, axis=1)
+    served, _ = verify(artefacts(exported), images, other, TRUTH, tmp_path, progress=False)
+    assert not served.ok
+    assert served.agreement < 0.5
 
 
-def test_verify_fails_for_nan(exported: dict[str, Path], images: list[bytes]) -> None:
-    broken = tiny()
-    broken.get_layer("head").bias.assign(np.full(7, np.nan))
-    with pytest.raises(VerificationError, match="differ from those of the model by nan"):
-        verify(broken, [exported["tflite"]], images)
-
-
-def test_verify_fails_for_other_labels(exported: dict[str, Path], images: list[bytes]) -> None:
-    other = tiny(dataclasses.replace(CONTRACT, labels=LABELS[::-1]))
-    with pytest.raises(VerificationError, match=r"model.keras: its labels differ from .*'daisy'"):
-        verify(other, [exported["keras"]], images)
-
-
-class Shifted:
-    name, labels, thresholds, tolerance = "shifted.tflite", LABELS, None, 1e-4
-
-    def __init__(self, model: keras.Model, shifted_image: int) -> None:
-        self._right = verification.KerasPredictor(model)
-        self._shifted_image = shifted_image
-
-    def predict(self, images: list[bytes], batch_size: int = 32) -> np.ndarray:
-        probabilities = self._right.predict(images)
-        probabilities[self._shifted_image, 3] -= 0.002
-        return probabilities
-
-
-def test_verify_says_what_disagrees_by_how_much_and_where(
-    model: keras.Model, images: list[bytes], monkeypatch: pytest.MonkeyPatch
+def test_labels_of_their_own_agree_by_their_thresholds(
+    yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(verification, "load_predictor", lambda path: Shifted(model, path))
-    with pytest.raises(VerificationError) as error:
-        verify(model, [6, 8], images)
-    line = (
-        "shifted.tflite: its probabilities differ from those of the model by 2.0e-03, more than "
-        "the tolerance of 1e-04, most for image {} of 0 to 9."
+    from keras_vit.export import saved_model
+
+    folder = saved_model.write(yes_or_no, tmp_path / "1")
+    predictor = KerasPredictor(yes_or_no)
+    expected = predictor.predict(images)
+    truth = (expected >= np.float32(predictor.thresholds)).astype(int)
+    truth[3] = 1 - truth[3]
+    (result,) = verify(
+        [Artefact("saved_model", "saved_model", folder, exact=True)],
+        images,
+        expected,
+        truth,
+        tmp_path / "work",
+        thresholds=predictor.thresholds,
+        progress=False,
     )
-    assert str(error.value).splitlines() == [line.format(6), line.format(8)]
+    assert (result.ok, result.agreement, result.accuracy) == (True, 1.0, 0.9)
+
+
+def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
+    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
+) -> None:
+    expected = KerasPredictor(model).predict(images)
+    ladder = tflite.Ladder(model, tmp_path / "traced", images, batch_size=3)
+    several = [
+        Artefact(rung, "tflite", ladder.write(rung, tmp_path / f"{rung}.tflite"), exact=False)
+        for rung in ("dynamic_range", "int8")
+    ]
+    results = verify(
+        [artefacts(exported)[0], *several],
+        images,
+        expected,
+        TRUTH,
+        tmp_path / "work",
+        min_agreement=0,
+        progress=False,
+    )
+    assert all(0 < result.largest_difference < 0.3 for result in results[1:])
+
+
+def test_a_file_that_does_not_load_is_told_with_what_was_said(
+    exported: dict[str, Path], images: list[bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "half.tflite").write_bytes(exported["tflite"].read_bytes()[:1000])
+    broken = [artefacts(exported)[0], Artefact("half", "tflite", tmp_path / "half.tflite", True)]
+    with pytest.raises(
+        VerificationError, match=r"half could not be run in a process of its own: .*\(ValueError\)"
+    ):
+        verify(broken, images, np.zeros((10, 7)), TRUTH, tmp_path / "work", progress=False)
+
+
+def test_an_image_that_the_server_refuses_is_told(
+    exported: dict[str, Path], images: list[bytes], tmp_path: Path
+) -> None:
+    with pytest.raises(VerificationError, match="image 1 was refused: The image is no JPEG"):
+        verify(
+            artefacts(exported)[:1],
+            [images[0], b"text"],
+            np.zeros((2, 7)),
+            TRUTH[:2],
+            tmp_path,
+            progress=False,
+        )
+
+
+def test_not_a_number_never_agrees() -> None:
+    from keras_vit.export import verification
+
+    found = np.full((1, 2), np.nan)
+    artefact = Artefact("float32", "tflite", Path("nowhere.tflite"), exact=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Artefact, "size", lambda self: 0)
+        result = verification._compared(
+            artefact, {}, found, np.ones((1, 2)) / 2, np.array([0]), None, 0.0
+        )
+    assert not result.ok
 
 
 def test_table_has_a_line_for_each_artefact() -> None:
-    comparisons = [
-        Comparison("last.keras", 0.0, worst_image=0, tolerance=1e-5),
-        Comparison("served/1", 2e-3, worst_image=0, tolerance=1e-5),
+    results = [
+        Verified("saved_model", 30 * 2**20, {"all": 40.25}, 0.97, 1.0, 3e-7, 0, True),
+        Verified("dynamic_range", 6 * 2**20, {"1": 9.0, "2": 6.0}, 0.96, 0.985, 0.2, 3, False),
     ]
-    assert table(comparisons).splitlines() == [
-        "artefact    largest difference  tolerance",
-        "last.keras             0.0e+00      1e-05  ok",
-        "served/1               2.0e-03      1e-05  DIFFERS",
+    assert table(results).splitlines() == [
+        "artefact        MiB   1 thread  2 threads  accuracy  agreement  difference",
+        "saved_model    30.0  all cores    40.2 ms    0.9700     1.0000     3.0e-07",
+        "dynamic_range   6.0     9.0 ms     6.0 ms    0.9600     0.9850     2.0e-01  REFUSED",
     ]
-
-
-def test_verify_fails_for_other_thresholds(
-    yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
-) -> None:
-    yes_or_no.save(tmp_path / "model.keras")
-    contract = dataclasses.replace(CONTRACT, thresholds=(0.5,) * 7)
-    other = models.rebuild(yes_or_no, preprocessing=contract)
-    assert len(verify(yes_or_no, [tmp_path / "model.keras"], images)) == 1
-    with pytest.raises(VerificationError, match=r"model.keras: its thresholds differ .*0\.2, 0\.3"):
-        verify(other, [tmp_path / "model.keras"], images)

@@ -126,13 +126,13 @@ def test_run_can_be_exported_and_asked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run, _ = found
-    saved = tmp_path / "served"
-    assert call_main("export", run.path, "--saved-model", saved) == 0
+    options = ("--tflite", "none", "--no-warm-up")
+    assert call_main("export", run.path, "--to", tmp_path, *options) == 0
     images = sorted(run.samples.iterdir())
     predictor = export.load_predictor(run.last)
     contract = Preprocessing(thresholds=predictor.thresholds)
     expected = predictor.predict([path.read_bytes() for path in images])
-    for artefact in (run.path, saved):
+    for artefact in (run.path, tmp_path / "vit"):
         capsys.readouterr()
         assert call_main("predict", artefact, *images) == 0
         lines = capsys.readouterr().out.splitlines()[-len(images) :]

@@ -1,0 +1,207 @@
+"""`keras-vit export` and `keras-vit predict`."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.cli.loading import load_model
+from keras_vit.cli.options import DATA_HELP, check_images
+
+FILES = "Files"
+PROOF = "Proof"
+SERVER = "Server"
+
+
+class Rung(enum.StrEnum):
+    """TFLite files; `all` and `none` besides."""
+
+    all = "all"
+    none = "none"
+    float32 = "float32"
+    float16 = "float16"
+    int16x8 = "int16x8"
+    int8 = "int8"
+    dynamic_range = "dynamic_range"
+
+
+def predict(
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[RUN_OR_ARTEFACT] IMAGE...",
+            help="Run folder or exported file (not with --server), and image files.",
+        ),
+    ],
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ask TensorFlow Serving: gRPC, or REST with http:// or https:// in front.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="What the model is called there.", rich_help_panel=SERVER)
+    ] = "vit",
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Encrypt gRPC.", rich_help_panel=SERVER)
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for an answer.", rich_help_panel=SERVER)
+    ] = 30.0,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to print.")] = 3,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 32,
+) -> None:
+    """Print the most probable classes of image files.
+
+    Of a model that says yes or no to each label by itself, print all labels with a yes.
+
+    keras-vit predict runs/photos cat.jpg dog.png
+
+    keras-vit predict --server localhost:8500 cat.jpg dog.png
+    """
+    from keras_vit import export
+
+    if server is None and len(images) < 2:
+        raise ValueError(
+            "`keras-vit predict` needs a run folder or an exported file and at least one image, "
+            f"or `--server`. Received: {images[0]}"
+        )
+    paths = images if server else images[1:]
+    check_images(paths)
+    encoded = [path.read_bytes() for path in paths]
+    with naming(paths):
+        if server is not None:
+            with export.Client(server, name, tls=tls, timeout=timeout) as client:
+                predictions = client.predict(encoded, batch_size=batch_size)
+        else:
+            predictor = export.load_predictor(images[0])
+            predictions = export.predictions(predictor, encoded, batch_size=batch_size)
+    width = max(len(str(path)) for path in paths)
+    for path, prediction in zip(paths, predictions, strict=True):
+        print(f"{path!s:<{width}}   {prediction.text(top)}")
+
+
+def export(
+    model: Annotated[
+        Path, typer.Argument(metavar="RUN_OR_FILE", help="Run folder or .keras file.")
+    ],
+    to: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the bundle goes.", rich_help_panel=FILES)
+    ],
+    name: Annotated[
+        str, typer.Option(help="What the model is called on the server.", rich_help_panel=FILES)
+    ] = "vit",
+    tflite: Annotated[
+        list[Rung] | None,
+        typer.Option(
+            help="TFLite files; may be repeated. By default all that agree with the model; one "
+            "that is named has to.",
+            show_default="all",
+            rich_help_panel=FILES,
+        ),
+    ] = None,
+    tflite_batch_size: Annotated[
+        int, typer.Option(min=1, help="Images in a call of them.", rich_help_panel=FILES)
+    ] = 1,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Also write an ONNX file.", rich_help_panel=FILES)
+    ] = False,
+    openvino: Annotated[
+        bool, typer.Option("--openvino", help="Also write for OpenVINO.", rich_help_panel=FILES)
+    ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Labelled images to prove it on; by default those that the run held out. "
+            f"{DATA_HELP}",
+            rich_help_panel=PROOF,
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Prove it on all of them.", rich_help_panel=PROOF)
+    ] = False,
+    sample: Annotated[
+        int, typer.Option(min=1, help="On how many otherwise.", rich_help_panel=PROOF)
+    ] = 200,
+    min_agreement: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of them on which a smaller TFLite file has to name the same class.",
+            rich_help_panel=PROOF,
+        ),
+    ] = 0.99,
+    max_bytes: Annotated[
+        int, typer.Option(min=1, help="Largest image file it takes.", rich_help_panel=SERVER)
+    ] = 20_000_000,
+    max_pixels: Annotated[
+        int, typer.Option(min=1, help="Largest image it decodes.", rich_help_panel=SERVER)
+    ] = 25_000_000,
+    warm_up: Annotated[
+        bool | None,
+        typer.Option(
+            help="Write requests it warms up with.",
+            show_default="where tensorflow-serving-api is installed",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+) -> None:
+    """Write all that serving needs, and prove that it computes what was trained.
+
+    DIR/NAME/VERSION/ is a SavedModel for TensorFlow Serving, which takes image files;
+    DIR/NAME-files/VERSION/ has TFLite files for phones. Each is run on labelled images in a
+    process without Keras and compared with the model; nothing appears that was not.
+
+    keras-vit export runs/photos --to serving
+
+    keras-vit export runs/photos --to serving --tflite dynamic_range --full
+    """
+    from keras_vit import data as sources
+    from keras_vit import export as exporting
+
+    chosen = list(dict.fromkeys(tflite or [Rung.all]))
+    if len(chosen) > 1 and {Rung.all, Rung.none} & set(chosen):
+        raise ValueError(
+            "`--tflite all` and `--tflite none` stand alone. "
+            f"Received: {', '.join(rung.value for rung in chosen)}"
+        )
+    rungs = {Rung.all: None, Rung.none: ()}.get(chosen[0], tuple(r.value for r in chosen))
+    done = exporting.bundle(
+        model if model.is_dir() else load_model(model),
+        to,
+        name=name,
+        rungs=rungs,
+        runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
+        examples=sources.load(data) if data else None,
+        full=full,
+        sample=sample,
+        min_agreement=min_agreement,
+        limits=exporting.Limits(max_bytes, max_pixels),
+        warm_up=warm_up,
+        tflite_batch_size=tflite_batch_size,
+    )
+    print(f"\nCompared with the Keras model on {done.images} labelled images:\n{done.text()}")
+    print(f"\nWritten: {done.saved_model}")
+    if done.files:
+        print(f"Written: {done.files}")
+
+
+@contextlib.contextmanager
+def naming(paths: list[Path]) -> Iterator[None]:
+    """Says which file an error about `images[index]` means."""
+    try:
+        yield
+    except ValueError as error:
+        match = re.search(r"`images\[(\d+)\]`", str(error))
+        if not match:
+            raise
+        raise ValueError(f"{paths[int(match[1])]}: {error}") from error

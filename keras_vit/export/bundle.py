@@ -1,0 +1,358 @@
+"""Everything that serving a run needs, proven and put in place in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import checks, data, files, training
+from keras_vit.data import Examples
+from keras_vit.evaluation.evaluate import predict
+from keras_vit.export import other_runtimes, saved_model, tflite, warmup
+from keras_vit.export.reading import Limits
+from keras_vit.export.verification import Artefact, VerificationError, Verified, table, verify
+from keras_vit.preprocessing import Preprocessing
+
+RUNTIMES = ("onnx", "openvino")
+MANIFEST = "manifest.json"
+_SAMPLE = 200  # images that are verified by default
+_CALIBRATION = 100  # images that ranges are measured on
+_WARM_UP_IMAGES = 4
+_EXACT = ("float32", *RUNTIMES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """What `bundle` wrote.
+
+    Args:
+        saved_model: The version folder for TensorFlow Serving.
+        files: Folder of the files for phones and other runtimes, or None where there are none.
+        results: How each artefact did; also those that were refused.
+        images: Number of images that were compared.
+
+    Example:
+        >>> Bundle(Path("serving/vit/1"), None, (), 200).saved_model.name
+        '1'
+    """
+
+    saved_model: Path
+    files: Path | None
+    results: tuple[Verified, ...]
+    images: int
+
+    def text(self) -> str:
+        """Returns the results as a table, and which file is the smallest that agrees."""
+        lines = [table(self.results)]
+        rungs = [r for r in self.results if r.name in tflite.RUNGS]
+        kept = [r for r in rungs if r.ok]
+        refused = [r.name for r in rungs if not r.ok]
+        if kept:
+            smallest = min(kept, key=lambda result: result.size)
+            lines.append(f"The smallest TFLite file that agrees is {smallest.name}.")
+        if refused:
+            lines.append(f"Left out, since they agree on too few images: {', '.join(refused)}.")
+        return "\n".join(lines)
+
+
+def bundle(
+    run: str | os.PathLike[str] | keras.Model,
+    directory: str | os.PathLike[str],
+    *,
+    name: str = "vit",
+    rungs: Sequence[str] | None = None,
+    runtimes: Sequence[str] = (),
+    examples: Examples | None = None,
+    full: bool = False,
+    sample: int = _SAMPLE,
+    min_agreement: float = 0.99,
+    limits: Limits | None = None,
+    warm_up: bool | None = None,
+    tflite_batch_size: int = 1,
+    seed: int = 0,
+    verbose: int = 1,
+) -> Bundle:
+    """Exports a run, proves that what was written computes what was trained, and puts it in place.
+
+    `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving to
+    watch; `directory/NAME-files/VERSION/` has the TFLite files and those of other runtimes. Every
+    one is run on labelled images in a process that has neither Keras nor this package, and compared
+    with the Keras model image by image. Nothing appears under its name before.
+
+    Args:
+        run: The folder of a complete run, or a model.
+        directory: Where the bundle goes; created if needed.
+        name: What the model is called on the server.
+        rungs: TFLite files to write, keys of `tflite.RUNGS`; all of them by default, without those
+            that agree on too few images. One that is named here has to agree.
+        runtimes: Other runtimes to write for, of `RUNTIMES`.
+        examples: Labelled images to verify with; by default those that the run held out.
+        full: Whether to verify with all of them.
+        sample: How many to verify with otherwise, drawn by `seed`.
+        min_agreement: Share of these on which a rung has to name what the Keras model names, in
+            [0, 1]. Those in float32 have to on all.
+        limits: How large an image may be that a server decodes; by default `Limits()`.
+        warm_up: Whether to write requests that TensorFlow Serving warms itself up with; None for
+            where tensorflow-serving-api is installed, which has their format.
+        tflite_batch_size: Images in a call of a TFLite file.
+        seed: Of the sample and of the images that ranges are measured on.
+        verbose: 0 is silent, 1 shows progress.
+
+    Returns:
+        What was written.
+
+    Raises:
+        VerificationError: If the SavedModel, a file in float32 or a rung that was named disagrees.
+        ValueError: If an argument is out of range, the run is not complete, or the model is no
+            image classifier.
+        ImportError: If a package that a file needs is not installed.
+        OSError: If a file cannot be written.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
+        >>> digits = data.load("digits").subset(range(20))
+        >>> done = bundle(
+        ...     models.build(config), tempfile.mkdtemp(), examples=digits, rungs=[], verbose=0
+        ... )
+        >>> done.saved_model.name, [result.ok for result in done.results]
+        ('1', [True])
+    """
+    saved_model.require_tensorflow()
+    chosen = tuple(tflite.RUNGS) if rungs is None else tuple(rungs)
+    for rung in chosen:
+        checks.one_of("rungs", rung, tuple(tflite.RUNGS))
+    for kind in runtimes:
+        checks.one_of("runtimes", kind, RUNTIMES)
+        other_runtimes.require(kind)
+    if warm_up is None:
+        warm_up = warmup.is_possible()
+        if not warm_up and verbose:
+            print(f"No requests to warm a server up with: {warmup.NEEDED}")
+    elif warm_up:
+        warmup.require()
+    if not 0 <= min_agreement <= 1:
+        raise ValueError(
+            f"`min_agreement` must be in [0, 1]. Received: min_agreement={min_agreement!r}"
+        )
+    if not name or Path(name).name != name or name.startswith("."):
+        raise ValueError(f"`name` must be a plain folder name. Received: name={name!r}")
+    source = _Source.of(run, examples)
+    limits = limits or Limits()
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(seed)
+    checked = source.held_out
+    if not full and len(checked) > sample:
+        checked = checked.subset(np.sort(generator.permutation(len(checked))[:sample]))
+    calibration = [
+        source.trained.read(int(i))
+        for i in generator.permutation(len(source.trained))[:_CALIBRATION]
+    ]
+
+    def say(text: str) -> None:
+        if verbose:
+            print(text, flush=True)
+
+    say(f"Keras model on {len(checked)} images")
+    shown = int(bool(verbose) and sys.stdout.isatty())
+    truth, expected, contract = predict(source.model, checked, verbose=shown)
+    # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=directory) as hidden:
+        staged = Path(hidden)
+        artefacts = list(
+            _write_all(
+                source.model, staged, chosen, runtimes, calibration, limits, tflite_batch_size, say
+            )
+        )
+        images = (checked.read(index) for index in range(len(checked)))
+        results = verify(
+            artefacts,
+            images,
+            expected,
+            truth,
+            staged / "verification",
+            thresholds=contract.thresholds,
+            min_agreement=min_agreement,
+            progress=bool(verbose),
+        )
+        _refuse(results, named=rungs is not None)
+        for artefact, result in zip(artefacts, results, strict=True):
+            if not result.ok:
+                artefact.path.unlink()
+        if warm_up:
+            say("Warm-up requests")
+            smallest = sorted((checked.read(i) for i in range(min(50, len(checked)))), key=len)
+            warmup.write(staged / "saved_model", smallest[:_WARM_UP_IMAGES], name=name)
+        version = _next(directory, name)
+        _describe(
+            staged,
+            name=name,
+            version=version,
+            contract=contract,
+            limits=limits,
+            results=results,
+            images=len(checked),
+            model=source.model.name,
+        )
+        found = None
+        if any((staged / "files").iterdir()):
+            found = directory / f"{name}-files" / str(version)
+            _place(staged / "files", found)
+        # Last: the server takes what appears here.
+        place = directory / name / str(version)
+        _place(staged / "saved_model", place)
+    return Bundle(place, found, results, len(checked))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A model with the images that it was and was not trained on."""
+
+    model: keras.Model
+    held_out: Examples
+    trained: Examples
+
+    @classmethod
+    def of(cls, run: Any, examples: Examples | None) -> _Source:
+        if isinstance(run, keras.Model):
+            if examples is None:
+                raise ValueError(
+                    "`examples` must be labelled images to verify a model with. Received: None"
+                )
+            return cls(run, examples, examples)
+        found = training.Run(run)
+        config = found.read_config()
+        found.require_complete()
+        everything = data.load(config.data)
+        trained, held_out = data.read_split(found.split, everything)
+        return cls(
+            keras.saving.load_model(found.last, compile=False),
+            everything.subset(held_out) if examples is None else examples,
+            everything.subset(trained),
+        )
+
+
+def _write_all(
+    model: keras.Model,
+    staged: Path,
+    rungs: Sequence[str],
+    runtimes: Sequence[str],
+    calibration: Sequence[bytes],
+    limits: Limits,
+    batch_size: int,
+    say: Any,
+) -> Iterator[Artefact]:
+    """Writes every file below `staged`, and says how long each took."""
+
+    def timed(name: str, write: Any) -> Path:
+        start = time.monotonic()
+        path = write()
+        say(f"{name}: written in {time.monotonic() - start:.0f} s")
+        return path
+
+    path = staged / "saved_model"
+    timed("SavedModel", lambda: saved_model.write(model, path, limits=limits))
+    yield Artefact("saved_model", "saved_model", path, exact=True)
+    (staged / "files").mkdir()
+    if rungs:
+        ladder = tflite.Ladder(model, staged / "traced", calibration, batch_size)
+        for rung in rungs:
+            path = staged / "files" / f"{rung}.tflite"
+            timed(rung, lambda rung=rung, path=path: ladder.write(rung, path))
+            yield Artefact(rung, "tflite", path, exact=rung in _EXACT)
+    for kind, write, suffix in (
+        ("onnx", other_runtimes.write_onnx, "onnx"),
+        ("openvino", other_runtimes.write_openvino, "xml"),
+    ):
+        if kind in runtimes:
+            path = staged / "files" / f"model.{suffix}"
+            timed(kind, lambda write=write, path=path: write(model, path))
+            yield Artefact(kind, kind, path, exact=True)
+
+
+def _refuse(results: Sequence[Verified], named: bool) -> None:
+    """Raises `VerificationError` if something disagrees that must not."""
+    wrong = [r for r in results if not r.ok and (named or r.name not in tflite.RUNGS)]
+    wrong += [r for r in results if not r.ok and r.name == "float32" and r not in wrong]
+    if not wrong:
+        return
+    agreeing = [r for r in results if r.ok and r.name in tflite.RUNGS]
+    hint = ""
+    if agreeing:
+        hint = f"The smallest rung that agrees is {min(agreeing, key=lambda r: r.size).name!r}. "
+    details = "\n".join(
+        f"{r.name} disagrees with the Keras model: it names the same on {r.agreement:.4f} of the "
+        f"images, and a probability differs by {r.largest_difference:.1e} (image {r.worst})."
+        for r in wrong
+    )
+    raise VerificationError(f"{details}\n{hint}Nothing was written.\n\n{table(results)}")
+
+
+def _next(directory: Path, name: str) -> int:
+    """Returns the number after all that are taken, of the SavedModel or of the other files."""
+    return max(
+        int(saved_model.next_version(directory / part).name) for part in (name, f"{name}-files")
+    )
+
+
+def _describe(
+    staged: Path,
+    *,
+    name: str,
+    version: int,
+    contract: Preprocessing,
+    limits: Limits,
+    results: Sequence[Verified],
+    images: int,
+    model: str,
+) -> None:
+    """Writes the manifest into both folders."""
+    folders = [staged / "saved_model", staged / "files"]
+    manifest = {
+        "name": name,
+        "version": version,
+        "model": model,
+        "preprocessing": contract.get_config(),
+        "limits": dataclasses.asdict(limits),
+        "versions": training.run.versions(),
+        "verification": {
+            "images": images,
+            "artefacts": [dataclasses.asdict(result) for result in results],
+        },
+        "files": {
+            str(path.relative_to(folder)): {
+                "bytes": path.stat().st_size,
+                "sha256": _sha256(path),
+            }
+            for folder in folders
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        },
+    }
+    extra = folders[0] / saved_model.EXTRA
+    extra.mkdir(exist_ok=True)
+    files.write_json(extra / MANIFEST, manifest)
+    if any(folders[1].iterdir()):
+        files.write_json(folders[1] / MANIFEST, manifest)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _place(source: Path, target: Path) -> None:
+    with files.atomic_path(target) as temporary:
+        shutil.move(source, temporary)

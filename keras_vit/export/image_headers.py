@@ -1,0 +1,163 @@
+"""What the first bytes of image files say of them, read without decoding.
+
+All functions are graph-safe. B is the number of files.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
+_UNKNOWN, _JPEG, _PNG, _GIF, _BMP, _WEBP = range(len(FORMATS))
+_LENGTH = 32  # bytes; the longest of the headers (WebP's VP8X) ends at 30
+_STEPS = 1 << 15  # blocks of 255 bytes: 8 MB of one GIF frame
+_EXTENSION, _IMAGE = 0x21, 0x2C  # what a block of a GIF starts with
+
+
+def formats(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns what the files are, by their first bytes.
+
+    Args:
+        encoded: The files' bytes, string (B,).
+
+    Returns:
+        Indices into `FORMATS`, int32 (B,).
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
+        >>> [FORMATS[i] for i in formats(tf.stack([png, "text", ""]))]
+        ['png', 'unknown', 'unknown']
+    """
+    head = _head(encoded)
+    riff = _starts(head, b"RIFF") & _starts(head, b"WEBP", 8)
+    found = tf.fill(tf.shape(encoded), _UNKNOWN)
+    for kind, matches in (
+        (_JPEG, _starts(head, b"\xff\xd8\xff")),
+        (_PNG, _starts(head, b"\x89PNG\r\n\x1a\n")),
+        (_GIF, _starts(head, b"GIF8")),
+        (_BMP, _starts(head, b"BM")),
+        (_WEBP, riff),
+    ):
+        found = tf.where(matches, kind, found)
+    return found
+
+
+def areas(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns how many pixels the files say that they hold.
+
+    Args:
+        encoded: The files' bytes, string (B,).
+
+    Returns:
+        Height times width, int64 (B,); 0 for a JPEG, which says it further back
+        (`tf.image.extract_jpeg_shape`), and for an unknown format.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
+        >>> areas(tf.stack([png, "text"])).numpy()
+        array([35,  0])
+    """
+    head, kinds = _head(encoded), formats(encoded)
+    packed = _little(head, 21, 4)  # WebP without loss: two sides less one, of 14 bits each
+    lossless = (1 + packed % 2**14) * (1 + packed // 2**14 % 2**14)
+    lossy = _little(head, 26, 2) % 2**14 * (_little(head, 28, 2) % 2**14)
+    extended = (1 + _little(head, 24, 3)) * (1 + _little(head, 27, 3))
+    webp = tf.where(
+        _starts(head, b"VP8X", 12),
+        extended,
+        tf.where(_starts(head, b"VP8L", 12), lossless, lossy),
+    )
+    found = tf.zeros_like(packed)
+    for kind, area in (
+        (_PNG, _big(head, 16, 4) * _big(head, 20, 4)),
+        (_GIF, _little(head, 6, 2) * _little(head, 8, 2)),
+        (_BMP, _signed(_little(head, 18, 4)) * _signed(_little(head, 22, 4))),
+        (_WEBP, webp),
+    ):
+        found = tf.where(kinds == kind, area, found)
+    return found
+
+
+def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""Cuts a GIF after its first image.
+
+    Decoders read all frames of a GIF into memory before they return the first one.
+
+    Args:
+        encoded: The file's bytes, a scalar string that starts as a GIF.
+
+    Returns:
+        The bytes of a GIF with one image, and the pixels of that image's rectangle, a scalar int64.
+        A file without a complete image comes back empty, with 0 pixels.
+
+    Example:
+        >>> gif = b"GIF89a" + bytes([1, 0, 1, 0, 0, 0, 0]) + b"," + bytes([0, 0, 0, 0, 1, 0, 1, 0])
+        >>> gif += bytes([0, 2, 2, 68, 1, 0]) + b"rest;"
+        >>> frame, area = first_frame(tf.constant(gif))
+        >>> frame.numpy()[-6:], int(area)
+        (b'\x02\x02D\x01\x00;', 1)
+    """
+    data = tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32)
+    length = tf.size(data)
+
+    def at(position: tf.Tensor) -> tf.Tensor:
+        return data[tf.clip_by_value(position, 0, length - 1)]
+
+    def colours(flags: tf.Tensor) -> tf.Tensor:
+        """Bytes of the colour table that the flags announce."""
+        return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
+
+    def step(
+        position: tf.Tensor,
+        inside: tf.Tensor,
+        drawing: tf.Tensor,
+        ended: tf.Tensor,
+        area: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        """Passes one sub-block of what is `inside`, or the head of the next block."""
+        kind = at(position)
+        image, extension = ~inside & (kind == _IMAGE), ~inside & (kind == _EXTENSION)
+        sides = [
+            tf.cast(at(position + low) + 256 * at(position + low + 1), tf.int64) for low in (5, 7)
+        ]
+        head = tf.where(image, 11 + colours(at(position + 9)), 2)
+        finished = inside & (kind == 0)
+        return (
+            position + tf.where(inside, 1 + kind, head),
+            (inside & ~finished) | image | extension,
+            drawing | image,
+            ended | (finished & drawing) | ~(inside | image | extension),
+            tf.where(image, sides[0] * sides[1], area),
+        )
+
+    position, inside, drawing, _, area = tf.while_loop(
+        lambda position, inside, drawing, ended, area: ~ended & (position < length),
+        step,
+        (13 + colours(at(tf.constant(10))), *[tf.constant(False)] * 3, tf.constant(0, tf.int64)),
+        maximum_iterations=_STEPS,
+    )
+    complete = drawing & ~inside & (position <= length)
+    frame = tf.strings.join([tf.strings.substr(encoded, 0, position), b";"])
+    return tf.where(complete, frame, b""), tf.where(complete, area, 0)
+
+
+def _head(encoded: tf.Tensor) -> tf.Tensor:
+    """The first bytes of each file, int64 (B, 32), zeros behind the end of a shorter one."""
+    return tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=_LENGTH), tf.int64)
+
+
+def _starts(head: tf.Tensor, magic: bytes, at: int = 0) -> tf.Tensor:
+    return tf.reduce_all(head[:, at : at + len(magic)] == tuple(magic), axis=1)
+
+
+def _little(head: tf.Tensor, at: int, count: int) -> tf.Tensor:
+    return tf.reduce_sum(head[:, at : at + count] * [256**i for i in range(count)], axis=1)
+
+
+def _big(head: tf.Tensor, at: int, count: int) -> tf.Tensor:
+    return _little(tf.reverse(head[:, at : at + count], axis=[1]), 0, count)
+
+
+def _signed(number: tf.Tensor) -> tf.Tensor:
+    """Absolute value of 32 bits with a sign; the height of a BMP is negative from the top down."""
+    return tf.abs(tf.where(number >= 2**31, number - 2**32, number))

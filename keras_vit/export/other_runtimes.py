@@ -1,0 +1,137 @@
+"""The model for ONNX Runtime and for OpenVINO."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import files
+from keras_vit.data import pixels
+from keras_vit.export import contract_files
+from keras_vit.export.saved_model import require_tensorflow
+from keras_vit.models import inference
+
+_OPSET = 18
+# What has to be installed, by kind, and the extra that brings it.
+_NEEDED = {"onnx": ("tf2onnx", "onnxruntime"), "openvino": ("openvino",)}
+
+
+def require(kind: str) -> None:
+    """Raises `ImportError` unless what writes and runs a kind of file is installed.
+
+    Args:
+        kind: `"onnx"` or `"openvino"`.
+
+    Raises:
+        ImportError: With what to install.
+
+    Example:
+        >>> require("tflite")
+    """
+    missing = [name for name in _NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{kind} needs {' and '.join(missing)}: pip install 'keras-vit-toolkit[{kind}]'"
+        )
+
+
+def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
+    """Exports a classifier for ONNX Runtime.
+
+    Input: `pixels`, uint8 (B, h, w, C) at the model's size, [0, 255], scaled inside. Output:
+    `probabilities`, float32 (B, classes). Labels and preprocessing are in the file's metadata.
+
+    Args:
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
+        path: The `.onnx` file to write.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
+        ImportError: If tf2onnx or onnxruntime is not installed.
+
+    Example:
+        >>> write_onnx(keras.Sequential(), "model.onnx")  # doctest: +SKIP
+    """
+    require_tensorflow()
+    require("onnx")
+    import onnx
+    import tf2onnx
+
+    classify, spec, contract = _function(model)
+    # Without this the exact GELU becomes a file that no runtime loads, and no error.
+    handlers: dict[str, Any] = {"Erfc": (_one_minus_erf, [])}
+    proto, _ = tf2onnx.convert.from_function(
+        classify, [spec], opset=_OPSET, custom_op_handlers=handlers
+    )
+    onnx.helper.set_model_props(proto, contract_files.texts(contract))
+    onnx.checker.check_model(proto)
+    with files.atomic_path(path) as temporary:
+        onnx.save(proto, temporary)
+    return Path(path)
+
+
+def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
+    """Exports a classifier for OpenVINO, as `write_onnx` does for ONNX Runtime.
+
+    Args:
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
+        path: The `.xml` file to write; the weights go beside it, into the `.bin` file.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
+        ImportError: If openvino is not installed.
+
+    Example:
+        >>> write_openvino(keras.Sequential(), "model.xml")  # doctest: +SKIP
+    """
+    require_tensorflow()
+    require("openvino")
+    import openvino
+
+    classify, spec, contract = _function(model)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as traced:
+        archive = keras.export.ExportArchive()
+        archive.add_endpoint("serving_default", classify, [spec])
+        archive.write_out(traced, verbose=False)
+        found = openvino.convert_model(traced)
+        for name, text in contract_files.texts(contract).items():
+            found.set_rt_info(text, ["keras_vit", Path(name).stem])
+        openvino.save_model(found, path, compress_to_fp16=False)
+    return path
+
+
+def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
+    network, contract = inference.prepare(model)
+    spec = tf.TensorSpec((None, *contract.size, contract.num_channels), tf.uint8, "pixels")
+
+    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"probabilities": network(pixels.scale(images, contract), training=False)}
+
+    return tf.function(classify, input_signature=[spec], autograph=False), spec, contract
+
+
+def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> Any:
+    """Turns erfc(x), which ONNX lacks, into 1 - erf(x)."""
+    node.type = "Erf"
+    (output,) = node.output
+    dtype = context.get_dtype(output)
+    one = context.make_const(f"{name}_one", np.array(1, np.float32))
+    difference = context.make_node("Sub", [one.output[0], output], dtypes=[dtype])
+    context.replace_all_inputs(output, difference.output[0])
+    context.replace_input(difference, difference.output[0], output, 1)
+    return difference

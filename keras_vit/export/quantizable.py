@@ -1,0 +1,77 @@
+"""The same model in operators that TFLite can compute in whole numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import layers
+from keras_vit.models import cloning
+
+
+class _LayerNorm(keras.layers.LayerNormalization):
+    """Layer normalisation by a difference, where Keras adds a product with a minus sign.
+
+    TFLite has no negation in whole numbers: with Keras' form a quantized model goes back to
+    floating point in every block, and with 16-bit activations there is none.
+    """
+
+    def call(self, inputs: Any) -> Any:
+        centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
+        # Not `square`: the converter makes an operator of it that 16-bit activations lack.
+        variance = ops.mean(centred * centred, axis=-1, keepdims=True)
+        return centred * ops.rsqrt(variance + self.epsilon) * self.gamma + self.beta
+
+
+class _Block(layers.TransformerBlock):
+    norm_class = _LayerNorm
+
+
+class _Pooling(layers.AttentionPooling):
+    norm_class = _LayerNorm
+
+
+_FORMS: dict[type, type] = {
+    keras.layers.LayerNormalization: _LayerNorm,
+    layers.TransformerBlock: _Block,
+    layers.AttentionPooling: _Pooling,
+}
+
+
+def quantizable(model: keras.Model) -> keras.Model:
+    """Returns a copy of a model without operators that TFLite knows only in floating point.
+
+    Args:
+        model: A functional or sequential model in float32.
+
+    Returns:
+        The copy, with weights of its own. It computes the same up to rounding.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> images = ops.ones((1, 8, 8, 3))
+        >>> bool(ops.max(ops.abs(quantizable(model)(images) - model(images))) < 1e-6)
+        True
+    """
+
+    def changed(layer: Any) -> Any:
+        kind = _FORMS.get(type(layer))
+        return cloning.clone_layer(layer, kind) if kind and _last_axis(layer) else None
+
+    return cloning.clone(model, changed)
+
+
+def _last_axis(layer: Any) -> bool:
+    """Whether a layer norm is one over the last axis, with a scale and an offset."""
+    if not isinstance(layer, keras.layers.LayerNormalization):
+        return True
+    config = layer.get_config()
+    return bool(
+        config["axis"] in (-1, [-1], (-1,))
+        and config["scale"]
+        and config["center"]
+        and not config.get("rms_scaling")
+    )

@@ -1,0 +1,150 @@
+"""Requests that TensorFlow Serving answers for itself before it answers others.
+
+The first request of a signature and batch size waits for TensorFlow to optimise the graph and to
+choose kernels. The server does that for the requests in `assets.extra` before a version is in use.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from keras_vit.export.saved_model import EXAMPLES, EXTRA, FEATURE
+
+FILE = "tf_serving_warmup_requests"  # below saved_model.EXTRA
+NEEDED = "they need tensorflow-serving-api (pip install 'keras-vit-toolkit[serving]')"
+# Those that the server fills batches up to: allowed_batch_sizes of export/batching.config.
+BATCH_SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def is_possible() -> bool:
+    """Tells whether the package with the requests' format is there.
+
+    Example:
+        >>> is_possible()
+        True
+    """
+    return importlib.util.find_spec("tensorflow_serving") is not None
+
+
+def require() -> None:
+    """Raises `ImportError` unless the package with the requests' format is there.
+
+    Example:
+        >>> require()
+    """
+    if not is_possible():
+        raise ImportError(f"Requests to warm a server up with cannot be written: {NEEDED}")
+
+
+def write(
+    folder: Path,
+    images: Sequence[bytes],
+    *,
+    name: str,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+) -> Path:
+    """Writes a request for each signature and batch size beside a SavedModel.
+
+    Args:
+        folder: The SavedModel.
+        images: Encoded images to send, over and over; a few small ones do.
+        name: What the model is called on the server.
+        batch_sizes: Images in a request.
+
+    Returns:
+        The file.
+
+    Raises:
+        ImportError: If tensorflow-serving-api is not installed.
+        ValueError: If there are no images.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit import models
+        >>> from keras_vit.export import saved_model
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> folder = saved_model.write(models.build(config), Path(tempfile.mkdtemp()) / "1")
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")).numpy()
+        >>> len(requests(write(folder, [png], name="vit", batch_sizes=[1, 2])))
+        14
+    """
+    require()
+    if not images:
+        raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
+    signatures = tf.saved_model.load(str(folder)).signatures
+    path = folder / EXTRA / FILE
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as records:
+        for (signature, function), size in itertools.product(signatures.items(), batch_sizes):
+            ((key, spec),) = function.structured_input_signature[1].items()
+            if signature == EXAMPLES:
+                log = _classification(name, signature, images, size)
+            else:
+                log = _prediction(name, signature, key, _tensor(spec, images, size))
+            records.write(log.SerializeToString())
+    return path
+
+
+def requests(path: Path) -> list[Any]:
+    """Reads such a file back.
+
+    Args:
+        path: What `write` returned.
+
+    Returns:
+        The requests, `PredictRequest`s and for `classify_examples` `ClassificationRequest`s.
+
+    Raises:
+        ImportError: If tensorflow-serving-api is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / FILE
+        >>> path.touch()
+        >>> requests(path)
+        []
+    """
+    require()
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    logs = [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
+    return [getattr(log, log.WhichOneof("log_type")).request for log in logs]
+
+
+def _prediction(name: str, signature: str, key: str, tensor: Any) -> Any:
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = name, signature
+    request.inputs[key].CopyFrom(tensor)
+    log = prediction_log_pb2.PredictLog(request=request)
+    return prediction_log_pb2.PredictionLog(predict_log=log)
+
+
+def _classification(name: str, signature: str, images: Sequence[bytes], size: int) -> Any:
+    from tensorflow_serving.apis import classification_pb2, prediction_log_pb2
+
+    request = classification_pb2.ClassificationRequest()
+    request.model_spec.name, request.model_spec.signature_name = name, signature
+    for image in itertools.islice(itertools.cycle(images), size):
+        example = request.input.example_list.examples.add()
+        example.features.feature[FEATURE].bytes_list.value.append(image)
+    log = prediction_log_pb2.ClassifyLog(request=request)
+    return prediction_log_pb2.PredictionLog(classify_log=log)
+
+
+def _tensor(spec: tf.TensorSpec, images: Sequence[bytes], size: int) -> Any:
+    if spec.dtype == tf.string:
+        sent = list(itertools.islice(itertools.cycle(images), size))
+        return tf.make_tensor_proto(sent, tf.string, [size])
+    # Grey pixels: TensorFlow fills a tensor up with the last value that it is given.
+    tensor = tf.make_tensor_proto(0, spec.dtype, [1])
+    tensor.tensor_shape.CopyFrom(tf.TensorShape([size, *spec.shape[1:]]).as_proto())
+    return tensor

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit import export
+from tests.cli.commands import Call, call_main, check_failure
+from tests.export.double import serving
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    """The folder of a bundle that the command line wrote."""
+    to = run.parent / "serving"
+    options = ("--tflite", "float32", "--no-warm-up", "--name", "ants", "--full")
+    assert call_main("export", run, "--to", to, *options) == 0
+    return to
+
+
+@pytest.mark.parametrize("artefact", ["ants", "ants/1", "ants-files/1/float32.tflite"])
+def test_predict_prints_labels_for_every_artefact(
+    exported: Path, run: Path, call: Call, artefact: str
+) -> None:
+    images = sorted((run / "samples").iterdir())[:3]
+    options = ("--top", 2, "--batch-size", 2)
+    code, output, _ = call("predict", exported / artefact, *images, *options)
+    assert code == 0
+    check_predictions(output, images, run)
+
+
+@pytest.mark.parametrize("artefact", ["last.keras", "."])
+def test_predict_takes_a_run_and_its_model(run: Path, call: Call, artefact: str) -> None:
+    images = sorted((run / "samples").iterdir())[:3]
+    code, output, _ = call("predict", run / artefact, *images, "--top", 2)
+    assert code == 0
+    check_predictions(output, images, run)
+
+
+@pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
+def test_predict_asks_a_server(exported: Path, run: Path, call: Call, transport: str) -> None:
+    pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+    images = sorted((run / "samples").iterdir())[:3]
+    with serving(exported / "ants" / "1") as server:
+        address = getattr(server, transport)
+        code, output, _ = call("predict", "--server", address, *images, "--top", 2)
+    assert code == 0
+    check_predictions(output, images, run)
+
+
+def test_predict_of_a_server_tells_what_is_wrong_with_an_image(
+    exported: Path, run: Path, call: Call, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+    (tmp_path / "text.jpg").write_text("text")
+    with serving(exported / "ants" / "1") as server:
+        code, output, _ = call("predict", "--server", server.rest_address, tmp_path / "text.jpg")
+    assert code == 0
+    assert "The image is no JPEG" in output
+
+
+def check_predictions(output: str, images: list[Path], run: Path) -> None:
+    predictor = export.load_predictor(run)
+    expected = predictor.predict([path.read_bytes() for path in images])
+    lines = output.splitlines()[-3:]
+    for line, path, row in zip(lines, images, expected, strict=True):
+        name, first, p, second, q = line.split()
+        assert name == str(path)
+        best = np.argsort(-row)[:2]
+        assert [first, second] == [predictor.labels[index] for index in best]
+        assert [float(p), float(q)] == pytest.approx(row[best], abs=1e-3)
+
+
+def test_export_prints_the_table_and_repeats_the_evaluation(
+    run: Path, call: Call, tmp_path: Path
+) -> None:
+    code, output, _ = call(
+        *("export", run, "--to", tmp_path, "--tflite", "none", "--no-warm-up", "--full")
+    )
+    assert code == 0
+    accuracy = json.loads((run / "evaluation.json").read_text())["accuracy"]
+    assert "Compared with the Keras model on 7 labelled images:" in output
+    assert re.search(rf"^saved_model .* {accuracy:.4f} +1.0000 ", output, re.MULTILINE)
+    assert f"Written: {tmp_path}/vit/1" in output
+    assert "-files" not in output
+
+
+def test_export_takes_a_model_and_images(
+    run: Path, photos: Path, call: Call, tmp_path: Path
+) -> None:
+    code, output, _ = call(
+        *("export", run / "best.keras", "--to", tmp_path, "--data", photos),
+        *("--tflite", "none", "--no-warm-up", "--sample", 5),
+    )
+    assert code == 0
+    assert "on 5 labelled images" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tflite", "all", "--tflite", "int8"), "`--tflite all` and `--tflite none` stand alone"),
+        (("--name", "a/b"), "`name` must be a plain folder name"),
+        (("--max-pixels", "10"), "was refused: The image has more than 10 pixels"),
+    ],
+)
+def test_export_that_fails_leaves_nothing(
+    run: Path, call: Call, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    if "--tflite" not in options:
+        options = (*options, "--tflite", "none")
+    code, _, said = call("export", run, "--to", tmp_path / "new", "--no-warm-up", *options)
+    check_failure(code, said, message)
+    assert not any((tmp_path / "new").glob("*"))
+
+
+def test_export_of_a_model_needs_images(run: Path, call: Call, tmp_path: Path) -> None:
+    code, _, message = call("export", run / "last.keras", "--to", tmp_path, "--no-warm-up")
+    check_failure(code, message, "`examples` must be labelled images")
+
+
+def test_predict_of_a_missing_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
+    image = next((run / "samples").iterdir())
+    code, _, message = call("predict", run, image, tmp_path / "cat.jpg")
+    check_failure(code, message, f"`IMAGE` must be existing files. Received: {tmp_path}/cat.jpg")
+
+
+def test_predict_of_a_truncated_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
+    image = next(path for path in (run / "samples").iterdir() if path.suffix == ".jpg")
+    (tmp_path / "half.jpg").write_bytes(image.read_bytes()[:150])
+    code, _, message = call("predict", run, image, tmp_path / "half.jpg")
+    check_failure(code, message, "must be a complete JPEG")
+
+
+def test_predict_without_images_is_refused(run: Path, call: Call) -> None:
+    code, _, message = call("predict", run)
+    check_failure(code, message, "needs a run folder or an exported file and at least one image")

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.data import Examples
+from keras_vit.export import (
+    KerasPredictor,
+    VerificationError,
+    bundle,
+    load_predictor,
+    saved_model,
+    tflite,
+)
+from keras_vit.export.verification import Verified
+from tests.export.conftest import LABELS
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def labelled(images: list[bytes]) -> Examples:
+    return Examples(
+        names=tuple(f"{i}.png" for i in range(len(images))),
+        labels=np.arange(len(images)) % 7,
+        class_names=LABELS,
+        source="memory",
+        encoded=tuple(images),
+    )
+
+
+def exported(model: keras.Model, directory: Path, labelled: Examples, **changes):
+    options = {"examples": labelled, "rungs": [], "warm_up": False, "verbose": 0, **changes}
+    return bundle(model, directory, **options)
+
+
+@pytest.fixture(scope="module")
+def whole(model: keras.Model, labelled: Examples, tmp_path_factory: pytest.TempPathFactory):
+    """One bundle with everything in it; tests only read it."""
+    pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+    directory = tmp_path_factory.mktemp("bundle")
+    done = exported(model, directory, labelled, rungs=None, warm_up=True, min_agreement=0.2)
+    return directory, done
+
+
+def test_bundle_has_its_files_where_servers_and_phones_look(whole) -> None:
+    directory, done = whole
+    assert sorted(path.name for path in directory.iterdir()) == ["vit", "vit-files"]
+    assert done.saved_model == directory / "vit" / "1"
+    assert done.files == directory / "vit-files" / "1"
+    assert {path.name for path in done.files.iterdir()} == {
+        "manifest.json",
+        *(f"{rung}.tflite" for rung in tflite.RUNGS),
+    }
+    assert {path.name for path in (done.saved_model / "assets.extra").iterdir()} == {
+        "manifest.json",
+        "tf_serving_warmup_requests",
+    }
+    assert {path.name for path in (done.saved_model / "assets").iterdir()} == {
+        "labels.txt",
+        "preprocessing.json",
+    }
+
+
+def test_every_file_predicts(whole, model: keras.Model, images: list[bytes]) -> None:
+    _, done = whole
+    expected = KerasPredictor(model).predict(images)
+    for path in (done.saved_model, *done.files.glob("*.tflite")):
+        predictor = load_predictor(path)
+        difference = np.abs(predictor.predict(images) - expected).max()
+        assert difference < (1e-4 if path.stem in ("1", "float32") else 0.3), path
+
+
+def test_manifest_holds_what_was_proven(whole) -> None:
+    _, done = whole
+    manifest = json.loads((done.saved_model / "assets.extra" / "manifest.json").read_text())
+    assert manifest == json.loads((done.files / "manifest.json").read_text())
+    assert (manifest["name"], manifest["version"]) == ("vit", 1)
+    assert manifest["verification"]["images"] == 10
+    proven = {row["name"]: row for row in manifest["verification"]["artefacts"]}
+    assert set(proven) == {"saved_model", *tflite.RUNGS}
+    assert proven["saved_model"]["agreement"] == 1.0
+    for name, told in manifest["files"].items():
+        folder = done.files if name.endswith(".tflite") else done.saved_model
+        content = (folder / name).read_bytes()
+        assert (told["bytes"], told["sha256"]) == (
+            len(content),
+            hashlib.sha256(content).hexdigest(),
+        )
+    assert any(name.endswith("tf_serving_warmup_requests") for name in manifest["files"])
+
+
+def test_sizes_fall_down_the_ladder(whole) -> None:
+    _, done = whole
+    sizes = {r.name: r.size for r in done.results}
+    assert sizes["float32"] > sizes["float16"]
+    with zipfile.ZipFile(done.files / "int8.tflite") as archive:
+        assert archive.read("labels.txt").decode().split() == list(LABELS)
+
+
+def test_versions_count_up(model: keras.Model, labelled: Examples, tmp_path: Path) -> None:
+    (tmp_path / "vit-files" / "4").mkdir(parents=True)
+    assert exported(model, tmp_path, labelled).saved_model == tmp_path / "vit" / "5"
+    assert exported(model, tmp_path, labelled, name="other").saved_model.name == "1"
+
+
+def disagreeing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    module = sys.modules["keras_vit.export.bundle"]  # the function of that name hides it
+    honest = module.verify
+
+    def verify(*arguments, **options) -> tuple[Verified, ...]:
+        return tuple(
+            dataclasses.replace(result, ok=False, agreement=0.5) if result.name in names else result
+            for result in honest(*arguments, **options)
+        )
+
+    monkeypatch.setattr(module, "verify", verify)
+
+
+def test_nothing_appears_if_the_saved_model_disagrees(
+    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disagreeing(monkeypatch, "saved_model")
+    with pytest.raises(VerificationError, match=r"saved_model disagrees .* 0.5000 of the images"):
+        exported(model, tmp_path, labelled)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rung_that_disagrees_is_left_out(
+    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disagreeing(monkeypatch, "int8", "int16x8")
+    done = exported(model, tmp_path, labelled, rungs=None, min_agreement=0)
+    assert not (done.files / "int8.tflite").exists()
+    assert "Left out, since they agree on too few images: int16x8, int8." in done.text()
+    assert "The smallest TFLite file that agrees is " in done.text()
+
+
+def test_a_rung_that_was_asked_for_has_to_agree(
+    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disagreeing(monkeypatch, "int8")
+    with pytest.raises(
+        VerificationError, match=r"int8 disagrees(?s:.*)The smallest rung that agrees is 'float16'"
+    ):
+        exported(model, tmp_path, labelled, rungs=["float16", "int8"], min_agreement=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sample_is_drawn_unless_all_are_asked_for(
+    model: keras.Model, labelled: Examples, tmp_path: Path
+) -> None:
+    assert exported(model, tmp_path, labelled, sample=4).images == 4
+    assert exported(model, tmp_path, labelled, sample=4, full=True).images == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rungs": ["int4"]}, "`rungs` must be one of .*int4"),
+        ({"runtimes": ["tensorrt"]}, "`runtimes` must be one of .*tensorrt"),
+        ({"min_agreement": 1.5}, r"`min_agreement` must be in \[0, 1\]. Received: .*1.5"),
+        ({"name": "a/b"}, "`name` must be a plain folder name. Received: name='a/b'"),
+        ({"examples": None}, "`examples` must be labelled images"),
+    ],
+)
+def test_bundle_checks_before_work(
+    model: keras.Model, labelled: Examples, tmp_path: Path, changes: dict, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        exported(model, tmp_path / "new", labelled, **changes)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_is_verified_on_what_it_held_out(run: Path, tmp_path: Path) -> None:
+    done = bundle(run, tmp_path, rungs=[], warm_up=False, verbose=0, full=True)
+    held_out = sum("validation" in line for line in (run / "split.csv").open())
+    assert done.images == held_out
+    report = json.loads((run / "evaluation.json").read_text())
+    assert done.results[0].accuracy == pytest.approx(report["accuracy"], abs=1e-12)
+
+
+EXPORT = """
+import sys
+from keras_vit import data, export, models
+digits = data.load("digits").subset(range(20))
+model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=10, num_layers=1))
+export.bundle(model, sys.argv[1], examples=digits, rungs=["float32"], warm_up=False, verbose=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_never_leaves_a_version_that_a_server_would_load(tmp_path: Path) -> None:
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", EXPORT, tmp_path / "whole"], check=True)
+    whole = time.monotonic() - start
+    killed = 0
+    for share in np.linspace(0.3, 1.02, 20):
+        folder = tmp_path / f"{share:.3f}"
+        running = subprocess.Popen([sys.executable, "-c", EXPORT, folder], start_new_session=True)
+        time.sleep(share * whole)
+        killed += running.poll() is None
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        for version in folder.glob("vit/*"):
+            if version.name.isdecimal():  # what a server would load is complete
+                assert (version / "assets.extra" / "manifest.json").is_file()
+                assert load_predictor(version).labels
+    assert killed > 10
+    again = subprocess.run([sys.executable, "-c", EXPORT, folder], capture_output=True)
+    assert again.returncode == 0
+    assert saved_model.versions(folder / "vit")

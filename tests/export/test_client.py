@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.export import Client, KerasPredictor, ServingError, predictions, saved_model
+from tests.export.double import Double, serving
+
+pytestmark = pytest.mark.tensorflow
+
+pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+TRANSPORTS = ("grpc_address", "rest_address")
+
+
+@pytest.fixture(scope="module")
+def double(exported: dict[str, Path]) -> Iterator[Double]:
+    with serving(exported["saved_model"]) as running:
+        yield running
+
+
+@pytest.fixture(params=TRANSPORTS)
+def address(request: pytest.FixtureRequest, double: Double) -> str:
+    double.requests.clear()
+    return getattr(double, request.param)
+
+
+def test_predictions_are_those_of_the_model(
+    address: str, model: keras.Model, images: list[bytes], double: Double
+) -> None:
+    local = predictions(KerasPredictor(model), images)
+    with Client(address) as client:
+        served = client.predict(images, batch_size=4)
+    assert len(double.requests) == 3  # ten images by four
+    for mine, its in zip(local, served, strict=True):
+        assert its.ok
+        assert its.top_labels == mine.top_labels
+        np.testing.assert_allclose(its.probabilities, mine.probabilities, atol=1e-6)
+        np.testing.assert_allclose(its.top_scores, mine.top_scores, atol=1e-6)
+
+
+def test_a_bad_image_has_a_message(address: str, images: list[bytes]) -> None:
+    with Client(address) as client:
+        good, bad = client.predict([images[0], b"text"])
+    assert good.ok
+    assert (bad.ok, bad.text()) == (False, "The image is no JPEG, PNG, GIF, BMP or WebP")
+
+
+def test_labels_that_are_a_yes(yes_or_no: keras.Model, images: list[bytes], tmp_path: Path) -> None:
+    local = predictions(KerasPredictor(yes_or_no), images)
+    with serving(saved_model.write(yes_or_no, tmp_path / "1")) as running:
+        for transport in TRANSPORTS:
+            with Client(getattr(running, transport)) as client:
+                served = client.predict(images)
+            assert [p.present for p in served] == [p.present for p in local]
+    assert len({p.present for p in local}) > 2
+
+
+def test_any_signature_can_be_called(address: str, images: list[bytes]) -> None:
+    with Client(address) as client:
+        answer = client.call("explain", image_bytes=images[:2])
+        pixels = client.call("preprocess", image_bytes=images[:2])["pixels"]
+        again = client.call("classify_pixels", pixels=pixels.astype("uint8"))
+    assert answer["map"].shape == (2, 5, 7)
+    np.testing.assert_allclose(again["probabilities"], answer["probabilities"], atol=1e-6)
+
+
+def test_a_server_that_starts_is_asked_again(
+    address: str, images: list[bytes], double: Double
+) -> None:
+    double.unavailable = 2
+    with Client(address) as client:
+        assert client.predict(images[:1])[0].ok
+    assert len(double.requests) == 3
+
+
+def test_a_server_that_stays_unavailable_is_an_error(
+    address: str, images: list[bytes], double: Double
+) -> None:
+    double.unavailable = 100
+    with Client(address) as client, pytest.raises(ServingError, match=r"UNAVAILABLE|503"):
+        client.predict(images[:1])
+    double.unavailable = 0
+    assert len(double.requests) == 5
+
+
+def test_other_errors_are_raised_at_once(address: str, images: list[bytes], double: Double) -> None:
+    with (
+        Client(address, "other") as client,
+        pytest.raises(ServingError, match=r"not found: .*other"),
+    ):
+        client.predict(images[:1])
+    assert len(double.requests) == 1
+
+
+def test_nobody_waits_beyond_the_deadline(
+    address: str, images: list[bytes], double: Double
+) -> None:
+    double.delay = threading.Event()
+    start = time.monotonic()
+    with (
+        Client(address, timeout=0.5) as client,
+        pytest.raises(ServingError, match=r"DEADLINE_EXCEEDED|timed out"),
+    ):
+        client.predict(images[:1])
+    assert time.monotonic() - start < 5
+    double.delay.set()
+    double.delay = None
+
+
+def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> None:
+    for address in ("localhost:1", "http://localhost:1"):
+        with Client(address, timeout=5) as client, pytest.raises(ServingError, match="localhost:1"):
+            client.predict(images[:1])
+
+
+def test_version_label_and_headers_are_sent(double: Double, images: list[bytes]) -> None:
+    double.requests.clear()
+    for address in (double.grpc_address, double.rest_address):
+        for version in (1, "stable"):
+            with Client(address, version=version, headers={"Authorization": "secret"}) as client:
+                client.predict(images[:1])
+    grpc_number, grpc_label, rest_number, rest_label = double.requests
+    assert (grpc_number["version"], grpc_label["version"]) == (1, "stable")
+    assert grpc_number["metadata"]["authorization"] == "secret"
+    assert rest_number["path"] == "/v1/models/vit/versions/1:predict"
+    assert rest_label["path"] == "/v1/models/vit/labels/stable:predict"
+    assert rest_number["headers"]["Authorization"] == "secret"
+
+
+def test_tls_needs_the_certificate_that_is_trusted(
+    exported: dict[str, Path], images: list[bytes], tmp_path: Path
+) -> None:
+    import grpc
+
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    try:
+        subprocess.run(
+            [*command, "-keyout", key, "-out", certificate], check=True, capture_output=True
+        )
+    except FileNotFoundError:
+        pytest.skip("needs openssl")
+    pair = [(key.read_bytes(), certificate.read_bytes())]
+    with serving(exported["saved_model"], grpc.ssl_server_credentials(pair)) as running:
+        with Client(running.grpc_address, certificate=certificate) as client:
+            assert client.predict(images[:1])[0].ok
+        with (
+            Client(running.grpc_address, tls=True, timeout=5) as client,
+            pytest.raises(ServingError, match=r"UNAVAILABLE|DEADLINE"),
+        ):
+            client.predict(images[:1])
+
+
+def test_images_larger_than_grpc_expects(double: Double, images: list[bytes]) -> None:
+    """More than the 4 MB that gRPC receives and the 256 kB that it keeps for another attempt."""
+    double.unavailable = 1
+    with Client(double.grpc_address) as client:
+        assert client.predict([images[0] + bytes(6_000_000)])[0].ok
+
+
+@pytest.mark.parametrize("address", ["localhost", "ftp://localhost:1", "localhost:http"])
+def test_an_address_is_checked(address: str) -> None:
+    with pytest.raises(ValueError, match=f"`address` must be HOST:PORT .*{address}"):
+        Client(address)
+
+
+def test_a_model_of_someone_else_is_told(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(double, "predict", lambda *_: {"scores": np.zeros((1, 3))})
+    with (
+        Client(double.rest_address) as client,
+        pytest.raises(ServingError, match="none that keras_vit has exported"),
+    ):
+        client.predict([b"image"])
+
+
+def test_no_images_are_refused(double: Double) -> None:
+    with (
+        Client(double.rest_address) as client,
+        pytest.raises(ValueError, match="`images` must hold at least one"),
+    ):
+        client.predict([])

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit.export import image_headers
+from keras_vit.export.image_headers import FORMATS
+
+pytestmark = pytest.mark.tensorflow
+
+PHOTO = Image.fromarray(np.random.default_rng(3).integers(0, 255, (37, 53, 3), np.uint8))
+
+
+def encoded(form: str, image: Image.Image = PHOTO, **settings: object) -> bytes:
+    content = io.BytesIO()
+    image.save(content, form, **settings)
+    return content.getvalue()
+
+
+ANIMATION = encoded("GIF", save_all=True, append_images=[PHOTO.rotate(90), PHOTO.rotate(180)])
+FILES = {
+    "jpeg": [encoded("JPEG"), encoded("JPEG", progressive=True)],
+    "png": [encoded("PNG"), encoded("PNG", PHOTO.convert("P"))],
+    "gif": [encoded("GIF"), ANIMATION],
+    "bmp": [encoded("BMP")],
+    "webp": [
+        encoded("WEBP"),
+        encoded("WEBP", lossless=True),
+        encoded("WEBP", PHOTO.convert("RGBA"), lossless=True, exif=b"Exif\0\0"),
+    ],
+    "unknown": [b"", b"text", encoded("TIFF"), b"RIFF\0\0\0\0WAVE", b"\x89PNG"],
+}
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_formats_are_told_by_the_first_bytes(form: str) -> None:
+    found = image_headers.formats(tf.constant(FILES[form]))
+    assert {FORMATS[i] for i in found} == {form}
+
+
+@pytest.mark.parametrize("form", FILES)
+def test_areas_are_those_of_the_images(form: str) -> None:
+    expected = 0 if form in ("jpeg", "unknown") else 37 * 53
+    assert set(image_headers.areas(tf.constant(FILES[form])).numpy()) == {expected}
+
+
+def test_area_of_a_bmp_from_the_top_down() -> None:
+    bmp = bytearray(encoded("BMP"))
+    bmp[22:26] = (-37).to_bytes(4, "little", signed=True)
+    assert image_headers.areas(tf.constant([bytes(bmp)])).numpy() == [37 * 53]
+
+
+def test_area_of_the_largest_sides_does_not_overflow() -> None:
+    png = bytearray(encoded("PNG"))
+    png[16:24] = b"\x7f\xff\xff\xff" * 2
+    assert image_headers.areas(tf.constant([bytes(png)])).numpy() == [(2**31 - 1) ** 2]
+
+
+def test_no_files_have_no_headers() -> None:
+    none = tf.constant([], tf.string)
+    assert image_headers.formats(none).shape == image_headers.areas(none).shape == (0,)
+
+
+@pytest.mark.parametrize("gif", FILES["gif"], ids=["one frame", "three frames"])
+def test_first_frame_is_the_image_that_is_shown_first(gif: bytes) -> None:
+    frame, area = image_headers.first_frame(tf.constant(gif))
+    with Image.open(io.BytesIO(frame.numpy())) as cut, Image.open(io.BytesIO(gif)) as whole:
+        assert cut.n_frames == 1
+        np.testing.assert_array_equal(cut.convert("RGB"), whole.convert("RGB"))
+    assert area == 37 * 53
+    assert len(frame.numpy()) <= len(gif)
+
+
+def test_first_frame_of_an_animation_is_a_part_of_it() -> None:
+    assert len(image_headers.first_frame(tf.constant(ANIMATION))[0].numpy()) < len(ANIMATION) / 2
+
+
+@pytest.mark.parametrize("length", [6, 10, 13, 30, 800, 1000])
+def test_a_gif_that_ends_early_has_no_frame(length: int) -> None:
+    frame, area = image_headers.first_frame(tf.constant(ANIMATION[:length]))
+    assert (frame.numpy(), area) == (b"", 0)
+
+
+def test_a_gif_of_endless_extensions_ends() -> None:
+    head = ANIMATION[:13].replace(ANIMATION[10:11], b"\0")
+    comments = head + (b"\x21\xfe\x01a\x00" * 200_000)
+    traced = tf.function(image_headers.first_frame, autograph=False)
+    assert traced(tf.constant(comments))[0].numpy() == b""

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.export import KerasPredictor, Prediction, predictions
+from tests.export.conftest import LABELS
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_predictions_name_the_best_classes(model: keras.Model, images: list[bytes]) -> None:
+    predictor = KerasPredictor(model)
+    found = predictions(predictor, images)
+    expected = predictor.predict(images)
+    for prediction, row in zip(found, expected, strict=True):
+        best = np.argsort(-row)[:5]
+        assert prediction.top_labels == tuple(LABELS[i] for i in best)
+        np.testing.assert_array_equal(prediction.top_scores, row[best])
+        assert prediction.label == LABELS[row.argmax()]
+        assert prediction.present is None
+
+
+def test_predictions_of_several_labels_name_all_that_are_present(
+    yes_or_no: keras.Model, images: list[bytes]
+) -> None:
+    predictor = KerasPredictor(yes_or_no)
+    for prediction, row in zip(
+        predictions(predictor, images), predictor.predict(images), strict=True
+    ):
+        yes = {LABELS[i] for i in np.flatnonzero(row >= np.float32(predictor.thresholds))}
+        assert set(prediction.present or ()) == yes
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "rose 0.6000   daisy 0.4000"),
+        ({"present": ("rose",)}, "rose 0.6000"),
+        ({"present": ()}, "none of the labels"),
+        ({"message": "The image is empty"}, "The image is empty"),
+    ],
+)
+def test_text_is_a_line(changes: dict, text: str) -> None:
+    probabilities = np.array([0.4, 0.6], np.float32)
+    assert Prediction(probabilities, ("rose", "daisy"), (0.6, 0.4), **changes).text() == text
+
+
+def test_text_names_as_many_as_asked() -> None:
+    prediction = Prediction(np.array([0.4, 0.6]), ("rose", "daisy"), (0.6, 0.4))
+    assert prediction.text(top=1) == "rose 0.6000"

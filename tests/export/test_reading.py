@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit.data import pixels
+from keras_vit.export.reading import Limits, read_each
+from keras_vit.preprocessing import Preprocessing
+from tests.export.test_image_headers import ANIMATION, FILES, PHOTO, encoded
+
+pytestmark = pytest.mark.tensorflow
+
+CONTRACT = Preprocessing(size=(11, 17))
+DEEP = Image.fromarray(np.random.default_rng(4).integers(0, 65535, (37, 53), np.uint16))
+ROTATED = Image.Exif()
+ROTATED[0x0112] = 6
+GOOD = {
+    **{f"{form} {i}": f for form in FILES if form != "unknown" for i, f in enumerate(FILES[form])},
+    "grey jpeg": encoded("JPEG", PHOTO.convert("L")),
+    "cmyk jpeg": encoded("JPEG", PHOTO.convert("CMYK")),
+    "rotated jpeg": encoded("JPEG", exif=ROTATED),
+    "alpha png": encoded("PNG", PHOTO.convert("RGBA")),
+    "16-bit png": encoded("PNG", DEEP),
+    "long jpeg": encoded("JPEG") + bytes(3000),
+}
+LIMITS = Limits(max_bytes=20_000, max_pixels=5000)
+WIDE = Image.new("RGB", (5001, 1))
+BAD = {
+    "": "The image is empty",
+    "text": "The image is no JPEG, PNG, GIF, BMP or WebP",
+    "tiff": "The image is no JPEG, PNG, GIF, BMP or WebP",
+    "half jpeg": "The image is damaged",
+    "half png": "The image is damaged",
+    "half gif": "The image is damaged",
+    "moving webp": "The image is damaged",
+    "long png": "The image has more than 20000 bytes",
+    **{
+        f"wide {form}": "The image has more than 5000 pixels" for form in FILES if form != "unknown"
+    },
+    "wide frame": "The image has more than 5000 pixels",
+}
+
+
+def bad(name: str) -> bytes:
+    kind, _, form = name.rpartition(" ")
+    match kind:
+        case "half":
+            whole = FILES[form][0]
+            return whole[: len(whole) // 2]
+        case "moving":
+            return encoded("WEBP", save_all=True, append_images=[PHOTO.rotate(90)])
+        case "long":
+            return encoded("PNG") + bytes(20_000)
+        case "wide" if form != "frame":
+            return encoded(form.upper(), WIDE)
+        case "wide":  # a small screen with a large frame on it
+            gif = bytearray(ANIMATION)
+            place = gif.index(b"\x2c\0\0\0\0")
+            gif[place + 5 : place + 9] = (2**15).to_bytes(2, "little") * 2
+            return bytes(gif)
+    return encoded("TIFF") if form == "tiff" else form.encode()
+
+
+def read(*images: bytes, limits: Limits = LIMITS, contract: Preprocessing = CONTRACT) -> Any:
+    traced = tf.function(
+        lambda encoded: tuple(read_each(encoded, contract, limits)),
+        input_signature=[tf.TensorSpec((None,), tf.string)],
+        autograph=False,
+    )
+    return [part.numpy() for part in traced(tf.constant(images, tf.string))]
+
+
+def test_every_format_is_read_as_in_training() -> None:
+    found, ok, message = read(*GOOD.values())
+    expected = [pixels.fit(pixels.decode(image, CONTRACT), CONTRACT) for image in GOOD.values()]
+    np.testing.assert_array_equal(found, expected)
+    assert ok.all()
+    assert set(message) == {b""}
+
+
+def test_grey_models_read_grey_pixels() -> None:
+    contract = Preprocessing(size=(11, 17), channels="grayscale")
+    found, ok, _ = read(GOOD["jpeg 0"], contract=contract)
+    assert (found.shape, ok.tolist()) == ((1, 11, 17, 1), [True])
+
+
+@pytest.mark.parametrize(("name", "said"), BAD.items())
+def test_a_bad_image_says_why_and_costs_its_neighbours_nothing(name: str, said: str) -> None:
+    alone, _, _ = read(GOOD["png 0"], GOOD["jpeg 0"])
+    found, ok, message = read(GOOD["png 0"], bad(name), GOOD["jpeg 0"])
+    assert ok.tolist() == [True, False, True]
+    assert [text.decode() for text in message] == ["", said, ""]
+    np.testing.assert_array_equal(found[[0, 2]], alone)
+    assert not found[1].any()
+
+
+def test_batches_of_bad_images_and_of_none() -> None:
+    found, ok, _ = read(b"", b"text")
+    assert (found.shape, ok.tolist()) == ((2, 11, 17, 3), [False, False])
+    assert [part.shape for part in read()] == [(0, 11, 17, 3), (0,), (0,)]
+
+
+def test_limits_are_the_largest_that_is_read() -> None:
+    image = encoded("PNG")
+    exact = Limits(max_bytes=len(image), max_pixels=37 * 53)
+    assert read(image, limits=exact)[1] == [True]
+    for limits in (Limits(len(image) - 1, 37 * 53), Limits(len(image), 37 * 53 - 1)):
+        assert read(image, limits=limits)[1] == [False]
+
+
+def test_limits_must_be_positive() -> None:
+    with pytest.raises(ValueError, match=r"`max_pixels` must be .*Received: max_pixels=0"):
+        Limits(max_pixels=0)
+
+
+def test_a_bomb_is_not_decoded() -> None:
+    """A file of 30 kB that would be 300 MB."""
+    content = io.BytesIO()
+    Image.new("1", (10_000, 10_000)).save(content, "PNG")
+    assert len(content.getvalue()) < 30_000
+    _, ok, message = read(content.getvalue(), limits=Limits())
+    assert (ok.tolist(), message[0]) == ([False], b"The image has more than 25000000 pixels")

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.data import pixels
+from keras_vit.export import KerasPredictor, tflite, verify
+from tests.export.conftest import CONTRACT
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_tflite_answers_for_one_image_whatever_the_batch(
+    model: keras.Model, images: list[bytes], tmp_path: Path, threads: int
+) -> None:
+    path = tflite.write(model, tmp_path / "model.tflite", batch_size=3)
+    run = verify.tflite(str(path), threads)
+    found = [run(pixels.fit(pixels.decode(i, CONTRACT), CONTRACT)[None].numpy()) for i in images]
+    expected = KerasPredictor(model).predict(images)
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
+
+
+def test_importing_it_leaves_keras_alone() -> None:
+    """Only the process that it is started as has to do without."""
+    import keras as again
+
+    assert again is keras
+    assert verify.ABSENT == ("keras", "tf_keras", "keras_vit")
