@@ -50,7 +50,6 @@ class Served:
 
     def __init__(self, model: keras.Model, texts: Path, limits: Limits) -> None:
         self._network, self.contract = inference.prepare(model)
-        self._limits = limits
         shape = (None, *self.contract.size, self.contract.num_channels)
         self._strings = tf.TensorSpec((None,), tf.string, "image_bytes")
         self._pixels = tf.TensorSpec(shape, tf.uint8, "pixels")
@@ -63,6 +62,11 @@ class Served:
         # Traced once, called by the functions of other inputs.
         self._classify_once = tf.function(
             self._classify, input_signature=[self._floats], autograph=False
+        )
+        self._read = tf.function(
+            lambda encoded: read_each(encoded, self.contract, limits),
+            input_signature=[self._strings],
+            autograph=False,
         )
         labels = tf.lookup.TextFileInitializer(
             str(texts / contract_files.LABELS),
@@ -152,9 +156,6 @@ class Served:
         if self._anatomy is None:
             raise ValueError("`model` must be a Vision Transformer of keras_vit to look into")
         return self._anatomy
-
-    def _read(self, image_bytes: tf.Tensor) -> Read:
-        return read_each(image_bytes, self.contract, self._limits)
 
     def _classify(self, images: tf.Tensor) -> Answer:
         if self._anatomy is None:

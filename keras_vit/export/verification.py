@@ -150,7 +150,7 @@ def verify(
     _run(folder, progress)
     times = json.loads((folder / "times.json").read_text())
     return tuple(
-        _compared(
+        compared(
             artefact,
             times[artefact.name],
             np.load(folder / f"{artefact.name}.npy"),
@@ -163,7 +163,7 @@ def verify(
     )
 
 
-def _compared(
+def compared(
     artefact: Artefact,
     milliseconds: dict[str, float],
     found: np.ndarray,
@@ -172,6 +172,26 @@ def _compared(
     thresholds: Sequence[float] | None,
     min_agreement: float,
 ) -> Verified:
+    """Compares what an artefact answered with what the Keras model did.
+
+    Args:
+        artefact: What answered.
+        milliseconds: How long one image takes, by number of threads.
+        found: Its probabilities, (N, R).
+        expected: The Keras model's, (N, R).
+        truth: The right classes, (N,), or labels, (N, R).
+        thresholds: As for `verify`.
+        min_agreement: As for `verify`.
+
+    Returns:
+        The result.
+
+    Example:
+        >>> artefact = Artefact("int8", "tflite", Path(__file__), exact=False)
+        >>> scores = np.array([[0.6, 0.4]], np.float32)
+        >>> compared(artefact, {}, scores, scores, np.array([0]), None, 0.99).agreement
+        1.0
+    """
     differences = np.abs(found - expected).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
     if thresholds:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import KerasPredictor, VerificationError, tflite
+from keras_vit.export import KerasPredictor, VerificationError, tflite, verification
 from keras_vit.export.verification import Artefact, Verified, table, verify
 
 pytestmark = pytest.mark.tensorflow
@@ -36,47 +37,58 @@ def test_verify_compares_image_by_image_in_another_process(
     assert set(served.milliseconds) == {"all"}
 
 
-def test_a_wrong_probability_is_found(
-    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
-) -> None:
-    expected = KerasPredictor(model).predict(images)
-    wrong = expected.copy()
-    wrong[4, 2] += 3e-5
-    served, phone = verify(artefacts(exported), images, wrong, TRUTH, tmp_path, progress=False)
-    assert (served.ok, served.worst, served.agreement) == (False, 4, 1.0)
-    assert served.largest_difference == pytest.approx(3e-5, rel=0.05)
-    assert phone.ok  # other runtimes have a tolerance of 1e-4
+SCORES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]], np.float32)
 
 
-def test_another_class_is_found(
-    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
-) -> None:
-    other = np.roll(KerasPredictor(model).predict(images), 1, axis=1)
-    served, _ = verify(artefacts(exported), images, other, TRUTH, tmp_path, progress=False)
-    assert not served.ok
-    assert served.agreement < 0.5
+def compared(found: np.ndarray, kind: str = "saved_model", **options: Any) -> Verified:
+    artefact = Artefact("artefact", kind, Path(__file__), exact=options.pop("exact", True))
+    settings = {"truth": np.array([0, 1, 0]), "thresholds": None, "min_agreement": 0.99, **options}
+    return verification.compared(artefact, {}, found, SCORES, **settings)
 
 
-def test_labels_of_their_own_agree_by_their_thresholds(
-    yes_or_no: keras.Model, images: list[bytes], tmp_path: Path
-) -> None:
-    from keras_vit.export import saved_model
+def test_a_wrong_probability_is_found() -> None:
+    wrong = SCORES.copy()
+    wrong[1, 2] += 3e-5
+    served = compared(wrong)
+    assert (served.ok, served.worst, served.agreement) == (False, 1, 1.0)
+    assert served.largest_difference == pytest.approx(3e-5, rel=0.01)
+    assert compared(wrong, "tflite").ok  # other runtimes have a tolerance of 1e-4
 
-    folder = saved_model.write(yes_or_no, tmp_path / "1")
-    predictor = KerasPredictor(yes_or_no)
-    expected = predictor.predict(images)
-    truth = (expected >= np.float32(predictor.thresholds)).astype(int)
-    truth[3] = 1 - truth[3]
-    (result,) = verify(
-        [Artefact("saved_model", "saved_model", folder, exact=True)],
-        images,
-        expected,
-        truth,
-        tmp_path / "work",
-        thresholds=predictor.thresholds,
-        progress=False,
-    )
-    assert (result.ok, result.agreement, result.accuracy) == (True, 1.0, 0.9)
+
+def test_another_class_is_found() -> None:
+    other = compared(SCORES[:, ::-1], "tflite", exact=False)
+    assert (other.ok, other.agreement) == (False, pytest.approx(1 / 3))
+    assert compared(SCORES[:, ::-1], "tflite", exact=False, min_agreement=0.3).ok
+
+
+def test_accuracy_is_that_of_the_classes_it_names() -> None:
+    assert compared(SCORES).accuracy == pytest.approx(2 / 3)
+
+
+def test_equally_probable_classes_are_no_disagreement() -> None:
+    tied = SCORES.copy()
+    tied[2] = [0.4, 0.3, 0.4 - 2e-6]
+    found = tied.copy()
+    found[2] = tied[2, ::-1]
+    artefact = Artefact("artefact", "saved_model", Path(__file__), exact=True)
+    result = verification.compared(artefact, {}, found, tied, np.array([0, 1, 0]), None, 0.99)
+    assert (result.ok, result.agreement) == (True, 1.0)
+
+
+def test_labels_of_their_own_agree_by_their_thresholds() -> None:
+    thresholds = (0.25, 0.5, 0.35)
+    truth = (np.asarray(thresholds, np.float32) <= SCORES).astype(int)
+    truth[1] = 1 - truth[1]
+    result = compared(SCORES, truth=truth, thresholds=thresholds)
+    assert (result.ok, result.agreement) == (True, 1.0)
+    assert result.accuracy == pytest.approx(2 / 3)
+    moved = SCORES.copy()
+    moved[2, 0] = 0.24  # below its threshold
+    assert compared(moved, thresholds=thresholds, truth=truth).agreement == pytest.approx(2 / 3)
+
+
+def test_not_a_number_never_agrees() -> None:
+    assert not compared(np.full_like(SCORES, np.nan), exact=False, min_agreement=0).ok
 
 
 def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
@@ -123,19 +135,6 @@ def test_an_image_that_the_server_refuses_is_told(
             tmp_path,
             progress=False,
         )
-
-
-def test_not_a_number_never_agrees() -> None:
-    from keras_vit.export import verification
-
-    found = np.full((1, 2), np.nan)
-    artefact = Artefact("float32", "tflite", Path("nowhere.tflite"), exact=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Artefact, "size", lambda self: 0)
-        result = verification._compared(
-            artefact, {}, found, np.ones((1, 2)) / 2, np.array([0]), None, 0.0
-        )
-    assert not result.ok
 
 
 def test_table_has_a_line_for_each_artefact() -> None:
