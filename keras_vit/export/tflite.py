@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from keras_vit import checks, files
 from keras_vit.data import pixels
-from keras_vit.export import contract_files
+from keras_vit.export import contract_files, tflite_metadata
 from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.models import inference
@@ -92,8 +92,9 @@ def write(
     probabilities (B, classes), float32; from `int8` uint8, with the scale that the file says.
     Where each label is a yes or no by itself, the thresholds stand in `thresholds.txt`.
 
-    `preprocessing.json` and `labels.txt` are appended as a ZIP archive, as TFLite metadata is:
-    interpreters read the model from the front, `unzip` reads the files from the back.
+    Inside is the description that MediaPipe and Android's tools read. `preprocessing.json` and
+    `labels.txt` are appended as a ZIP archive, as they expect: interpreters read the model from the
+    front, `unzip` reads the files from the back.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
@@ -154,7 +155,7 @@ class Ladder:
         checks.positive_int("batch_size", batch_size)
         network, self._contract = inference.prepare(model)
         network, contract = quantizable(network), self._contract
-        self._images = images
+        self._images, self._name = images, model.name
         self._shape = (batch_size, *contract.size, contract.num_channels)
         self._folder = str(folder)
 
@@ -210,7 +211,7 @@ class Ladder:
                     "Received: none"
                 )
             converter.representative_dataset = lambda: self._samples(signature)
-        return converter.convert()
+        return tflite_metadata.add(converter.convert(), self._contract, self._name)
 
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import keras
+import numpy as np
+import pytest
+from flatbuffers import encode, number_types
+from flatbuffers.table import Table
+from tensorflow.lite.python import schema_py_generated as schema
+
+from keras_vit.data import pixels
+from keras_vit.export import KerasPredictor, tflite, tflite_metadata
+from tests.export.conftest import CONTRACT, LABELS
+
+pytestmark = pytest.mark.tensorflow
+
+
+class Reader:
+    """A table of a FlatBuffers file, read by the numbers of its fields."""
+
+    def __init__(self, content: bytes, place: int | None = None) -> None:
+        if place is None:
+            place = encode.Get(flatbuffers.packer.uoffset, content, 0)
+        self._table = Table(content, place)
+
+    def _field(self, field: int) -> int:
+        offset = self._table.Offset(4 + 2 * field)
+        assert offset, f"field {field} is absent"
+        return int(offset + self._table.Pos)
+
+    def number(self, field: int) -> int:
+        return int(self._table.Get(number_types.Int8Flags, self._field(field)))
+
+    def text(self, field: int) -> str:
+        return str(self._table.String(self._field(field)).decode())
+
+    def table(self, field: int) -> Reader:
+        return Reader(self._table.Bytes, self._table.Indirect(self._field(field)))
+
+    def tables(self, field: int) -> list[Reader]:
+        offset = self._field(field) - self._table.Pos
+        start, count = self._table.Vector(offset), self._table.VectorLen(offset)
+        return [
+            Reader(self._table.Bytes, self._table.Indirect(start + 4 * index))
+            for index in range(count)
+        ]
+
+    def floats(self, field: int) -> list[float]:
+        offset = self._field(field) - self._table.Pos
+        start, count = self._table.Vector(offset), self._table.VectorLen(offset)
+        return np.frombuffer(self._table.Bytes, "<f4", count, start).tolist()
+
+
+def metadata(path: Path) -> bytes:
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(path.read_bytes()))
+    (entry,) = [m for m in model.metadata if m.name.decode() == tflite_metadata.FIELD]
+    return bytes(model.buffers[entry.buffer].data)
+
+
+def test_a_file_says_what_goes_in_and_what_comes_out(exported: dict[str, Path]) -> None:
+    content = metadata(exported["tflite"])
+    assert content[4:8] == b"M001"
+    root = Reader(content)
+    assert root.text(7) == "1.0.0"
+    (graph,) = root.tables(3)
+    (image,), (probabilities,) = graph.tables(2), graph.tables(3)
+    assert image.text(0) == "pixels"
+    assert (image.table(3).number(0), image.table(3).table(1).number(0)) == (2, 1)  # image, RGB
+    (unit,) = image.tables(4)
+    assert unit.number(0) == 1  # normalisation, which leaves pixels as they are
+    assert (unit.table(1).floats(0), unit.table(1).floats(1)) == ([0.0], [1.0])
+    assert probabilities.text(0) == "probabilities"
+    assert probabilities.table(3).number(0) == 1  # numbers
+    (labels,) = probabilities.tables(6)
+    assert (labels.text(0), labels.number(2)) == ("labels.txt", 2)  # of the axis
+
+
+def test_mediapipe_reads_a_file(
+    model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
+) -> None:
+    tasks: Any = pytest.importorskip("mediapipe.tasks.python", exc_type=ImportError)
+    import mediapipe as mp
+
+    files = {
+        "float32": exported["tflite"],
+        "int8": tflite.write(model, tmp_path / "int8.tflite", "int8", images=images),
+    }
+    fitted = [pixels.fit(pixels.decode(image, CONTRACT), CONTRACT).numpy() for image in images]
+    expected = KerasPredictor(model).predict(images)
+    for rung, path in files.items():
+        with tasks.vision.ImageClassifier.create_from_model_path(str(path)) as classifier:
+            for image, row in zip(fitted, expected, strict=True):
+                shown = mp.Image(image_format=mp.ImageFormat.SRGB, data=image)
+                (head,) = classifier.classify(shown).classifications
+                found = {c.category_name: c.score for c in head.categories}
+                assert set(found) == set(LABELS)
+                scores = [found[label] for label in LABELS]
+                limit = 1e-5 if rung == "float32" else 0.2
+                np.testing.assert_allclose(scores, row, atol=limit)
