@@ -37,19 +37,22 @@ demo: install ## train, evaluate, export and predict on handwritten digits (no d
 	$(BIN)/keras-vit predict runs/demo/serving/vit runs/demo/samples/*
 	$(BIN)/keras-vit predict runs/demo/serving/vit-files/1/dynamic_range.tflite runs/demo/samples/*
 
-# On JAX, the layers, whole models, their gradients and their weights; test-all runs there all that
-# computes.
+# File by file, in the order of their names: the last are short.
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# On JAX, the layers, whole models, their gradients and their weights, compiled quickly rather than
+# well; test-all runs there all that computes, as users do.
 ON_JAX := tests/layers tests/test_zoo.py \
     $(addprefix tests/models/test_,anatomy.py gradients.py vit.py) \
     $(addprefix tests/weights/test_,parity.py load.py)
 
 test: install ## run the tests: all on TensorFlow, then what computes on JAX
-	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile
-	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile $(ON_JAX)
+	KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD)
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) $(ON_JAX)
 
 test-all: install ## the same and the slow tests
-	KERAS_BACKEND=tensorflow $(PYTEST) -q -n $(WORKERS) --dist loadfile -m ""
-	KERAS_BACKEND=jax $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "" tests/layers tests/models tests/weights tests/training tests/visualization tests/test_zoo.py
+	KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD) -m ""
+	KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) -m "" tests/layers tests/models tests/weights tests/training tests/visualization tests/test_zoo.py
 
 package: install ## build sdist and wheel and try the wheel outside the checkout
 	$(PYTEST) -q -m "" tests/test_packaging.py

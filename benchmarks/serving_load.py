@@ -4,7 +4,8 @@ Requests of one image file each, from 1, 4 and 16 clients at a time:
 
 - to the exported SavedModel in TensorFlow's C API, which TensorFlow Serving runs it in, without
   the server's network and batching; or with --server to a real one, over gRPC or REST;
-- as a peer, to the Keras model behind PIL and `predict_on_batch`, as in a web server of one's own.
+- as a peer, to the Keras model behind PIL (whole image, bicubic) and `predict_on_batch`, as in a
+  web server of one's own.
 
 Also: the first request after loading beside later ones, with the warm-up requests of the bundle
 answered before and without.
@@ -15,6 +16,7 @@ answered before and without.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -36,6 +38,7 @@ from session import Session, signatures_of
 CLIENTS = (1, 4, 16)
 IMAGES = 64
 LATER = 30  # requests after the first
+ROUNDS = 3  # in which what is compared takes turns
 PARTS = 40  # requests that each part is timed on
 
 
@@ -46,9 +49,13 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="labelled images to send")
     parser.add_argument("--server", help="HOST:PORT or http://HOST:PORT of TensorFlow Serving")
     parser.add_argument("--name", default="vit", help="what the model is called there")
-    parser.add_argument("--seconds", type=float, default=20, help="for each number of clients")
+    parser.add_argument(
+        "--seconds", type=float, default=8, help="for each number of clients, in each round"
+    )
     parser.add_argument("--out", type=Path, help="Markdown file to write the result to")
     arguments = parser.parse_args()
+    import keras
+    import tensorflow as tf
     from train_step import hardware
 
     from keras_vit import data
@@ -58,25 +65,26 @@ def main() -> None:
     chosen = np.random.default_rng(0).permutation(len(examples))[:IMAGES]
     images = [examples.read(int(index)) for index in chosen]
     kilobytes = sum(map(len, images)) / len(images) / 1000
-    lines = [f"# Serving\n\n{hardware()}, {len(images)} images of {kilobytes:.0f} kB\n"]
-    with tempfile.TemporaryDirectory() as folder:
+    lines = [
+        f"# Serving\n\n{hardware()}; Keras {keras.__version__}, TensorFlow {tf.__version__}; "
+        f"{len(images)} images of {kilobytes:.0f} kB; "
+        f"{ROUNDS} rounds of {arguments.seconds:.0f} s, medians with their range\n"
+    ]
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         work = Path(folder)
         _prepare(work, arguments.saved_model, images)
-        loads = {"SavedModel, C API": _child(work, "load", arguments.seconds)}
+        peer = _keras(arguments.run)
+        turns: dict[str, Callable[[], list[dict[str, Any]]]] = {
+            "SavedModel, C API": lambda: _child(work, "load", arguments.seconds),
+            "Keras and PIL": lambda: load(peer, images, arguments.seconds),
+        }
         if arguments.server:
-            with Client(arguments.server, arguments.name) as client:
-                send = lambda image: client.predict([image])  # noqa: E731
-                loads["TensorFlow Serving"] = load(send, images, arguments.seconds)
-        loads["Keras and PIL"] = load(_keras(arguments.run), images, arguments.seconds)
-        lines.append(
-            "| | clients | images/s | p50 ms | p99 ms | ratio |\n|---|---|---|---|---|---|"
-        )
-        for name, rows in loads.items():
-            for row, peer in zip(rows, loads["Keras and PIL"], strict=True):
-                lines.append(
-                    f"| {name} | {row['clients']} | {row['rate']:.1f} | {row['p50']:.0f} | "
-                    f"{row['p99']:.0f} | {row['rate'] / peer['rate']:.2f} |"
-                )
+            client = stack.enter_context(Client(arguments.server, arguments.name))
+            turns["TensorFlow Serving"] = lambda: load(
+                lambda image: client.predict([image]), images, arguments.seconds
+            )
+        rounds = [{name: turn() for name, turn in turns.items()} for _ in range(ROUNDS)]
+        lines += _table(rounds)
         parts = _child(work, "parts")
         whole = parts["whole"]
         lines.append("\n| part of one request | ms | share |\n|---|---|---|")
@@ -92,10 +100,30 @@ def main() -> None:
         arguments.out.write_text(text)
 
 
+def _table(rounds: Sequence[dict[str, list[dict[str, Any]]]]) -> list[str]:
+    lines = ["| | clients | images/s | p50 ms | p99 ms | ratio |", "|---|---|---|---|---|---|"]
+    for name, (row, clients) in itertools.product(rounds[0], enumerate(CLIENTS)):
+        mine = [turns[name][row] for turns in rounds]
+        ratios = [
+            m["rate"] / t["Keras and PIL"][row]["rate"] for m, t in zip(mine, rounds, strict=True)
+        ]
+        p50, p99 = np.percentile([ms for turn in mine for ms in turn["times"]], [50, 99])
+        lines.append(
+            f"| {name} | {clients} | {_spread([m['rate'] for m in mine], 1)} | {p50:.0f} | "
+            f"{p99:.0f} | {_spread(ratios, 2)} |"
+        )
+    return lines
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    low, high = min(values), max(values)
+    return f"{statistics.median(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
 def load(
     send: Callable[[bytes], object], images: Sequence[bytes], seconds: float
-) -> list[dict[str, float]]:
-    """Sends from several threads at a time and returns a row for each number of them."""
+) -> list[dict[str, Any]]:
+    """Sends from several threads at a time; returns rate and milliseconds for each number."""
     send(images[0])
     rows = []
     for clients in CLIENTS:
@@ -117,8 +145,7 @@ def load(
         for thread in threads:
             thread.join()
         elapsed = time.perf_counter() - start
-        p50, p99 = np.percentile(times, [50, 99]) * 1000
-        rows.append({"clients": clients, "rate": len(times) / elapsed, "p50": p50, "p99": p99})
+        rows.append({"rate": len(times) / elapsed, "times": [t * 1000 for t in times]})
     return rows
 
 
@@ -171,7 +198,10 @@ def _prepare(work: Path, saved_model: Path, images: Sequence[bytes]) -> None:
     for index, image in enumerate(images):
         (work / "images" / str(index)).write_bytes(image)
     (work / "warmup").mkdir()
-    requests = warmup.requests(saved_model / "assets.extra" / warmup.FILE)
+    file = saved_model / "assets.extra" / warmup.FILE
+    if not file.is_file():
+        raise SystemExit(f"{saved_model} has no warm-up requests: export it with --warm-up")
+    requests = warmup.requests(file)
     warm = []
     for number, request in enumerate(requests):
         ((key, tensor),) = request.inputs.items()

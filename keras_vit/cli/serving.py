@@ -50,9 +50,34 @@ def predict(
     name: Annotated[
         str, typer.Option(help="What the model is called there.", rich_help_panel=SERVER)
     ] = "vit",
+    version: Annotated[
+        str | None,
+        typer.Option(
+            help="Its version: a number, or a label such as canary.",
+            show_default="the newest",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     tls: Annotated[
         bool, typer.Option("--tls", help="Encrypt gRPC.", rich_help_panel=SERVER)
     ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificates to trust (PEM).",
+            show_default="those of the system",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:VALUE",
+            help="Sent along, such as 'Authorization: Basic ...'; may be repeated.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait for an answer.", rich_help_panel=SERVER)
     ] = 30.0,
@@ -68,25 +93,42 @@ def predict(
     keras-vit predict --server localhost:8500 cat.jpg dog.png
     """
     from keras_vit import export
+    from keras_vit.export.prediction import BEST
 
     if server is None and len(images) < 2:
         raise ValueError(
             "`keras-vit predict` needs a run folder or an exported file and at least one image, "
             f"or `--server`. Received: {images[0]}"
         )
+    if server is not None and top > BEST:
+        raise ValueError(
+            f"`--top` must be at most {BEST} with `--server`, whose answers name "
+            f"no more. Received: --top {top}"
+        )
+    headers = dict(_header(text) for text in header or ())
     paths = images if server else images[1:]
     check_images(paths)
     encoded = [path.read_bytes() for path in paths]
     with naming(paths):
         if server is not None:
-            with export.Client(server, name, tls=tls, timeout=timeout) as client:
+            with export.Client(
+                server,
+                name,
+                version=int(version) if version and version.isdecimal() else version,
+                tls=tls,
+                certificate=certificate,
+                headers=headers,
+                timeout=timeout,
+            ) as client:
                 predictions = client.predict(encoded, batch_size=batch_size)
         else:
             predictor = export.load_predictor(images[0])
-            predictions = export.predictions(predictor, encoded, batch_size=batch_size)
+            predictions = export.predictions(predictor, encoded, batch_size=batch_size, top=top)
     width = max(len(str(path)) for path in paths)
     for path, prediction in zip(paths, predictions, strict=True):
         print(f"{path!s:<{width}}   {prediction.text(top)}")
+    if not all(prediction.ok for prediction in predictions):
+        raise typer.Exit(1)
 
 
 def export(
@@ -193,6 +235,13 @@ def export(
     print(f"\nWritten: {done.saved_model}")
     if done.files:
         print(f"Written: {done.files}")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not (colon and name.strip()):
+        raise ValueError(f"`--header` must be NAME:VALUE. Received: {text!r}")
+    return name.strip(), value.strip()
 
 
 @contextlib.contextmanager

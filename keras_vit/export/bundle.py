@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
+import math
 import os
 import shutil
 import sys
@@ -97,7 +99,9 @@ def bundle(
         rungs: TFLite files to write, keys of `tflite.RUNGS`; all of them by default, without those
             that agree on too few images. One that is named here has to agree.
         runtimes: Other runtimes to write for, of `RUNTIMES`.
-        examples: Labelled images to verify with; by default those that the run held out.
+        examples: Labelled images to verify with; by default those that the run held out. For a
+            model, ranges are measured on some of them as well, which flatters the files that need
+            that; a run's are measured on images that it was trained on.
         full: Whether to verify with all of them.
         sample: How many to verify with otherwise, drawn by `seed`.
         min_agreement: Share of these on which a rung has to name what the Keras model names, in
@@ -148,18 +152,17 @@ def bundle(
         )
     if not name or Path(name).name != name or name.startswith("."):
         raise ValueError(f"`name` must be a plain folder name. Received: name={name!r}")
+    checks.positive_int("sample", sample)
+    checks.positive_int("tflite_batch_size", tflite_batch_size)
     source = _Source.of(run, examples)
     limits = limits or Limits()
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
     checked = source.held_out
-    if not full and len(checked) > sample:
-        checked = checked.subset(np.sort(generator.permutation(len(checked))[:sample]))
-    calibration = [
-        source.trained.read(int(i))
-        for i in generator.permutation(len(source.trained))[:_CALIBRATION]
-    ]
+    if not full:
+        checked = checked.subset(np.sort(_drawn(len(checked), sample, seed)))
+    measured = _drawn(len(source.trained), _CALIBRATION, seed)
+    calibration = [source.trained.read(int(index)) for index in measured]
 
     def say(text: str) -> None:
         if verbose:
@@ -183,11 +186,12 @@ def bundle(
             expected,
             truth,
             staged / "verification",
+            names=checked.names,
             thresholds=contract.thresholds,
             min_agreement=min_agreement,
             progress=bool(verbose),
         )
-        _refuse(results, named=rungs is not None)
+        _refuse(results, checked.names, named=rungs is not None)
         for artefact, result in zip(artefacts, results, strict=True):
             if not result.ok:
                 artefact.path.unlink()
@@ -205,6 +209,7 @@ def bundle(
             results=results,
             images=len(checked),
             model=source.model.name,
+            source=source.described,
         )
         found = None
         if any((staged / "files").iterdir()):
@@ -223,15 +228,17 @@ class _Source:
     model: keras.Model
     held_out: Examples
     trained: Examples
+    described: dict[str, str]
 
     @classmethod
     def of(cls, run: Any, examples: Examples | None) -> _Source:
         if isinstance(run, keras.Model):
             if examples is None:
                 raise ValueError(
-                    "`examples` must be labelled images to verify a model with. Received: None"
+                    "`examples` (--data) must be labelled images to verify a model with. "
+                    "Received: None"
                 )
-            return cls(run, examples, examples)
+            return cls(run, examples, examples, {"data": examples.source})
         found = training.Run(run)
         config = found.read_config()
         found.require_complete()
@@ -241,6 +248,11 @@ class _Source:
             keras.saving.load_model(found.last, compile=False),
             everything.subset(held_out) if examples is None else examples,
             everything.subset(trained),
+            {
+                "run": found.path.resolve().name,
+                "data": (examples or everything).source,
+                "weights_sha256": _sha256(found.last),
+            },
         )
 
 
@@ -282,7 +294,11 @@ def _write_all(
             yield Artefact(kind, kind, path, exact=True)
 
 
-def _refuse(results: Sequence[Verified], named: bool) -> None:
+def _drawn(total: int, number: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(total)[:number]
+
+
+def _refuse(results: Sequence[Verified], names: Sequence[str], named: bool) -> None:
     """Raises `VerificationError` if something disagrees that must not."""
     wrong = [r for r in results if not r.ok and (named or r.name not in tflite.RUNGS)]
     wrong += [r for r in results if not r.ok and r.name == "float32" and r not in wrong]
@@ -294,7 +310,7 @@ def _refuse(results: Sequence[Verified], named: bool) -> None:
         hint = f"The smallest rung that agrees is {min(agreeing, key=lambda r: r.size).name!r}. "
     details = "\n".join(
         f"{r.name} disagrees with the Keras model: it names the same on {r.agreement:.4f} of the "
-        f"images, and a probability differs by {r.largest_difference:.1e} (image {r.worst})."
+        f"images, and a probability differs by {r.largest_difference:.1e} ({names[r.worst]})."
         for r in wrong
     )
     raise VerificationError(f"{details}\n{hint}Nothing was written.\n\n{table(results)}")
@@ -317,35 +333,40 @@ def _describe(
     results: Sequence[Verified],
     images: int,
     model: str,
+    source: dict[str, str],
 ) -> None:
-    """Writes the manifest into both folders."""
-    folders = [staged / "saved_model", staged / "files"]
+    """Writes a manifest into each of the two folders, with the hashes of its files."""
     manifest = {
         "name": name,
         "version": version,
+        "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "model": model,
+        "source": source,
         "preprocessing": contract.get_config(),
         "limits": dataclasses.asdict(limits),
         "versions": training.run.versions(),
         "verification": {
             "images": images,
-            "artefacts": [dataclasses.asdict(result) for result in results],
-        },
-        "files": {
-            str(path.relative_to(folder)): {
-                "bytes": path.stat().st_size,
-                "sha256": _sha256(path),
-            }
-            for folder in folders
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
+            "artefacts": [_as_json(result) for result in results],
         },
     }
-    extra = folders[0] / saved_model.EXTRA
+    extra = staged / "saved_model" / saved_model.EXTRA
     extra.mkdir(exist_ok=True)
-    files.write_json(extra / MANIFEST, manifest)
-    if any(folders[1].iterdir()):
-        files.write_json(folders[1] / MANIFEST, manifest)
+    for folder, place in ((staged / "saved_model", extra), (staged / "files",) * 2):
+        hashes = {
+            str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        if hashes:
+            files.write_json(place / MANIFEST, {**manifest, "files": hashes})
+
+
+def _as_json(result: Verified) -> dict[str, Any]:
+    found = dataclasses.asdict(result)
+    if math.isnan(result.largest_difference):  # which JSON has no word for
+        found["largest_difference"] = None
+    return found
 
 
 def _sha256(path: Path) -> str:

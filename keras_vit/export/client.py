@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
+from urllib.parse import quote
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from keras_vit.export.prediction import Prediction
 
 ATTEMPTS = 5
 _FIRST_WAIT = 0.2  # seconds before the second attempt; doubled before each further one
+_UNAVAILABLE = 503  # of HTTP
 _LARGEST_RETRIED = 1 << 30  # bytes of a request that gRPC keeps to send it again
 
 
@@ -33,8 +37,8 @@ class ServingError(RuntimeError):
 class Client:
     """A model on a server, asked as one that is loaded here.
 
-    A request that finds the server unavailable is sent again, up to five times in all, after 0.2,
-    0.4, ... seconds; any other error is raised at once. No attempt goes on after the deadline.
+    A request that finds the server unavailable is sent again, up to five times in all, after about
+    0.2, 0.4, ... seconds, but not after the deadline; any other error is raised at once.
 
     Args:
         address: `HOST:PORT` for gRPC; `http://HOST:PORT` or `https://HOST:PORT` for REST.
@@ -44,11 +48,11 @@ class Client:
         certificate: File with the certificates to trust, in PEM format; by default those of the
             system.
         headers: Sent with every request, such as an authorization.
-        timeout: Seconds for an answer.
+        timeout: Seconds for an answer, all attempts together.
 
     Raises:
         ImportError: For gRPC, if tensorflow-serving-api is not installed.
-        ValueError: If the address is none.
+        ValueError: If the address is none, or `tls` contradicts it.
 
     Example:
         >>> client = Client("http://localhost:8501", "flowers", version="canary")
@@ -75,6 +79,11 @@ class Client:
             raise ValueError(
                 "`address` must be HOST:PORT (gRPC), or start with http:// or https:// (REST). "
                 f"Received: address={address!r}"
+            )
+        if tls and address.startswith("http://"):
+            raise ValueError(
+                "`tls` is for gRPC; over REST `address` must start with https://. "
+                f"Received: tls=True, address={address!r}"
             )
         trusted = Path(certificate) if certificate else None
         if rest:
@@ -220,28 +229,16 @@ class _Rest:
         timeout: float,
     ) -> None:
         import requests
-        from requests.adapters import HTTPAdapter
-        from urllib3 import Retry
 
         part = ""
         if version is not None:
-            part = f"/versions/{version}" if isinstance(version, int) else f"/labels/{version}"
-        self._address = f"{address.rstrip('/')}/v1/models/{name}{part}:predict"
+            kind = "versions" if isinstance(version, int) else "labels"
+            part = f"/{kind}/{quote(str(version), safe='')}"
+        self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}:predict"
         self._timeout = timeout
+        self._trusted = str(certificate) if certificate else None  # None: as the system is set up
         self._session = requests.Session()
         self._session.headers.update(headers or {})
-        if certificate:
-            self._session.verify = str(certificate)
-        retries = Retry(
-            total=ATTEMPTS - 1,
-            read=0,
-            status_forcelist=[503],
-            allowed_methods=None,
-            backoff_factor=_FIRST_WAIT / 2,
-            raise_on_status=False,
-        )
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=retries))
 
     def call(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         import requests
@@ -251,7 +248,7 @@ class _Rest:
             "inputs": {key: _as_json(value) for key, value in inputs.items()},
         }
         try:
-            answer = self._session.post(self._address, json=request, timeout=self._timeout)
+            answer = self._post(request)
         except requests.RequestException as error:
             raise ServingError(f"{self._address}: {error}") from error
         try:
@@ -263,7 +260,33 @@ class _Rest:
         if answer.status_code != 200 or "outputs" not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
             raise ServingError(f"{self._address}: {answer.status_code}: {str(said)[:500]}")
-        return {key: np.asarray(value) for key, value in content["outputs"].items()}
+        outputs = content["outputs"]
+        if not isinstance(outputs, dict):  # the server names no output that is the only one
+            outputs = {"outputs": outputs}
+        return {key: np.asarray(value) for key, value in outputs.items()}
+
+    def _post(self, request: Any) -> Any:
+        """Sends a request until the server is there, or the time is up."""
+        import requests
+
+        # Not urllib3's `Retry`, which gives each attempt the whole time.
+        deadline = time.monotonic() + self._timeout
+        for attempt in itertools.count(1):
+            left = max(deadline - time.monotonic(), _FIRST_WAIT / 10)
+            wait = _FIRST_WAIT * 2 ** (attempt - 1)
+            last = attempt == ATTEMPTS or left <= wait
+            try:
+                answer = self._session.post(
+                    self._address, json=request, timeout=left, verify=self._trusted
+                )
+                if last or answer.status_code != _UNAVAILABLE:
+                    return answer
+            except (requests.Timeout, requests.exceptions.SSLError):
+                raise
+            except requests.ConnectionError:
+                if last:
+                    raise
+            time.sleep(wait)
 
     def close(self) -> None:
         self._session.close()

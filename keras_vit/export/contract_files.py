@@ -54,23 +54,65 @@ def write(contract: Preprocessing, folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def lines(path: Path) -> tuple[str, ...]:
+def lines(path: Path, count: int) -> tuple[str, ...]:
     """Returns the lines of `labels.txt` or `thresholds.txt`.
 
     Args:
         path: The file.
+        count: Number of classes.
 
     Returns:
         One text per class.
+
+    Raises:
+        ValueError: If the file has another number of lines.
 
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> write(Preprocessing(labels=("daisy", "rose")), folder)
-        >>> lines(folder / LABELS)
+        >>> lines(folder / LABELS, 2)
         ('daisy', 'rose')
     """
-    return tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    found = tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    if len(found) != count:
+        raise ValueError(
+            f"`path` must have one line for each of the {count} classes in {path.name}. "
+            f"Received: {len(found)} lines in {path}"
+        )
+    return found
+
+
+def numbers(path: Path, count: int) -> tuple[float, ...]:
+    """Returns what `thresholds.txt` holds.
+
+    Args:
+        path: The file.
+        count: Number of classes.
+
+    Returns:
+        One threshold per class.
+
+    Raises:
+        ValueError: If the file has another number of lines, or one is no number.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write(Preprocessing(labels=("daisy", "rose"), thresholds=(0.25, 0.5)), folder)
+        >>> numbers(folder / THRESHOLDS, 2)
+        (0.25, 0.5)
+    """
+    found = []
+    for number, line in enumerate(lines(path, count), 1):
+        try:
+            found.append(float(line))
+        except ValueError as error:
+            raise ValueError(
+                f"`path` must have a number in each line of {path.name}. "
+                f"Received: {line!r} in line {number} of {path}"
+            ) from error
+    return tuple(found)
 
 
 def parse(preprocessing: str | bytes, artefact: str) -> Preprocessing:

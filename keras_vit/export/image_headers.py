@@ -10,7 +10,8 @@ import tensorflow as tf
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
 _UNKNOWN, _JPEG, _PNG, _GIF, _BMP, _WEBP = range(len(FORMATS))
 _LENGTH = 32  # bytes; the longest of the headers (WebP's VP8X) ends at 30
-_STEPS = 1 << 15  # blocks of 255 bytes: 8 MB of one GIF frame
+_BLOCKS = 1 << 15  # of up to 255 bytes each: 8 MB up to the end of a GIF's first frame
+_LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders refuse them far below
 _EXTENSION, _IMAGE = 0x21, 0x2C  # what a block of a GIF starts with
 
 
@@ -69,7 +70,7 @@ def areas(encoded: tf.Tensor) -> tf.Tensor:
     )
     found = tf.zeros_like(packed)
     for kind, area in (
-        (_PNG, _big(head, 16, 4) * _big(head, 20, 4)),
+        (_PNG, _side(head, 16) * _side(head, 20)),
         (_GIF, _little(head, 6, 2) * _little(head, 8, 2)),
         (_BMP, _signed(_little(head, 18, 4)) * _signed(_little(head, 22, 4))),
         (_WEBP, webp),
@@ -88,7 +89,7 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     Returns:
         The bytes of a GIF with one image, and the pixels of that image's rectangle, a scalar int64.
-        A file without a complete image comes back empty, with 0 pixels.
+        A file without a complete image in its first 8 MB comes back empty, with 0 pixels.
 
     Example:
         >>> gif = b"GIF89a" + bytes([1, 0, 1, 0, 0, 0, 0]) + b"," + bytes([0, 0, 0, 0, 1, 0, 1, 0])
@@ -97,48 +98,70 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         >>> frame.numpy()[-6:], int(area)
         (b'\x02\x02D\x01\x00;', 1)
     """
-    data = tf.cast(tf.io.decode_raw(encoded, tf.uint8), tf.int32)
+    data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data)
 
     def at(position: tf.Tensor) -> tf.Tensor:
-        return data[tf.clip_by_value(position, 0, length - 1)]
+        return tf.cast(data[tf.clip_by_value(position, 0, length - 1)], tf.int32)
 
     def colours(flags: tf.Tensor) -> tf.Tensor:
         """Bytes of the colour table that the flags announce."""
         return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
 
-    def step(
-        position: tf.Tensor,
-        inside: tf.Tensor,
-        drawing: tf.Tensor,
-        ended: tf.Tensor,
-        area: tf.Tensor,
+    def block(
+        position: tf.Tensor, left: tf.Tensor, drawn: tf.Tensor, ended: tf.Tensor, area: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
-        """Passes one sub-block of what is `inside`, or the head of the next block."""
+        """Passes the head of an image or an extension and the blocks of bytes that follow it."""
         kind = at(position)
-        image, extension = ~inside & (kind == _IMAGE), ~inside & (kind == _EXTENSION)
+        image = kind == _IMAGE
         sides = [
             tf.cast(at(position + low) + 256 * at(position + low + 1), tf.int64) for low in (5, 7)
         ]
-        head = tf.where(image, 11 + colours(at(position + 9)), 2)
-        finished = inside & (kind == 0)
+        end, left = tf.while_loop(
+            lambda end, left: (at(end) != 0) & (end < length) & (left > 0),
+            lambda end, left: (end + 1 + at(end), left - 1),
+            (position + tf.where(image, 11 + colours(at(position + 9)), 2), left - 1),
+        )
+        complete = (at(end) == 0) & (end < length)
         return (
-            position + tf.where(inside, 1 + kind, head),
-            (inside & ~finished) | image | extension,
-            drawing | image,
-            ended | (finished & drawing) | ~(inside | image | extension),
+            end + 1,
+            left,
+            image & complete,
+            image | ~complete | (kind != _EXTENSION),
             tf.where(image, sides[0] * sides[1], area),
         )
 
-    position, inside, drawing, _, area = tf.while_loop(
-        lambda position, inside, drawing, ended, area: ~ended & (position < length),
-        step,
-        (13 + colours(at(tf.constant(10))), *[tf.constant(False)] * 3, tf.constant(0, tf.int64)),
-        maximum_iterations=_STEPS,
+    start = 13 + colours(at(tf.constant(10)))
+    position, _, drawn, _, area = tf.while_loop(
+        lambda position, left, drawn, ended, area: ~ended & (position < length) & (left > 0),
+        block,
+        (start, tf.constant(_BLOCKS), *[tf.constant(False)] * 2, tf.constant(0, tf.int64)),
     )
-    complete = drawing & ~inside & (position <= length)
     frame = tf.strings.join([tf.strings.substr(encoded, 0, position), b";"])
-    return tf.where(complete, frame, b""), tf.where(complete, area, 0)
+    return tf.where(drawn, frame, b""), tf.where(drawn, area, 0)
+
+
+def scans(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns how many times a JPEG passes over its image.
+
+    A progressive one has about ten scans. Each costs a decoder as much time as the whole image,
+    whatever it holds, so that a small file with many of them keeps a processor busy for minutes.
+
+    Args:
+        encoded: The file's bytes, a scalar string that starts as a JPEG.
+
+    Returns:
+        The number of start-of-scan markers, a scalar int64; those of a thumbnail count as well.
+
+    Reference: "Two Issues with the JPEG Standard",
+        https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
+
+    Example:
+        >>> int(scans(tf.io.encode_jpeg(tf.zeros((5, 7, 3), "uint8"))))
+        1
+    """
+    data = tf.io.decode_raw(encoded, tf.uint8)
+    return tf.math.count_nonzero((data[:-1] == 0xFF) & (data[1:] == 0xDA))
 
 
 def _head(encoded: tf.Tensor) -> tf.Tensor:
@@ -156,6 +179,10 @@ def _little(head: tf.Tensor, at: int, count: int) -> tf.Tensor:
 
 def _big(head: tf.Tensor, at: int, count: int) -> tf.Tensor:
     return _little(tf.reverse(head[:, at : at + count], axis=[1]), 0, count)
+
+
+def _side(head: tf.Tensor, at: int) -> tf.Tensor:
+    return tf.minimum(_big(head, at, 4), _LONGEST_SIDE)
 
 
 def _signed(number: tf.Tensor) -> tf.Tensor:

@@ -32,8 +32,6 @@ class KerasPredictor:
         array([[0.333, 0.333, 0.333]], dtype=float32)
     """
 
-    tolerance = 1e-5
-
     def __init__(self, model: keras.Model, name: str | None = None) -> None:
         self.name = model.name if name is None else name
         self._network, self._contract = inference.prepare(model)

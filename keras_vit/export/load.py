@@ -8,13 +8,12 @@ from pathlib import Path
 
 import keras
 
+from keras_vit import training
 from keras_vit.export import saved_model
 from keras_vit.export.keras_predictor import KerasPredictor
 from keras_vit.export.predictor import Predictor
 from keras_vit.export.saved_model_predictor import SavedModelPredictor
 from keras_vit.export.tflite_predictor import TFLitePredictor
-
-RUN_CHECKPOINT = "last.keras"
 
 
 def load_predictor(path: str | os.PathLike[str]) -> Predictor:
@@ -42,8 +41,9 @@ def load_predictor(path: str | os.PathLike[str]) -> Predictor:
     """
     found = Path(path)
     if found.is_dir():
-        if (found / RUN_CHECKPOINT).is_file():
-            return _load_keras(found / RUN_CHECKPOINT)
+        weights = training.Run(found).last
+        if weights.is_file():
+            return _load_keras(weights)
         complete = [n for n in saved_model.versions(found) if _is_saved_model(found / str(n))]
         folder = found / str(complete[-1]) if complete else found
         if _is_saved_model(folder):
@@ -55,7 +55,7 @@ def load_predictor(path: str | os.PathLike[str]) -> Predictor:
     problem = "neither of them" if found.exists() else "nothing there"
     raise ValueError(
         "`path` must be a .keras file, a .tflite file, a SavedModel folder (or the folder of its "
-        f"versions), or the folder of a training run with {RUN_CHECKPOINT}. "
+        f"versions), or the folder of a complete training run. "
         f"Received: path={os.fspath(path)!r}, {problem}"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,9 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
         ImportError: If tf2onnx or onnxruntime is not installed.
 
     Example:
-        >>> write_onnx(keras.Sequential(), "model.onnx")  # doctest: +SKIP
+        >>> import keras_vit
+        >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
+        >>> write_onnx(model, "model.onnx")  # doctest: +SKIP
     """
     require_tensorflow()
     require("onnx")
@@ -95,7 +98,9 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
         ImportError: If openvino is not installed.
 
     Example:
-        >>> write_openvino(keras.Sequential(), "model.xml")  # doctest: +SKIP
+        >>> import keras_vit
+        >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
+        >>> write_openvino(model, "model.xml")  # doctest: +SKIP
     """
     require_tensorflow()
     require("openvino")
@@ -103,7 +108,6 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 
     classify, spec, contract = _function(model)
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as traced:
         archive = keras.export.ExportArchive()
         archive.add_endpoint("serving_default", classify, [spec])
@@ -111,7 +115,11 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
         found = openvino.convert_model(traced)
         for name, text in contract_files.texts(contract).items():
             found.set_rt_info(text, ["keras_vit", Path(name).stem])
-        openvino.save_model(found, path, compress_to_fp16=False)
+        openvino.save_model(found, Path(traced) / "model.xml", compress_to_fp16=False)
+        # The description last: without the weights it is of no use.
+        for suffix in (".bin", ".xml"):
+            with files.atomic_path(path.with_suffix(suffix)) as temporary:
+                shutil.move(Path(traced) / f"model{suffix}", temporary)
     return path
 
 

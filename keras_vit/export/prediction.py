@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.export.predictor import Predictor
 from keras_vit.preprocessing import Preprocessing
 
-_BEST = 5
+BEST = 5  # classes that an answer names
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class Prediction:
 
     Args:
         probabilities: Of each class, (R,), float32.
-        top_labels: The most probable classes, best first, at most five.
+        top_labels: The most probable classes, best first.
         top_scores: Their probabilities.
         present: The labels with a yes, most probable first, of a model that says yes or no to each
             by itself; None where the classes exclude one another.
@@ -65,7 +65,7 @@ class Prediction:
 
 
 def predictions(
-    predictor: Predictor, images: Sequence[bytes], *, batch_size: int = 32
+    predictor: Predictor, images: Sequence[bytes], *, batch_size: int = 32, top: int = BEST
 ) -> list[Prediction]:
     """Classifies encoded images with an artefact of this package.
 
@@ -73,6 +73,7 @@ def predictions(
         predictor: What `load_predictor` returned.
         images: Encoded images.
         batch_size: Images in a step.
+        top: How many classes to name where they exclude one another.
 
     Returns:
         One answer per image.
@@ -96,7 +97,7 @@ def predictions(
         present = None
         if predictor.thresholds:
             present = tuple(predictor.labels[i] for i in best[contract.present(row)[best]])
-        top = best[: max(_BEST, len(present or ()))]
-        labels, scores = (predictor.labels[i] for i in top), (float(row[i]) for i in top)
+        named = best[: max(top, len(present or ()))]
+        labels, scores = (predictor.labels[i] for i in named), (float(row[i]) for i in named)
         found.append(Prediction(row, tuple(labels), tuple(scores), present))
     return found

@@ -21,7 +21,6 @@ class Predictor(Protocol):
         labels: Name of each class, in the order of the probabilities.
         thresholds: Probability from which on each label is a yes, where each is one or not by
             itself; None where the classes exclude one another.
-        tolerance: By how much a probability may differ from the Keras model's.
 
     Example:
         >>> from keras_vit import models
@@ -36,7 +35,6 @@ class Predictor(Protocol):
     name: str
     labels: tuple[str, ...]
     thresholds: tuple[float, ...] | None
-    tolerance: float
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
         """Returns the probabilities of each class.

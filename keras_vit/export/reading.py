@@ -15,15 +15,16 @@ from keras_vit.data import pixels
 from keras_vit.export import image_headers
 from keras_vit.preprocessing import Preprocessing
 
-_AT_ONCE = 8  # images that are decoded at a time
+_AT_ONCE = 4  # images of a batch that are decoded at a time
+SCANS = 100  # of a JPEG
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """How large an image may be that is decoded for someone unknown.
 
-    Eight images are decoded at a time. One takes 3 bytes a pixel, a progressive JPEG up to 9 and
-    one that is turned to grey up to 15.
+    Four images of a batch are decoded at a time. One takes 3 bytes a pixel, a progressive JPEG up
+    to 9 and one that is turned to grey up to 15. A JPEG of more than 100 scans is not decoded.
 
     Args:
         max_bytes: Of the file.
@@ -53,11 +54,12 @@ class Limits:
             f"The image has more than {self.max_bytes} bytes",
             "The image is no JPEG, PNG, GIF, BMP or WebP",
             f"The image has more than {self.max_pixels} pixels",
+            f"The image is a JPEG of more than {SCANS} scans",
             "The image is damaged",
         )
 
 
-_GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _DAMAGED = range(6)
+_GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, _DAMAGED = range(7)
 
 
 class Read(NamedTuple):
@@ -107,9 +109,11 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
     def read(
         index: tf.Tensor, image: tf.Tensor, kind: tf.Tensor, code: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
-        image, area = tf.cond(
-            code == _GOOD, lambda: _single(image, kind), lambda: (image, tf.constant(0, tf.int64))
+        none = tf.constant(0, tf.int64)
+        image, area, scans = tf.cond(
+            code == _GOOD, lambda: _single(image, kind), lambda: (image, none, none)
         )
+        code = tf.where((code == _GOOD) & (scans > SCANS), _SCANNED, code)
         code = tf.where((code == _GOOD) & (area > limits.max_pixels), _LARGE, code)
         fitted = tf.cond(
             code == _GOOD,
@@ -119,7 +123,8 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
         return index, code, fitted
 
     # What does not decode raises, and a data set can pass over that without an operator that a
-    # server lacks. A last element keeps the data set from being empty.
+    # server lacks; a lack of memory it passes over as well, and the image is called damaged. A last
+    # element keeps the data set from being empty.
     number = tf.size(encoded)
     images = (
         tf.data.Dataset.from_tensor_slices((tf.range(number), encoded, kinds, codes))
@@ -140,19 +145,20 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
     )
 
 
-def _single(image: tf.Tensor, kind: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a file with one image, and the pixels that only a walk through it tells."""
+def _single(image: tf.Tensor, kind: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns a file with one image, and its pixels and scans where only a walk tells them."""
+    none = tf.constant(0, tf.int64)
 
-    def jpeg() -> tuple[tf.Tensor, tf.Tensor]:
+    def jpeg() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         sides = tf.cast(tf.image.extract_jpeg_shape(image), tf.int64)
-        return image, sides[0] * sides[1]
+        return image, sides[0] * sides[1], image_headers.scans(image)
 
     return tf.switch_case(
         tf.where(kind == image_headers.FORMATS.index("jpeg"), 1, 0)
         + tf.where(kind == image_headers.FORMATS.index("gif"), 2, 0),
         [
-            lambda: (image, tf.constant(0, tf.int64)),
+            lambda: (image, none, none),
             jpeg,
-            lambda: image_headers.first_frame(image),
+            lambda: (*image_headers.first_frame(image), none),
         ],
     )

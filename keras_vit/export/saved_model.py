@@ -29,7 +29,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     limits: Limits | None = None,
-    examples: bool = False,
+    tf_examples: bool = False,
 ) -> Path:
     """Exports a classifier as a SavedModel.
 
@@ -49,7 +49,7 @@ def write(
             It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
         path: The folder to write, which must not exist yet; it appears when it is complete.
         limits: How large an image may be; by default `Limits()`.
-        examples: Whether to add `classify_examples`, which takes serialized `tf.train.Example`s
+        tf_examples: Whether to add `classify_examples`, which takes serialized `tf.train.Example`s
             with the feature `image/encoded` and answers to TensorFlow Serving's `Classify`; an
             image that cannot be read has no scores above 0.
 
@@ -78,12 +78,12 @@ def write(
             archive.track(resource)
         for name, (function, spec) in served.signatures().items():
             archive.add_endpoint(name, function, [spec])
-        if examples:
+        if tf_examples:
             spec = tf.TensorSpec((None,), tf.string, "inputs")
             archive.add_endpoint(EXAMPLES, lambda inputs: _of_examples(served, inputs), [spec])
         archive.write_out(str(temporary), verbose=False)
         contract_files.write(contract, temporary / ASSETS)  # also what the graph does not read
-        if examples:
+        if tf_examples:
             updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(temporary))
             updater.replace_method_name(EXAMPLES, "tensorflow/serving/classify")
             updater.save()

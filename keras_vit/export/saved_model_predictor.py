@@ -21,7 +21,8 @@ class SavedModelPredictor:
         path: The version folder, the one that holds `saved_model.pb`.
 
     Raises:
-        ValueError: If the SavedModel was not exported by keras_vit.
+        ValueError: If the SavedModel was not exported by keras_vit, or its labels or thresholds
+            have been changed to another number of them.
 
     Example:
         >>> import tempfile
@@ -32,8 +33,6 @@ class SavedModelPredictor:
         >>> SavedModelPredictor(folder).labels
         ('0', '1', '2')
     """
-
-    tolerance = 1e-5
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
@@ -46,11 +45,11 @@ class SavedModelPredictor:
         self._contract = contract_files.parse(description.read_bytes(), self.name)
         # The texts beside it, which its graph reads, may have been changed since.
         assets = Path(path) / ASSETS
-        self.labels = contract_files.lines(assets / contract_files.LABELS)
+        count = len(self._contract.labels or ())
+        self.labels = contract_files.lines(assets / contract_files.LABELS, count)
         self.thresholds = self._contract.thresholds
         if self.thresholds:
-            found = contract_files.lines(assets / contract_files.THRESHOLDS)
-            self.thresholds = tuple(map(float, found))
+            self.thresholds = contract_files.numbers(assets / contract_files.THRESHOLDS, count)
         # The signature does not keep alive the object that owns the weights.
         self._model = tf.saved_model.load(self.name)
         self._classify = self._model.signatures["serving_default"]

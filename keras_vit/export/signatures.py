@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from keras_vit.data import pixels
 from keras_vit.export import contract_files
+from keras_vit.export.prediction import BEST
 from keras_vit.export.reading import Limits, Read, read_each
 from keras_vit.models import Anatomy, inference
 
-_BEST = 5
 _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 
 Answer = dict[str, tf.Tensor]
@@ -169,7 +169,7 @@ class Served:
 
     def _named(self, probabilities: tf.Tensor) -> Answer:
         classes = probabilities.shape[1]
-        most = classes if self.contract.thresholds else _BEST  # any number of labels may be a yes
+        most = classes if self.contract.thresholds else BEST  # any number of labels may be a yes
         top = tf.math.top_k(probabilities, k=min(most, classes))  # (B, K)
         found = {
             "probabilities": probabilities,

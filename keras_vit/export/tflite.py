@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
+import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import keras
@@ -20,7 +21,8 @@ from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.models import inference
 
-_BYTES, _FLOATS = "pixels", "float_pixels"
+# Signatures of what is converted: the second and third are for ranges that are measured.
+_BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +31,6 @@ class Rung:
 
     Args:
         name: What it is called.
-        about: What it means.
         optimise: Whether weights are stored in fewer bits.
         calibrated: Whether ranges of activations are measured on images.
         weights: Type of the stored weights, where it is not the converter's choice.
@@ -42,7 +43,6 @@ class Rung:
     """
 
     name: str
-    about: str
     optimise: bool = True
     calibrated: bool = False
     weights: tf.DType | None = None
@@ -54,25 +54,27 @@ class Rung:
 RUNGS = {
     rung.name: rung
     for rung in (
-        Rung("float32", "as trained", optimise=False),
-        Rung("float16", "weights in 16 bits; computes in float32 or float16", weights=tf.float16),
+        Rung("float32", optimise=False),
+        # Weights in 16 bits; computes in float32, or in float16 where the device does.
+        Rung("float16", weights=tf.float16),
+        # Weights in 8 bits, activations in 16, measured on images. Slow on a CPU.
         Rung(
             "int16x8",
-            "weights in 8 bits, activations in 16, measured on images; slow on a CPU",
             calibrated=True,
             operators=(
                 tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8,
                 tf.lite.OpsSet.TFLITE_BUILTINS,  # for the cast of the pixels
             ),
         ),
+        # Everything in 8 bits, measured on images: for accelerators without floating point.
         Rung(
             "int8",
-            "everything in 8 bits, measured on images; for accelerators without floating point",
             calibrated=True,
             operators=(tf.lite.OpsSet.TFLITE_BUILTINS_INT8,),
             integer_only=True,
         ),
-        Rung("dynamic_range", "weights in 8 bits, activations rounded as they come"),
+        # Weights in 8 bits, activations rounded as they come.
+        Rung("dynamic_range"),
     )
 }
 
@@ -153,17 +155,23 @@ class Ladder:
     ) -> None:
         require_tensorflow()
         checks.positive_int("batch_size", batch_size)
-        network, self._contract = inference.prepare(model)
-        network, contract = quantizable(network), self._contract
-        self._images, self._name = images, model.name
+        network, contract = inference.prepare(model)
+        self._contract, self._images, self._name = contract, images, model.name
         self._shape = (batch_size, *contract.size, contract.num_channels)
         self._folder = str(folder)
 
-        def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-            return {"probabilities": network(pixels.scale(images, contract), training=False)}
+        def classifier(measured: bool) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+            form = quantizable(network, measured)
+            return lambda images: {
+                "probabilities": form(pixels.scale(images, contract), training=False)
+            }
 
+        signatures = [(_BYTES, classifier(measured=False), tf.uint8)]
+        if images:
+            measured = classifier(measured=True)
+            signatures += [(_MEASURED, measured, tf.uint8), (_FLOATS, measured, tf.float32)]
         archive = keras.export.ExportArchive()
-        for name, dtype in ((_BYTES, tf.uint8), (_FLOATS, tf.float32)):
+        for name, classify, dtype in signatures:
             spec = tf.TensorSpec(self._shape, dtype, "pixels")
             archive.add_endpoint(name, classify, [spec])
         # Converting from the function itself instead of a SavedModel loses the weights.
@@ -192,8 +200,13 @@ class Ladder:
         return Path(path)
 
     def _convert(self, rung: Rung) -> bytes:
+        if rung.calibrated and not self._images:
+            raise ValueError(
+                f"`images` must hold images to measure ranges on for the rung {rung.name!r}. "
+                "Received: none"
+            )
         # Where all is in whole numbers, the converter itself turns the inputs into bytes.
-        signature = _FLOATS if rung.integer_only else _BYTES
+        signature = _FLOATS if rung.integer_only else _MEASURED if rung.calibrated else _BYTES
         converter = tf.lite.TFLiteConverter.from_saved_model(
             self._folder, signature_keys=[signature]
         )
@@ -205,17 +218,18 @@ class Ladder:
         if rung.integer_only:
             converter.inference_input_type = converter.inference_output_type = tf.uint8
         if rung.calibrated:
-            if not self._images:
-                raise ValueError(
-                    f"`images` must hold images to measure ranges on for the rung {rung.name!r}. "
-                    "Received: none"
-                )
             converter.representative_dataset = lambda: self._samples(signature)
-        return tflite_metadata.add(converter.convert(), self._contract, self._name)
+        with warnings.catch_warnings():
+            # The converter measures ranges with an interpreter that it calls deprecated itself.
+            warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
+            content = converter.convert()
+        return tflite_metadata.add(content, self._contract, self._name)
 
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8
-        for encoded in self._images:
+        for number, encoded in enumerate(self._images):
             fitted = pixels.fit(pixels.decode(encoded, self._contract), self._contract)
-            full = np.broadcast_to(fitted.numpy().astype(dtype), self._shape)
-            yield signature, {"pixels": np.ascontiguousarray(full)}
+            full = np.broadcast_to(fitted.numpy(), self._shape).astype(dtype)
+            if not number:  # the input's range is that of bytes, also if all images are dark
+                full.flat[0], full.flat[-1] = 0, 255
+            yield signature, {"pixels": full}

@@ -15,13 +15,33 @@ from keras_vit.preprocessing import Preprocessing
 FIELD = "TFLITE_METADATA"
 _IDENTIFIER = b"M001"
 
-# A FlatBuffers table by the numbers of its fields. A text, a table, tables or numbers are stored
+# A FlatBuffers table by the places of its fields. A text, a table, tables or numbers are stored
 # elsewhere and pointed to; a NumPy scalar is stored in place.
 Table = dict[int, Any]
 
-# Values of the schema's enumerations and unions.
+# The fields of the schema's tables, in its order; what stands behind those needed is left out.
+_FIELDS = {
+    "ModelMetadata": (
+        *("name", "description", "version", "subgraph_metadata"),
+        *("author", "license", "associated_files", "min_parser_version"),
+    ),
+    "SubGraphMetadata": (
+        *("name", "description", "input_tensor_metadata", "output_tensor_metadata"),
+    ),
+    "TensorMetadata": (
+        *("name", "description", "dimension_names", "content", "process_units"),
+        *("stats", "associated_files"),
+    ),
+    "Content": ("content_properties_type", "content_properties"),
+    "FeatureProperties": (),
+    "ImageProperties": ("color_space",),
+    "ProcessUnit": ("options_type", "options"),
+    "NormalizationOptions": ("mean", "std"),
+    "AssociatedFile": ("name", "description", "type"),
+}
+# Values of its enumerations and unions.
 _AXIS_LABELS = np.int8(2)
-_RGB, _GRAYSCALE = np.int8(1), np.int8(2)
+_UNKNOWN_COLOURS, _RGB, _GRAYSCALE = map(np.int8, range(3))
 _FEATURE, _IMAGE = np.uint8(1), np.uint8(2)
 _NORMALIZATION = np.uint8(1)
 
@@ -29,8 +49,9 @@ _NORMALIZATION = np.uint8(1)
 def add(content: bytes, contract: Preprocessing, name: str) -> bytes:
     """Returns a TFLite classifier with its description inside.
 
-    It says that the input is an RGB or grey image whose pixels are taken as they are, and that
-    `labels.txt`, which has to be appended as a ZIP archive, names the outputs.
+    It says that the input is an image, RGB or grey, whose pixels are taken as they are, and that
+    `labels.txt`, which has to be appended as a ZIP archive, names the outputs. The schema has no
+    word for blue before red: such a model's colours are called unknown.
 
     Args:
         content: The file, with one input and one output.
@@ -40,35 +61,54 @@ def add(content: bytes, contract: Preprocessing, name: str) -> bytes:
     Returns:
         The file with the description.
 
-    Source:
-        https://github.com/google-ai-edge/mediapipe/blob/master/mediapipe/tasks/metadata/metadata_schema.fbs
+    Reference: https://github.com/google-ai-edge/mediapipe/blob/master/mediapipe/tasks/metadata/metadata_schema.fbs
 
     Example:
         See `keras_vit.export.tflite.write`.
     """
     height, width = contract.size
-    colour = _RGB if contract.num_channels == 3 else _GRAYSCALE
-    normalization = {0: np.zeros(1, np.float32), 1: np.ones(1, np.float32)}  # mean, deviation
-    image = {
-        0: "pixels",
-        1: f"The image at {height} x {width} pixels, [0, 255].",
-        3: {0: _IMAGE, 1: {0: colour}},
-        4: [{0: _NORMALIZATION, 1: normalization}],
-    }
-    labels = {0: contract_files.LABELS, 1: "The classes, one per line.", 2: _AXIS_LABELS}
-    probabilities = {
-        0: "probabilities",
-        1: "The probability of each class.",
-        3: {0: _FEATURE, 1: {}},
-        6: [labels],
-    }
-    description = f"Image classifier. How images are made: {contract_files.PREPROCESSING} in here."
-    metadata = {
-        0: name,
-        1: description,
-        3: [{2: [image], 3: [probabilities]}],
-        7: "1.0.0",  # the oldest reader that understands all of this
-    }
+    colours = {"rgb": _RGB, "grayscale": _GRAYSCALE}.get(contract.channels, _UNKNOWN_COLOURS)
+    unscaled = _table("NormalizationOptions", mean=np.zeros(1, "f4"), std=np.ones(1, "f4"))
+    image = _table(
+        "TensorMetadata",
+        name="pixels",
+        description=f"The image at {height} x {width} pixels, {contract.channels}, [0, 255].",
+        content=_table(
+            "Content",
+            content_properties_type=_IMAGE,
+            content_properties=_table("ImageProperties", color_space=colours),
+        ),
+        process_units=[_table("ProcessUnit", options_type=_NORMALIZATION, options=unscaled)],
+    )
+    labels = _table(
+        "AssociatedFile",
+        name=contract_files.LABELS,
+        description="The classes, one per line.",
+        type=_AXIS_LABELS,
+    )
+    probabilities = _table(
+        "TensorMetadata",
+        name="probabilities",
+        description="The probability of each class.",
+        content=_table(
+            "Content",
+            content_properties_type=_FEATURE,
+            content_properties=_table("FeatureProperties"),
+        ),
+        associated_files=[labels],
+    )
+    graph = _table(
+        "SubGraphMetadata",
+        input_tensor_metadata=[image],
+        output_tensor_metadata=[probabilities],
+    )
+    metadata = _table(
+        "ModelMetadata",
+        name=name,
+        description=f"Image classifier; {contract_files.PREPROCESSING} says how images are made.",
+        subgraph_metadata=[graph],
+        min_parser_version="1.0.0",  # the oldest reader that understands all of this
+    )
     builder = flatbuffers.Builder(0)
     builder.Finish(_write(builder, metadata), file_identifier=_IDENTIFIER)
     model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
@@ -78,6 +118,10 @@ def add(content: bytes, contract: Preprocessing, name: str) -> bytes:
     model.buffers.append(buffer)
     model.metadata = [*(model.metadata or ()), entry]
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+def _table(kind: str, **fields: Any) -> Table:
+    return {_FIELDS[kind].index(name): value for name, value in fields.items()}
 
 
 def _write(builder: Any, table: Table) -> int:

@@ -37,8 +37,6 @@ class TFLitePredictor:
         ('0', '1', '2')
     """
 
-    tolerance = 1e-4
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
         try:

@@ -106,6 +106,7 @@ def verify(
     truth: np.ndarray,
     folder: Path,
     *,
+    names: Sequence[str],
     thresholds: Sequence[float] | None = None,
     min_agreement: float = 0.99,
     progress: bool = True,
@@ -121,6 +122,7 @@ def verify(
         expected: The Keras model's probabilities, (N, R).
         truth: The right classes, (N,), or labels, (N, R).
         folder: A folder for what passes between the processes.
+        names: What the images are called, in messages.
         thresholds: Probability from which on each label is a yes, where each is one by itself.
         min_agreement: Share of the images on which artefacts that are not `exact` have to agree.
         progress: Whether to print it.
@@ -142,7 +144,7 @@ def verify(
     if not len(expected):
         raise ValueError("`images` must hold at least one encoded image. Received: none")
     task = {
-        "images": len(expected),
+        "names": list(names),
         "threads": _THREADS,
         "artefacts": {a.name: [a.kind, str(a.path.resolve())] for a in artefacts},
     }
@@ -194,14 +196,17 @@ def compared(
     """
     differences = np.abs(found - expected).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
+    # Classes that are equally probable, and labels at their threshold, are no disagreement.
+    close = artefact.tolerance if artefact.exact else 0.0
     if thresholds:
-        said = (found >= np.asarray(thresholds, np.float32)).astype(int)
-        same = (said == (expected >= np.asarray(thresholds, np.float32))).all(axis=1)
+        least = np.asarray(thresholds, np.float32)
+        said = (found >= least).astype(int)
+        same = (said == (expected >= least)) | (np.abs(expected - least) <= close)
+        same = same.all(axis=1)
     else:
         said = found.argmax(axis=1)
         named = np.take_along_axis(expected, said[:, None], axis=1)[:, 0]
-        # Equally probable classes are no disagreement.
-        same = named >= expected.max(axis=1) - (artefact.tolerance if artefact.exact else 0)
+        same = named >= expected.max(axis=1) - close
     agreement = float(same.mean())
     required = 1.0 if artefact.exact else min_agreement
     return Verified(
@@ -228,7 +233,8 @@ def _run(folder: Path, progress: bool) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
+        # On the CPU, where all of these run; a GPU's memory is this process's.
+        env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
     ) as running:
         for line in running.stdout or ():
             if line.startswith("= "):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import export
+from keras_vit.cli import serving as serving_commands
 from tests.cli.commands import Call, call_main, check_failure
 from tests.export.double import serving
 
@@ -60,8 +62,60 @@ def test_predict_of_a_server_tells_what_is_wrong_with_an_image(
     (tmp_path / "text.jpg").write_text("text")
     with serving(exported / "ants" / "1") as server:
         code, output, _ = call("predict", "--server", server.rest_address, tmp_path / "text.jpg")
-    assert code == 0
+    assert code == 1
     assert "The image is no JPEG" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--top", 6), "`--top` must be at most 5 with `--server`"),
+        (("--header", "secret"), "`--header` must be NAME:VALUE. Received: 'secret'"),
+        (("--tls",), "`tls` is for gRPC; over REST `address` must start with https://"),
+    ],
+)
+def test_predict_of_a_server_checks_before_it_asks(
+    run: Path, call: Call, options: tuple[object, ...], message: str
+) -> None:
+    image = next((run / "samples").iterdir())
+    code, _, said = call("predict", "--server", "http://localhost:1", image, *options)
+    check_failure(code, said, message)
+
+
+def test_predict_of_a_server_names_version_and_password(
+    exported: Path, run: Path, call: Call
+) -> None:
+    pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+    image = next((run / "samples").iterdir())
+    header = ("--header", "Authorization: Basic eA==")
+    with serving(exported / "ants" / "1") as server:
+        for version in (1, "stable"):
+            address = ("--server", server.rest_address, "--version", version)
+            assert call("predict", *address, *header, image)[0] == 0
+    number, label = server.requests
+    assert number["path"].endswith("/versions/1:predict")
+    assert label["path"].endswith("/labels/stable:predict")
+    assert number["headers"]["Authorization"] == "Basic eA=="
+
+
+def test_predict_names_as_many_classes_as_are_asked_for(run: Path, call: Call) -> None:
+    image = next((run / "samples").iterdir())
+    code, output, _ = call("predict", run, image, "--top", 9)
+    labels = (run / "labels.txt").read_text().splitlines()
+    assert code == 0
+    assert all(label in output for label in labels)
+
+
+def test_options_are_those_of_the_function() -> None:
+    files = {rung.value for rung in serving_commands.Rung} - {"all", "none"}
+    assert files == set(export.tflite.RUNGS)
+    asked = inspect.signature(serving_commands.export).parameters
+    given = inspect.signature(export.bundle).parameters
+    for name in ("name", "full", "sample", "min_agreement", "warm_up", "tflite_batch_size"):
+        assert asked[name].default == given[name].default
+    limits = export.Limits()
+    assert asked["max_bytes"].default == limits.max_bytes
+    assert asked["max_pixels"].default == limits.max_pixels
 
 
 def check_predictions(output: str, images: list[Path], run: Path) -> None:
@@ -90,6 +144,7 @@ def test_export_prints_the_table_and_repeats_the_evaluation(
     assert "-files" not in output
 
 
+@pytest.mark.slow
 def test_export_takes_a_model_and_images(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:
@@ -121,7 +176,7 @@ def test_export_that_fails_leaves_nothing(
 
 def test_export_of_a_model_needs_images(run: Path, call: Call, tmp_path: Path) -> None:
     code, _, message = call("export", run / "last.keras", "--to", tmp_path, "--no-warm-up")
-    check_failure(code, message, "`examples` must be labelled images")
+    check_failure(code, message, "`examples` (--data) must be labelled images")
 
 
 def test_predict_of_a_missing_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:

@@ -105,8 +105,9 @@ def _rest(double: Double) -> Iterator[None]:
                 {key: _decoded(value) for key, value in named.items()},
             )
             texts = {key: _plain(value) for key, value in found.items()}
-            if not rows:
-                return self.answer(200, {"outputs": texts})
+            if not rows:  # an output that is the only one loses its name
+                outputs = texts if len(texts) > 1 else next(iter(texts.values()))
+                return self.answer(200, {"outputs": outputs})
             count = len(next(iter(texts.values())))
             predictions = [{key: texts[key][i] for key in texts} for i in range(count)]
             return self.answer(200, {"predictions": predictions})

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -86,20 +85,24 @@ def test_every_file_predicts(whole, model: keras.Model, images: list[bytes]) -> 
 def test_manifest_holds_what_was_proven(whole) -> None:
     _, done = whole
     manifest = json.loads((done.saved_model / "assets.extra" / "manifest.json").read_text())
-    assert manifest == json.loads((done.files / "manifest.json").read_text())
+    beside = json.loads((done.files / "manifest.json").read_text())
+    hashes = {done.saved_model: manifest.pop("files"), done.files: beside.pop("files")}
+    assert manifest == beside
+    assert manifest["source"] == {"data": "memory"}
     assert (manifest["name"], manifest["version"]) == ("vit", 1)
     assert manifest["verification"]["images"] == 10
     proven = {row["name"]: row for row in manifest["verification"]["artefacts"]}
     assert set(proven) == {"saved_model", *tflite.RUNGS}
     assert proven["saved_model"]["agreement"] == 1.0
-    for name, told in manifest["files"].items():
-        folder = done.files if name.endswith(".tflite") else done.saved_model
-        content = (folder / name).read_bytes()
-        assert (told["bytes"], told["sha256"]) == (
-            len(content),
-            hashlib.sha256(content).hexdigest(),
-        )
-    assert any(name.endswith("tf_serving_warmup_requests") for name in manifest["files"])
+    for folder, files in hashes.items():
+        found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+        assert {name for name in found if not name.endswith("manifest.json")} == set(files)
+        for name, told in files.items():
+            content = (folder / name).read_bytes()
+            assert (told["bytes"], told["sha256"]) == (
+                len(content),
+                hashlib.sha256(content).hexdigest(),
+            )
 
 
 def test_sizes_fall_down_the_ladder(whole) -> None:
@@ -119,53 +122,65 @@ def test_versions_count_up(tmp_path: Path) -> None:
     assert following(tmp_path, "other") == 1
 
 
-def disagreeing(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    module = sys.modules["keras_vit.export.bundle"]  # the function of that name hides it
-    honest = module.verify
+def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
+    """Lets the files of a bundle agree, or not, without running them."""
 
-    def verify(*arguments, **options) -> tuple[Verified, ...]:
+    def verify(artefacts, *arguments, **options) -> tuple[Verified, ...]:
         return tuple(
-            dataclasses.replace(result, ok=False, agreement=0.5) if result.name in names else result
-            for result in honest(*arguments, **options)
+            Verified(
+                artefact.name,
+                artefact.size(),
+                {"1": 1.0},
+                accuracy=0.5,
+                agreement=0.5 if artefact.name in disagreeing else 1.0,
+                largest_difference=0.0,
+                worst=0,
+                ok=artefact.name not in disagreeing,
+            )
+            for artefact in artefacts
         )
 
-    monkeypatch.setattr(module, "verify", verify)
+    # The function of that name hides the module.
+    monkeypatch.setattr(sys.modules["keras_vit.export.bundle"], "verify", verify)
 
 
 def test_nothing_appears_if_the_saved_model_disagrees(
     model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disagreeing(monkeypatch, "saved_model")
+    answered(monkeypatch, "saved_model")
     with pytest.raises(VerificationError, match=r"saved_model disagrees .* 0.5000 of the images"):
         exported(model, tmp_path, labelled)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_rung_that_disagrees_is_left_out(
     model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disagreeing(monkeypatch, "int8", "int16x8")
-    done = exported(model, tmp_path, labelled, rungs=None, min_agreement=0)
-    assert not (done.files / "int8.tflite").exists()
-    assert "Left out, since they agree on too few images: int16x8, int8." in done.text()
+    kept = {name: tflite.RUNGS[name] for name in ("float32", "dynamic_range")}
+    monkeypatch.setattr(tflite, "RUNGS", kept)
+    answered(monkeypatch, "dynamic_range")
+    done = exported(model, tmp_path, labelled, rungs=None)
+    assert not (done.files / "dynamic_range.tflite").exists()
+    assert "Left out, since they agree on too few images: dynamic_range." in done.text()
     assert "The smallest TFLite file that agrees is " in done.text()
 
 
 def test_a_rung_that_was_asked_for_has_to_agree(
     model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disagreeing(monkeypatch, "int8")
+    answered(monkeypatch, "dynamic_range")
     with pytest.raises(
-        VerificationError, match=r"int8 disagrees(?s:.*)The smallest rung that agrees is 'float16'"
+        VerificationError,
+        match=r"dynamic_range disagrees(?s:.*)The smallest rung that agrees is 'float16'",
     ):
-        exported(model, tmp_path, labelled, rungs=["float16", "int8"], min_agreement=0)
+        exported(model, tmp_path, labelled, rungs=["float16", "dynamic_range"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sample_is_drawn_unless_all_are_asked_for(
-    model: keras.Model, labelled: Examples, tmp_path: Path
+    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    answered(monkeypatch)
     assert exported(model, tmp_path, labelled, sample=4).images == 4  # the run below: all
 
 
@@ -176,7 +191,9 @@ def test_a_sample_is_drawn_unless_all_are_asked_for(
         ({"runtimes": ["tensorrt"]}, "`runtimes` must be one of .*tensorrt"),
         ({"min_agreement": 1.5}, r"`min_agreement` must be in \[0, 1\]. Received: .*1.5"),
         ({"name": "a/b"}, "`name` must be a plain folder name. Received: name='a/b'"),
-        ({"examples": None}, "`examples` must be labelled images"),
+        ({"examples": None}, r"`examples` \(--data\) must be labelled images"),
+        ({"sample": 0}, "`sample` must be .*Received: sample=0"),
+        ({"tflite_batch_size": 0}, "`tflite_batch_size` must be "),
     ],
 )
 def test_bundle_checks_before_work(

@@ -114,6 +114,18 @@ def test_nobody_waits_beyond_the_deadline(
     double.delay = None
 
 
+def test_nobody_is_asked_again_beyond_the_deadline(
+    address: str, images: list[bytes], double: Double
+) -> None:
+    double.unavailable = 100
+    start = time.monotonic()
+    with Client(address, timeout=0.5) as client, pytest.raises(ServingError):
+        client.predict(images[:1])
+    double.unavailable = 0
+    assert time.monotonic() - start < 2.5  # all five attempts would take 3 seconds
+    assert len(double.requests) < 5
+
+
 def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> None:
     for address in ("localhost:1", "http://localhost:1"):
         with Client(address, timeout=5) as client, pytest.raises(ServingError, match="localhost:1"):
@@ -170,6 +182,11 @@ def test_images_larger_than_grpc_expects(double: Double, images: list[bytes]) ->
 def test_an_address_is_checked(address: str) -> None:
     with pytest.raises(ValueError, match=f"`address` must be HOST:PORT .*{address}"):
         Client(address)
+
+
+def test_tls_contradicts_http() -> None:
+    with pytest.raises(ValueError, match="`tls` is for gRPC"):
+        Client("http://localhost:1", tls=True)
 
 
 def test_a_model_of_someone_else_is_told(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:

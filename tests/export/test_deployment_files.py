@@ -123,15 +123,31 @@ def test_a_misspelt_field_is_no_configuration() -> None:
 def test_every_file_that_the_server_is_told_of_is_there() -> None:
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]
     service = COMPOSE["services"]["serving"]
-    mounted = dict(volume.split(":")[1::-1] for volume in service["volumes"])
     for told in (flags(container["args"]), flags(service["command"])):
         files = [value for key, value in told.items() if key.endswith("_file")]
         assert len(files) == 3
         for file in files:
             assert (EXPORT / Path(file).name).is_file()
             assert told["enable_batching"] == "true"
-    for file in (v for k, v in flags(service["command"]).items() if k.endswith("_file")):
-        assert mounted[file] == f"./{Path(file).name}"
+    assert ".:/config:ro" in service["volumes"]
+
+
+def test_the_server_has_a_thread_for_each_processor() -> None:
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    limited = {container["resources"]["limits"]["cpu"]: flags(container["args"])}
+    for name in ("serving", "serving-gpu"):
+        service = COMPOSE["services"][name]
+        limited[service["deploy"]["resources"]["limits"]["cpus"]] = flags(service["command"])
+    for processors, told in limited.items():
+        assert told["tensorflow_intra_op_parallelism"] == processors
+        assert told["tensorflow_inter_op_parallelism"] == processors
+
+
+def test_no_two_services_of_a_profile_have_the_same_port() -> None:
+    for profile in ("cpu", "gpu", "proxy"):
+        services = [s for s in COMPOSE["services"].values() if profile in s["profiles"]]
+        ports = [port for service in services for port in service["ports"]]
+        assert len(ports) == len(set(ports)) > 0
 
 
 def test_no_container_may_more_than_it_needs() -> None:
@@ -167,11 +183,6 @@ def test_a_mistake_in_a_kubernetes_file_is_found() -> None:
     wrong["spec"]["replica"] = 2
     with pytest.raises(validate.ValidationError):
         validate.validate(wrong, desired_version=validate.latest_version(), strict=True)
-
-
-@pytest.mark.parametrize("name", ["docker-compose.yml", "Caddyfile", "kubernetes/vit.yaml"])
-def test_files_say_that_they_were_not_run(name: str) -> None:
-    assert "NOT RUN" in (EXPORT / name).read_text()
 
 
 def checked(*arguments: Any) -> None:

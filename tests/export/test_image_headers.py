@@ -56,8 +56,8 @@ def test_area_of_a_bmp_from_the_top_down() -> None:
 
 def test_area_of_the_largest_sides_does_not_overflow() -> None:
     png = bytearray(encoded("PNG"))
-    png[16:24] = b"\x7f\xff\xff\xff" * 2
-    assert image_headers.areas(tf.constant([bytes(png)])).numpy() == [(2**31 - 1) ** 2]
+    png[16:24] = b"\xff\xff\xff\xff" * 2
+    assert image_headers.areas(tf.constant([bytes(png)])).numpy() == [2**62]
 
 
 def test_no_files_have_no_headers() -> None:
@@ -90,3 +90,9 @@ def test_a_gif_of_endless_extensions_ends() -> None:
     comments = head + (b"\x21\xfe\x01a\x00" * 200_000)
     traced = tf.function(image_headers.first_frame, autograph=False)
     assert traced(tf.constant(comments))[0].numpy() == b""
+
+
+def test_scans_are_those_of_the_file() -> None:
+    once, often = FILES["jpeg"]
+    assert image_headers.scans(tf.constant(once)) == 1
+    assert image_headers.scans(tf.constant(often)) == often.count(b"\xff\xda") > 5

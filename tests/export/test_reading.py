@@ -43,6 +43,7 @@ BAD = {
         f"wide {form}": "The image has more than 5000 pixels" for form in FILES if form != "unknown"
     },
     "wide frame": "The image has more than 5000 pixels",
+    "endless jpeg": "The image is a JPEG of more than 100 scans",
 }
 
 
@@ -56,6 +57,10 @@ def bad(name: str) -> bytes:
             return encoded("WEBP", save_all=True, append_images=[PHOTO.rotate(90)])
         case "long":
             return encoded("PNG") + bytes(20_000)
+        case "endless":  # the last scan over and over
+            whole = encoded("JPEG", Image.new("RGB", (8, 8)), progressive=True)
+            scan = whole[whole.rindex(b"\xff\xda") : -2]
+            return whole[:-2] + 100 * scan + whole[-2:]
         case "wide" if form != "frame":
             return encoded(form.upper(), WIDE)
         case "wide":  # a small screen with a large frame on it

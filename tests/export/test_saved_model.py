@@ -254,7 +254,7 @@ def test_labels_and_thresholds_can_be_changed_without_another_export(
 def test_examples_are_classified_for_the_api_of_that_name(
     model: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:
-    folder = saved_model.write(model, tmp_path / "1", examples=True)
+    folder = saved_model.write(model, tmp_path / "1", tf_examples=True)
     features = [
         tf.train.Features(
             feature={

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.export import KerasPredictor, SavedModelPredictor
+from keras_vit.export import KerasPredictor, SavedModelPredictor, saved_model
 
 pytestmark = pytest.mark.tensorflow
 
@@ -18,6 +18,22 @@ def test_saved_model_predictor_equals_the_model(
     predictor = SavedModelPredictor(exported["saved_model"])
     expected = KerasPredictor(model).predict(images)
     np.testing.assert_allclose(predictor.predict(images), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("labels.txt", "daisy\n", r"one line for each of the 7 classes .* 1 lines"),
+        ("thresholds.txt", "0.5\n" * 6 + "half\n", r"a number in each line .* 'half' in line 7"),
+    ],
+)
+def test_saved_model_predictor_rejects_texts_of_others(
+    yes_or_no: keras.Model, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    folder = saved_model.write(yes_or_no, tmp_path / "1")
+    (folder / "assets" / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        SavedModelPredictor(folder)
 
 
 def test_saved_model_predictor_rejects_one_from_elsewhere(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from flatbuffers import encode, number_types
 from flatbuffers.table import Table
 from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
 
 from keras_vit.data import pixels
 from keras_vit.export import KerasPredictor, tflite, tflite_metadata
@@ -31,7 +33,9 @@ class Reader:
         assert offset, f"field {field} is absent"
         return int(offset + self._table.Pos)
 
-    def number(self, field: int) -> int:
+    def number(self, field: int, default: int | None = None) -> int:
+        if default is not None and not self._table.Offset(4 + 2 * field):
+            return default
         return int(self._table.Get(number_types.Int8Flags, self._field(field)))
 
     def text(self, field: int) -> str:
@@ -76,6 +80,25 @@ def test_a_file_says_what_goes_in_and_what_comes_out(exported: dict[str, Path]) 
     assert probabilities.table(3).number(0) == 1  # numbers
     (labels,) = probabilities.tables(6)
     assert (labels.text(0), labels.number(2)) == ("labels.txt", 2)  # of the axis
+
+
+@pytest.mark.parametrize(("channels", "expected"), [("rgb", 1), ("grayscale", 2), ("bgr", 0)])
+def test_colours_are_those_of_the_model(
+    exported: dict[str, Path], tmp_path: Path, channels: str, expected: int
+) -> None:
+    contract = dataclasses.replace(CONTRACT, channels=channels, mean=0.5, std=0.5)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(tflite_metadata.add(bare(exported["tflite"]), contract, "vit"))
+    (graph,) = Reader(metadata(path)).tables(3)
+    properties = graph.tables(2)[0].table(3).table(1)
+    assert properties.number(0, default=0) == expected
+
+
+def bare(path: Path) -> bytes:
+    """A file without its description."""
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(path.read_bytes()))
+    model.metadata = [m for m in model.metadata if m.name.decode() != tflite_metadata.FIELD]
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 def test_mediapipe_reads_a_file(

@@ -14,12 +14,14 @@ pytestmark = pytest.mark.tensorflow
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_tflite_answers_for_one_image_whatever_the_batch(
+def test_tflite_answers_for_up_to_as_many_images_as_it_takes(
     model: keras.Model, images: list[bytes], tmp_path: Path, threads: int
 ) -> None:
     path = tflite.write(model, tmp_path / "model.tflite", batch_size=3)
-    run = verify.tflite(str(path), threads)
-    found = [run(pixels.fit(pixels.decode(i, CONTRACT), CONTRACT)[None].numpy()) for i in images]
+    run, at_once = verify.tflite(str(path), threads)
+    assert at_once == 3
+    fitted = np.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
+    found = [run(fitted[start : start + 3]) for start in range(0, len(fitted), 3)]
     expected = KerasPredictor(model).predict(images)
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
 

@@ -18,7 +18,7 @@ def test_warm_up_requests_are_answered(
 ) -> None:
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     folder = tmp_path / "1"
-    saved_model.write(keras.saving.load_model(exported["keras"]), folder, examples=True)
+    saved_model.write(keras.saving.load_model(exported["keras"]), folder, tf_examples=True)
     path = warmup.write(folder, images[:2], name="flowers", batch_sizes=(1, 3))
     assert path == folder / "assets.extra" / "tf_serving_warmup_requests"
     loaded = tf.saved_model.load(folder)

@@ -120,6 +120,7 @@ def test_thresholds_are_the_best_ones_of_each_model(
     assert last.to_json() == report.to_json()
 
 
+@pytest.mark.slow
 def test_run_can_be_exported_and_asked(
     found: tuple[Run, MultiLabelReport],
     tmp_path: Path,
