@@ -42,9 +42,7 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # On JAX, the layers, whole models, their gradients and their weights, compiled quickly rather than
 # well; test-all runs there all that computes, as users do.
-ON_JAX := tests/layers tests/test_zoo.py \
-    $(addprefix tests/models/test_,anatomy.py gradients.py vit.py) \
-    $(addprefix tests/weights/test_,parity.py load.py)
+ON_JAX := tests/layers tests/models/test_vit.py tests/models/test_gradients.py tests/weights/test_parity.py
 
 test: install ## run the tests: all on TensorFlow, then what computes on JAX
 	KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD)

@@ -125,7 +125,7 @@ def bundle(
 
     Example:
         >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
+        >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=10)
         >>> digits = data.load("digits").subset(range(20))
         >>> done = bundle(
         ...     models.build(config), tempfile.mkdtemp(), examples=digits, rungs=[], verbose=0

@@ -33,7 +33,7 @@ def load_predictor(path: str | os.PathLike[str]) -> Predictor:
     Example:
         >>> import tempfile
         >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
         >>> path = tempfile.mkdtemp() + "/model.keras"
         >>> models.build(config).save(path)
         >>> load_predictor(path).labels

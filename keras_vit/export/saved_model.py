@@ -61,7 +61,7 @@ def write(
 
     Example:
         >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
         >>> path = write(models.build(config), Path(tempfile.mkdtemp()) / "1")
         >>> list(tf.saved_model.load(path).signatures)[:2]
         ['serving_default', 'classify_bytes']

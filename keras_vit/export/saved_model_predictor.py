@@ -28,7 +28,7 @@ class SavedModelPredictor:
         >>> import tempfile
         >>> from keras_vit import models
         >>> from keras_vit.export import saved_model
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
         >>> folder = saved_model.write(models.build(config), Path(tempfile.mkdtemp()) / "1")
         >>> SavedModelPredictor(folder).labels
         ('0', '1', '2')

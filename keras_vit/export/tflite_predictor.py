@@ -31,7 +31,7 @@ class TFLitePredictor:
         >>> import tempfile
         >>> from keras_vit import models
         >>> from keras_vit.export import tflite
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
         >>> path = tflite.write(models.build(config), tempfile.mkdtemp() + "/model.tflite")
         >>> TFLitePredictor(path).labels
         ('0', '1', '2')

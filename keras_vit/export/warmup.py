@@ -68,7 +68,7 @@ def write(
         >>> import tempfile
         >>> from keras_vit import models
         >>> from keras_vit.export import saved_model
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
         >>> folder = saved_model.write(models.build(config), Path(tempfile.mkdtemp()) / "1")
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")).numpy()
         >>> len(requests(write(folder, [png], name="vit", batch_sizes=[1, 2])))

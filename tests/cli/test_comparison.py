@@ -10,6 +10,7 @@ from tests.cli.commands import Call, check_failure
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 
 
+@pytest.mark.slow
 def test_compare_of_two_runs_prints_and_writes_the_table(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:

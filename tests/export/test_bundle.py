@@ -204,6 +204,7 @@ def test_bundle_checks_before_work(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_verified_on_what_it_held_out(run: Path, tmp_path: Path) -> None:
     done = bundle(run, tmp_path, rungs=[], warm_up=False, verbose=0, full=True)
     held_out = sum("validation" in line for line in (run / "split.csv").open())

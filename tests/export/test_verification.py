@@ -96,6 +96,7 @@ def test_not_a_number_never_agrees() -> None:
     assert not compared(np.full_like(SCORES, np.nan), exact=False, min_agreement=0).ok
 
 
+@pytest.mark.slow
 def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
     model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
