@@ -117,7 +117,7 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
         progress=False,
     )
     assert all(0 < result.largest_difference < 0.3 for result in results[1:])
-    assert results[2].agreement > 0.6  # measured: 0.9; each row of a batch has its own image
+    assert results[2].agreement > 0.6  # each row of a batch has its own image
 
 
 def test_a_file_that_does_not_load_is_told_with_what_was_said(
