@@ -1,7 +1,7 @@
 PYTHON ?= python3
 # Test processes at a time; each holds a TensorFlow of about 1 GB.
 WORKERS ?= 2
-EXTRAS := dev,serving,litert,kerascv,jax
+EXTRAS := dev,serving,litert,kerascv,jax,onnx,openvino
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 

@@ -267,12 +267,14 @@ def _parts(
         "decode": lambda image: decoder.call("decode", image_bytes=[image]),
         "model": lambda image: session.call("classify_pixels", pixels=fitted),
     }
-    median = {}
-    for name, call in calls.items():
+    for call in calls.values():
         call(images[0])
-        median[name] = statistics.median(
-            _milliseconds(lambda call=call, image=image: call(image)) for image in images[:PARTS]
-        )
+    # In turns, since the machine's speed changes within seconds.
+    times = [
+        {name: _milliseconds(lambda: call(image)) for name, call in calls.items()}  # noqa: B023
+        for image in images[:PARTS]
+    ]
+    median = {name: statistics.median(turn[name] for turn in times) for name in calls}
     median["resize"] = median["read"] - median["decode"]
     median["rest"] = median["whole"] - median["read"] - median["model"]
     return median

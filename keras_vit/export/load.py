@@ -55,7 +55,7 @@ def load_predictor(path: str | os.PathLike[str]) -> Predictor:
     problem = "neither of them" if found.exists() else "nothing there"
     raise ValueError(
         "`path` must be a .keras file, a .tflite file, a SavedModel folder (or the folder of its "
-        f"versions), or the folder of a complete training run. "
+        "versions), or the folder of a complete training run. "
         f"Received: path={os.fspath(path)!r}, {problem}"
     )
 

@@ -133,13 +133,13 @@ def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
     return tf.function(classify, input_signature=[spec], autograph=False), spec, contract
 
 
-def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> Any:
+def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> None:
     """Turns erfc(x), which ONNX lacks, into 1 - erf(x)."""
-    node.type = "Erf"
     (output,) = node.output
-    dtype = context.get_dtype(output)
+    dtype, shape = context.get_dtype(output), context.get_shape(output)
+    # Taken out and made anew: a node that is changed in place may be sorted behind its readers.
+    context.remove_node(name)
+    erf = context.make_node("Erf", list(node.input), shapes=[shape], dtypes=[dtype])
     one = context.make_const(f"{name}_one", np.array(1, np.float32))
-    difference = context.make_node("Sub", [one.output[0], output], dtypes=[dtype])
-    context.replace_all_inputs(output, difference.output[0])
-    context.replace_input(difference, difference.output[0], output, 1)
-    return difference
+    operands = [one.output[0], erf.output[0]]
+    context.make_node("Sub", operands, name=name, outputs=[output], shapes=[shape], dtypes=[dtype])

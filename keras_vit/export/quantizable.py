@@ -46,32 +46,15 @@ class _MeasuredLayerNorm(_LayerNorm):
         return scaled * ops.rsqrt(variance + epsilon) * self.gamma + self.beta
 
 
-class _Block(layers.TransformerBlock):
-    norm_class = _LayerNorm
+def _forms(norm: type[_LayerNorm]) -> dict[type, type]:
+    """Returns what takes the place of each layer that normalises."""
+    within = (layers.TransformerBlock, layers.AttentionPooling)
+    changed = {kind: type(kind.__name__, (kind,), {"norm_class": norm}) for kind in within}
+    return {keras.layers.LayerNormalization: norm, **changed}
 
 
-class _MeasuredBlock(layers.TransformerBlock):
-    norm_class = _MeasuredLayerNorm
-
-
-class _Pooling(layers.AttentionPooling):
-    norm_class = _LayerNorm
-
-
-class _MeasuredPooling(layers.AttentionPooling):
-    norm_class = _MeasuredLayerNorm
-
-
-_FORMS: dict[type, type] = {
-    keras.layers.LayerNormalization: _LayerNorm,
-    layers.TransformerBlock: _Block,
-    layers.AttentionPooling: _Pooling,
-}
-_MEASURED: dict[type, type] = {
-    keras.layers.LayerNormalization: _MeasuredLayerNorm,
-    layers.TransformerBlock: _MeasuredBlock,
-    layers.AttentionPooling: _MeasuredPooling,
-}
+_FORMS = _forms(_LayerNorm)
+_MEASURED_FORMS = _forms(_MeasuredLayerNorm)
 
 
 def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
@@ -92,7 +75,7 @@ def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
         >>> bool(ops.max(ops.abs(quantizable(model)(images) - model(images))) < 1e-6)
         True
     """
-    forms = _MEASURED if measured else _FORMS
+    forms = _MEASURED_FORMS if measured else _FORMS
 
     def changed(layer: Any) -> Any:
         kind = forms.get(type(layer))

@@ -23,7 +23,8 @@ def test_onnx_computes_the_same(gelu: str, images: list[bytes], tmp_path: Path) 
     onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
     model = tiny(gelu=gelu)
     path = other_runtimes.write_onnx(model, tmp_path / "model.onnx")
-    found = verify.onnx(str(path), threads=1)(pixels_of(images))
+    run, _ = verify.onnx(str(path), threads=1)
+    found = run(pixels_of(images))
     # measured: 6e-7
     np.testing.assert_allclose(found, KerasPredictor(model).predict(images), atol=1e-5)
     told = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
@@ -36,7 +37,8 @@ def test_openvino_computes_the_same(
     pytest.importorskip("openvino", reason="needs the extra openvino")
     path = other_runtimes.write_openvino(model, tmp_path / "model.xml")
     assert {p.name for p in tmp_path.iterdir()} == {"model.xml", "model.bin"}
-    found = verify.openvino(str(path), threads=1)(pixels_of(images))
+    run, _ = verify.openvino(str(path), threads=1)
+    found = run(pixels_of(images))
     # measured: 6e-7
     np.testing.assert_allclose(found, KerasPredictor(model).predict(images), atol=1e-5)
 
