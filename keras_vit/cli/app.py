@@ -16,6 +16,7 @@ from keras_vit.cli import weights as weights_commands
 # seconds, and --help should not.
 
 app = typer.Typer(
+    rich_markup_mode="markdown",
     help="Vision Transformers from a folder of images to a served model.\n\n"
     "A first run without any data of your own:\n\n"
     "    keras-vit train --data digits --model ViTMicro4 --image-size 16 --out runs/digits",

@@ -55,17 +55,23 @@ class Bundle:
     images: int
 
     def text(self) -> str:
-        """Returns the results as a table, and which file is the smallest that agrees."""
+        """Returns the results as a table, and which files are the smallest that agree."""
         lines = [table(self.results)]
         rungs = [r for r in self.results if r.name in tflite.RUNGS]
         kept = [r for r in rungs if r.ok]
         refused = [r.name for r in rungs if not r.ok]
         if kept:
-            smallest = min(kept, key=lambda result: result.size)
-            lines.append(f"The smallest TFLite file that agrees is {smallest.name}.")
+            lines.append(f"The smallest TFLite file that agrees is {_smallest(kept)}.")
+        whole = [r for r in kept if tflite.RUNGS[r.name].calibrated]
+        if whole:
+            lines.append(f"The smallest that computes in whole numbers is {_smallest(whole)}.")
         if refused:
             lines.append(f"Left out, since they agree on too few images: {', '.join(refused)}.")
         return "\n".join(lines)
+
+
+def _smallest(results: Sequence[Verified]) -> str:
+    return min(results, key=lambda result: result.size).name
 
 
 def bundle(
@@ -307,7 +313,7 @@ def _refuse(results: Sequence[Verified], names: Sequence[str], named: bool) -> N
     agreeing = [r for r in results if r.ok and r.name in tflite.RUNGS]
     hint = ""
     if agreeing:
-        hint = f"The smallest rung that agrees is {min(agreeing, key=lambda r: r.size).name!r}. "
+        hint = f"The smallest rung that agrees is {_smallest(agreeing)!r}. "
     details = "\n".join(
         f"{r.name} disagrees with the Keras model: it names the same on {r.agreement:.4f} of the "
         f"images, and a probability differs by {r.largest_difference:.1e} ({names[r.worst]})."

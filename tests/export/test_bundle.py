@@ -16,6 +16,7 @@ import pytest
 
 from keras_vit.data import Examples
 from keras_vit.export import (
+    Bundle,
     KerasPredictor,
     VerificationError,
     bundle,
@@ -163,6 +164,17 @@ def test_a_rung_that_disagrees_is_left_out(
     assert not (done.files / "dynamic_range.tflite").exists()
     assert "Left out, since they agree on too few images: dynamic_range." in done.text()
     assert "The smallest TFLite file that agrees is " in done.text()
+
+
+def test_the_smallest_files_are_named() -> None:
+    sizes = {"saved_model": 9, "float32": 8, "int16x8": 3, "int8": 2, "dynamic_range": 1}
+    results = tuple(
+        Verified(name, size, {"1": 1.0}, 1.0, 1.0, 0.0, worst=0, ok=name != "int8")
+        for name, size in sizes.items()
+    )
+    text = Bundle(Path("vit/1"), None, results, 200).text()
+    assert "The smallest TFLite file that agrees is dynamic_range." in text
+    assert "The smallest that computes in whole numbers is int16x8." in text
 
 
 def test_a_rung_that_was_asked_for_has_to_agree(
