@@ -3,14 +3,14 @@
 Requests of one image file each, from 1, 4 and 16 clients at a time:
 
 - to the exported SavedModel in TensorFlow's C API, which TensorFlow Serving runs it in, without
-  the server's network and batching; or with --server to a real one, over gRPC or REST;
+  the server's network and batching; with --server to a real one as well, over gRPC or REST;
 - as a peer, to the Keras model behind PIL (whole image, bicubic) and `predict_on_batch`, as in a
   web server of one's own.
 
 Also: the first request after loading beside later ones, with the warm-up requests of the bundle
 answered before and without.
 
-    python benchmarks/serving_load.py RUN serving/vit/1 --data photos/ [--seconds 20]
+    python benchmarks/serving_load.py RUN serving/vit/1 --data photos/ [--seconds 8]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -66,7 +67,8 @@ def main() -> None:
     images = [examples.read(int(index)) for index in chosen]
     kilobytes = sum(map(len, images)) / len(images) / 1000
     lines = [
-        f"# Serving\n\n{hardware()}; Keras {keras.__version__}, TensorFlow {tf.__version__}; "
+        f"# Serving {arguments.run.name}\n\n{hardware()}; Python {platform.python_version()}, "
+        f"Keras {keras.__version__}, TensorFlow {tf.__version__}; "
         f"{len(images)} images of {kilobytes:.0f} kB; "
         f"{ROUNDS} rounds of {arguments.seconds:.0f} s, medians with their range\n"
     ]
@@ -88,7 +90,7 @@ def main() -> None:
         parts = _child(work, "parts")
         whole = parts["whole"]
         lines.append("\n| part of one request | ms | share |\n|---|---|---|")
-        for name in ("decode", "resize", "model", "rest"):
+        for name in ("decode", "check and resize", "model", "rest"):
             lines.append(f"| {name} | {parts[name]:.2f} | {parts[name] / whole:.0%} |")
         lines.append("\n| | first request ms | later, median ms | ratio |\n|---|---|---|---|")
         for name, how in (("warmed up", "warm"), ("not warmed up", "cold")):
@@ -275,7 +277,7 @@ def _parts(
         for image in images[:PARTS]
     ]
     median = {name: statistics.median(turn[name] for turn in times) for name in calls}
-    median["resize"] = median["read"] - median["decode"]
+    median["check and resize"] = median["read"] - median["decode"]
     median["rest"] = median["whole"] - median["read"] - median["model"]
     return median
 

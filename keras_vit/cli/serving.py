@@ -66,7 +66,7 @@ def predict(
         typer.Option(
             metavar="FILE",
             help="Certificates to trust (PEM).",
-            show_default="those of the system",
+            show_default="those that gRPC and requests bring",
             rich_help_panel=SERVER,
         ),
     ] = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import hashlib
 import math
 import os
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks, data, files, training
+from keras_vit import checks, checksums, data, files, training
 from keras_vit.data import Examples
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.export import other_runtimes, saved_model, tflite, warmup
@@ -26,12 +25,10 @@ from keras_vit.export.reading import Limits
 from keras_vit.export.verification import Artefact, VerificationError, Verified, table, verify
 from keras_vit.preprocessing import Preprocessing
 
-RUNTIMES = ("onnx", "openvino")
 MANIFEST = "manifest.json"
 _SAMPLE = 200  # images that are verified by default
 _CALIBRATION = 100  # images that ranges are measured on
 _WARM_UP_IMAGES = 4
-_EXACT = ("float32", *RUNTIMES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +61,10 @@ class Bundle:
             lines.append(f"The smallest TFLite file that agrees is {_smallest(kept)}.")
         whole = [r for r in kept if tflite.RUNGS[r.name].calibrated]
         if whole:
-            lines.append(f"The smallest that computes in whole numbers is {_smallest(whole)}.")
+            lines.append(
+                "The smallest that computes in whole numbers, from pixels to probabilities, is "
+                f"{_smallest(whole)}."
+            )
         if refused:
             lines.append(f"Left out, since they agree on too few images: {', '.join(refused)}.")
         return "\n".join(lines)
@@ -104,10 +104,10 @@ def bundle(
         name: What the model is called on the server.
         rungs: TFLite files to write, keys of `tflite.RUNGS`; all of them by default, without those
             that agree on too few images. One that is named here has to agree.
-        runtimes: Other runtimes to write for, of `RUNTIMES`.
-        examples: Labelled images to verify with; by default those that the run held out. For a
-            model, ranges are measured on some of them as well, which flatters the files that need
-            that; a run's are measured on images that it was trained on.
+        runtimes: Other runtimes to write for, of `other_runtimes.WRITERS`.
+        examples: Labelled images to verify with; by default those that the run held out. Ranges
+            are measured on images that the run was trained on; for a model on some of these,
+            rather on those that are not verified.
         full: Whether to verify with all of them.
         sample: How many to verify with otherwise, drawn by `seed`.
         min_agreement: Share of these on which a rung has to name what the Keras model names, in
@@ -144,7 +144,7 @@ def bundle(
     for rung in chosen:
         checks.one_of("rungs", rung, tuple(tflite.RUNGS))
     for kind in runtimes:
-        checks.one_of("runtimes", kind, RUNTIMES)
+        checks.one_of("runtimes", kind, tuple(other_runtimes.WRITERS))
         other_runtimes.require(kind)
     if warm_up is None:
         warm_up = warmup.is_possible()
@@ -166,9 +166,11 @@ def bundle(
     directory.mkdir(parents=True, exist_ok=True)
     checked = source.held_out
     if not full:
-        checked = checked.subset(np.sort(_drawn(len(checked), sample, seed)))
-    measured = _drawn(len(source.trained), _CALIBRATION, seed)
-    calibration = [source.trained.read(int(index)) for index in measured]
+        checked = checked.subset(np.sort(_drawn(len(checked), seed)[:sample]))
+    measured = _drawn(len(source.trained), seed)
+    if source.trained is source.held_out:
+        measured = measured[::-1]  # the verified ones come first
+    calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
 
     def say(text: str) -> None:
         if verbose:
@@ -289,19 +291,16 @@ def _write_all(
         for rung in rungs:
             path = staged / "files" / f"{rung}.tflite"
             timed(rung, lambda rung=rung, path=path: ladder.write(rung, path))
-            yield Artefact(rung, "tflite", path, exact=rung in _EXACT)
-    for kind, write, suffix in (
-        ("onnx", other_runtimes.write_onnx, "onnx"),
-        ("openvino", other_runtimes.write_openvino, "xml"),
-    ):
-        if kind in runtimes:
-            path = staged / "files" / f"model.{suffix}"
-            timed(kind, lambda write=write, path=path: write(model, path))
-            yield Artefact(kind, kind, path, exact=True)
+            yield Artefact(rung, "tflite", path, exact=rung == "float32")
+    for kind in dict.fromkeys(runtimes):
+        write, suffix = other_runtimes.WRITERS[kind]
+        path = staged / "files" / f"model.{suffix}"
+        timed(kind, lambda write=write, path=path: write(model, path))
+        yield Artefact(kind, kind, path, exact=True)
 
 
-def _drawn(total: int, number: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).permutation(total)[:number]
+def _drawn(total: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(total)
 
 
 def _refuse(results: Sequence[Verified], names: Sequence[str], named: bool) -> None:
@@ -376,8 +375,7 @@ def _as_json(result: Verified) -> dict[str, Any]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return checksums.file_digests(path, ["sha256"])["sha256"].hex()
 
 
 def _place(source: Path, target: Path) -> None:

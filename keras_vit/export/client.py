@@ -45,14 +45,15 @@ class Client:
         name: What the model is called there.
         version: A version number, or a label such as `"canary"`; by default the newest version.
         tls: Whether gRPC is encrypted.
-        certificate: File with the certificates to trust, in PEM format; by default those of the
-            system.
+        certificate: File with the certificates to trust, in PEM format; by default those that gRPC
+            and requests bring.
         headers: Sent with every request, such as an authorization.
         timeout: Seconds for an answer, all attempts together.
 
     Raises:
         ImportError: For gRPC, if tensorflow-serving-api is not installed.
-        ValueError: If the address is none, or `tls` contradicts it.
+        ValueError: If the address is none, `tls` or `certificate` contradicts it or is no file, or
+            `timeout` is not positive.
 
     Example:
         >>> client = Client("http://localhost:8501", "flowers", version="canary")
@@ -80,12 +81,17 @@ class Client:
                 "`address` must be HOST:PORT (gRPC), or start with http:// or https:// (REST). "
                 f"Received: address={address!r}"
             )
-        if tls and address.startswith("http://"):
+        if (tls or certificate) and address.startswith("http://"):
             raise ValueError(
                 "`tls` is for gRPC; over REST `address` must start with https://. "
-                f"Received: tls=True, address={address!r}"
+                f"Received: tls={tls!r}, certificate={certificate!r}, address={address!r}"
             )
         trusted = Path(certificate) if certificate else None
+        if trusted and not trusted.is_file():
+            raise ValueError(
+                "`certificate` must be a file with certificates in PEM format. "
+                f"Received: certificate={str(trusted)!r}, no such file"
+            )
         if rest:
             self._transport: _Transport = _Rest(address, name, version, trusted, headers, timeout)
         else:
@@ -236,7 +242,7 @@ class _Rest:
             part = f"/{kind}/{quote(str(version), safe='')}"
         self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}:predict"
         self._timeout = timeout
-        self._trusted = str(certificate) if certificate else None  # None: as the system is set up
+        self._trusted = str(certificate) if certificate else None  # None: as requests is set up
         self._session = requests.Session()
         self._session.headers.update(headers or {})
 
@@ -272,20 +278,25 @@ class _Rest:
         # Not urllib3's `Retry`, which gives each attempt the whole time.
         deadline = time.monotonic() + self._timeout
         for attempt in itertools.count(1):
-            left = max(deadline - time.monotonic(), _FIRST_WAIT / 10)
-            wait = _FIRST_WAIT * 2 ** (attempt - 1)
-            last = attempt == ATTEMPTS or left <= wait
+            answer, failure = None, None
             try:
                 answer = self._session.post(
-                    self._address, json=request, timeout=left, verify=self._trusted
+                    self._address,
+                    json=request,
+                    timeout=deadline - time.monotonic(),
+                    verify=self._trusted,
                 )
-                if last or answer.status_code != _UNAVAILABLE:
+                if answer.status_code != _UNAVAILABLE:
                     return answer
             except (requests.Timeout, requests.exceptions.SSLError):
                 raise
-            except requests.ConnectionError:
-                if last:
-                    raise
+            except requests.ConnectionError as error:
+                failure = error
+            wait = _FIRST_WAIT * 2 ** (attempt - 1)
+            if attempt == ATTEMPTS or time.monotonic() + wait >= deadline - _FIRST_WAIT / 10:
+                if failure:
+                    raise failure
+                return answer
             time.sleep(wait)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the first bytes of image files say of them, read without decoding.
+"""What image files say of themselves, read without decoding.
 
 All functions are graph-safe. B is the number of files.
 """
@@ -10,7 +10,7 @@ import tensorflow as tf
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
 _UNKNOWN, _JPEG, _PNG, _GIF, _BMP, _WEBP = range(len(FORMATS))
 _LENGTH = 32  # bytes; the longest of the headers (WebP's VP8X) ends at 30
-_BLOCKS = 1 << 15  # of up to 255 bytes each: 8 MB up to the end of a GIF's first frame
+_BLOCKS = 1 << 15  # of up to 255 bytes, 8 MB at most, up to the end of a GIF's first frame
 _LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders refuse them far below
 _EXTENSION, _IMAGE = 0x21, 0x2C  # what a block of a GIF starts with
 
@@ -89,7 +89,7 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     Returns:
         The bytes of a GIF with one image, and the pixels of that image's rectangle, a scalar int64.
-        A file without a complete image in its first 8 MB comes back empty, with 0 pixels.
+        A file without a complete image in its first 32768 blocks comes back empty, with 0 pixels.
 
     Example:
         >>> gif = b"GIF89a" + bytes([1, 0, 1, 0, 0, 0, 0]) + b"," + bytes([0, 0, 0, 0, 1, 0, 1, 0])

@@ -20,7 +20,7 @@ from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.models import inference
 
 _OPSET = 18
-# What has to be installed, by kind, and the extra that brings it.
+# What has to be installed, by kind, which is also the extra that brings it.
 _NEEDED = {"onnx": ("tf2onnx", "onnxruntime"), "openvino": ("openvino",)}
 
 
@@ -84,7 +84,11 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 
 
 def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
-    """Exports a classifier for OpenVINO, as `write_onnx` does for ONNX Runtime.
+    """Exports a classifier for OpenVINO.
+
+    Input and output are those of `write_onnx`. Labels and preprocessing are in the description,
+    below `rt_info`, `keras_vit`. On a CPU with bfloat16 OpenVINO computes in that unless it is told
+    `{"INFERENCE_PRECISION_HINT": "f32"}`.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
@@ -121,6 +125,10 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
             with files.atomic_path(path.with_suffix(suffix)) as temporary:
                 shutil.move(Path(traced) / f"model{suffix}", temporary)
     return path
+
+
+#: How each kind of file is written, and how its name ends.
+WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
 
 
 def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:

@@ -41,7 +41,8 @@ class _MeasuredLayerNorm(_LayerNorm):
         scale = ops.rsqrt(size * size + self.epsilon)
         scaled = centred * scale
         rows, columns = ops.expand_dims(scaled, -2), ops.expand_dims(scaled, -1)
-        variance = ops.squeeze(ops.matmul(rows, columns), -1) / scaled.shape[-1]
+        # (B, T, 1, D) times (B, T, D, 1) is (B, T, 1, 1).
+        variance = ops.squeeze(ops.matmul(rows, columns), -1) / scaled.shape[-1]  # (B, T, 1)
         epsilon = self.epsilon * (scale * scale)
         return scaled * ops.rsqrt(variance + epsilon) * self.gamma + self.beta
 
@@ -79,13 +80,13 @@ def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
 
     def changed(layer: Any) -> Any:
         kind = forms.get(type(layer))
-        return cloning.clone_layer(layer, kind) if kind and _last_axis(layer) else None
+        return cloning.clone_layer(layer, kind) if kind and _replaceable(layer) else None
 
     return cloning.clone(model, changed)
 
 
-def _last_axis(layer: Any) -> bool:
-    """Whether a layer norm is one over the last axis, with a scale and an offset."""
+def _replaceable(layer: Any) -> bool:
+    """Whether a layer norm is one over the last axis, with a gain and an offset; others are."""
     if not isinstance(layer, keras.layers.LayerNormalization):
         return True
     config = layer.get_config()

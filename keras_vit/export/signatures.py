@@ -154,7 +154,10 @@ class Served:
 
     def _opened(self) -> Anatomy:
         if self._anatomy is None:
-            raise ValueError("`model` must be a Vision Transformer of keras_vit to look into")
+            raise ValueError(
+                "`model` must be a Vision Transformer of keras_vit to look into. "
+                f"Received: model={self._network.name!r}"
+            )
         return self._anatomy
 
     def _classify(self, images: tf.Tensor) -> Answer:

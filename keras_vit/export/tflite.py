@@ -110,8 +110,8 @@ def write(
         The path.
 
     Raises:
-        ValueError: If the model is no image classifier, images are missing, or Keras does not run
-            on TensorFlow.
+        ValueError: If the rung is unknown, the model is no image classifier, images are missing, or
+            Keras does not run on TensorFlow.
 
     Example:
         >>> from keras_vit import models
@@ -120,6 +120,7 @@ def write(
         >>> zipfile.ZipFile(path).namelist()
         ['preprocessing.json', 'labels.txt']
     """
+    _check(rung, images)
     with tempfile.TemporaryDirectory() as folder:
         return Ladder(model, Path(folder), images, batch_size).write(rung, path)
 
@@ -190,7 +191,7 @@ class Ladder:
         Raises:
             ValueError: If the rung is unknown, or needs images and there are none.
         """
-        checks.one_of("rung", rung, tuple(RUNGS))
+        _check(rung, self._images)
         content = self._convert(RUNGS[rung])
         with files.atomic_path(path) as temporary:
             temporary.write_bytes(content)
@@ -200,11 +201,6 @@ class Ladder:
         return Path(path)
 
     def _convert(self, rung: Rung) -> bytes:
-        if rung.calibrated and not self._images:
-            raise ValueError(
-                f"`images` must hold images to measure ranges on for the rung {rung.name!r}. "
-                "Received: none"
-            )
         # Where all is in whole numbers, the converter itself turns the inputs into bytes.
         signature = _FLOATS if rung.integer_only else _MEASURED if rung.calibrated else _BYTES
         converter = tf.lite.TFLiteConverter.from_saved_model(
@@ -233,3 +229,11 @@ class Ladder:
             if not number:  # the input's range is that of bytes, also if all images are dark
                 full.flat[0], full.flat[-1] = 0, 255
             yield signature, {"pixels": full}
+
+
+def _check(rung: str, images: Sequence[bytes]) -> None:
+    checks.one_of("rung", rung, tuple(RUNGS))
+    if RUNGS[rung].calibrated and not images:
+        raise ValueError(
+            f"`images` must hold images to measure ranges on for the rung {rung!r}. Received: none"
+        )

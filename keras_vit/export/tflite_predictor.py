@@ -19,7 +19,8 @@ class TFLitePredictor:
     """Classifies encoded images with a TFLite file.
 
     Images are decoded and resized here, by the preprocessing that the file carries; scaling,
-    model and softmax or sigmoid run inside the file, one image at a time.
+    model and softmax or sigmoid run inside the file, as many images at a time as it was written
+    for.
 
     Args:
         path: The `.tflite` file.

@@ -77,3 +77,9 @@ def yes_or_no() -> keras.Model:
     thresholds = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
     contract = dataclasses.replace(CONTRACT, thresholds=thresholds)
     return tiny(contract, classifier_activation="sigmoid")
+
+
+@pytest.fixture(scope="session")
+def exported_yes_or_no(yes_or_no: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its SavedModel; tests that change it must copy it first."""
+    return saved_model.write(yes_or_no, tmp_path_factory.mktemp("yes_or_no") / "1")

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,7 @@ class Double:
         self.grpc_address = self.rest_address = ""
         self.unavailable = 0  # as many requests are refused, like a server that is starting
         self.delay: threading.Event | None = None  # requests wait for it
+        self.thinks = 0.0  # seconds before it refuses
         self.requests: list[dict[str, Any]] = []
 
     def predict(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -41,6 +43,8 @@ class Double:
     def refuses(self, request: dict[str, Any]) -> bool:
         self.requests.append(request)
         self.unavailable -= 1
+        if self.unavailable >= 0:
+            time.sleep(self.thinks)
         return self.unavailable >= 0
 
 

@@ -114,6 +114,19 @@ def test_sizes_fall_down_the_ladder(whole) -> None:
         assert archive.read("labels.txt").decode().split() == list(LABELS)
 
 
+@pytest.mark.slow
+def test_other_runtimes_are_verified_as_well(
+    model: keras.Model, labelled: Examples, tmp_path: Path
+) -> None:
+    pytest.importorskip("tf2onnx", reason="needs the extra onnx")
+    pytest.importorskip("openvino", reason="needs the extra openvino")
+    done = exported(model, tmp_path, labelled, runtimes=["onnx", "openvino"])
+    assert [(r.name, r.ok) for r in done.results[1:]] == [("onnx", True), ("openvino", True)]
+    assert max(r.largest_difference for r in done.results) < 1e-5  # measured: 4e-7
+    written = {path.name for path in done.files.iterdir()}
+    assert written == {"model.onnx", "model.xml", "model.bin", "manifest.json"}
+
+
 def test_versions_count_up(tmp_path: Path) -> None:
     following = sys.modules["keras_vit.export.bundle"]._next
     assert following(tmp_path, "vit") == 1
@@ -124,7 +137,17 @@ def test_versions_count_up(tmp_path: Path) -> None:
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
-    """Lets the files of a bundle agree, or not, without running them."""
+    """Lets the files of a bundle agree, or not, without writing and running them."""
+
+    def write_model(model: keras.Model, path: Path, **options) -> Path:
+        path.mkdir()
+        return path
+
+    class Ladder:
+        def __init__(self, *arguments) -> None: ...
+
+        def write(self, rung: str, path: Path) -> None:
+            path.write_text(rung)
 
     def verify(artefacts, *arguments, **options) -> tuple[Verified, ...]:
         return tuple(
@@ -141,6 +164,8 @@ def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
             for artefact in artefacts
         )
 
+    monkeypatch.setattr(saved_model, "write", write_model)
+    monkeypatch.setattr(tflite, "Ladder", Ladder)
     # The function of that name hides the module.
     monkeypatch.setattr(sys.modules["keras_vit.export.bundle"], "verify", verify)
 
@@ -174,7 +199,7 @@ def test_the_smallest_files_are_named() -> None:
     )
     text = Bundle(Path("vit/1"), None, results, 200).text()
     assert "The smallest TFLite file that agrees is dynamic_range." in text
-    assert "The smallest that computes in whole numbers is int16x8." in text
+    assert "in whole numbers, from pixels to probabilities, is int16x8." in text
 
 
 def test_a_rung_that_was_asked_for_has_to_agree(
@@ -194,6 +219,29 @@ def test_a_sample_is_drawn_unless_all_are_asked_for(
 ) -> None:
     answered(monkeypatch)
     assert exported(model, tmp_path, labelled, sample=4).images == 4  # the run below: all
+
+
+def test_ranges_are_rather_measured_on_images_that_are_not_verified(
+    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, drawn = sys.modules["keras_vit.export.bundle"], {}
+    monkeypatch.setattr(module, "_CALIBRATION", len(labelled) - 4)
+    answered(monkeypatch)
+    verify, write_all = module.verify, module._write_all
+
+    def watched_verify(artefacts, images, *rest, **options):
+        drawn["verified"] = list(images)
+        return verify(artefacts, *rest, **options)
+
+    def watched_write(model, staged, rungs, runtimes, calibration, *rest):
+        drawn["measured"] = calibration
+        return write_all(model, staged, rungs, runtimes, calibration, *rest)
+
+    monkeypatch.setattr(module, "verify", watched_verify)
+    monkeypatch.setattr(module, "_write_all", watched_write)
+    exported(model, tmp_path, labelled, sample=4)
+    assert {*drawn["verified"], *drawn["measured"]} == set(labelled.encoded)
+    assert not {*drawn["verified"]} & {*drawn["measured"]}
 
 
 @pytest.mark.parametrize(

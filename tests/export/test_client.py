@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import Client, KerasPredictor, ServingError, predictions, saved_model
+from keras_vit.export import Client, KerasPredictor, ServingError, predictions
 from tests.export.double import Double, serving
 
 pytestmark = pytest.mark.tensorflow
@@ -52,9 +52,11 @@ def test_a_bad_image_has_a_message(address: str, images: list[bytes]) -> None:
     assert (bad.ok, bad.text()) == (False, "The image is no JPEG, PNG, GIF, BMP or WebP")
 
 
-def test_labels_that_are_a_yes(yes_or_no: keras.Model, images: list[bytes], tmp_path: Path) -> None:
+def test_labels_that_are_a_yes(
+    yes_or_no: keras.Model, exported_yes_or_no: Path, images: list[bytes]
+) -> None:
     local = predictions(KerasPredictor(yes_or_no), images)
-    with serving(saved_model.write(yes_or_no, tmp_path / "1")) as running:
+    with serving(exported_yes_or_no) as running:
         for transport in TRANSPORTS:
             with Client(getattr(running, transport)) as client:
                 served = client.predict(images)
@@ -126,6 +128,18 @@ def test_nobody_is_asked_again_beyond_the_deadline(
     assert len(double.requests) < 5
 
 
+def test_what_a_slow_server_said_last_is_told(double: Double, images: list[bytes]) -> None:
+    asked = len(double.requests)
+    double.unavailable, double.thinks = 100, 0.9
+    with (
+        Client(double.rest_address, timeout=1) as client,
+        pytest.raises(ServingError, match="503: starting"),
+    ):
+        client.predict(images[:1])
+    double.unavailable, double.thinks = 0, 0
+    assert len(double.requests) == asked + 1
+
+
 def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> None:
     for address in ("localhost:1", "http://localhost:1"):
         with Client(address, timeout=5) as client, pytest.raises(ServingError, match="localhost:1"):
@@ -185,8 +199,15 @@ def test_an_address_is_checked(address: str) -> None:
 
 
 def test_tls_contradicts_http() -> None:
-    with pytest.raises(ValueError, match="`tls` is for gRPC"):
-        Client("http://localhost:1", tls=True)
+    for options in ({"tls": True}, {"certificate": "certificate.pem"}):
+        with pytest.raises(ValueError, match="`tls` is for gRPC"):
+            Client("http://localhost:1", **options)
+
+
+@pytest.mark.parametrize("address", ["localhost:1", "https://localhost:1"])
+def test_a_certificate_has_to_be_there(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`certificate` must be a file .*none\.pem"):
+        Client(address, certificate=tmp_path / "none.pem")
 
 
 def test_a_model_of_someone_else_is_told(double: Double, monkeypatch: pytest.MonkeyPatch) -> None:

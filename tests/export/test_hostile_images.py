@@ -22,9 +22,9 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 NUMBER = 5000
 BATCH = 8
-# Above what the process has when it has answered good images. Eight images of 25 million pixels at
-# 3 bytes are 600 MB, the most that the default limits allow for pixels alone.
-MEGABYTES = 1500
+# Above what the process has when it has answered good images: four images at a time of 25 million
+# pixels at the 9 bytes of a progressive JPEG, which is what the default limits allow.
+MEGABYTES = 900
 CLIENT = """
 import json, resource, sys
 import numpy as np
