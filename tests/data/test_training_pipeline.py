@@ -225,7 +225,14 @@ def test_every_kind_of_augmentation_makes_images_and_labels(everything: Batches)
     assert len({image.tobytes() for x, _ in everything for image in x}) == 24
 
 
-@pytest.mark.parametrize(("epoch", "step"), [(0, 2), (1, 0), (1, 1)])
+@pytest.mark.parametrize(
+    ("epoch", "step"),
+    [
+        pytest.param(0, 2, marks=pytest.mark.slow),
+        pytest.param(1, 0, marks=pytest.mark.slow),
+        (1, 1),
+    ],
+)
 def test_step_entered_directly_is_the_same_to_the_bit(
     fourteen: Examples, everything: Batches, epoch: int, step: int
 ) -> None:

@@ -208,6 +208,7 @@ class Signal(keras.callbacks.Callback):
             os.kill(os.getpid(), self.number)
 
 
+@pytest.mark.slow
 def test_signal_finishes_the_step_and_nothing_is_lost(
     run: Run, config: RunConfig, train: Train, tmp_path: Path
 ) -> None:

@@ -152,6 +152,7 @@ def test_accumulation_is_the_same_update() -> None:
     assert max(differences(whole, parts)) < TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_batch_is_divided_where_its_size_is_no_multiple() -> None:
     recipe = Recipe(optimizer="sgd", learning_rate=0.1)

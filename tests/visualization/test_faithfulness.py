@@ -23,7 +23,7 @@ def brightness_model(place: tuple[int, int], size: tuple[int, int] = (40, 60)) -
     return model
 
 
-@pytest.mark.parametrize("place", [(25, 37), (0, 59)])
+@pytest.mark.parametrize("place", [(25, 37), pytest.param((0, 59), marks=pytest.mark.slow)])
 def test_curves_fall_and_rise_at_the_patch_that_counts(place: tuple[int, int]) -> None:
     model = brightness_model(place)
     images = np.full((1, 40, 60, 3), -1.0, "float32")

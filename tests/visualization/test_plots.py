@@ -22,7 +22,10 @@ def report(num_classes: int, num_examples: int = 0, long_names: bool = True) -> 
     return evaluate_predictions(labels, scores, [name.format(i) for i in range(num_classes)])
 
 
-@pytest.mark.parametrize("num_classes", [2, 5, 10, 30, 31, 200, 600])
+@pytest.mark.parametrize(
+    "num_classes",
+    [2, 5, 10, 30, 31, *(pytest.param(n, marks=pytest.mark.slow) for n in (200, 600))],
+)
 @pytest.mark.parametrize("long_names", [False, True])
 def test_confusion_matrix_labels_do_not_overlap(num_classes: int, long_names: bool) -> None:
     matrix = drawn(plots.confusion_figure(report(num_classes, 3, long_names))).axes[0]

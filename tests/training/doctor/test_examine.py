@@ -63,6 +63,7 @@ def test_a_runs_model_is_examined_without_the_run(run: Path) -> None:
     assert alarms(findings) == {}
 
 
+@pytest.mark.slow
 def test_a_healthy_model_of_keras_alone_has_no_alarms(tmp_path: Path) -> None:
     model = keras.Sequential([
         keras.Input((8, 8, 1)), L.Rescaling(1 / 255), L.Conv2D(13, 3, activation="relu"),

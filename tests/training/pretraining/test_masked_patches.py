@@ -166,6 +166,7 @@ def test_masks_follow_from_the_state() -> None:
     np.testing.assert_array_equal(numpy(trainee.noise(4, trainee.seed_generator)), first)
 
 
+@pytest.mark.slow
 def test_loss_falls_and_everything_learns() -> None:
     history, trainee = updates(
         MaskedPatchPredictor, x=colors(12 * 20), epochs=2, learning_rate=0.01, validates=True
