@@ -24,7 +24,7 @@ install: .venv/.installed ## create .venv with the package (editable) and all th
 	         "Name another: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv || { \
 	    echo "Could not create .venv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q -c constraints.txt -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
 # One pass from a data set to predictions; make prints each command before it runs it.

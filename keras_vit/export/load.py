@@ -52,7 +52,7 @@ def load_predictor(path: str | os.PathLike[str]) -> Predictor:
         return _load_keras(found)
     elif found.is_file() and found.suffix == ".tflite":
         return TFLitePredictor(found)
-    problem = "neither of them" if found.exists() else "nothing there"
+    problem = "none of them" if found.exists() else "nothing there"
     raise ValueError(
         "`path` must be a .keras file, a .tflite file, a SavedModel folder (or the folder of its "
         "versions), or the folder of a complete training run. "
