@@ -49,7 +49,7 @@ def test_load_predictor_takes_the_newest_complete_version(
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("missing.keras", "nothing there"), ("folder", "neither"), ("model.h5", "neither")],
+    [("missing.keras", "nothing there"), ("folder", "none of"), ("model.h5", "none of")],
 )
 def test_load_predictor_says_what_it_takes(name: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
