@@ -61,10 +61,7 @@ class Bundle:
             lines.append(f"The smallest TFLite file that agrees is {_smallest(kept)}.")
         whole = [r for r in kept if tflite.RUNGS[r.name].calibrated]
         if whole:
-            lines.append(
-                "The smallest that computes in whole numbers, from pixels to probabilities, is "
-                f"{_smallest(whole)}."
-            )
+            lines.append(f"The smallest whose activations are whole numbers is {_smallest(whole)}.")
         if refused:
             lines.append(f"Left out, since they agree on too few images: {', '.join(refused)}.")
         return "\n".join(lines)
