@@ -31,7 +31,10 @@ BLOCK = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTAL
 # Examples that train a model; quicker tests go the same way.
 SLOW = {
     "keras_vit.reports.card.write_card",
+    "keras_vit.reports.evaluation_page.write_evaluation",
+    "keras_vit.reports.probing.probe",
     "keras_vit.training.pretraining.pretrain.pretrain",
+    "keras_vit.training.train.train",
 }
 MARKED_BLOCK = re.compile(r"^<!-- runs -->\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

@@ -55,12 +55,13 @@ def test_two_replicas_train_as_one_device(two: Devices, case: str) -> None:
 
 
 @pytest.mark.tensorflow
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "accumulation_steps"),
     [
-        pytest.param(BATCH * 3 + 5, 2, id="5-of-12-in-two-parts", marks=pytest.mark.slow),
+        pytest.param(BATCH * 3 + 5, 2, id="5-of-12-in-two-parts"),
         pytest.param(BATCH * 3 + 1, 1, id="1-of-12"),
-        pytest.param(BATCH * 3 + 1, 2, id="1-of-12-in-two-parts", marks=pytest.mark.slow),
+        pytest.param(BATCH * 3 + 1, 2, id="1-of-12-in-two-parts"),
     ],
 )
 def test_short_last_batch_counts_by_its_examples(
