@@ -80,6 +80,7 @@ def test_packages_are_imported_without_tensorflow(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_model_and_weights_work_without_tensorflow(tmp_path: Path) -> None:
     done = run_without_tensorflow(ROUND_TRIP + CHECK, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -155,6 +155,7 @@ def test_preview_takes_the_size_of_the_model_or_of_the_recipe(
     assert sheets[1][0].shape == (2, 12, 20, 3)
 
 
+@pytest.mark.slow
 def test_preview_takes_the_augmentation_of_the_recipe(
     call: Call, photos: Path, sheets: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_explain_refuses_what_is_not_there(run: Path, call: Call, tmp_path: Path
     check_failure(code, message, "Did you mean 'bee'? Received: of_class='bees'")
 
 
+@pytest.mark.slow
 def test_probe_takes_a_run_or_a_file(run: Path, photos: Path, call: Call, tmp_path: Path) -> None:
     options = ("--cache", tmp_path / "features.npz")
     code, output, _ = call("probe", run, *options, "--out", tmp_path / "probe")

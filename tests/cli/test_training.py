@@ -239,6 +239,7 @@ def test_no_number_is_one_message(call: Call, monkeypatch: pytest.MonkeyPatch) -
     check_failure(code, message, "loss became no number in epoch 1, step 3")
 
 
+@pytest.mark.slow
 def test_full_disk_is_one_message_and_the_earlier_model_survives(
     photos: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

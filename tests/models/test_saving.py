@@ -121,6 +121,7 @@ def with_frozen_backbone(backbone: keras.Model) -> keras.Model:
     return keras.Model(images, keras.layers.Dense(5, activation="softmax", name="mine")(pooled))
 
 
+@pytest.mark.slow
 def test_frozen_backbone_trains_and_saves_in_a_users_model(tmp_path: Path) -> None:
     backbone = labelled(classes=0, pooling="none", stochastic_depth_rate=0.5)
     before = backbone.get_weights()

@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.commands import call_main
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SECTIONS = {

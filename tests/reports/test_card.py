@@ -16,6 +16,7 @@ from keras_vit.training.run import write_config
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 def test_card_has_what_a_hub_expects(run: Path, tmp_path: Path) -> None:
     path = write_card(run, tmp_path / "card")
     text = path.read_text()

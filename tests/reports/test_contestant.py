@@ -21,6 +21,7 @@ pytestmark = pytest.mark.tensorflow
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_and_not_changed(run: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     found = contestant.measure_run("mine", Run(run), tmp_path / "mine")
@@ -102,9 +103,8 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_waits_until_the_training_has_saved(number: int, tmp_path: Path) -> None:
     """Ctrl-C in a terminal goes to both processes, SIGTERM to the outer one alone."""
     program = (

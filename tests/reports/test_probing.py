@@ -35,6 +35,7 @@ def test_probe_knows_more_with_more_examples(model: keras.Model, tmp_path: Path)
     assert "  25 examples of a class        " in found.text()
 
 
+@pytest.mark.slow
 def test_features_are_kept_and_made_anew_for_anything_else(
     model: keras.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -223,6 +223,7 @@ def test_signal_finishes_the_step_and_nothing_is_lost(
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.slow
 def test_no_number_stops_the_run_and_keeps_the_last_good_state(
     config: RunConfig, train: Train, tmp_path: Path
 ) -> None:

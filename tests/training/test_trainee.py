@@ -161,6 +161,7 @@ def test_batch_is_divided_where_its_size_is_no_multiple() -> None:
     assert max(differences(whole, parts)) < TOLERANCE
 
 
+@pytest.mark.slow
 def test_sharpness_aware_step_takes_the_gradient_uphill() -> None:
     rate, radius = 0.5, 0.2
     images, labels = examples(BATCH)
@@ -187,6 +188,7 @@ def test_sharpness_aware_step_takes_the_gradient_uphill() -> None:
         assert np.abs(one - plain).max() > 1e-5 or not np.abs(one - other).any()
 
 
+@pytest.mark.slow
 def test_gradient_norm_is_that_before_clipping() -> None:
     still = Recipe(optimizer="sgd", learning_rate=0.0)
     free, clipped = (updates(None, still, clip_norm=c) for c in (0.0, 0.01))

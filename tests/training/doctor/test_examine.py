@@ -42,6 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield out
 
 
+@pytest.mark.slow
 def test_a_healthy_run_has_no_alarms(run: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     lines: list[str] = []

@@ -176,6 +176,7 @@ def test_validation_masks_are_the_same_every_time() -> None:
     np.testing.assert_array_equal(numpy(trainee.seed_generator.state), before)
 
 
+@pytest.mark.slow
 def test_loss_falls_and_everything_learns() -> None:
     def make(model: keras.Model) -> MaskedAutoencoder:
         return autoencoder(model, mask_ratio=0.5, norm_pix=False, clip_norm=1.0)

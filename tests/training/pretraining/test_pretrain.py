@@ -198,9 +198,10 @@ def test_complete_run_is_only_drawn_again(run: Run, config: PretrainConfig) -> N
     assert picture.read_bytes() == content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "where"),
-    [("cpu", "one device"), pytest.param("mirrored", "2 CPUs", marks=pytest.mark.slow)],
+    [("cpu", "one device"), ("mirrored", "2 CPUs")],
 )
 def test_masked_patches_of_loose_images(
     config: PretrainConfig, photos: Path, tmp_path: Path, strategy: str, where: str
