@@ -10,7 +10,7 @@ from keras_vit.models.inspection import (
     tells_config,
     with_preprocessing,
 )
-from keras_vit.models.sizing import count_parameters
+from keras_vit.models.sizing import count_flops, count_parameters
 from keras_vit.models.vit import build, default_preprocessing
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "ViTConfig",
     "build",
     "config_of",
+    "count_flops",
     "count_parameters",
     "default_preprocessing",
     "features",

@@ -1,7 +1,7 @@
-"""Parameters of a configuration in closed form, without building the model.
+"""Parameters and operations of a configuration in closed form, without building the model.
 
-Letters: D hidden size; M width of the perceptron; N patches; F values in a patch; R width of the
-representation layer.
+Letters: D hidden size; M width of the perceptron; N patches; T tokens; F values in a patch or
+filters of a convolution; R width of the representation layer.
 """
 
 from __future__ import annotations
@@ -44,6 +44,64 @@ def count_parameters(config: ViTConfig) -> int:
         total += _dense(r or d, config.classes)
         total += config.distillation_head * _dense(d, config.classes)
     return total
+
+
+def count_flops(config: ViTConfig) -> int:
+    """Returns the floating-point operations of one image's forward pass.
+
+    Those of products of matrices and of convolutions, a multiplication and an addition counted as
+    two; norms, activations and softmax, a few per cent, are left out.
+
+    Args:
+        config: The configuration; a side of unknown length counts with that of its position grid.
+
+    Returns:
+        The number.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> f"{count_flops(size('B/16')) / 1e9:.1f}"
+        '35.1'
+    """
+    d, m = config.hidden_size, config.mlp_dim
+    n, features, total = _patches(config)
+    t = n + config.num_prefix_tokens
+    block = t * (4 * d * d + 2 * d * m) + 2 * t * t * d  # multiplications
+    total += n * features * d + config.num_layers * block
+    if config.pooling == "map":
+        total += 2 * t * d * d + 2 * d * d + 2 * t * d + 2 * d * m
+    r = config.representation_size or 0
+    total += d * r + (r or d) * config.classes + d * config.classes * config.distillation_head
+    return 2 * total
+
+
+def _patches(config: ViTConfig) -> tuple[int, int, int]:
+    """Returns the patches, the values in one, and multiplications of the ResNet before them."""
+    sides = [
+        side or cells * patch
+        for side, cells, patch in zip(config.image_size, config.grid, config.stride, strict=True)
+    ]
+    total, channels = 0, config.channels
+    if config.stem_blocks is not None:
+        sides = _halved(sides)
+        total, channels = math.prod(sides) * 49 * channels * config.stem_width, config.stem_width
+        sides = _halved(sides)
+        for stage, units in enumerate(config.stem_blocks):
+            f = config.stem_width * 2**stage
+            for unit in range(units):
+                total += math.prod(sides) * channels * f
+                if unit == 0 and stage > 0:
+                    sides = _halved(sides)
+                # The shortcut has a projection where it changes shape.
+                per_pixel = 9 * f * f + f * 4 * f + (channels * 4 * f if unit == 0 else 0)
+                total, channels = total + math.prod(sides) * per_pixel, 4 * f
+    p, q = config.patch
+    return (sides[0] // p) * (sides[1] // q), p * q * channels, total
+
+
+def _halved(sides: list[int]) -> list[int]:
+    """Returns the sides of a feature map after a stride of two."""
+    return [-(-side // 2) for side in sides]
 
 
 def _stem(config: ViTConfig) -> tuple[int, int]:

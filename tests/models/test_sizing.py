@@ -37,3 +37,42 @@ def test_count_parameters_equals_the_built_model(changes: dict[str, Any]) -> Non
     with keras.StatelessScope(initialize_variables=False):  # counts without allocating
         built = models.build(config).count_params()
     assert models.count_parameters(config) == built
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"class_token": False, "pooling": "map"},
+        {"representation_size": 13},
+        {"distillation_token": True, "distillation_head": True, "register_tokens": 3},
+        {"image_size": (16, 14), "position_grid": (5, 7), "remainder": "drop"},
+        {"stem_blocks": (), "stem_width": 32, "image_size": (24, 32)},
+        {"stem_blocks": (1, 2, 1), "stem_width": 32, "patch_size": 1, "image_size": (33, 35)},
+    ],
+)
+def test_count_flops_is_what_tensorflow_counts_in_the_graph(changes: dict[str, Any]) -> None:
+    config = tiny_config(**changes)
+    assert models.count_flops(config) == products_of(models.build(config))
+
+
+def products_of(model: keras.Model) -> int:
+    """Operations of the products of matrices and the convolutions for one image."""
+    import tensorflow as tf
+
+    function = tf.function(lambda images: model(images, training=False))
+    graph = function.get_concrete_function(tf.ones((1, *model.input_shape[1:]))).graph
+    options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+    profile = tf.compat.v1.profiler.profile(graph, options={**options, "output": "none"}, cmd="op")
+    total = 0
+    while profile.children:  # every kind of operator has the next one below it
+        (profile,) = profile.children
+        if profile.name in ("MatMul", "BatchMatMulV2", "Conv2D"):
+            total += profile.float_ops
+    return total
+
+
+def test_count_flops_of_any_size_is_that_of_the_position_grid() -> None:
+    config = tiny_config(image_size=(None, None), position_grid=(5, 7))
+    assert models.count_flops(config) == models.count_flops(tiny_config())
