@@ -71,6 +71,7 @@ def check_layer(
     *,
     output_shape: tuple[int, ...],
     parameters: int,
+    half_output: bool = True,
 ) -> None:
     """What every public layer keeps: configuration, shapes, weights, training, precision.
 
@@ -79,6 +80,7 @@ def check_layer(
         inputs: A float32 batch for it.
         output_shape: What it must return, with the batch.
         parameters: How many weights it must have then.
+        half_output: Whether it returns half precision under a mixed policy, or float32.
     """
     copy = _round_trip(layer)
     symbolic = layer(keras.Input(inputs.shape[1:]))
@@ -97,7 +99,7 @@ def check_layer(
     frozen(inputs)
     assert not any(weight.trainable for weight in frozen.weights)
     for policy in ("mixed_float16", "mixed_bfloat16"):
-        _check_policy(layer, inputs, policy)
+        _check_policy(layer, inputs, policy, half_output)
     if parameters:
         _check_training(copy, inputs)
 
@@ -115,13 +117,17 @@ def _round_trip(layer: keras.layers.Layer) -> keras.layers.Layer:
     return copy
 
 
-def _check_policy(layer: keras.layers.Layer, inputs: np.ndarray, policy: str) -> None:
+def _check_policy(
+    layer: keras.layers.Layer, inputs: np.ndarray, policy: str, half_output: bool
+) -> None:
     half = type(layer).from_config({**layer.get_config(), "dtype": policy})
-    assert half(keras.Input(inputs.shape[1:])).dtype == half.compute_dtype == policy[6:]
+    assert half.compute_dtype == policy[6:]
+    returned = half.compute_dtype if half_output else "float32"
+    assert half(keras.Input(inputs.shape[1:])).dtype == returned
     assert all(weight.dtype == "float32" for weight in half.weights)
     half.set_weights(layer.get_weights())
     outputs = half(inputs)
-    assert keras.backend.standardize_dtype(outputs.dtype) == half.compute_dtype
+    assert keras.backend.standardize_dtype(outputs.dtype) == returned
     outputs = numpy(ops.cast(outputs, "float32"))
     # Half precision keeps 8 (bfloat16) to 11 bits; a few roundings of values around 10.
     assert_close(outputs, layer(inputs), 0.25, policy)

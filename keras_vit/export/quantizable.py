@@ -8,25 +8,12 @@ import keras
 from keras import ops
 
 from keras_vit import layers
+from keras_vit.layers.layer_norm import is_plain
 from keras_vit.models import cloning
 
 
-class _LayerNorm(keras.layers.LayerNormalization):
-    """Layer normalisation by a difference, where Keras adds a product with a minus sign.
-
-    TFLite has no negation in whole numbers: with Keras' form a quantized model goes back to
-    floating point in every block, and with 16-bit activations there is none.
-    """
-
-    def call(self, inputs: Any) -> Any:
-        centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
-        # Not `square`: the converter makes an operator of it that 16-bit activations lack.
-        variance = ops.mean(centred * centred, axis=-1, keepdims=True)
-        return centred * ops.rsqrt(variance + self.epsilon) * self.gamma + self.beta
-
-
-class _MeasuredLayerNorm(_LayerNorm):
-    """The same for tensors that have one range for all tokens.
+class _MeasuredLayerNorm(layers.LayerNorm):
+    """Layer normalisation for tensors that have one range for all tokens.
 
     A ViT keeps something in a few tokens of its last blocks, in features hundreds of times as large
     as the others (https://arxiv.org/abs/2309.16588). Their squares would set steps in which the
@@ -35,7 +22,7 @@ class _MeasuredLayerNorm(_LayerNorm):
     matrices.
     """
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
         size = ops.mean(ops.abs(centred), axis=-1, keepdims=True)
         scale = ops.rsqrt(size * size + self.epsilon)
@@ -47,15 +34,18 @@ class _MeasuredLayerNorm(_LayerNorm):
         return scaled * ops.rsqrt(variance + epsilon) * self.gamma + self.beta
 
 
-def _forms(norm: type[_LayerNorm]) -> dict[type, type]:
-    """Returns what takes the place of each layer that normalises."""
-    within = (layers.TransformerBlock, layers.AttentionPooling)
-    changed = {kind: type(kind.__name__, (kind,), {"norm_class": norm}) for kind in within}
-    return {keras.layers.LayerNormalization: norm, **changed}
+def _measured(kind: type) -> type:
+    """Returns a layer that normalises inside, with that norm."""
+    return type(kind.__name__, (kind,), {"norm_class": _MeasuredLayerNorm})
 
 
-_FORMS = _forms(_LayerNorm)
-_MEASURED_FORMS = _forms(_MeasuredLayerNorm)
+_FORMS: dict[type, type] = {keras.layers.LayerNormalization: layers.LayerNorm}
+_MEASURED_FORMS = {
+    keras.layers.LayerNormalization: _MeasuredLayerNorm,
+    layers.LayerNorm: _MeasuredLayerNorm,
+    layers.TransformerBlock: _measured(layers.TransformerBlock),
+    layers.AttentionPooling: _measured(layers.AttentionPooling),
+}
 
 
 def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
@@ -86,13 +76,4 @@ def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
 
 
 def _replaceable(layer: Any) -> bool:
-    """Whether a layer norm is one over the last axis, with a gain and an offset; others are."""
-    if not isinstance(layer, keras.layers.LayerNormalization):
-        return True
-    config = layer.get_config()
-    return bool(
-        config["axis"] in (-1, [-1], (-1,))
-        and config["scale"]
-        and config["center"]
-        and not config.get("rms_scaling")
-    )
+    return not isinstance(layer, keras.layers.LayerNormalization) or is_plain(layer)

@@ -4,6 +4,7 @@ from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.image_contract import ImageContract
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.patch_encoder import PatchEncoder
@@ -21,6 +22,7 @@ __all__ = [
     "Dropout",
     "GroupNorm",
     "ImageContract",
+    "LayerNorm",
     "LayerScale",
     "MultiHeadSelfAttention",
     "PatchEncoder",

@@ -19,9 +19,9 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     """Multi-head self-attention with one projection for queries, keys and values.
 
     Appendix A of the paper: [q, k, v] = z U_qkv, A = softmax(q k^T / sqrt(d)), SA(z) = A v; the
-    heads are concatenated and projected by U_msa. The projection is one matrix of 3D columns,
-    split while the tensor still has rank 3: on the TensorFlow CPU backend and in TFLite the
-    fastest of the forms measured.
+    heads are concatenated and projected by U_msa. Queries, keys and values are one product and
+    one transposition, then taken apart: the fastest form on the TensorFlow CPU backend of those
+    measured (docs/decisions/performance.md).
 
     Args:
         num_heads: Heads K; they share the hidden size equally.
@@ -29,15 +29,17 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         dropout_rate: Fraction of the attention weights dropped in training, in [0, 1).
 
     Call arguments:
-        inputs: Tensor of shape (B, T, D).
+        inputs: Tensor of shape (B, T, D), or of shape (B*T, D) with `num_tokens`.
         return_attention_scores: Whether the attention weights are returned as well.
+        num_tokens: Tokens T of an example, where `inputs` has rank 2.
 
     Returns:
-        Tensor of shape (B, T, D); with `return_attention_scores` the pair of it and the
+        Tensor of the shape of `inputs`; with `return_attention_scores` the pair of it and the
         weights after the softmax, (B, K, T, T), rows summing to 1.
 
     Raises:
-        ValueError: If an argument is out of range or D is no multiple of `num_heads`.
+        ValueError: If an argument is out of range, D is no multiple of `num_heads`, or
+            `num_tokens` does not fit `inputs`.
 
     Example:
         >>> attention = MultiHeadSelfAttention(num_heads=2)
@@ -56,7 +58,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.qkv_bias = bool(qkv_bias)
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(min_ndim=2, max_ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         d_model = checks.hidden_size(input_shape[-1], self.num_heads)
@@ -76,18 +78,28 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self.out.build(input_shape)
 
     def call(
-        self, inputs: Any, return_attention_scores: bool = False, training: bool | None = None
+        self,
+        inputs: Any,
+        return_attention_scores: bool = False,
+        num_tokens: Any = None,
+        training: bool | None = None,
     ) -> Any:
-        _, t, d_model = ops.shape(inputs)
-        head_size = d_model // self.num_heads
-        q, k, v = (
-            ops.transpose(ops.reshape(x, (-1, t, self.num_heads, head_size)), (0, 2, 1, 3))
-            for x in ops.split(self.qkv(inputs), 3, axis=-1)
-        )  # (B, K, T, d) each
+        if (num_tokens is None) != (len(inputs.shape) == 3):
+            raise ValueError(
+                "`num_tokens` must be given where `inputs` has shape (B*T, D), and only there. "
+                f"Received: num_tokens={num_tokens}, inputs of shape {tuple(inputs.shape)}"
+            )
+        t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
+        d_model = inputs.shape[-1]
+        qkv = self.qkv(ops.reshape(inputs, (-1, d_model)))  # (BT, 3D)
+        qkv = ops.reshape(qkv, (-1, t, 3, self.num_heads, d_model // self.num_heads))
+        # (3, B, K, T, d): the three lie one after the other, so that none is copied
+        q, k, v = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)
         scores = self.attention_weights(q, k)  # (B, K, T, T)
         z = ops.matmul(self.dropout(scores, training=training), v)  # (B, K, T, d)
-        z = ops.reshape(ops.transpose(z, (0, 2, 1, 3)), (-1, t, d_model))  # (B, T, D)
-        z = self.out(z)
+        z = self.out(ops.reshape(ops.transpose(z, (0, 2, 1, 3)), (-1, d_model)))  # (BT, D)
+        if num_tokens is None:
+            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
         return (z, scores) if return_attention_scores else z
 
     def attention_weights(self, q: Any, k: Any) -> Any:
@@ -95,12 +107,16 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         return ops.softmax(ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2))))
 
     def compute_output_spec(
-        self, inputs: Any, return_attention_scores: bool = False, training: bool | None = None
+        self,
+        inputs: Any,
+        return_attention_scores: bool = False,
+        num_tokens: Any = None,
+        training: bool | None = None,
     ) -> Any:
         z = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return z
-        batch, t, _ = inputs.shape
+        batch, t = inputs.shape[:2] if num_tokens is None else (None, num_tokens)
         return z, keras.KerasTensor((batch, self.num_heads, t, t), dtype=self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:

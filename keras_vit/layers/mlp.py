@@ -1,19 +1,23 @@
 """The two-layer perceptron of a Transformer block.
 
-Letters: B batch; T tokens; D hidden size; M width of the perceptron.
+Letters: N tokens of all examples; D hidden size; M width of the perceptron.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_vit import checks
+from keras_vit.layers.compiled import in_training
 from keras_vit.layers.dropout import Dropout
 
 GELUS = ("tanh", "exact")
+
+_FUNCTIONS = {"tanh": ops.gelu, "exact": functools.partial(ops.gelu, approximate=False)}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -29,10 +33,10 @@ class MLP(keras.layers.Layer):
         dropout_rate: Fraction of the values dropped in training, in [0, 1).
 
     Call arguments:
-        inputs: Tensor of shape (B, T, D).
+        inputs: Tensor of shape (..., D).
 
     Returns:
-        Tensor of shape (B, T, D).
+        Tensor of the same shape.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -61,8 +65,16 @@ class MLP(keras.layers.Layer):
         self.reduce.build((*input_shape[:-1], self.mlp_dim))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        x = ops.gelu(self.expand(inputs), approximate=self.gelu == "tanh")  # (B, T, M)
-        x = self.reduce(self.dropout(x, training=training))  # (B, T, D)
+        if len(inputs.shape) > 2:
+            shape = ops.shape(inputs)
+            x = self.call(ops.reshape(inputs, (-1, shape[-1])), training)
+            return ops.reshape(x, shape)
+        x = self.expand(inputs)  # (N, M)
+        # TensorFlow sorts what it adds and multiplies by name, and makes one operation of
+        # product, bias and GELU only where the names of the GELU come last.
+        with keras.name_scope("gelu"):
+            x = in_training(_FUNCTIONS[self.gelu], training)(x)
+        x = self.reduce(self.dropout(x, training=training))  # (N, D)
         return self.dropout(x, training=training)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

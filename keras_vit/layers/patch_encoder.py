@@ -48,7 +48,8 @@ class PatchEncoder(keras.layers.Layer):
         patches: Tensor of shape (B, h, w, F) from `Patches`.
 
     Returns:
-        Tensor of shape (B, T, D): the prefix tokens, then the patches row by row.
+        Tensor of shape (B, T, D), in the precision of the weights: the prefix tokens, then the
+        patches row by row.
 
     Raises:
         ValueError: If an argument is out of range or the grid of the table is unknown.
@@ -76,7 +77,7 @@ class PatchEncoder(keras.layers.Layer):
         dropout_rate: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         checks.one_of("position_embedding", position_embedding, POSITION_EMBEDDINGS)
         checks.one_of("position_interpolation", position_interpolation, position.RESIZE_METHODS)
         self.hidden_size = checks.positive_int("hidden_size", hidden_size)
@@ -100,7 +101,7 @@ class PatchEncoder(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="projection",
         )
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, dtype=self.variable_dtype, name="dropout")
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -152,7 +153,7 @@ class PatchEncoder(keras.layers.Layer):
             (2, 16, 8)
         """
         batch, h, w, _ = ops.shape(embeddings)
-        z = ops.convert_to_tensor(embeddings)  # (B, h, w, D)
+        z = ops.cast(embeddings, self.variable_dtype)  # (B, h, w, D)
         if self.position_embedding != "none":
             z = z + ops.cast(self.positions((h, w)), z.dtype)
         z = ops.reshape(z, (-1, h * w, self.hidden_size))  # (B, N, D)
@@ -209,6 +210,10 @@ class PatchEncoder(keras.layers.Layer):
         batch, h, w, _ = input_shape
         tokens = None if h is None or w is None else h * w + self.num_prefix_tokens
         return (batch, tokens, self.hidden_size)
+
+    def compute_output_spec(self, patches: Any, training: bool | None = None) -> Any:
+        shape = self.compute_output_shape(patches.shape)
+        return keras.KerasTensor(shape, dtype=self.variable_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit import checks
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp import MLP
 
 TOKEN_POOLINGS = ("token", "gap", "max")
@@ -106,7 +107,7 @@ class AttentionPooling(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2106.04560
     """
 
-    norm_class = keras.layers.LayerNormalization  # a subclass may take one for other hardware
+    norm_class = LayerNorm  # a subclass may take one for other hardware
 
     def __init__(
         self,

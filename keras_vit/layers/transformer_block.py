@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_vit import checks
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, same_seeds
+from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.stochastic_depth import StochasticDepth
@@ -22,7 +24,8 @@ class TransformerBlock(keras.layers.Layer):
     """Self-attention and a perceptron, each normalised before and added to its input.
 
     Equations 2 and 3 of the paper:
-    z'_l = MSA(LN(z_{l-1})) + z_{l-1} and z_l = MLP(LN(z'_l)) + z'_l.
+    z'_l = MSA(LN(z_{l-1})) + z_{l-1} and z_l = MLP(LN(z'_l)) + z'_l. In mixed precision the sums
+    and the norms are float32 and the branches half, as in the official code.
 
     Args:
         num_heads: Heads of the self-attention.
@@ -42,7 +45,7 @@ class TransformerBlock(keras.layers.Layer):
         inputs: Tensor of shape (B, T, D).
 
     Returns:
-        Tensor of shape (B, T, D).
+        Tensor of the same shape, in the precision of the weights.
 
     Raises:
         ValueError: If an argument is out of range or D is no multiple of `num_heads`.
@@ -56,7 +59,7 @@ class TransformerBlock(keras.layers.Layer):
 
     # A subclass may take an attention that keeps its weights, or a norm for other hardware.
     attention_class = MultiHeadSelfAttention
-    norm_class = keras.layers.LayerNormalization
+    norm_class = LayerNorm
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class TransformerBlock(keras.layers.Layer):
         stochastic_depth_rate: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.epsilon = checks.positive("epsilon", epsilon)
@@ -112,18 +115,32 @@ class TransformerBlock(keras.layers.Layer):
         return keras.remat(same_seeds(lambda z: self._compute(z, training)))(inputs)
 
     def _compute(self, inputs: Any, training: bool | None) -> Any:
-        branch = self.attention(self.norm_1(inputs), training=training)
+        _, t, d_model = ops.shape(inputs)
+        # Tokens of all examples in one matrix: oneDNN then adds a branch in the product it ends in.
+        z = ops.reshape(ops.cast(inputs, self.variable_dtype), (-1, d_model))  # (BT, D)
+        branch = self.attention(self.norm_1(z, training=training), num_tokens=t, training=training)
         branch = self.dropout(branch, training=training)
         if self.layer_scale is not None:
             branch = self.scale_1(branch)
-        z = inputs + self.drop_path(branch, training=training)
-        branch = self.mlp(self.norm_2(z), training=training)
+        z = z + self._drop_path(branch, t, training)
+        branch = self.mlp(self.norm_2(z, training=training), training=training)
         if self.layer_scale is not None:
             branch = self.scale_2(branch)
-        return z + self.drop_path(branch, training=training)
+        z = z + self._drop_path(branch, t, training)
+        return ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+
+    def _drop_path(self, branch: Any, num_tokens: Any, training: bool | None) -> Any:
+        if training and self.stochastic_depth_rate:
+            shape = ops.shape(branch)  # (BT, D)
+            branch = ops.reshape(branch, (-1, num_tokens, shape[-1]))  # (B, T, D)
+            branch = ops.reshape(self.drop_path(branch, training=training), shape)
+        return ops.cast(branch, self.variable_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
+
+    def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
+        return keras.KerasTensor(inputs.shape, dtype=self.variable_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -165,7 +165,7 @@ def _pooling(config: ViTConfig, policy: Any) -> keras.layers.Layer:
 
 
 def _norm(config: ViTConfig, policy: Any, name: str) -> keras.layers.Layer:
-    return keras.layers.LayerNormalization(epsilon=config.epsilon, dtype=policy, name=name)
+    return layers.LayerNorm(epsilon=config.epsilon, dtype=policy, name=name)
 
 
 def _head(config: ViTConfig, policy: Any, name: str) -> keras.layers.Layer:

@@ -89,5 +89,20 @@ def test_attention_checks_its_arguments() -> None:
         MultiHeadSelfAttention(2.0)
     with pytest.raises(ValueError, match=r"`dropout_rate` must be a number in \[0, 1\)"):
         MultiHeadSelfAttention(2, dropout_rate=1.0)
-    with pytest.raises(ValueError, match="expected ndim=3"):
+    with pytest.raises(ValueError, match=r"`num_tokens` must be given .* of shape \(7, 12\)"):
         MultiHeadSelfAttention(3)(normal(7, 12))
+    with pytest.raises(ValueError, match=r"and only there\. Received: num_tokens=5"):
+        MultiHeadSelfAttention(3)(TOKENS, num_tokens=5)
+
+
+def test_attention_of_tokens_in_one_matrix_is_the_same() -> None:
+    layer = MultiHeadSelfAttention(3)
+    expected, scores = layer(TOKENS, return_attention_scores=True)
+    batch, t, d = TOKENS.shape
+    matrix = TOKENS.reshape(batch * t, d)
+    found, same = layer(matrix, num_tokens=t, return_attention_scores=True)
+    np.testing.assert_array_equal(numpy(found), numpy(expected).reshape(matrix.shape))
+    np.testing.assert_array_equal(numpy(same), numpy(scores))
+    symbolic = keras.Input((d,))
+    z, weights = layer(symbolic, num_tokens=t, return_attention_scores=True)
+    assert (z.shape, weights.shape) == ((None, d), (None, 3, t, t))

@@ -43,6 +43,7 @@ def test_patch_encoder_contract(kind: str, class_token: bool) -> None:
         PATCHES,
         output_shape=(2, 35 + class_token, D),
         parameters=parameters(kind, class_token),
+        half_output=False,
     )
 
 
@@ -78,6 +79,7 @@ def test_patch_encoder_with_other_prefix_tokens(kwargs: dict[str, Any]) -> None:
         PATCHES,
         output_shape=(2, 35 + prefix, D),
         parameters=11 * D + bias + 35 * D + prefix * D + positions,
+        half_output=False,
     )
     weights = weights_of(layer)
     weights.setdefault("projection/bias", np.zeros(D))

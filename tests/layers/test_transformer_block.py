@@ -32,7 +32,16 @@ def test_transformer_block_contract() -> None:
     )
     attention, mlp, norms = 4 * 12 * 12 + 12, 2 * 12 * 7 + 7 + 12, 2 * 2 * 12
     parameters = attention + mlp + norms + 2 * 12
-    check_layer(layer, TOKENS, output_shape=(2, 5, 12), parameters=parameters)
+    check_layer(layer, TOKENS, output_shape=(2, 5, 12), parameters=parameters, half_output=False)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_the_sums_of_a_block_are_float32(policy: str) -> None:
+    layer = TransformerBlock(3, 7, dtype=policy)
+    layer.build(TOKENS.shape)
+    layer.set_weights([np.zeros(weight.shape) for weight in layer.weights])
+    fine = TOKENS * np.float32(1 + 2**-13)  # neither half precision keeps that bit
+    np.testing.assert_array_equal(numpy(layer(fine)), fine)
 
 
 @pytest.mark.parametrize("layer_scale", [None, 0.5])

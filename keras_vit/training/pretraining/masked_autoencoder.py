@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import checks
-from keras_vit.layers import TransformerBlock
+from keras_vit.layers import LayerNorm, TransformerBlock
 from keras_vit.layers.dropout import ReplicaSeedGenerator
 from keras_vit.layers.position import sincos_2d
 from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
@@ -181,9 +181,7 @@ class _Decoder(keras.layers.Layer):
             )
             for index in range(depth)
         ]
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=config.epsilon, dtype=policy, name="decoder_norm"
-        )
+        self.norm = LayerNorm(epsilon=config.epsilon, dtype=policy, name="decoder_norm")
         self.predict = keras.layers.Dense(
             encoder.patch_values, dtype=policy.variable_dtype, name="decoder_predict"
         )

@@ -1,0 +1,69 @@
+"""Chains of element-wise operations as one, where TensorFlow trains on a CPU.
+
+TensorFlow's graph computes an operation at a time, each a pass over memory: GELU and its gradient
+take some 25 of them, a layer norm some 20. XLA makes one or two of such a chain, but takes longer
+for products of matrices than oneDNN, which the graph calls. So in training, on a CPU, the chains
+alone are compiled. Inference stays plain TensorFlow, for a served graph must not need XLA.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+
+def in_training(compute: Callable[..., Any], training: Any) -> Callable[..., Any]:
+    """Returns a function to call instead of `compute`, which may be itself.
+
+    Args:
+        compute: A module's function, or an object that is the same at each call: it is compiled
+            once for each. From tensors to one tensor; keeps nothing and draws nothing at random.
+        training: Whether this is training, as layers are told.
+
+    Returns:
+        What computes the same up to rounding, with its gradient. The gradient computes `compute`
+        again, so that nothing inside it is kept.
+
+    Example:
+        >>> square = in_training(keras.ops.square, training=True)
+        >>> float(square(keras.ops.convert_to_tensor(3.0)))
+        9.0
+    """
+    return _compiled(compute) if training is True and _pays() else compute
+
+
+@functools.cache
+def _pays() -> bool:
+    """Whether models are computed by TensorFlow on a CPU; other compilers fuse by themselves."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
+
+
+@functools.cache
+def _compiled(compute: Callable[..., Any]) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    compile_ = functools.partial(
+        tf.function, jit_compile=True, autograph=False, reduce_retracing=True
+    )
+    forward = compile_(compute)
+
+    @compile_
+    def backward(upstream: Any, *inputs: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = compute(*inputs)
+        return tape.gradient(outputs, inputs, upstream)
+
+    @tf.custom_gradient
+    def differentiable(*inputs: Any) -> Any:
+        return forward(*inputs), lambda upstream: backward(upstream, *inputs)
+
+    # A variable is read outside, where its gradient is known.
+    return lambda *inputs: differentiable(*map(tf.convert_to_tensor, inputs))

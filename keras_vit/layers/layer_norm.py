@@ -1,0 +1,97 @@
+"""Layer normalisation.
+
+Letters: D hidden size.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit import checks
+from keras_vit.layers.compiled import in_training
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras' layer normalisation over the last axis, in fewer passes over the tensor.
+
+    gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta, computed in float32 at least. Keras
+    rearranges it into a product and a sum per value, which a compiler undoes and TensorFlow's
+    graph, an operation at a time, does not: there the form below takes three quarters of the
+    time (docs/decisions/performance.md). It also has no negation, which TFLite lacks in whole
+    numbers.
+
+    Args:
+        epsilon: Added to the variance.
+
+    Call arguments:
+        inputs: Tensor of shape (..., D).
+
+    Returns:
+        Tensor of the same shape.
+
+    Raises:
+        ValueError: If another axis, or a norm without gain or offset, is asked for.
+
+    Example:
+        >>> [round(float(value)) for value in LayerNorm()(np.array([[1.0, 3.0]], "float32"))[0]]
+        [-1, 1]
+
+    Reference: https://arxiv.org/abs/1607.06450
+    """
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(epsilon=checks.positive("epsilon", epsilon), **kwargs)
+        if not is_plain(self):
+            raise ValueError(
+                "`axis` must be -1, with `scale` and `center` and without `rms_scaling`; "
+                "`keras.layers.LayerNormalization` has the others. "
+                f"Received: axis={self.axis}, scale={self.scale}, center={self.center}, "
+                f"rms_scaling={self.rms_scaling}"
+            )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        normalise = in_training(_normalise(self.epsilon, self.compute_dtype), training)
+        weights = (ops.convert_to_tensor(weight) for weight in (self.gamma, self.beta))
+        return normalise(ops.convert_to_tensor(inputs), *weights)
+
+
+@functools.cache
+def _normalise(epsilon: float, dtype: str) -> Callable[..., Any]:
+    def compute(x: Any, gamma: Any, beta: Any) -> Any:
+        # Squares overflow in float16, and bfloat16 is too coarse for sums.
+        x = ops.cast(x, keras.backend.result_type(dtype, "float32"))
+        x = x - ops.mean(x, axis=-1, keepdims=True)
+        # Not `square`: TFLite's converter makes an operator of it that 16-bit activations lack.
+        variance = ops.mean(x * x, axis=-1, keepdims=True)
+        gamma, beta = ops.cast(gamma, x.dtype), ops.cast(beta, x.dtype)
+        return ops.cast(x * ops.rsqrt(variance + epsilon) * gamma + beta, dtype)
+
+    return compute
+
+
+def is_plain(layer: keras.layers.LayerNormalization) -> bool:
+    """Tells a layer norm over the last axis, with a gain and an offset, from others.
+
+    Args:
+        layer: Any layer norm of Keras.
+
+    Returns:
+        Whether `LayerNorm` computes the same.
+
+    Example:
+        >>> is_plain(keras.layers.LayerNormalization(scale=False))
+        False
+    """
+    config = layer.get_config()
+    return bool(
+        config["axis"] in (-1, [-1], (-1,))
+        and config["scale"]
+        and config["center"]
+        and not config.get("rms_scaling")
+    )

@@ -1,0 +1,52 @@
+"""What TensorFlow makes of a model's graph: the speed of inference on CPUs hangs on it."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+
+import keras
+import pytest
+
+from tests.helpers import normal, tiny_model
+
+IMAGES = normal(3, 15, 14, 3)
+LAYERS = 2
+
+pytestmark = [
+    pytest.mark.skipif(
+        keras.backend.backend() != "tensorflow", reason="the graph is TensorFlow's own"
+    ),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is that of x86"),
+]
+
+
+def operations(model: keras.Model) -> Counter:
+    """Counts what is left of a forward pass when TensorFlow has optimised it."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    forward = tf.function(lambda images: model(images, training=False))
+    context.context().enable_run_metadata()
+    try:
+        forward(tf.constant(IMAGES))
+        metadata = context.context().export_run_metadata()
+    finally:
+        context.context().disable_run_metadata()
+    graphs = metadata.function_graphs[-1]  # before it those of operations outside
+    return Counter(
+        " ".join([node.op, *(op.decode() for op in node.attr["fused_ops"].list.s)])
+        for node in graphs.post_optimization_graph.node
+    )
+
+
+@pytest.mark.parametrize("gelu", ["tanh", "exact"])
+def test_products_bias_gelu_and_sums_are_one_operation(gelu: str) -> None:
+    found = operations(tiny_model(gelu=gelu))
+    fused = {"tanh": "GeluApproximate", "exact": "GeluExact"}[gelu]
+    assert found[f"_FusedMatMul BiasAdd {fused}"] == LAYERS
+    assert found["_FusedMatMul BiasAdd Add"] == 2 * LAYERS
+    assert found["_FusedMatMul BiasAdd"] == LAYERS + 1  # queries, keys and values; the classifier
+    assert not found["Tanh"] + found["Erf"]
+    # In each block of q, k and v, and of the heads; one cuts the patches.
+    assert found["Transpose"] == 2 * LAYERS + 1
