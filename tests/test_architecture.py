@@ -38,9 +38,13 @@ FLOOR = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 ONE_PACKAGE = {"cli", "__main__"}  # the command line
 
 WITH_TENSORFLOW = {"data", "training", "reports", "export", "cli"}
-# Imported within a function, and only on TensorFlow: to ask tf.distribute which replica draws, and
-# for gradients outside of training, which Keras does not have.
-ON_TENSORFLOW_ONLY = {PACKAGE / "layers" / "dropout.py", PACKAGE / "models" / "gradients.py"}
+# Imported within a function, and only on TensorFlow: to ask tf.distribute which replica draws, to
+# compile a part of a graph, and for gradients outside of training, which Keras does not have.
+ON_TENSORFLOW_ONLY = {
+    PACKAGE / "layers" / "compiled.py",
+    PACKAGE / "layers" / "dropout.py",
+    PACKAGE / "models" / "gradients.py",
+}
 WITH_MATPLOTLIB = {
     PACKAGE / "visualization" / name
     for name in (
