@@ -38,6 +38,7 @@ import PIL.Image
 import sklearn.datasets
 import tensorflow as tf
 from train_step import hardware
+from turns import spread
 
 from keras_vit.data import Augmentation, Examples, load, training_dataset
 from keras_vit.preprocessing import Preprocessing
@@ -234,7 +235,7 @@ def table(turns: dict[tuple[str, str], list[Turn]], images: int) -> str:
             beyond = f"{1000 * statistics.median(more) / images:.2f}"
         lines.append(
             f"| {library} | {workload} "
-            f"| {statistics.median(rates):.0f} ({min(rates):.0f} to {max(rates):.0f}) "
+            f"| {spread(rates, 0)} "
             f"| {images / statistics.median(turn.clock for turn in taken):.0f} "
             f"| {cost:.2f} | {beyond} |"
         )

@@ -35,6 +35,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from session import Session, signatures_of
+from turns import spread
 
 CLIENTS = (1, 4, 16)
 IMAGES = 64
@@ -111,15 +112,10 @@ def _table(rounds: Sequence[dict[str, list[dict[str, Any]]]]) -> list[str]:
         ]
         p50, p99 = np.percentile([ms for turn in mine for ms in turn["times"]], [50, 99])
         lines.append(
-            f"| {name} | {clients} | {_spread([m['rate'] for m in mine], 1)} | {p50:.0f} | "
-            f"{p99:.0f} | {_spread(ratios, 2)} |"
+            f"| {name} | {clients} | {spread([m['rate'] for m in mine], 1)} | {p50:.0f} | "
+            f"{p99:.0f} | {spread(ratios, 2)} |"
         )
     return lines
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    low, high = min(values), max(values)
-    return f"{statistics.median(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def load(

@@ -22,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from turns import spread
 
 from keras_vit import zoo
 
@@ -79,7 +80,7 @@ def table(seconds: dict[tuple[str, bool], list[float]], batch_size: int) -> str:
         lines.append(
             f"| {precision} | {'yes' if jit_compile else 'no'} "
             f"| {batch_size / statistics.median(times):.1f} "
-            f"| {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |"
+            f"| {spread(ratios, 2)} |"
         )
     return "\n".join(lines)
 

@@ -186,6 +186,15 @@ class ViTConfig:
         return self.patch[0] * self.stem_stride, self.patch[1] * self.stem_stride
 
     @property
+    def usual_size(self) -> tuple[int, int]:
+        """Height and width in pixels; a side of unknown length is that of the position grid."""
+        height, width = (
+            side or cells * pixels
+            for side, cells, pixels in zip(self.image_size, self.grid, self.stride, strict=True)
+        )
+        return height, width
+
+    @property
     def num_prefix_tokens(self) -> int:
         """Number of tokens in front of the patches."""
         return self.class_token + self.distillation_token + self.register_tokens

@@ -77,11 +77,7 @@ def count_flops(config: ViTConfig) -> int:
 
 def _patches(config: ViTConfig) -> tuple[int, int, int]:
     """Returns the patches, the values in one, and multiplications of the ResNet before them."""
-    sides = [
-        side or cells * patch
-        for side, cells, patch in zip(config.image_size, config.grid, config.stride, strict=True)
-    ]
-    total, channels = 0, config.channels
+    sides, total, channels = config.usual_size, 0, config.channels
     if config.stem_blocks is not None:
         sides = _halved(sides)
         total, channels = math.prod(sides) * 49 * channels * config.stem_width, config.stem_width
@@ -99,9 +95,9 @@ def _patches(config: ViTConfig) -> tuple[int, int, int]:
     return (sides[0] // p) * (sides[1] // q), p * q * channels, total
 
 
-def _halved(sides: list[int]) -> list[int]:
+def _halved(sides: tuple[int, int]) -> tuple[int, int]:
     """Returns the sides of a feature map after a stride of two."""
-    return [-(-side // 2) for side in sides]
+    return -(-sides[0] // 2), -(-sides[1] // 2)
 
 
 def _stem(config: ViTConfig) -> tuple[int, int]:

@@ -138,12 +138,8 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
         >>> default_preprocessing(size("Ti/16")).size
         (224, 224)
     """
-    height, width = (
-        side or cells * patch
-        for side, cells, patch in zip(config.image_size, config.grid, config.stride, strict=True)
-    )
     return Preprocessing(
-        size=(height, width),
+        size=config.usual_size,
         crop_fraction=1.0,
         channels="grayscale" if config.channels == 1 else "rgb",
     )
