@@ -1,6 +1,7 @@
 """Keras layers of the Vision Transformer; they run on every Keras backend."""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.dense import Dense
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.group_norm import GroupNorm
 from keras_vit.layers.image_contract import ImageContract
@@ -19,6 +20,7 @@ from keras_vit.layers.transformer_block import TransformerBlock
 __all__ = [
     "MLP",
     "AttentionPooling",
+    "Dense",
     "Dropout",
     "GroupNorm",
     "ImageContract",

@@ -5,19 +5,19 @@ Letters: N tokens of all examples; D hidden size; M width of the perceptron.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_vit import checks
-from keras_vit.layers.compiled import in_training
+from keras_vit.layers.dense import Dense
 from keras_vit.layers.dropout import Dropout
 
 GELUS = ("tanh", "exact")
 
-_FUNCTIONS = {"tanh": ops.gelu, "exact": functools.partial(ops.gelu, approximate=False)}
+# Both approximate or do not by default.
+_FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -56,11 +56,11 @@ class MLP(keras.layers.Layer):
         self.mlp_dim = checks.positive_int("mlp_dim", mlp_dim)
         self.gelu = gelu
         self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
-        self.expand = self._dense(self.mlp_dim, "expand")
+        self.expand = self._dense(Dense, self.mlp_dim, "expand", activation=_FUNCTIONS[gelu])
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        self.reduce = self._dense(input_shape[-1], "reduce")
+        self.reduce = self._dense(keras.layers.Dense, input_shape[-1], "reduce")
         self.expand.build(input_shape)
         self.reduce.build((*input_shape[:-1], self.mlp_dim))
 
@@ -69,11 +69,7 @@ class MLP(keras.layers.Layer):
             shape = ops.shape(inputs)
             x = self.call(ops.reshape(inputs, (-1, shape[-1])), training)
             return ops.reshape(x, shape)
-        x = self.expand(inputs)  # (N, M)
-        # TensorFlow sorts what it adds and multiplies by name, and makes one operation of
-        # product, bias and GELU only where the names of the GELU come last.
-        with keras.name_scope("gelu"):
-            x = in_training(_FUNCTIONS[self.gelu], training)(x)
+        x = self.expand(inputs, training=training)  # (N, M)
         x = self.reduce(self.dropout(x, training=training))  # (N, D)
         return self.dropout(x, training=training)
 
@@ -88,7 +84,7 @@ class MLP(keras.layers.Layer):
             "dropout_rate": self.dropout_rate,
         }
 
-    def _dense(self, units: int | None, name: str) -> keras.layers.Layer:
-        return keras.layers.Dense(
-            units, trainable=self.trainable, dtype=self.dtype_policy, name=name
-        )
+    def _dense(
+        self, kind: type[keras.layers.Dense], units: int | None, name: str, **kwargs: Any
+    ) -> keras.layers.Dense:
+        return kind(units, trainable=self.trainable, dtype=self.dtype_policy, name=name, **kwargs)

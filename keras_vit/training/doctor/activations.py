@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.layers import MLP
 from keras_vit.training.doctor.finding import Finding, shortlist
 from keras_vit.training.doctor.patient import Patient
 from keras_vit.training.doctor.recording import layers_of, watched
@@ -126,7 +125,6 @@ def _follow(
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]], str]:
     """Returns silent units, the largest value and its limit for each layer; the first NaN."""
     layers = layers_of(patient.model)
-    hidden = {id(layer.expand) for layer in layers if isinstance(layer, MLP)}
     shut: dict[str, Any] = {}
     largest: dict[str, tuple[float, float]] = {}
     bad: list[str] = []
@@ -142,12 +140,9 @@ def _follow(
         limit = _LARGE_IN_HALF if layer.compute_dtype == "float16" else _LARGE
         size = max(float(np.abs(values).max(initial=0.0)), largest.get(name, (0.0, 0.0))[0])
         largest[name] = size, limit
-        if id(layer) in hidden:  # our perceptrons apply their activation themselves
-            before, values = values, keras.ops.convert_to_numpy(keras.ops.gelu(values))
-        elif _gate(layer) in _GATES:
-            before = _before_gate(layer, inputs)
-        else:
+        if _gate(layer) not in _GATES:
             return
+        before = _before_gate(layer, inputs)
         closed = np.abs(values) <= _CLOSED * np.abs(before)
         units = closed.all(axis=tuple(range(values.ndim - 1)))  # of each channel
         shut[name] = shut.get(name, True) & units
