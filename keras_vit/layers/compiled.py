@@ -32,12 +32,20 @@ def in_training(compute: Callable[..., Any], training: Any) -> Callable[..., Any
         >>> float(square(keras.ops.convert_to_tensor(3.0)))
         9.0
     """
-    return _compiled(compute) if training is True and _pays() else compute
+    return _differentiable(compute) if training is True and pays() else compute
 
 
 @functools.cache
-def _pays() -> bool:
-    """Whether models are computed by TensorFlow on a CPU; other compilers fuse by themselves."""
+def pays() -> bool:
+    """Tells whether models are computed by TensorFlow on a CPU.
+
+    Returns:
+        Whether to compile chains; elsewhere the compiler of the whole model fuses them.
+
+    Example:
+        >>> pays() == (keras.backend.backend() == "tensorflow")  # without a GPU or TPU
+        True
+    """
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -46,15 +54,32 @@ def _pays() -> bool:
 
 
 @functools.cache
-def _compiled(compute: Callable[..., Any]) -> Callable[..., Any]:
+def one_pass(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a chain by XLA, where it `pays`.
+
+    Args:
+        compute: As `in_training` takes it, but may return several tensors.
+
+    Returns:
+        What computes the same up to rounding, of tensors or variables.
+
+    Example:
+        >>> float(one_pass(keras.ops.square)(keras.ops.convert_to_tensor(3.0)))
+        9.0
+    """
     import tensorflow as tf
 
-    compile_ = functools.partial(
-        tf.function, jit_compile=True, autograph=False, reduce_retracing=True
-    )
-    forward = compile_(compute)
+    run = tf.function(compute, jit_compile=True, autograph=False, reduce_retracing=True)
+    return lambda *inputs: run(*map(tf.convert_to_tensor, inputs))  # of Keras' variables too
 
-    @compile_
+
+@functools.cache
+def _differentiable(compute: Callable[..., Any]) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    forward = one_pass(compute)
+
+    @one_pass
     def backward(upstream: Any, *inputs: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(inputs)

@@ -171,6 +171,26 @@ def test_adamw_equals_keras_s(model: keras.Model) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's graph")
+def test_adamw_updates_alike_in_a_graph(model: keras.Model) -> None:
+    import tensorflow as tf
+
+    variables, start = model.trainable_variables, model.get_weights()
+    gradients = [tf.constant(np.full(v.shape, 0.3, "float32")) for v in variables]
+    found = []
+    for traced in (False, True):
+        model.set_weights(start)
+        optimizer = build_optimizer(Recipe(warmup_fraction=0), model, steps=10)
+
+        def update(optimizer: Any = optimizer) -> None:
+            optimizer.apply(gradients, variables)
+
+        (tf.function(update, autograph=False) if traced else update)()
+        found.append(model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-7)  # measured: 0
+
+
 def test_average_is_kept_on_request(model: keras.Model) -> None:
     assert build_optimizer(Recipe(ema_momentum=0.7), model, steps=10).ema_momentum == 0.7
     assert not build_optimizer(Recipe(), model, steps=10).use_ema
