@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from keras_vit.cli import comparison, judging, pretraining, serving
+from keras_vit.cli import comparison, judging, planning, pretraining, serving
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
 from keras_vit.cli import training as training_commands
@@ -28,6 +28,7 @@ app = typer.Typer(
 
 app.command()(training_commands.train)
 app.command()(training_commands.recipes)
+app.command()(planning.plan)
 app.command()(judging.evaluate)
 app.command()(comparison.compare)
 app.command()(judging.explain)

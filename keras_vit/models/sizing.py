@@ -7,8 +7,34 @@ filters of a convolution; R width of the representation layer.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from keras_vit.models.config import ViTConfig
+
+
+class Convolution(NamedTuple):
+    """A convolution of a hybrid's ResNet.
+
+    Args:
+        sides: Height and width of what it returns.
+        kernel: Side of its kernel.
+        inputs: Channels of what it takes.
+        filters: Channels of what it returns.
+
+    Example:
+        >>> Convolution((5, 7), 3, 11, 13).multiplications  # 5 * 7 * 3 * 3 * 11 * 13
+        45045
+    """
+
+    sides: tuple[int, int]
+    kernel: int
+    inputs: int
+    filters: int
+
+    @property
+    def multiplications(self) -> int:
+        """Multiplications of one image."""
+        return math.prod(self.sides) * self.kernel**2 * self.inputs * self.filters
 
 
 def count_parameters(config: ViTConfig) -> int:
@@ -30,8 +56,9 @@ def count_parameters(config: ViTConfig) -> int:
     mlp = _dense(d, m) + _dense(m, d)
     attention = _dense(d, 3 * d, bias=config.qkv_bias) + _dense(d, d)
     scales = 0 if config.layer_scale is None else 2 * d
-    stem, channels = _stem(config)
-    features = math.prod(config.patch) * channels
+    # A convolution has no bias; a group norm comes after each.
+    stem = sum(c.kernel**2 * c.inputs * c.filters + 2 * c.filters for c in convolutions(config))
+    features = math.prod(config.patch) * _channels(config)
     encoder = _dense(features, d, bias=config.patch_bias) + _positions(config)
     encoder += config.num_prefix_tokens * d + config.pre_norm * norm
     total = stem + encoder + config.num_layers * (2 * norm + attention + mlp + scales) + norm
@@ -64,10 +91,10 @@ def count_flops(config: ViTConfig) -> int:
         '35.1'
     """
     d, m = config.hidden_size, config.mlp_dim
-    n, features, total = _patches(config)
-    t = n + config.num_prefix_tokens
-    block = t * (4 * d * d + 2 * d * m) + 2 * t * t * d  # multiplications
-    total += n * features * d + config.num_layers * block
+    n, features = _patches(config)
+    t = count_tokens(config)
+    total = sum(c.multiplications for c in convolutions(config))
+    total += n * features * d + config.num_layers * _block(config)
     if config.pooling == "map":
         total += 2 * t * d * d + 2 * d * d + 2 * t * d + 2 * d * m
     r = config.representation_size or 0
@@ -75,46 +102,128 @@ def count_flops(config: ViTConfig) -> int:
     return 2 * total
 
 
-def _patches(config: ViTConfig) -> tuple[int, int, int]:
-    """Returns the patches, the values in one, and multiplications of the ResNet before them."""
-    sides, total, channels = config.usual_size, 0, config.channels
-    if config.stem_blocks is not None:
-        sides = _halved(sides)
-        total, channels = math.prod(sides) * 49 * channels * config.stem_width, config.stem_width
-        sides = _halved(sides)
-        for stage, units in enumerate(config.stem_blocks):
-            f = config.stem_width * 2**stage
-            for unit in range(units):
-                total += math.prod(sides) * channels * f
-                if unit == 0 and stage > 0:
-                    sides = _halved(sides)
-                # The shortcut has a projection where it changes shape.
-                per_pixel = 9 * f * f + f * 4 * f + (channels * 4 * f if unit == 0 else 0)
-                total, channels = total + math.prod(sides) * per_pixel, 4 * f
+def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: bool = False) -> int:
+    """Returns the floating-point operations of one image in a training step.
+
+    The gradient of a product of matrices is two such products: of its input, which the pixels do
+    not need, and of its weights, or of its other input.
+
+    Args:
+        config: The configuration, as for `count_flops`.
+        remat: Whether the blocks are computed a second time on the way back.
+        head_only: Whether just the classifier learns.
+
+    Returns:
+        The number; the optimizer's, some ten for each weight and step, are left out.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> f"{count_training_flops(size('B/16')) / 1e9:.1f}"
+        '105.2'
+    """
+    forward = count_flops(config)
+    if head_only:
+        return forward + 2 * (count_head(config) - config.classes * (1 + config.distillation_head))
+    n, features = _patches(config)
+    stem = convolutions(config)
+    first = stem[0].multiplications if stem else n * features * config.hidden_size
+    return 3 * forward - 2 * first + remat * 2 * config.num_layers * _block(config)
+
+
+def count_head(config: ViTConfig) -> int:
+    """Returns the number of parameters of the classifier.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The number; 0 for a model without one.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> count_head(size("B/16"))  # 768 * 1000 weights and 1000 biases
+        769000
+    """
+    if not config.classes:
+        return 0
+    d = config.hidden_size
+    head = _dense(config.representation_size or d, config.classes)
+    return head + config.distillation_head * _dense(d, config.classes)
+
+
+def _block(config: ViTConfig) -> int:
+    """Returns the multiplications of a block."""
+    d, m = config.hidden_size, config.mlp_dim
+    t = count_tokens(config)
+    return t * (4 * d * d + 2 * d * m) + 2 * t * t * d
+
+
+def convolutions(config: ViTConfig) -> list[Convolution]:
+    """Returns the convolutions of a hybrid's ResNet.
+
+    Args:
+        config: The configuration, as for `count_flops`.
+
+    Returns:
+        Each of them; nothing without a ResNet.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> convolutions(size("R26+S/32"))[0]
+        Convolution(sides=(112, 112), kernel=7, inputs=3, filters=64)
+    """
+    if config.stem_blocks is None:
+        return []
+    sides, channels = _halved(config.usual_size), config.stem_width
+    found = [Convolution(sides, 7, config.channels, channels)]
+    sides = _halved(sides)  # the pooling
+    for stage, units in enumerate(config.stem_blocks):
+        f = config.stem_width * 2**stage
+        for unit in range(units):
+            found.append(Convolution(sides, 1, channels, f))
+            if unit == 0 and stage > 0:
+                sides = _halved(sides)
+            found += [Convolution(sides, 3, f, f), Convolution(sides, 1, f, 4 * f)]
+            if unit == 0:  # the shortcut has a projection where it changes shape
+                found.append(Convolution(sides, 1, channels, 4 * f))
+            channels = 4 * f
+    return found
+
+
+def count_tokens(config: ViTConfig) -> int:
+    """Returns the number of tokens that a block sees of one image.
+
+    Args:
+        config: The configuration, as for `count_flops`.
+
+    Returns:
+        Those of the patches and those before them.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> count_tokens(size("B/16"))  # 14 * 14 patches and the class token
+        197
+    """
+    return _patches(config)[0] + config.num_prefix_tokens
+
+
+def _patches(config: ViTConfig) -> tuple[int, int]:
+    """Returns the patches, and the values in one."""
+    stride, channels = config.stem_stride, _channels(config)
+    height, width = (-(-side // stride) for side in config.usual_size)
     p, q = config.patch
-    return (sides[0] // p) * (sides[1] // q), p * q * channels, total
+    return (height // p) * (width // q), p * q * channels
+
+
+def _channels(config: ViTConfig) -> int:
+    """Returns the channels that the patches are cut from."""
+    found = convolutions(config)
+    return max(c.filters for c in found) if found else config.channels
 
 
 def _halved(sides: tuple[int, int]) -> tuple[int, int]:
     """Returns the sides of a feature map after a stride of two."""
     return -(-sides[0] // 2), -(-sides[1] // 2)
-
-
-def _stem(config: ViTConfig) -> tuple[int, int]:
-    """Returns the parameters of the ResNet, and the channels that the patches are cut from."""
-    if config.stem_blocks is None:
-        return 0, config.channels
-    width = config.stem_width
-    total, channels = 7 * 7 * config.channels * width + 2 * width, width
-    for stage, units in enumerate(config.stem_blocks):
-        f = width * 2**stage
-        for unit in range(units):
-            total += channels * f + 9 * f * f + f * 4 * f  # three convolutions without bias
-            total += 2 * (f + f + 4 * f)  # a group norm after each
-            if unit == 0:  # the shortcut changes shape
-                total += channels * 4 * f + 2 * 4 * f
-            channels = 4 * f
-    return total, channels
 
 
 def _dense(inputs: int, outputs: int, bias: bool = True) -> int:

@@ -163,6 +163,24 @@ def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
     )
 
 
+def state_per_weight(recipe: Recipe) -> int:
+    """Returns how many values the optimizer keeps of each weight, averages aside.
+
+    Args:
+        recipe: The numbers.
+
+    Returns:
+        The number. Adafactor keeps rows and columns in Keras too, but a full set beside them.
+
+    Example:
+        >>> state_per_weight(Recipe(optimizer="adamw"))  # the first and the second moment
+        2
+    """
+    if recipe.optimizer == "sgd":
+        return int(recipe.beta_1 > 0)
+    return {"adamw": 2, "lion": 1, "adafactor": 1}[recipe.optimizer]
+
+
 def build_optimizer(
     recipe: Recipe, model: keras.Model, steps: int, precision: str = "float32"
 ) -> keras.Optimizer:

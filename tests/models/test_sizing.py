@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import pytest
 
-from keras_vit import models
+from keras_vit import models, zoo
 from tests.helpers import tiny_config
 
 
@@ -39,6 +39,16 @@ def test_count_parameters_equals_the_built_model(changes: dict[str, Any]) -> Non
     assert models.count_parameters(config) == built
 
 
+@pytest.mark.parametrize("name", list(zoo.CONSTRUCTORS))
+def test_count_parameters_of_every_constructor(name: str) -> None:
+    config = zoo.constructor(name).config
+    with keras.StatelessScope(initialize_variables=False):
+        # Every block has as many: two tell the number of each, and of the rest.
+        few = [models.build(config.replace(num_layers=n)).count_params() for n in (1, 2)]
+    built = few[0] + (config.num_layers - 1) * (few[1] - few[0])
+    assert models.count_parameters(config) == built
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     "changes",
@@ -55,6 +65,26 @@ def test_count_parameters_equals_the_built_model(changes: dict[str, Any]) -> Non
 def test_count_flops_is_what_tensorflow_counts_in_the_graph(changes: dict[str, Any]) -> None:
     config = tiny_config(**changes)
     assert models.count_flops(config) == products_of(models.build(config))
+
+
+def test_count_training_flops_of_a_case_worked_by_hand() -> None:
+    """Every product has two on the way back, but for that with the pixels, which has one."""
+    config = tiny_config()  # 5 x 7 patches of 3 x 2 pixels, to 24; 24 to 11 classes
+    forward = models.count_flops(config)
+    assert models.sizing.count_training_flops(config) == 3 * forward - 2 * 35 * 18 * 24
+    head = models.sizing.count_training_flops(config, head_only=True)
+    assert head == forward + 2 * 24 * 11
+    hybrid = tiny_config(stem_blocks=(), stem_width=32, image_size=(24, 32))
+    root = 12 * 16 * 7 * 7 * 3 * 32
+    found = models.sizing.count_training_flops(hybrid)
+    assert found == 3 * models.count_flops(hybrid) - 2 * root
+
+
+def test_remat_adds_the_blocks_once_more() -> None:
+    config = tiny_config()
+    one, two = (models.count_flops(config.replace(num_layers=n)) for n in (1, 2))
+    more = [models.sizing.count_training_flops(config, remat=remat) for remat in (False, True)]
+    assert more[1] - more[0] == 2 * (two - one)
 
 
 def products_of(model: keras.Model) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from keras_vit import models, weights
 from keras_vit.training import Recipe
-from keras_vit.training.optimizers import build_optimizer, build_schedule
+from keras_vit.training.optimizers import build_optimizer, build_schedule, state_per_weight
 from keras_vit.training.trainee import Classifier
 from tests.helpers import numpy
 
@@ -293,3 +294,23 @@ def compare(
     assert names == found.keys()
     for name in names:
         np.testing.assert_allclose(found[name], expected[name], atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "beta_1"), [("adamw", 0.9), ("sgd", 0.9), ("sgd", 0.0), ("lion", 0.9)]
+)
+def test_state_per_weight_is_what_the_optimizer_builds(
+    model: keras.Model, name: str, beta_1: float
+) -> None:
+    recipe = Recipe(optimizer=name, beta_1=beta_1)
+    optimizer = build_optimizer(recipe, model, steps=100)
+    values = sum(math.prod(v.shape) for v in optimizer.variables if len(v.shape))
+    assert values == state_per_weight(recipe) * model.count_params()
+
+
+def test_state_per_weight_of_adafactor_leaves_rows_and_columns_out(model: keras.Model) -> None:
+    recipe = Recipe(optimizer="adafactor")
+    built = build_optimizer(recipe, model, steps=100).variables
+    shapes = [v.shape for v in built if v.name.endswith("velocity")]
+    assert sum(math.prod(shape) for shape in shapes) == model.count_params()
+    assert state_per_weight(recipe) == 1
