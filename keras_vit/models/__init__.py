@@ -10,17 +10,21 @@ from keras_vit.models.inspection import (
     tells_config,
     with_preprocessing,
 )
-from keras_vit.models.sizing import count_flops, count_parameters
+from keras_vit.models.memory import Memory, count_memory
+from keras_vit.models.sizing import count_flops, count_parameters, count_training_flops
 from keras_vit.models.vit import build, default_preprocessing
 
 __all__ = [
     "Anatomy",
+    "Memory",
     "Observation",
     "ViTConfig",
     "build",
     "config_of",
     "count_flops",
+    "count_memory",
     "count_parameters",
+    "count_training_flops",
     "default_preprocessing",
     "features",
     "preprocessing_of",

@@ -111,11 +111,10 @@ def count_memory(
         >>> from keras_vit.models.config import size
         >>> memory = count_memory(size("B/16"), 8)
         >>> f"{memory.weights / 2**20:.0f}, {memory.activations / 2**20:.0f} MiB"
-        '330, 1943 MiB'
+        '330, 1953 MiB'
 
-    Reference: what is kept follows from the gradients of each operation, after
-    https://arxiv.org/abs/2205.05198 (section 4), whose attention keeps the same; rematerialisation
-    https://arxiv.org/abs/1604.06174
+    Reference: section 4 of https://arxiv.org/abs/2205.05198 counts another Transformer's
+    activations in this way; rematerialisation https://arxiv.org/abs/1604.06174
     """
     checks.positive_int("batch_size", batch_size)
     checks.one_of("precision", precision, tuple(PRECISIONS))

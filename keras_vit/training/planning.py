@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras_vit import checks, zoo
-from keras_vit.models import ViTConfig
-from keras_vit.models.memory import Memory, count_memory
-from keras_vit.models.sizing import count_flops, count_parameters, count_training_flops
+from keras_vit.models import (
+    Memory,
+    ViTConfig,
+    count_flops,
+    count_memory,
+    count_parameters,
+    count_training_flops,
+)
 from keras_vit.training.optimizers import state_per_weight
 from keras_vit.training.recipe import Recipe
 

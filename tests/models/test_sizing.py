@@ -71,19 +71,19 @@ def test_count_training_flops_of_a_case_worked_by_hand() -> None:
     """Every product has two on the way back, but for that with the pixels, which has one."""
     config = tiny_config()  # 5 x 7 patches of 3 x 2 pixels, to 24; 24 to 11 classes
     forward = models.count_flops(config)
-    assert models.sizing.count_training_flops(config) == 3 * forward - 2 * 35 * 18 * 24
-    head = models.sizing.count_training_flops(config, head_only=True)
+    assert models.count_training_flops(config) == 3 * forward - 2 * 35 * 18 * 24
+    head = models.count_training_flops(config, head_only=True)
     assert head == forward + 2 * 24 * 11
     hybrid = tiny_config(stem_blocks=(), stem_width=32, image_size=(24, 32))
     root = 12 * 16 * 7 * 7 * 3 * 32
-    found = models.sizing.count_training_flops(hybrid)
+    found = models.count_training_flops(hybrid)
     assert found == 3 * models.count_flops(hybrid) - 2 * root
 
 
 def test_remat_adds_the_blocks_once_more() -> None:
     config = tiny_config()
     one, two = (models.count_flops(config.replace(num_layers=n)) for n in (1, 2))
-    more = [models.sizing.count_training_flops(config, remat=remat) for remat in (False, True)]
+    more = [models.count_training_flops(config, remat=remat) for remat in (False, True)]
     assert more[1] - more[0] == 2 * (two - one)
 
 

@@ -51,22 +51,22 @@ def test_the_prediction_is_what_training_takes_on_a_cpu() -> None:
         recipe = Recipe(batch_size=batch)
         predicted[batch] = plan("ViTS16", recipe, device=GIB, compiled=True).total
     slopes = [(peak[16] - peak[4]) / 12 for peak in (predicted, measured)]
-    assert slopes[0] / slopes[1] == pytest.approx(1, abs=0.15)  # measured: SLOPE
+    assert slopes[0] / slopes[1] == pytest.approx(1, abs=0.1)  # measured: 0.995
     for batch in (4, 16):
         ratio = predicted[batch] / measured[batch]
-        assert ratio == pytest.approx(1, abs=0.15), batch  # measured: RATIOS
+        assert ratio == pytest.approx(1, abs=0.1), batch  # measured: 1.043 and 1.026
 
 
 def test_plan_of_a_case_worked_by_hand() -> None:
     recipe = Recipe(batch_size=6, precision="float32", optimizer="sgd")
     found = Plan(tiny_config(), recipe, device=2 * GIB)
-    memory = models.memory.count_memory(tiny_config(), 6, state=1)
+    memory = models.count_memory(tiny_config(), 6, state=1)
     assert found.memory == memory
     assert found.total == memory.total + FRAMEWORK
     assert found.fits
     assert found.parameters == models.count_parameters(tiny_config())
     assert found.image_flops == models.count_flops(tiny_config())
-    assert found.step_flops == 6 * models.sizing.count_training_flops(tiny_config())
+    assert found.step_flops == 6 * models.count_training_flops(tiny_config())
     assert found.replace(sam_radius=0.1).step_flops == 2 * found.step_flops
     assert dataclasses.replace(found, inference=True).step_flops == 6 * found.image_flops
 
