@@ -90,17 +90,26 @@ class MultiHeadSelfAttention(keras.layers.Layer):
                 f"Received: num_tokens={num_tokens}, inputs of shape {tuple(inputs.shape)}"
             )
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
+        q, k, v = self.project_in(inputs, t)
+        scores = self.attention_weights(q, k)  # (B, K, T, T)
+        z = self.project_out(self.dropout(scores, training=training), v)  # (BT, D)
+        if num_tokens is None:
+            z = ops.reshape(z, (-1, t, inputs.shape[-1]))  # (B, T, D)
+        return (z, scores) if return_attention_scores else z
+
+    def project_in(self, inputs: Any, num_tokens: Any) -> tuple[Any, Any, Any]:
+        """Returns queries, keys and values, (B, K, T, d) each, of (B, T, D) or (BT, D)."""
         d_model = inputs.shape[-1]
         qkv = self.qkv(ops.reshape(inputs, (-1, d_model)))  # (BT, 3D)
-        qkv = ops.reshape(qkv, (-1, t, 3, self.num_heads, d_model // self.num_heads))
+        qkv = ops.reshape(qkv, (-1, num_tokens, 3, self.num_heads, d_model // self.num_heads))
         # (3, B, K, T, d): the three lie one after the other, so that none is copied
         q, k, v = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)
-        scores = self.attention_weights(q, k)  # (B, K, T, T)
-        z = ops.matmul(self.dropout(scores, training=training), v)  # (B, K, T, d)
-        z = self.out(ops.reshape(ops.transpose(z, (0, 2, 1, 3)), (-1, d_model)))  # (BT, D)
-        if num_tokens is None:
-            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
-        return (z, scores) if return_attention_scores else z
+        return q, k, v
+
+    def project_out(self, weights: Any, v: Any) -> Any:
+        """Returns the projected heads, (BT, D), of the weights (B, K, T, T) and (B, K, T, d)."""
+        z = ops.transpose(ops.matmul(weights, v), (0, 2, 1, 3))  # (B, T, K, d)
+        return self.out(ops.reshape(z, (-1, self.num_heads * v.shape[-1])))  # (BT, D)
 
     def attention_weights(self, q: Any, k: Any) -> Any:
         """Returns the weights A = softmax(q k^T / sqrt(d)), (B, K, T, T), of (B, K, T, d) each."""

@@ -116,18 +116,27 @@ class TransformerBlock(keras.layers.Layer):
 
     def _compute(self, inputs: Any, training: bool | None) -> Any:
         _, t, d_model = ops.shape(inputs)
-        # Tokens of all examples in one matrix: oneDNN then adds a branch in the product it ends in.
-        z = ops.reshape(ops.cast(inputs, self.variable_dtype), (-1, d_model))  # (BT, D)
+        z = self._in_one_matrix(inputs)  # (BT, D)
         branch = self.attention(self.norm_1(z, training=training), num_tokens=t, training=training)
+        z = self._add_attention(z, branch, t, training)
+        z = self._add_perceptron(z, t, training)
+        return ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+
+    def _in_one_matrix(self, inputs: Any) -> Any:
+        # Tokens of all examples in one matrix: oneDNN then adds a branch in the product it ends in.
+        return ops.reshape(ops.cast(inputs, self.variable_dtype), (-1, inputs.shape[-1]))
+
+    def _add_attention(self, z: Any, branch: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.dropout(branch, training=training)
         if self.layer_scale is not None:
             branch = self.scale_1(branch)
-        z = z + self._drop_path(branch, t, training)
+        return z + self._drop_path(branch, num_tokens, training)
+
+    def _add_perceptron(self, z: Any, num_tokens: Any, training: bool | None) -> Any:
         branch = self.mlp(self.norm_2(z, training=training), training=training)
         if self.layer_scale is not None:
             branch = self.scale_2(branch)
-        z = z + self._drop_path(branch, t, training)
-        return ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+        return z + self._drop_path(branch, num_tokens, training)
 
     def _drop_path(self, branch: Any, num_tokens: Any, training: bool | None) -> Any:
         if training and self.stochastic_depth_rate:
