@@ -31,6 +31,8 @@ class TokenPooling(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
+        sizes: How much each token counts in the mean, (B, T), as `MergingBlock` says; by default
+            all alike. Only for `"gap"`.
 
     Returns:
         Tensor of shape (B, D).
@@ -60,10 +62,14 @@ class TokenPooling(keras.layers.Layer):
             )
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, sizes: Any = None) -> Any:
         if self.mode == "token":
             return inputs[:, self.index]  # (B, D)
         patches = inputs[:, self.prefix_tokens :]  # (B, N, D)
+        if self.mode == "gap" and sizes is not None:
+            sizes = sizes[:, self.prefix_tokens :]  # (B, N)
+            shares = sizes / ops.sum(sizes, axis=1, keepdims=True)
+            return ops.sum(shares[..., None] * patches, axis=1)  # (B, D)
         return ops.mean(patches, axis=1) if self.mode == "gap" else ops.max(patches, axis=1)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

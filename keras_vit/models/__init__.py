@@ -11,6 +11,7 @@ from keras_vit.models.inspection import (
     with_preprocessing,
 )
 from keras_vit.models.memory import Memory, count_memory
+from keras_vit.models.reduction import reduce_tokens
 from keras_vit.models.sizing import count_flops, count_parameters, count_training_flops
 from keras_vit.models.vit import build, default_preprocessing
 
@@ -29,6 +30,7 @@ __all__ = [
     "features",
     "preprocessing_of",
     "rebuild",
+    "reduce_tokens",
     "size",
     "tells_config",
     "with_preprocessing",

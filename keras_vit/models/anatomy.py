@@ -114,7 +114,8 @@ class Anatomy:
         model: A model of keras_vit, or a functional or sequential Keras model that contains one.
 
     Raises:
-        ValueError: If there are no blocks of this package in it, or it cannot be taken apart.
+        ValueError: If there are no blocks of this package in it, it cannot be taken apart, or
+            `reduce_tokens` has let some of its tokens go.
 
     Example:
         >>> from keras_vit import models
@@ -127,6 +128,12 @@ class Anatomy:
 
     def __init__(self, model: keras.Model) -> None:
         cloning.require_graph(model)
+        if any(isinstance(layer, layers.ReducingBlock) for layer in cloning.layers_of(model)):
+            raise ValueError(
+                "`model` must have all its tokens where one looks at them: give the model that "
+                "`reduce_tokens` was given. "
+                f"Received: model={model.name!r}, in which some go on the way"
+            )
         last = last_layer(model)
         decides = inference.ending_of(model) in ("softmax", "sigmoid")
 

@@ -11,6 +11,7 @@ import keras
 def clone(
     model: keras.Model,
     change: Callable[[Any], Any] | None = None,
+    call: Callable[..., Any] | None = None,
 ) -> keras.Model:
     """Copies a functional or sequential model, with weights of its own that have the same values.
 
@@ -19,6 +20,9 @@ def clone(
         change: Called with every layer that is no model, and with every operation of `keras.ops`
             in the graph; what it returns takes its place, a layer or an operation, with as many
             weights or none. None leaves it as it is.
+        call: Called with each layer and operation of the copy, and models in it, and with what it
+            is called with; returns what takes the place of the outputs. Not inside of a
+            `Sequential` within the model.
 
     Returns:
         The copy, not compiled.
@@ -45,7 +49,7 @@ def clone(
         bare = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
     else:
         bare = keras.Model(model.input, model.output, name=model.name)
-    copy = keras.models.clone_model(bare, clone_function=copied, recursive=True)
+    copy = keras.models.clone_model(bare, clone_function=copied, call_function=call, recursive=True)
     for layer, new in pairs:
         if new.weights:
             new.set_weights(layer.get_weights())
