@@ -1,7 +1,7 @@
 """Which tokens are alike enough to be one: bipartite soft matching, as pure functions.
 
-Letters: B batch; N tokens, in the sets a (every other one, from the first) and b (the others); r
-pairs; D values of a token.
+Letters: B batch; T tokens, p prefix tokens in front of them; N = T - p tokens of patches, in the
+sets a (every other one, from the first) and b (the others); r pairs; D values of a token.
 
 Reference: section 3 of https://arxiv.org/abs/2210.09461
 """
@@ -11,84 +11,103 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 
 @dataclasses.dataclass(frozen=True)
 class Matching:
-    """Pairs of tokens, each of one in a and one in b; a token in b may be in several.
+    """Pairs of tokens: one of each goes, into the other, which may be in several pairs.
 
     Args:
-        kept: Numbers in a of the tokens in no pair, ascending, (B, |a| - r).
-        merged: Numbers in a of those in a pair, the most alike first, (B, r).
-        partners: Their partners' numbers in b, (B, r).
+        left: Numbers in [0, T) of the tokens that stay: the prefix tokens, those of a that are in
+            no pair, and b, each ascending, (B, T - r).
+        merged: Numbers in [0, T) of the tokens of a that go, the most alike first, (B, r).
+        into: Their partners' places in `left`, (B, r).
 
     Example:
-        >>> tokens = ops.convert_to_tensor([[[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 2.0]]])
-        >>> pairs = match(tokens, 1)  # 0 and 3 point most alike: the first in a, the second in b
-        >>> [ops.convert_to_numpy(x).tolist() for x in (pairs.kept, pairs.merged, pairs.partners)]
-        [[[1]], [[0]], [[1]]]
+        >>> tokens = ops.convert_to_tensor([[[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 4.0]]])
+        >>> pairs = match(tokens, 1)  # 0 and 3 point most alike
+        >>> [ops.convert_to_numpy(x).tolist() for x in (pairs.left, pairs.merged, pairs.into)]
+        [[[2, 1, 3]], [[0]], [[2]]]
     """
 
-    kept: Any
+    left: Any
     merged: Any
-    partners: Any
+    into: Any
 
 
-def match(metric: Any, pairs: int) -> Matching:
+def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
     """Finds the pairs with the most alike vectors: for each token in a its nearest in b.
 
     Args:
-        metric: What is compared, by the cosine, (B, N, D).
-        pairs: Number r of pairs, at most half of the tokens.
+        metric: What is compared, by the cosine, (B, T, D).
+        pairs: Number r of pairs, at most half of the patches' tokens.
+        prefix_tokens: Number p of tokens in front, which are in no pair.
 
     Returns:
         The matching.
 
     Example:
-        >>> match(ops.ones((2, 7, 3)), 2).kept.shape[1]
-        2
+        >>> tuple(match(ops.ones((2, 7, 3)), pairs=2).left.shape)
+        (2, 5)
     """
+    t = metric.shape[1]
+    in_a, in_b = (np.arange(prefix_tokens + i, t, 2, dtype="int32") for i in (0, 1))
     metric = ops.normalize(metric)
-    a, b = metric[:, ::2], metric[:, 1::2]
+    # `take` copies whole rows, where a slice with a step goes through them value by value.
+    a, b = ops.take(metric, in_a, axis=1), ops.take(metric, in_b, axis=1)
     likeness = ops.matmul(a, ops.transpose(b, (0, 2, 1)))  # (B, |a|, |b|)
     # Not `argmax`, in which Keras has an operator that TFLite lacks.
     best, nearest = ops.top_k(likeness, 1)  # (B, |a|, 1)
-    _, order = ops.top_k(best[..., 0], a.shape[1])  # (B, |a|), descending
-    merged = order[:, :pairs]
-    partners = take_tokens(nearest, merged)[..., 0]  # (B, r)
-    return Matching(ops.sort(order[:, pairs:]), merged, partners)
+    _, order = ops.top_k(best[..., 0], len(in_a))  # (B, |a|), descending
+    merged, kept = order[:, :pairs], ops.sort(order[:, pairs:])
+    always = ops.zeros_like(order[:, :1])  # (B, 1), to repeat what is the same in each example
+    left = [
+        always + np.arange(prefix_tokens, dtype="int32"),
+        prefix_tokens + 2 * kept,
+        always + in_b,
+    ]
+    into = take_tokens(nearest, merged)[..., 0] + (prefix_tokens + len(in_a) - pairs)
+    return Matching(ops.concatenate(left, axis=1), prefix_tokens + 2 * merged, into)
 
 
-def sum_pairs(tokens: Any, matching: Matching) -> Any:
-    """Adds to tokens in b their partners in a.
+def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
+    """Moves tokens to the mean of themselves and what is merged into them.
 
     Args:
-        tokens: Tensor of shape (B, N, D).
+        tokens: Tensor of shape (B, T, D).
+        sizes: How much each counts in a mean, (B, T).
         matching: What `match` returned.
 
     Returns:
-        Tensor of shape (B, N - r, D): those kept of a, then b.
+        The tokens that are left, (B, T - r, D), and their sizes, (B, T - r).
 
     Example:
-        >>> tokens = ops.convert_to_tensor([[[0.0], [1.0], [2.0], [3.0]]])
-        >>> pairs = Matching(*(ops.convert_to_tensor([[i]]) for i in (1, 0, 1)))
-        >>> ops.convert_to_numpy(sum_pairs(tokens, pairs)).tolist()
-        [[[2.0], [1.0], [3.0]]]
+        >>> tokens = ops.convert_to_tensor([[[0.0], [1.0], [4.0]]])
+        >>> sizes = ops.convert_to_tensor([[2.0, 1.0, 1.0]])
+        >>> pairs = Matching(*map(ops.convert_to_tensor, ([[1, 2]], [[0]], [[1]])))
+        >>> [ops.convert_to_numpy(x).tolist() for x in merge(tokens, sizes, pairs)]
+        [[[[1.0], [1.3333...]]], [[1.0, 3.0]]]
     """
-    a, b = tokens[:, ::2], tokens[:, 1::2]
-    # A product adds up partners without a scatter, whose order is left open on a GPU.
-    into = ops.one_hot(matching.partners, b.shape[1], axis=1, dtype=b.dtype)  # (B, |b|, r)
-    b = b + ops.matmul(into, take_tokens(a, matching.merged))
-    return ops.concatenate([take_tokens(a, matching.kept), b], axis=1)
+    left, sizes = take_tokens(tokens, matching.left), sizes[..., None]
+    moved = take_tokens(sizes, matching.merged)  # (B, r, 1)
+    # A product adds up where several have one partner, without a scatter, whose order a GPU
+    # leaves open.
+    onto = ops.one_hot(matching.into, left.shape[1], axis=1, dtype=left.dtype)  # (B, T - r, r)
+    sizes = take_tokens(sizes, matching.left) + ops.matmul(onto, moved)  # (B, T - r, 1)
+    # The mean of x with what joins it, y_i of size s_i, is x + sum of s_i / s (y_i - x).
+    shares = moved / take_tokens(sizes, matching.into)
+    steps = take_tokens(tokens, matching.merged) - take_tokens(left, matching.into)  # (B, r, D)
+    return left + ops.matmul(onto, shares * steps), sizes[..., 0]
 
 
 def take_tokens(tokens: Any, numbers: Any) -> Any:
     """Takes some of the tokens of each example.
 
     Args:
-        tokens: Tensor of shape (B, N, D).
-        numbers: Whole numbers in [0, N), (B, n).
+        tokens: Tensor of shape (B, T, D).
+        numbers: Whole numbers in [0, T), (B, n).
 
     Returns:
         Tensor of shape (B, n, D).
@@ -99,6 +118,6 @@ def take_tokens(tokens: Any, numbers: Any) -> Any:
         [[[1.0]], [[2.0]]]
     """
     # Rows of one matrix: `take_along_axis` would look up every value by itself.
-    batch, n, d = ops.shape(tokens)
-    rows = numbers + n * ops.expand_dims(ops.arange(batch, dtype=numbers.dtype), -1)
+    batch, t, d = ops.shape(tokens)
+    rows = numbers + t * ops.expand_dims(ops.arange(batch, dtype=numbers.dtype), -1)
     return ops.take(ops.reshape(tokens, (-1, d)), rows, axis=0)

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.matching import match, sum_pairs
+from keras_vit.layers.matching import match, merge
 from keras_vit.layers.reducing_block import ReducingBlock
 
 
@@ -85,21 +85,13 @@ class MergingBlock(ReducingBlock):
         if sizes is None:
             sizes = ops.ones(ops.shape(inputs)[:2], dtype=z.dtype)
         if left < t:
-            z, sizes = self._merge(ops.reshape(z, (-1, t, d_model)), sizes, keys, t - left)
+            # In half precision too many keys would be equally far.
+            pairs = match(ops.cast(keys, z.dtype), t - left, self.prefix_tokens)
+            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+            z, sizes = merge(z, ops.cast(sizes, z.dtype), pairs)  # (B, T - r, D)
             z = ops.reshape(z, (-1, d_model))
         z = self._add_perceptron(z, left, training)
         return ops.reshape(z, (-1, left, d_model)), sizes
-
-    def _merge(self, z: Any, sizes: Any, keys: Any, r: int) -> tuple[Any, Any]:
-        p, d_model = self.prefix_tokens, z.shape[-1]
-        # In half precision too many keys would be equally far.
-        pairs = match(ops.cast(keys[:, p:], z.dtype), r)
-        sizes = ops.expand_dims(ops.cast(sizes, z.dtype), -1)  # (B, T, 1)
-        weighted = ops.concatenate([z * sizes, sizes], axis=-1)  # (B, T, D + 1)
-        patches = sum_pairs(weighted[:, p:], pairs)
-        merged, counts = patches[..., :d_model], patches[..., d_model:]
-        z = ops.concatenate([z[:, :p], merged / counts], axis=1)  # (B, T - r, D)
-        return z, ops.concatenate([sizes[:, :p], counts], axis=1)[..., 0]
 
     def compute_output_spec(  # type: ignore[override]
         self, inputs: Any, sizes: Any = None, training: bool | None = None

@@ -124,10 +124,12 @@ class _Follower:
             if isinstance(layer, keras.Model):
                 self.refuse_as_output(layer)
             return outputs
-        if not reduces and not isinstance(layer, LayerNorm):
+        # Files of older versions have Keras' own layer.
+        normalises = isinstance(layer, (LayerNorm, keras.layers.LayerNormalization))
+        if not reduces and not normalises:
             self._check_reader(layer)
         _, *sizes = self._followed.get(id(args[0]), [args[0]])
-        if isinstance(layer, LayerNorm):
+        if normalises:
             return self._follow(layer(*args, **kwargs), *sizes)
         outputs = layer(args[0], *sizes, **kwargs)
         return self._follow(*keras.tree.flatten(outputs)) if reduces else outputs

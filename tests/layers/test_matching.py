@@ -4,61 +4,70 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_vit.layers.matching import Matching, match, sum_pairs, take_tokens
+from keras_vit.layers.matching import Matching, match, merge, take_tokens
 from tests.helpers import assert_close, normal, numpy
 
 
-def matched_slowly(metric: np.ndarray, pairs: int) -> tuple[list[int], list[int], list[int]]:
-    """Section 3 of the paper, step by step, for one image."""
+def matched_slowly(metric: np.ndarray, pairs: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """Section 3 of the paper for one image: who is left, in order, and who goes into whom."""
     # 1. Partition the tokens into two sets of roughly equal size.
-    a, b = list(range(0, len(metric), 2)), list(range(1, len(metric), 2))
+    a, b = range(0, len(metric), 2), range(1, len(metric), 2)
 
     def cosine(i: int, j: int) -> float:
         return metric[i] @ metric[j] / np.linalg.norm(metric[i]) / np.linalg.norm(metric[j])
 
     # 2. Draw one edge from each token in a to its most similar token in b.
-    edges = []
-    for x, i in enumerate(a):
-        likeness = [cosine(i, j) for j in b]
-        edges.append((max(likeness), x, int(np.argmax(likeness))))
+    edges = [max((cosine(i, j), i, j) for j in b) for i in a]
     # 3. Keep the r most similar edges.
-    edges.sort(reverse=True)
-    merged = [x for _, x, _ in edges[:pairs]]
-    kept = [x for x in range(len(a)) if x not in merged]
-    return kept, merged, [y for _, _, y in edges[:pairs]]
+    edges = sorted(edges, reverse=True)[:pairs]
+    gone = [i for _, i, _ in edges]
+    return [*(i for i in a if i not in gone), *b], [(i, j) for _, i, j in edges]
 
 
-def summed_slowly(tokens: np.ndarray, kept: list, merged: list, partners: list) -> np.ndarray:
-    a, b = tokens[::2], tokens[1::2].copy()
-    for x, y in zip(merged, partners, strict=True):
-        b[y] += a[x]
-    return np.concatenate([a[kept], b])
+def merged_slowly(
+    tokens: np.ndarray, sizes: np.ndarray, left: list[int], edges: list[tuple[int, int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """4. Merge tokens that are still connected, by their mean weighted by size."""
+    groups = [[j, *(i for i, partner in edges if partner == j)] for j in left]
+    means = [np.average(tokens[g], axis=0, weights=sizes[g]) for g in groups]
+    return np.array(means), np.array([sizes[g].sum() for g in groups])
 
 
-@pytest.mark.parametrize(("n", "r"), [(13, 5), (14, 7), (13, 1), (2, 1)])
-def test_match_and_sum_equal_the_paper_step_by_step(n: int, r: int) -> None:
-    metric, tokens = normal(3, n, 5), normal(3, n, 7, seed=4)
-    pairs = match(ops.convert_to_tensor(metric), r)
-    found = [numpy(x) for x in (pairs.kept, pairs.merged, pairs.partners)]
-    sums = numpy(sum_pairs(ops.convert_to_tensor(tokens), pairs))
-    assert sums.shape == (3, n - r, 7)
+@pytest.mark.parametrize(
+    ("t", "r", "p"), [(13, 5, 0), (14, 7, 0), (13, 1, 2), (15, 6, 3), (2, 1, 0), (3, 1, 1)]
+)
+def test_matching_equals_the_paper_step_by_step(t: int, r: int, p: int) -> None:
+    metric, tokens = normal(3, t, 5), normal(3, t, 7, seed=4)
+    sizes = np.random.default_rng(6).integers(1, 5, (3, t)).astype("float32")
+    pairs = match(ops.convert_to_tensor(metric), r, p)
+    found, counts = merge(ops.convert_to_tensor(tokens), ops.convert_to_tensor(sizes), pairs)
+    assert tuple(found.shape) == (3, t - r, 7)
     for i in range(3):
-        expected = matched_slowly(metric[i], r)
-        assert [x[i].tolist() for x in found] == list(expected)
-        assert_close(sums[i], summed_slowly(tokens[i], *expected), 1e-6)  # measured: 2.4e-7
+        left, edges = matched_slowly(metric[i][p:], r)
+        left, edges = [*range(p), *(p + x for x in left)], [(p + x, p + y) for x, y in edges]
+        assert numpy(pairs.left)[i].tolist() == left
+        assert numpy(pairs.merged)[i].tolist() == [x for x, _ in edges]
+        assert [left[x] for x in numpy(pairs.into)[i]] == [y for _, y in edges]
+        means, sums = merged_slowly(tokens[i], sizes[i], left, edges)
+        assert_close(found[i], means, 5e-7)  # measured: 1.2e-7
+        assert_close(counts[i], sums, 0.0)
 
 
 def test_several_tokens_may_share_a_partner() -> None:
-    tokens = ops.convert_to_tensor([[[1.0], [10.0], [2.0], [20.0], [3.0]]])  # a: 1, 2, 3
-    pairs = Matching(*(ops.convert_to_tensor([x]) for x in ([1], [0, 2], [1, 1])))
-    assert numpy(sum_pairs(tokens, pairs)).ravel().tolist() == [2, 10, 24]
+    tokens = ops.convert_to_tensor([[[1.0], [10.0], [2.0], [20.0], [3.0]]])
+    sizes = ops.convert_to_tensor([[1.0, 1.0, 1.0, 2.0, 1.0]])
+    pairs = Matching(*(ops.convert_to_tensor([x]) for x in ([2, 1, 3], [0, 4], [2, 2])))
+    found, counts = merge(tokens, sizes, pairs)
+    assert numpy(found).ravel().tolist() == [2, 10, 11]  # (1 + 2 * 20 + 3) / 4
+    assert numpy(counts).ravel().tolist() == [1, 1, 4]
 
 
 def test_length_does_not_count_in_a_match() -> None:
     metric = ops.convert_to_tensor([[[1.0, 0.0], [0.1, 0.0], [0.0, 3.0], [9.0, 9.0]]])
     pairs = match(metric, 2)
-    assert numpy(pairs.merged).tolist() == [[0, 1]]
-    assert numpy(pairs.partners).tolist() == [[0, 1]]
+    assert numpy(pairs.merged).tolist() == [[0, 2]]
+    assert numpy(pairs.left).tolist() == [[1, 3]]
+    assert numpy(pairs.into).tolist() == [[0, 1]]
 
 
 def test_take_tokens_of_each_example() -> None:

@@ -9,7 +9,7 @@ import pytest
 from keras_vit.layers import MergingBlock, TransformerBlock
 from tests import reference
 from tests.helpers import assert_close, normal, numpy, randomise, weights_of
-from tests.layers.test_matching import matched_slowly, summed_slowly
+from tests.layers.test_matching import matched_slowly, merged_slowly
 
 TOKENS = normal(2, 11, 12)  # B, T, D; K = 3, M = 7; p = 2
 SIZES = np.random.default_rng(6).integers(1, 5, (2, 11)).astype("float32")
@@ -38,11 +38,9 @@ def block_slowly(z: np.ndarray, sizes: np.ndarray, w: dict, p: int, r: int) -> t
         scores = sizes * np.exp(q[:, head] @ k[:, head].T / 4**0.5)  # exp(x + log s)
         heads.append(scores / scores.sum(axis=1, keepdims=True) @ v[:, head])
     z = z + reference.dense(np.concatenate(heads, axis=1), reference.below(w, "attention/out"))
-    weighted = np.concatenate([z * sizes[:, None], sizes[:, None]], axis=1)
     keys = (k[:, 0:4] + k[:, 4:8] + k[:, 8:12]) / 3
-    patches = summed_slowly(weighted[p:], *matched_slowly(keys[p:], r))
-    weighted = np.concatenate([weighted[:p], patches])
-    z, sizes = weighted[:, :-1] / weighted[:, -1:], weighted[:, -1]
+    patches, counts = merged_slowly(z[p:], sizes[p:], *matched_slowly(keys[p:], r))
+    z, sizes = np.concatenate([z[:p], patches]), np.concatenate([sizes[:p], counts])
     x = reference.layer_norm(z, reference.below(w, "norm_2"))
     return z + reference.mlp(x, reference.below(w, "mlp")), sizes
 
