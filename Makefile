@@ -62,7 +62,7 @@ lint: install ## ruff and mypy
 	$(BIN)/mypy
 
 # Those that need nothing else; peers.py wants other libraries, serving_load.py an exported run.
-BENCHMARKS := train_step input_pipeline input_wait faithfulness pretraining
+BENCHMARKS := train_step input_pipeline input_wait faithfulness pretraining token_merging
 
 bench: install ## run the benchmarks of this package alone
 	@set -e; for name in $(BENCHMARKS); do \

@@ -1,0 +1,37 @@
+"""What `reduce_tokens` returns goes wherever the model goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tensorflow.lite.python import schema_py_generated as schema
+
+from keras_vit.export import (
+    KerasPredictor,
+    SavedModelPredictor,
+    TFLitePredictor,
+    saved_model,
+    tflite,
+)
+from keras_vit.models import reduce_tokens
+from tests.export.conftest import tiny
+from tests.helpers import assert_close
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(("method", "pooling"), [("merge", "gap"), ("prune", "token")])
+def test_reduced_model_is_exported(
+    method: str, pooling: str, images: list[bytes], tmp_path: Path
+) -> None:
+    model = reduce_tokens(tiny(num_layers=2, pooling=pooling), 4, method)
+    expected = KerasPredictor(model).predict(images)
+    path = tflite.write(model, tmp_path / "model.tflite")
+    # Measured: 1e-7.
+    assert_close(TFLitePredictor(path).predict(images), expected, 1e-6)
+    flatbuffer = schema.Model.GetRootAsModel(path.read_bytes())
+    codes = [flatbuffer.OperatorCodes(i) for i in range(flatbuffer.OperatorCodesLength())]
+    assert [code.CustomCode() for code in codes if code.CustomCode()] == []  # all built in
+    folder = saved_model.write(model, tmp_path / "saved")
+    assert_close(SavedModelPredictor(folder).predict(images), expected, 1e-6)
