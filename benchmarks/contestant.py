@@ -1,5 +1,7 @@
 """One Vision Transformer of one library, timed on request: what `peers.py` starts for each.
 
+PyTorch's compute on a GPU if there is one: `gpu.py` has them as well.
+
 Prints a line of JSON when it is ready. Then it reads seconds from standard input, a number a line,
 computes for as long and prints the time of a step. At the end of the input it prints its peak
 memory.
@@ -22,13 +24,19 @@ import turns
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-#: Hidden size, heads and what timm calls it. All have twelve blocks and patches of 16 pixels.
-SIZES = {"Ti": (192, 3, "tiny"), "S": (384, 6, "small"), "B": (768, 12, "base")}
+#: Hidden size, heads, blocks and what timm calls it. All have patches of 16 pixels.
+SIZES = {
+    "Ti": (192, 3, 12, "tiny"),
+    "S": (384, 6, 12, "small"),
+    "B": (768, 12, 12, "base"),
+    "L": (1024, 16, 24, "large"),
+}
 TASKS = ("inference", "training")
 PRECISIONS = ("float32", "bfloat16")
 CLASSES = 1000
 RATE, DECAY = 1e-4, 0.05  # of AdamW, the optimizer of all
 MATRIX = 3072  # rows and columns of the product that stands for the machine's limit
+PASSES = {"inference": 1, "training": 3}  # operations, relative to forward
 
 Options = argparse.Namespace
 #: Computes as many steps.
@@ -69,11 +77,11 @@ def keras_hub_model(options: Options) -> Any:
     import keras_hub
 
     keras.config.set_dtype_policy(_policy(options))
-    width, heads, _ = SIZES[options.size]
+    width, heads, blocks, _ = SIZES[options.size]
     backbone = keras_hub.models.ViTBackbone(
         image_shape=(options.image_size, options.image_size, 3),
         patch_size=16,
-        num_layers=12,
+        num_layers=blocks,
         num_heads=heads,
         hidden_dim=width,
         mlp_dim=4 * width,
@@ -158,7 +166,7 @@ def onnx(options: Options) -> Run:
 def timm_model(options: Options) -> Any:
     import timm
 
-    name = f"vit_{SIZES[options.size][2]}_patch16_224"
+    name = f"vit_{SIZES[options.size][3]}_patch16_224"
     return timm.create_model(name, img_size=options.image_size, num_classes=CLASSES)
 
 
@@ -166,9 +174,10 @@ def transformers_model(options: Options) -> Any:
     import torch
     import transformers
 
-    width, heads, _ = SIZES[options.size]
+    width, heads, blocks, _ = SIZES[options.size]
     config = transformers.ViTConfig(
         hidden_size=width,
+        num_hidden_layers=blocks,
         num_attention_heads=heads,
         intermediate_size=4 * width,
         image_size=options.image_size,
@@ -194,12 +203,14 @@ def torch_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
         import torch
 
         torch.set_num_threads(options.threads)
-        network = build(options)
+        device = _torch_device()
+        network = build(options).to(device)
         model = torch.compile(network) if mode == "compile" else network
-        images = torch.randn(options.batch, 3, options.image_size, options.image_size)
-        labels = torch.randint(0, CLASSES, (options.batch,))
+        shape = (options.batch, 3, options.image_size, options.image_size)
+        images = torch.randn(shape, device=device)
+        labels = torch.randint(0, CLASSES, (options.batch,), device=device)
         cast = (
-            torch.autocast("cpu", torch.bfloat16)
+            torch.autocast(device, torch.bfloat16)
             if options.precision == "bfloat16"
             else contextlib.nullcontext()
         )
@@ -210,6 +221,7 @@ def torch_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
                 with torch.inference_mode(), cast:
                     for _ in range(steps):
                         model(images)
+                _wait(device)
 
             return infer
         optimizer = torch.optim.AdamW(network.parameters(), RATE, weight_decay=DECAY, fused=True)
@@ -221,6 +233,7 @@ def torch_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
                 loss.backward()
                 optimizer.step()
                 optimizer.zero_grad()
+            _wait(device)
 
         return train
 
@@ -231,7 +244,7 @@ def tensorflow_product(options: Options) -> Run:
     import tensorflow as tf
 
     _limit_tensorflow(options)
-    matrix = tf.cast(tf.random.normal((MATRIX, MATRIX)), options.precision)
+    matrix = tf.cast(tf.random.normal((options.matrix, options.matrix)), options.precision)
     product = tf.function(lambda: tf.matmul(matrix, matrix))
     return lambda steps: [product() for _ in range(steps)][-1].numpy()
 
@@ -240,8 +253,16 @@ def torch_product(options: Options) -> Run:
     import torch
 
     torch.set_num_threads(options.threads)
-    matrix = torch.randn(MATRIX, MATRIX).to(getattr(torch, options.precision))
-    return lambda steps: [matrix @ matrix for _ in range(steps)]
+    device = _torch_device()
+    matrix = torch.randn(options.matrix, options.matrix, device=device)
+    matrix = matrix.to(getattr(torch, options.precision))
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            torch.matmul(matrix, matrix)
+        _wait(device)
+
+    return run
 
 
 KERAS_MODES, TORCH_MODES = ("user", "graph", "xla"), ("eager", "compile")
@@ -269,13 +290,34 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=224, help="height and width in pixels")
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--matrix", type=int, default=MATRIX, help="rows of the product's matrices")
     options = parser.parse_args()
     contestant = {**CONTESTANTS, **PRODUCTS}[options.contestant]
-    turns.answer(lambda: contestant.prepare(options))
+    turns.answer(lambda: contestant.prepare(options), _peak_memory)
 
 
 def _policy(options: Options) -> str:
     return "float32" if options.precision == "float32" else "mixed_bfloat16"
+
+
+def _peak_memory() -> int | None:
+    from keras_vit.reports import cost
+
+    return cost.peak_memory()
+
+
+def _torch_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _wait(device: str) -> None:
+    """Waits for what PyTorch has queued, which goes on while Python does."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def _limit_tensorflow(options: Options) -> None:

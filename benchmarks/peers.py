@@ -13,64 +13,22 @@ from __future__ import annotations
 import argparse
 import itertools
 import platform
-import statistics
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import turns
-from contestant import CONTESTANTS, MATRIX, PRECISIONS, PRODUCTS, SIZES, TASKS
+from contestant import CONTESTANTS, MATRIX, PASSES, PRECISIONS, PRODUCTS, SIZES, TASKS
 from train_step import hardware
 
 from keras_vit import models
 
 BASE = "keras_vit-user"
 PACKAGES = ("keras", "tensorflow", "keras-hub", "torch", "timm", "transformers", "openvino")
-TRAINING = 3  # operations of forward and backward, relative to forward
 
 
-def table(found: dict[str, dict[str, Any]], batch: int, flops: int) -> str:
-    """Returns the table of a race: rates, ratios and shares, each over the turns of one round.
-
-    Args:
-        found: What `turns.race` returned.
-        batch: Images in a step.
-        flops: Floating-point operations of an image.
-    """
-    limits = {
-        name.removesuffix("-product"): [2 * MATRIX**3 / s for s in found[name]["steps"]]
-        for name in PRODUCTS
-        if name in found
-    }
-    products = (
-        f"{turns.spread([v / 1e9 for v in values], 0)} GFLOP/s in {name}"
-        for name, values in limits.items()
-    )
-    lines = [
-        f"Product of two matrices of {MATRIX} rows and columns: {', '.join(products)}.",
-        "",
-        f"| contestant | images/s | relative to {BASE} | share of the product's rate "
-        "| until the first step s | peak memory MB |",
-        "|---|---|---|---|---|---|",
-    ]
-    rates = {
-        name: [batch / s for s in row["steps"]]
-        for name, row in found.items()
-        if name not in PRODUCTS
-    }
-    for name, values in rates.items():
-        base = rates.get(BASE)
-        ratios = [a / b for a, b in zip(values, base, strict=True)] if base else []
-        limit = limits.get("tensorflow" if name.startswith("keras") else "torch")
-        share = [v * flops / m for v, m in zip(values, limit, strict=True)] if limit else []
-        lines.append(
-            f"| {name} | {turns.spread(values, 1)} "
-            f"| {turns.spread(ratios, 2) if ratios else ''} "
-            f"| {f'{statistics.median(share):.0%}' if share else ''} "
-            f"| {found[name]['first']:.0f} | {found[name]['peak'] / 1e6:.0f} |"
-        )
-    return "\n".join(lines)
+def library(contestant: str) -> str:
+    return "tensorflow" if contestant.startswith("keras") else "torch"
 
 
 def main() -> None:
@@ -105,9 +63,9 @@ def main() -> None:
         commands = {name: [sys.executable, script, name, *options] for name in competing}
         found = turns.race(commands, arguments.rounds, arguments.seconds)
         config = models.size(f"{size}/16").replace(image_size=(side, side))
-        flops = models.count_flops(config) * (TRAINING if task == "training" else 1)
+        flops = models.count_flops(config) * PASSES[task]
         title = f"{task.capitalize()}, {size}/16, {side} pixels, batch {batch}, {precision}"
-        part = f"\n## {title}\n\n{table(found, batch, flops)}\n"
+        part = f"\n## {title}\n\n{turns.table(found, batch, flops, MATRIX, library, BASE)}\n"
         print(part, flush=True)
         text += part
         if arguments.out:

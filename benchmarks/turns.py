@@ -7,16 +7,23 @@ round. `race` starts the processes; in each of them `answer` computes on request
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+PRODUCT = "-product"  # ends the name of what is no model
 
 
 def race(
-    commands: Mapping[str, Sequence[str]], rounds: int, seconds: float
+    commands: Mapping[str, Sequence[str]],
+    rounds: int,
+    seconds: float,
+    ahead: Collection[str] = (),
+    deadline: float = math.inf,
 ) -> dict[str, dict[str, Any]]:
     """Lets contestants take turns.
 
@@ -24,16 +31,20 @@ def race(
         commands: By name, the command that starts a contestant, which calls `answer`.
         rounds: Turns of each.
         seconds: Length of a turn.
+        ahead: Who gets ready while the others do so one after the other.
+        deadline: In seconds of `time.perf_counter`: when no further round begins that would not
+            end before. There is always one.
 
     Returns:
         By name the seconds of a step in each turn, `"steps"`; the seconds until the first,
         `"first"`; and the peak memory in bytes, `"peak"`. Who fails to start is left out, with a
         line on standard error.
     """
+    early = {name: _Running(commands[name]) for name in ahead}
     running: dict[str, _Running] = {}
     found: dict[str, dict[str, Any]] = {}
-    for name, command in commands.items():
-        process = _Running(command)
+    for name in sorted(commands, key=early.__contains__):  # stable: those ahead come last
+        process = early.get(name) or _Running(commands[name])
         try:
             found[name] = {"steps": [], **process.answer()}
         except EOFError:
@@ -41,19 +52,27 @@ def race(
             continue
         running[name] = process
         print(f"{name}: ready after {found[name]['first']:.0f} s", file=sys.stderr, flush=True)
-    for _ in range(rounds):
+    begin = time.perf_counter()
+    for turn in range(rounds):
+        now = time.perf_counter()
+        if turn and now + (now - begin) / turn > deadline:
+            break
         for name, process in running.items():
             found[name]["steps"].append(process.answer(seconds)["step"])
+        print(f"round {turn + 1} of {rounds}", file=sys.stderr, flush=True)
     for name, process in running.items():
         found[name].update(process.end())
     return found
 
 
-def answer(prepare: Callable[[], Callable[[int], Any]]) -> None:
+def answer(
+    prepare: Callable[[], Callable[[int], Any]], peak_memory: Callable[[], int | None]
+) -> None:
     """Computes on request: the other side of `race`.
 
     Args:
         prepare: Returns what computes as many steps; timed until its first step.
+        peak_memory: Returns bytes, or None if they are not known; called at the end.
     """
     start = time.perf_counter()
     run = prepare()
@@ -68,9 +87,60 @@ def answer(prepare: Callable[[], Callable[[int], Any]]) -> None:
             run(count)
             steps += count
         print(json.dumps({"step": (time.perf_counter() - begin) / steps}), flush=True)
-    from keras_vit.reports import cost
+    print(json.dumps({"peak": peak_memory()}), flush=True)
 
-    print(json.dumps({"peak": cost.peak_memory()}), flush=True)
+
+def table(
+    found: Mapping[str, Mapping[str, Any]],
+    batch: int,
+    flops: int,
+    matrix: int,
+    library: Callable[[str], str],
+    base: str,
+) -> str:
+    """Returns the table of a race: rates, ratios and shares, each over the turns of one round.
+
+    Args:
+        found: What `race` returned. Those called `"LIBRARY-product"` are large products of
+            matrices: the limit of what the library makes of the hardware.
+        batch: Images in a step.
+        flops: Floating-point operations of an image.
+        matrix: Rows and columns of the products' matrices.
+        library: Returns the library, by the name of a contestant.
+        base: Whom the others are compared to.
+    """
+    limits = {
+        name.removesuffix(PRODUCT): [2 * matrix**3 / s for s in row["steps"]]
+        for name, row in found.items()
+        if name.endswith(PRODUCT)
+    }
+    products = (
+        f"{spread([v / 1e9 for v in values], 0)} GFLOP/s in {name}"
+        for name, values in limits.items()
+    )
+    lines = [
+        f"Product of two matrices of {matrix} rows and columns: {', '.join(products)}.",
+        "",
+        f"| contestant | images/s | relative to {base} | share of the product's rate "
+        "| until the first step s | peak memory MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    rates = {
+        name: [batch / s for s in row["steps"]]
+        for name, row in found.items()
+        if not name.endswith(PRODUCT)
+    }
+    for name, values in rates.items():
+        other, limit, peak = rates.get(base), limits.get(library(name)), found[name]["peak"]
+        ratios = [a / b for a, b in zip(values, other, strict=True)] if other else []
+        share = [v * flops / m for v, m in zip(values, limit, strict=True)] if limit else []
+        lines.append(
+            f"| {name} | {spread(values, 1)} "
+            f"| {spread(ratios, 2) if ratios else ''} "
+            f"| {f'{statistics.median(share):.0%}' if share else ''} "
+            f"| {found[name]['first']:.0f} | {f'{peak / 1e6:.0f}' if peak else ''} |"
+        )
+    return "\n".join(lines)
 
 
 def spread(values: Sequence[float], digits: int) -> str:
