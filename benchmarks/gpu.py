@@ -39,6 +39,7 @@ PACKAGES = ("keras", "jax", "torch", "timm")
 MODES = ("compile", "eager")
 TASKS = ("training", "inference")
 NAMES = ("task", "size", "batch", "image_size", "matrix", "precision", "threads")
+NOT_RUN = "**A GPU was not run**: a try of the program, whose figures say nothing about one.\n\n"
 LIMITS = ("jax", "torch")  # libraries whose product of matrices takes turns
 #: What `--small` changes.
 SMALL = {"size": ["Ti"], "batch": 2, "image_size": 32, "matrix": 512, "threads": 1}
@@ -233,12 +234,13 @@ def main() -> None:
         return
     if options.small:
         vars(options).update(SMALL)
-        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiles in half the time
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # the compiler takes most of it
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    name, on_gpu = card()
     text = (
-        f"# On {card()}\n\nPython {platform.python_version()}, {versions}; in {options.precision}."
-        f"\nTurns of {options.seconds:g} s at least; medians, and the range in brackets. Memory is "
-        "the card's.\n"
+        f"# On {name}\n\n{'' if on_gpu else NOT_RUN}Python {platform.python_version()}, "
+        f"{versions}; in {options.precision}.\nTurns of {options.seconds:g} s at least; "
+        "medians, and the range in brackets. Memory is the card's.\n"
     )
     cases = list(itertools.product(options.size, options.task))
     share = 60 * options.minutes / len(cases)
@@ -256,10 +258,12 @@ def main() -> None:
             options.out.write_text(text, encoding="utf-8")
 
 
-def card() -> str:
+def card() -> tuple[str, bool]:
+    """Returns what JAX computes on, and whether it is a GPU."""
     import jax
 
-    return jax.devices()[0].device_kind
+    device = jax.devices()[0]
+    return device.device_kind, device.platform == "gpu"
 
 
 if __name__ == "__main__":
