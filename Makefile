@@ -61,8 +61,10 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Those that need nothing else; peers.py wants other libraries, serving_load.py an exported run.
-BENCHMARKS := train_step input_pipeline input_wait faithfulness pretraining token_merging
+# Those that need nothing else; peers.py wants other libraries, gpu.py these and a GPU,
+# serving_load.py an exported run.
+BENCHMARKS := train_step operators startup input_pipeline input_wait faithfulness pretraining \
+              token_merging
 
 bench: install ## run the benchmarks of this package alone
 	@set -e; for name in $(BENCHMARKS); do \
