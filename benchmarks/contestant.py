@@ -131,6 +131,29 @@ def keras_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
     return Contestant(prepare)
 
 
+def optimized(options: Options) -> Run:
+    import tensorflow as tf
+
+    import keras_vit
+
+    _limit_tensorflow(options)
+    model = keras_vit.optimize_for_inference(keras_vit_model(options))
+    side = options.image_size
+    images = tf.random.normal((options.batch, side, side, 3))
+    forward = tf.function(lambda x: model(x, training=False), autograph=False)
+    return lambda steps: [forward(images) for _ in range(steps)][-1].numpy()
+
+
+def optimized_by_openvino(options: Options) -> Run:
+    import keras_vit
+
+    model = keras_vit.optimize_for_inference(
+        keras_vit_model(options, "float32"), "openvino", options.precision, options.threads
+    )
+    images = _pixels(options).astype("float32")
+    return lambda steps: [model(images) for _ in range(steps)]
+
+
 def openvino(options: Options) -> Run:
     import openvino
 
@@ -268,6 +291,8 @@ def torch_product(options: Options) -> Run:
 KERAS_MODES, TORCH_MODES = ("user", "graph", "xla"), ("eager", "compile")
 CONTESTANTS = {
     **{f"keras_vit-{mode}": keras_in(mode, keras_vit_model) for mode in KERAS_MODES},
+    "keras_vit-optimized": Contestant(optimized, ("inference",)),
+    "keras_vit-optimized-openvino": Contestant(optimized_by_openvino, ("inference",)),
     "keras_vit-onnx": Contestant(onnx, ("inference",), ("float32",)),
     "keras_vit-openvino": Contestant(openvino, ("inference",)),
     **{f"keras_hub-{mode}": keras_in(mode, keras_hub_model) for mode in KERAS_MODES},

@@ -3,7 +3,9 @@
 Every contestant is a process of its own. All get ready, then they take turns, so that whatever else
 the machine does falls on all of them; the figures to trust are the ratios within a round. A large
 product of matrices takes its turns as well: the share of its rate that a model reaches says how
-much is left to win. Needs keras-hub, timm, torch, torchvision, transformers and openvino.
+much is left to win. Needs keras-hub, timm, torch, torchvision, transformers and openvino: the extra
+`bench`. With `--out` each race is kept as soon as it is over; those that are in the file already
+are not run again.
 
     python benchmarks/peers.py --task inference training --size Ti --batch 8 --precision float32
 """
@@ -12,19 +14,28 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import platform
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import turns
 from contestant import CONTESTANTS, MATRIX, PASSES, PRECISIONS, PRODUCTS, SIZES, TASKS
 from train_step import hardware
 
-from keras_vit import models
+from keras_vit import files, models
 
 BASE = "keras_vit-user"
 PACKAGES = ("keras", "tensorflow", "keras-hub", "torch", "timm", "transformers", "openvino")
+
+NOTE = (
+    "Rates are medians of the turns, with the range in brackets, and so are ratios within a round. "
+    "`user` is `model.predict` or `model.fit` with a data set, `graph` and `xla` the compiled "
+    "function or step alone."
+)
 
 
 def library(contestant: str) -> str:
@@ -41,35 +52,73 @@ def main() -> None:
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--rounds", type=int, default=5, help="turns of each")
     parser.add_argument("--seconds", type=float, default=3, help="of a turn")
-    parser.add_argument("--out", type=Path, help="Markdown file to write the tables to")
+    parser.add_argument("--out", type=Path, help="JSON file of all races; tables go beside it")
     arguments = parser.parse_args()
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
-    text = (
-        f"# Beside other libraries\n\n{hardware()}; Python {platform.python_version()}, "
-        f"{versions}.\n{arguments.rounds} turns of {arguments.seconds:g} s each; medians, and the "
-        "range in brackets.\n"
-    )
+    if arguments.out and arguments.out.suffix != ".json":
+        parser.error(f"--out must end in .json. Received: {arguments.out}")
+    races = read(arguments.out) if arguments.out else []
     for task, size, precision, side, batch in itertools.product(
         arguments.task, arguments.size, arguments.precision, arguments.image_size, arguments.batch
     ):
-        competing = [
-            name
-            for name, contestant in {**CONTESTANTS, **PRODUCTS}.items()
-            if name in (*arguments.contestants, *PRODUCTS) and contestant.competes(task, precision)
-        ]
-        options = ["--task", task, "--size", size, "--precision", precision]
-        options += ["--batch", str(batch), "--image-size", str(side)]
-        script = str(Path(__file__).with_name("contestant.py"))
-        commands = {name: [sys.executable, script, name, *options] for name in competing}
-        found = turns.race(commands, arguments.rounds, arguments.seconds)
-        config = models.size(f"{size}/16").replace(image_size=(side, side))
-        flops = models.count_flops(config) * PASSES[task]
-        title = f"{task.capitalize()}, {size}/16, {side} pixels, batch {batch}, {precision}"
-        part = f"\n## {title}\n\n{turns.table(found, batch, flops, MATRIX, library, BASE)}\n"
-        print(part, flush=True)
-        text += part
+        case = {"task": task, "size": size, "precision": precision}
+        case |= {"image_size": side, "batch": batch}
+        if any(case.items() <= done.items() for done in races):
+            print(f"In {arguments.out} already: {title(case)}", flush=True)
+            continue
+        found = turns.race(
+            commands(case, arguments.contestants), arguments.rounds, arguments.seconds
+        )
+        races.append({**case, "setting": setting(arguments), "found": found})
+        print(f"{table(races[-1])}\n", flush=True)
         if arguments.out:
-            arguments.out.write_text(text, encoding="utf-8")
+            write(races, arguments.out)
+
+
+def commands(case: Mapping[str, Any], contestants: Sequence[str]) -> dict[str, list[str]]:
+    """Returns what starts each contestant of a race, and each product of matrices."""
+    script = str(Path(__file__).with_name("contestant.py"))
+    options = [(f"--{name.replace('_', '-')}", str(value)) for name, value in case.items()]
+    return {
+        name: [sys.executable, script, name, *itertools.chain(*options)]
+        for name, contestant in {**CONTESTANTS, **PRODUCTS}.items()
+        if name in (*contestants, *PRODUCTS)
+        and contestant.competes(case["task"], case["precision"])
+    }
+
+
+def setting(arguments: argparse.Namespace) -> str:
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    return (
+        f"{hardware()}; Python {platform.python_version()}, {versions}; "
+        f"{arguments.rounds} turns of {arguments.seconds:g} s"
+    )
+
+
+def title(case: Mapping[str, Any]) -> str:
+    return (
+        f"{case['task'].capitalize()}, {case['size']}/16, {case['image_size']} pixels, "
+        f"batch {case['batch']}, {case['precision']}"
+    )
+
+
+def table(race: Mapping[str, Any]) -> str:
+    side = race["image_size"]
+    config = models.size(f"{race['size']}/16").replace(image_size=(side, side))
+    flops = models.count_flops(config) * PASSES[race["task"]]
+    rows = turns.table(race["found"], race["batch"], flops, MATRIX, library, BASE)
+    return f"## {title(race)}\n\n{race['setting']}.\n\n{rows}"
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def write(races: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Writes the races as they are, and their tables beside them."""
+    files.write_json(path, races)
+    text = "\n\n".join(["# Beside other libraries", NOTE, *map(table, races)])
+    with files.atomic_path(path.with_suffix(".md")) as temporary:
+        temporary.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ the rest runs on any Keras backend.
 
 from keras_vit import layers, models, weights
 from keras_vit._version import __version__
-from keras_vit.models import ViTConfig, features, reduce_tokens
+from keras_vit.models import ViTConfig, features, optimize_for_inference, reduce_tokens
 from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
 from keras_vit.weights import list_weights, load_weights, save_weights
 from keras_vit.zoo import (
@@ -57,6 +57,7 @@ __all__ = [
     "list_weights",
     "load_weights",
     "models",
+    "optimize_for_inference",
     "preprocess_input",
     "reduce_tokens",
     "save_weights",

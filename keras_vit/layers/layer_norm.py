@@ -45,6 +45,9 @@ class LayerNorm(keras.layers.LayerNormalization):
     Reference: https://arxiv.org/abs/1607.06450
     """
 
+    # Whether it is compiled outside of training too: a property of a process, not of the model.
+    compiled = False
+
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=checks.positive("epsilon", epsilon), **kwargs)
         if not is_plain(self):
@@ -56,7 +59,9 @@ class LayerNorm(keras.layers.LayerNormalization):
             )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        normalise = in_training(_normalise(self.epsilon, self.compute_dtype), training)
+        normalise = in_training(
+            _normalise(self.epsilon, self.compute_dtype), self.compiled or training
+        )
         weights = (ops.convert_to_tensor(weight) for weight in (self.gamma, self.beta))
         return normalise(ops.convert_to_tensor(inputs), *weights)
 

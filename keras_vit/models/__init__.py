@@ -11,6 +11,8 @@ from keras_vit.models.inspection import (
     with_preprocessing,
 )
 from keras_vit.models.memory import Memory, count_memory
+from keras_vit.models.openvino_model import OpenVINOModel
+from keras_vit.models.optimization import optimize_for_inference
 from keras_vit.models.reduction import reduce_tokens
 from keras_vit.models.sizing import count_flops, count_parameters, count_training_flops
 from keras_vit.models.vit import build, default_preprocessing
@@ -19,6 +21,7 @@ __all__ = [
     "Anatomy",
     "Memory",
     "Observation",
+    "OpenVINOModel",
     "ViTConfig",
     "build",
     "config_of",
@@ -28,6 +31,7 @@ __all__ = [
     "count_training_flops",
     "default_preprocessing",
     "features",
+    "optimize_for_inference",
     "preprocessing_of",
     "rebuild",
     "reduce_tokens",
