@@ -61,18 +61,37 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Those that need nothing else; peers.py wants other libraries, gpu.py these and a GPU,
-# serving_load.py an exported run.
-BENCHMARKS := train_step operators startup input_pipeline input_wait faithfulness pretraining \
+# serving_load.py wants an exported run, gpu.py a GPU and an environment without TensorFlow.
+BENCHMARKS := operators startup input_pipeline input_wait train_step faithfulness pretraining \
               token_merging
+RESULTS ?= benchmarks/results
+WHEN := $(shell date +%F)
+BENCH := .venv-bench/bin/python
+PEERS := $(BENCH) benchmarks/peers.py --out $(RESULTS)/peers_$(WHEN).json --precision float32 bfloat16
+# All contestants of a race are in memory at once: of the larger models the fastest modes only.
+FEW := --contestants keras_vit-user keras_hub-user timm-eager timm-compile
 
-bench: install ## run the benchmarks of this package alone
+# Exact versions of what is compared with, which the package itself does not need.
+.venv-bench/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	$(BENCH) -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[onnx,openvino]" \
+	    -r benchmarks/requirements.txt
+	@touch $@
+
+bench: .venv-bench/.installed ## run the benchmarks, for hours: tables and plots; a race in the file is not run again
 	@set -e; for name in $(BENCHMARKS); do \
-	    echo "$(BIN)/python benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
+	    echo "$(BENCH) benchmarks/$$name.py"; \
+	    $(BENCH) benchmarks/$$name.py --out $(RESULTS)/$${name}_$(WHEN).md; done
+	$(PEERS) --task inference --size Ti S B --batch 1 8 32
+	$(PEERS) --task training --size Ti S --batch 1 8
+	$(PEERS) --task training --size Ti --batch 32 $(FEW)
+	$(PEERS) --task training --size B --batch 8 $(FEW)
+	$(PEERS) --task inference training --size Ti --image-size 384 512 --batch 8 $(FEW)
+	$(BENCH) benchmarks/plots.py $(RESULTS)/peers_$(WHEN).json
 
 notebooks: install ## execute every notebook
 	$(PYTEST) -q -m "" tests/test_notebooks.py
 
-clean: ## remove what building and testing left (keeps .venv and runs)
+clean: ## remove what building and testing left (keeps .venv, .venv-bench and runs)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv*/*' -prune -exec rm -rf {} +

@@ -3,9 +3,9 @@
 Every contestant is a process of its own. All get ready, then they take turns, so that whatever else
 the machine does falls on all of them; the figures to trust are the ratios within a round. A large
 product of matrices takes its turns as well: the share of its rate that a model reaches says how
-much is left to win. Needs keras-hub, timm, torch, torchvision, transformers and openvino: the extra
-`bench`. With `--out` each race is kept as soon as it is over; those that are in the file already
-are not run again.
+much is left to win. With `--out` each race is kept as soon as it is over; those that are in the
+file already are not run again. Needs openvino and what is in `requirements.txt`: `make bench`
+installs it.
 
     python benchmarks/peers.py --task inference training --size Ti --batch 8 --precision float32
 """

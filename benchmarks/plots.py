@@ -1,6 +1,7 @@
 """Draws what `peers.py` found: for each race the rate of each contestant, relative to ours.
 
-A bar is the median of the ratios within a round, the line on it their range.
+There is a picture for each task, model and precision, and in it a panel for each race. A bar is the
+median of the ratios within a round, the line on it their range.
 
     python benchmarks/plots.py benchmarks/results/peers_....json --folder docs/images
 """
@@ -31,10 +32,10 @@ COLOURS = {
 
 
 def draw(races: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draws races of one task and precision side by side.
+    """Draws races of one task, model and precision side by side.
 
     Args:
-        races: What `peers.py` wrote, of one or more models and batches.
+        races: What `peers.py` wrote, of one or more batches and image sizes.
         path: The picture to write.
     """
     names = [
@@ -61,7 +62,7 @@ def draw(races: Sequence[Mapping[str, Any]], path: Path) -> None:
             axis.plot([min(ratios), max(ratios)], [row, row], color="black", linewidth=1)
             axis.annotate(f"{middle:.2f}", (0, row), (3, 0), None, "offset points", va="center")
         axis.axvline(1, color="black", linewidth=0.5)
-        axis.set_title(f"{race['size']}/16, batch {race['batch']}", fontsize="medium")
+        axis.set_title(f"{race['image_size']} pixels, batch {race['batch']}", fontsize="medium")
     axes[0][0].set_yticks(range(len(names)), names)
     axes[0][0].invert_yaxis()
     figure.supxlabel(f"images a second, relative to {BASE}", fontsize="medium")
@@ -75,14 +76,14 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="JSON file that peers.py wrote")
     parser.add_argument("--folder", type=Path, default=Path("docs/images"), help="of the pictures")
     arguments = parser.parse_args()
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for race in read(arguments.results):
         if BASE in race["found"]:
-            groups.setdefault((race["task"], race["precision"]), []).append(race)
+            groups.setdefault((race["task"], race["size"], race["precision"]), []).append(race)
     if not groups:
         parser.error(f"RESULTS must hold races with {BASE}. Received: {arguments.results}")
-    for (task, precision), races in groups.items():
-        path = arguments.folder / f"performance_{task}_{precision}.png"
+    for (task, size, precision), races in groups.items():
+        path = arguments.folder / f"performance_{task}_{size}_{precision}.png"
         draw(races, path)
         print(f"Written: {path}")
 
