@@ -103,13 +103,15 @@ def keras_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
         import keras
         import tensorflow as tf
 
+        from keras_vit.data.pipelines import read_ahead
+
         _limit_tensorflow(options)
         model = build(options)
         side = options.image_size
         images = tf.random.normal((options.batch, side, side, 3))
         labels = tf.random.uniform((options.batch,), 0, CLASSES, tf.int32)
         if options.task == "inference" and mode == "user":
-            batches = tf.data.Dataset.from_tensors(images).repeat()
+            batches = read_ahead(tf.data.Dataset.from_tensors(images).repeat())
             return lambda steps: model.predict(batches, steps=steps, verbose=0)
         if options.task == "inference":
             forward = tf.function(lambda x: model(x, training=False), jit_compile=mode == "xla")
@@ -119,7 +121,7 @@ def keras_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile={"user": "auto", "graph": False, "xla": True}[mode],
         )
-        batches = tf.data.Dataset.from_tensors((images, labels)).repeat()
+        batches = read_ahead(tf.data.Dataset.from_tensors((images, labels)).repeat())
         if mode == "user":
             return lambda steps: model.fit(batches, steps_per_epoch=steps, verbose=0)
         model.make_train_function()

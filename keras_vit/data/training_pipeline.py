@@ -18,7 +18,7 @@ from keras_vit.data.augmentation import Augmentation, augment, random_erasing
 from keras_vit.data.augmentation_layers import apply_layers, read_layers
 from keras_vit.data.examples import Examples
 from keras_vit.data.mixing import mix
-from keras_vit.data.pipelines import check_shard, reader
+from keras_vit.data.pipelines import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
 from keras_vit.preprocessing import Preprocessing
 
@@ -151,7 +151,7 @@ class _Pipeline:
         dataset = dataset.map(self.example, tf.data.AUTOTUNE).batch(share, drop_remainder=True)
         # Layers with seeds of their own draw in the order in which they are called.
         parallel = None if self.layers else tf.data.AUTOTUNE
-        return dataset.map(self.batch, parallel).prefetch(tf.data.AUTOTUNE)
+        return read_ahead(dataset.map(self.batch, parallel))
 
     def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
         """What this worker reads of an epoch: (epoch, image, place), one after the other."""

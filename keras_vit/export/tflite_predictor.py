@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import pixels
+from keras_vit.data.pipelines import read_ahead
 from keras_vit.export import contract_files
 from keras_vit.export.predictor import checked
 
@@ -65,7 +66,7 @@ class TFLitePredictor:
                 lambda encoded: pixels.fit(pixels.decode(encoded, self._contract), self._contract),
                 tf.data.AUTOTUNE,
             )
-            batches = fitted.batch(at_once).prefetch(max(1, batch_size // at_once))
+            batches = read_ahead(fitted.batch(at_once))
             return np.concatenate([self._classify(batch) for batch in batches.as_numpy_iterator()])
 
     def _classify(self, images: np.ndarray) -> np.ndarray:

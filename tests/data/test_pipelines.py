@@ -67,6 +67,17 @@ def test_files_are_read_like_memory(
             np.testing.assert_array_equal(y1, y2)
 
 
+def test_no_iterator_ends_with_tf_data_s_tuner(eleven: Examples) -> None:
+    """The tuner may hold up whoever drops an iterator for as long as it has lived."""
+    png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")).numpy()
+    for dataset in (
+        evaluation_dataset(eleven, CONTRACT, batch_size=3),
+        image_dataset([png], CONTRACT, batch_size=3),
+        training_dataset(eleven, CONTRACT, batch_size=3, epochs=1),
+    ):
+        assert dataset.options().autotune.enabled is False
+
+
 def test_digits_are_read_in_their_own_contract() -> None:
     digits = load("digits").subset(range(13))
     contract = Preprocessing(size=8, resize="squash", channels="grayscale")
