@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,27 @@ from keras_vit.models import cloning
 PRECISIONS = ("float32", "bfloat16")
 
 
+#: Images that one core computes at a time, where there are several for each: enough for fast
+#: products, and few enough to stay in its cache (docs/decisions/performance.md).
+PIECE = 4
+
+
 class OpenVINOModel:
     """A Keras model compiled by OpenVINO for the processor of this machine; called like it.
 
+    A few images are computed one after the other by all cores; of many each core computes its own,
+    in pieces of four. Calls from several threads wait for each other.
+
     Args:
-        model: A functional or sequential model with one input and one output.
+        model: A functional or sequential model with one input, of a known shape but for the number
+            of images, and one output.
         precision: `"float32"`, or `"bfloat16"` for the products of matrices where the processor
             has instructions for it, and float32 where not.
         threads: How many threads compute; None for as many as there are cores.
 
     Raises:
-        ValueError: If an argument is out of range, or the model cannot be taken apart or has
-            several inputs or outputs.
+        ValueError: If an argument is out of range, or the model cannot be taken apart, has
+            several inputs or outputs, or an input of unknown shape.
         ImportError: If openvino is not installed.
 
     Example:
@@ -56,20 +66,15 @@ class OpenVINOModel:
                 "`model` must have one input and one output. "
                 f"Received: {len(model.inputs)} inputs and {len(model.outputs)} outputs"
             )
-        import openvino
-
         self.input_shape, self.output_shape = model.input_shape, model.output_shape
+        if None in self.input_shape[1:]:
+            raise ValueError(
+                "`model` must have an input whose shape is known but for the number of images. "
+                f"Received: {self.input_shape}"
+            )
         self.precision = precision
-        hints: dict[str, Any] = {
-            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[precision]
-        }
-        if threads is not None:
-            hints["INFERENCE_NUM_THREADS"] = threads
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.xml"
-            # Casts of a mixed policy would only be in the way of the runtime's own.
-            cloning.to_float32(model).export(str(path), format="openvino", verbose=False)
-            self._compiled = openvino.Core().compile_model(path, "CPU", hints)
+        self._lock = threading.Lock()
+        self._one, self._many, self._cores = self._compile(model, threads)
 
     def __call__(self, images: Any) -> np.ndarray:
         """Computes one batch.
@@ -79,11 +84,28 @@ class OpenVINOModel:
 
         Returns:
             What the Keras model returns, (B, ...), float32.
+
+        Raises:
+            ValueError: If the shape is another.
         """
         pixels = keras.ops.convert_to_numpy(images).astype("float32", copy=False)
-        # A request for each call, so that several threads may ask at once.
-        found = self._compiled.create_infer_request().infer([pixels])
-        return next(iter(found.values()))
+        if pixels.shape[1:] != self.input_shape[1:]:
+            raise ValueError(
+                f"`images` must have the shape {('B', *self.input_shape[1:])}. "
+                f"Received: {pixels.shape}"
+            )
+        number = len(pixels)
+        found = np.empty((number, *self.output_shape[1:]), "float32")
+        together = number // PIECE * PIECE if number >= PIECE * self._cores else 0
+        with self._lock:
+            for at in range(0, together, PIECE):
+                place = slice(at, at + PIECE)
+                self._many.start_async([pixels[place]], found[place], share_inputs=True)
+            self._many.wait_all()
+            for at in range(together, number):
+                self._one.infer([pixels[at : at + 1]], share_inputs=True)
+                found[at] = self._one.get_output_tensor(0).data[0]
+        return found
 
     def predict(self, images: Any, batch_size: int = 32) -> np.ndarray:
         """Computes any number of images, like `keras.Model.predict`.
@@ -104,6 +126,38 @@ class OpenVINOModel:
         if not found:
             raise ValueError("`images` must hold at least one image. Received: none")
         return np.concatenate(found)
+
+    def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:
+        """Returns what computes one image on all cores, pieces on a core each, and the cores."""
+        import openvino
+
+        hints: dict[str, Any] = {
+            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[self.precision]
+        }
+        if threads is not None:
+            hints["INFERENCE_NUM_THREADS"] = threads
+        core = openvino.Core()
+        core.set_property({"ENABLE_MMAP": False})  # the file goes when it has been read
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.xml"
+            # Casts of a mixed policy would only be in the way of the runtime's own.
+            cloning.to_float32(model).export(str(path), format="openvino", verbose=False)
+            read = core.read_model(path)
+
+        def compiled(images: int, streams: int) -> Any:
+            read.reshape([images, *self.input_shape[1:]])  # a known shape computes a fifth faster
+            return core.compile_model(read, "CPU", {**hints, "NUM_STREAMS": streams})
+
+        one = compiled(1, 1)
+        cores = threads or one.get_property("INFERENCE_NUM_THREADS")
+        many = openvino.AsyncInferQueue(compiled(PIECE, cores), cores)
+        many.set_callback(_keep)
+        return one.create_infer_request(), many, cores
+
+
+def _keep(request: Any, place: np.ndarray) -> None:
+    """Copies what a request has found to its place in the result."""
+    place[...] = request.get_output_tensor(0).data
 
 
 def _batches(images: Any, batch_size: int) -> Iterator[Any] | Iterable[Any]:

@@ -53,6 +53,16 @@ def test_threads_may_ask_at_once(pair: tuple[keras.Model, OpenVINOModel]) -> Non
             np.testing.assert_allclose(answer[0], expected[image], atol=5e-6)
 
 
+@pytest.mark.parametrize("number", [1, 7, 8, 11])
+def test_pieces_and_single_images_keep_their_order(
+    pair: tuple[keras.Model, OpenVINOModel], number: int
+) -> None:
+    model, _ = pair
+    found = OpenVINOModel(model, threads=2)  # pieces of four from eight images on
+    images = normal(number, 15, 14, 3)
+    np.testing.assert_allclose(found(images), model.predict(images, verbose=0), atol=5e-6)
+
+
 def test_bfloat16_answers_within_its_rounding(pair: tuple[keras.Model, OpenVINOModel]) -> None:
     model, _ = pair
     found = OpenVINOModel(model, precision="bfloat16", threads=1)
@@ -67,6 +77,8 @@ def test_no_image_and_no_runtime_are_told(
         found.predict(IMAGES[:0])
     with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
         found.predict(IMAGES, batch_size=0)
+    with pytest.raises(ValueError, match=r"shape \('B', 15, 14, 3\)\. Received: \(15, 14, 3\)"):
+        found(IMAGES[0])
     monkeypatch.setattr(openvino_model.importlib.util, "find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "openvino")
     with pytest.raises(ImportError, match=r"pip install 'keras-vit-toolkit\[openvino\]'"):
@@ -78,6 +90,10 @@ def test_a_model_has_one_input_and_one_output() -> None:
     one, two = keras.Input((3,)), keras.Input((3,))
     model = keras.Model([one, two], keras.layers.Add()([one, two]))
     with pytest.raises(ValueError, match=r"one input and one output\. Received: 2 inputs and 1"):
+        OpenVINOModel(model)
+    images = keras.Input((None, None, 3))
+    model = keras.Model(images, keras.layers.GlobalMaxPooling2D()(images))
+    with pytest.raises(ValueError, match=r"shape is known.*Received: \(None, None, None, 3\)"):
         OpenVINOModel(model)
     with pytest.raises(ValueError, match="`precision` must be one of"):
         OpenVINOModel(tiny_model(), precision="int8")
