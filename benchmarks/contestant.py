@@ -90,23 +90,26 @@ def keras_hub_model(options: Options) -> Any:
     return keras.Model(backbone.inputs, head(backbone.output[:, 0]))
 
 
-def keras_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
-    """Returns a Keras model as a contestant.
+def keras_in(mode: str, library: str) -> Contestant:
+    """Returns a Keras model as a contestant, with the AdamW of its library.
 
     Args:
         mode: `"user"`, `model.fit` and `model.predict` as they are by default; `"graph"` or
             `"xla"`, the compiled function alone.
-        build: Builds it.
+        library: `"keras_vit"` or `"keras_hub"`.
     """
 
     def prepare(options: Options) -> Run:
         import keras
         import tensorflow as tf
 
+        import keras_vit
         from keras_vit.data.pipelines import read_ahead
 
         _limit_tensorflow(options)
-        model = build(options)
+        ours = library == "keras_vit"
+        model = keras_vit_model(options) if ours else keras_hub_model(options)
+        adamw = keras_vit.AdamW if ours else keras.optimizers.AdamW
         side = options.image_size
         images = tf.random.normal((options.batch, side, side, 3))
         labels = tf.random.uniform((options.batch,), 0, CLASSES, tf.int32)
@@ -117,7 +120,7 @@ def keras_in(mode: str, build: Callable[[Options], Any]) -> Contestant:
             forward = tf.function(lambda x: model(x, training=False), jit_compile=mode == "xla")
             return lambda steps: [forward(images) for _ in range(steps)][-1].numpy()
         model.compile(
-            keras.optimizers.AdamW(RATE, weight_decay=DECAY),
+            adamw(RATE, weight_decay=DECAY),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile={"user": "auto", "graph": False, "xla": True}[mode],
         )
@@ -292,12 +295,12 @@ def torch_product(options: Options) -> Run:
 
 KERAS_MODES, TORCH_MODES = ("user", "graph", "xla"), ("eager", "compile")
 CONTESTANTS = {
-    **{f"keras_vit-{mode}": keras_in(mode, keras_vit_model) for mode in KERAS_MODES},
+    **{f"keras_vit-{mode}": keras_in(mode, "keras_vit") for mode in KERAS_MODES},
     "keras_vit-optimized": Contestant(optimized, ("inference",)),
     "keras_vit-optimized-openvino": Contestant(optimized_by_openvino, ("inference",)),
     "keras_vit-onnx": Contestant(onnx, ("inference",), ("float32",)),
     "keras_vit-openvino": Contestant(openvino, ("inference",)),
-    **{f"keras_hub-{mode}": keras_in(mode, keras_hub_model) for mode in KERAS_MODES},
+    **{f"keras_hub-{mode}": keras_in(mode, "keras_hub") for mode in KERAS_MODES},
     **{f"timm-{mode}": torch_in(mode, timm_model) for mode in TORCH_MODES},
     **{f"transformers-{mode}": torch_in(mode, transformers_model) for mode in TORCH_MODES},
 }

@@ -81,12 +81,15 @@ def answer(
     run(1)
     print(json.dumps({"first": first}), flush=True)
     for line in sys.stdin:
-        begin, steps = time.perf_counter(), 0
-        while time.perf_counter() - begin < float(line):
-            count = max(1, steps)  # doubling, so that a call of `fit` is of several steps
+        begin, steps, spent = time.perf_counter(), 0, 0.0
+        while spent < float(line):
+            # Doubling, so that a call of `fit` is of several steps, but not far beyond the end.
+            left = (float(line) - spent) * steps / spent if steps else 1
+            count = max(1, min(steps, math.ceil(left)))
             run(count)
             steps += count
-        print(json.dumps({"step": (time.perf_counter() - begin) / steps}), flush=True)
+            spent = time.perf_counter() - begin
+        print(json.dumps({"step": spent / steps}), flush=True)
     print(json.dumps({"peak": peak_memory()}), flush=True)
 
 

@@ -7,6 +7,7 @@ the rest runs on any Keras backend.
 
 from keras_vit import layers, models, weights
 from keras_vit._version import __version__
+from keras_vit.adamw import AdamW
 from keras_vit.models import ViTConfig, features, optimize_for_inference, reduce_tokens
 from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
 from keras_vit.weights import list_weights, load_weights, save_weights
@@ -31,6 +32,7 @@ from keras_vit.zoo import (
 )
 
 __all__ = [
+    "AdamW",
     "Preprocessing",
     "ViTB8",
     "ViTB16",

@@ -26,7 +26,7 @@ FLOORS = (
         *("checksums", "download", "file_lock", "transfer", "verification"),
     },
     {"layers", "data"},
-    {"models"},
+    {"models", "adamw"},
     {"weights"},
     {"zoo"},
     {"evaluation", "visualization"},

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from keras_vit import models
-from keras_vit.layers import compiled
+from keras_vit.adamw import OnePassAdam
 from keras_vit.training import groups
 from keras_vit.training.recipe import Recipe
 from keras_vit.training.schedules import WarmupDecay
@@ -87,41 +85,11 @@ class _Momentum(keras.optimizers.SGD):
         self.assign_sub(variable, rate * gradient)
 
 
-class _Adam(keras.optimizers.Adam):
-    """Keras' Adam in one pass over a variable, where TensorFlow computes on a CPU.
-
-    There it is twelve, each as long as the variable: an eighth of a step of ViT-Ti/16 with 16
-    images, more of larger models with fewer.
-    """
-
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        if self.amsgrad or not compiled.pays():
-            super().update_step(gradient, variable, learning_rate)
-            return
-        index = self._get_variable_index(variable)
-        held = variable, self._momentums[index], self._velocities[index]
-        step = ops.cast(self.iterations + 1, variable.dtype)
-        update = compiled.one_pass(_adam(self.beta_1, self.beta_2, self.epsilon))
-        for old, new in zip(held, update(*held, gradient, learning_rate, step), strict=True):
-            self.assign(old, new)
-
-
-@functools.cache
-def _adam(beta_1: float, beta_2: float, epsilon: float) -> Callable[..., Any]:
-    def update(w: Any, m: Any, v: Any, gradient: Any, rate: Any, step: Any) -> tuple[Any, ...]:
-        m = m + (gradient - m) * (1 - beta_1)
-        v = v + (gradient * gradient - v) * (1 - beta_2)
-        rate = rate * ops.sqrt(1 - beta_2**step) / (1 - beta_1**step)
-        return w - m * rate / (ops.sqrt(v) + epsilon), m, v
-
-    return update
-
-
 class SGD(PerVariable, _Momentum):
     """SGD with momentum and `PerVariable`."""
 
 
-class AdamW(PerVariable, _Adam):
+class AdamW(PerVariable, OnePassAdam):
     """`keras.optimizers.Adam` with `PerVariable`, whose decoupled decay makes it AdamW."""
 
 
