@@ -61,15 +61,16 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# serving_load.py wants an exported run, gpu.py a GPU and an environment without TensorFlow.
-BENCHMARKS := operators startup input_pipeline input_wait train_step faithfulness pretraining \
-              token_merging
+# Besides: serving_load.py wants an exported run, gpu.py a GPU and an environment without TensorFlow;
+# faithfulness.py and pretraining.py ask for quality, not speed.
+BENCHMARKS := operators startup train_step input_wait input_pipeline token_merging
 RESULTS ?= benchmarks/results
 WHEN := $(shell date +%F)
 BENCH := .venv-bench/bin/python
 PEERS := $(BENCH) benchmarks/peers.py --out $(RESULTS)/peers_$(WHEN).json --precision float32 bfloat16
-# All contestants of a race are in memory at once: of the larger models the fastest modes only.
-FEW := --contestants keras_vit-user keras_hub-user timm-eager timm-compile
+# All contestants of a race are in memory at once, and some compile for long: elsewhere the best.
+FEW := --contestants keras_vit-user keras_vit-optimized-openvino keras_hub-user keras_hub-xla \
+       timm-eager timm-compile
 
 # Exact versions of what is compared with, which the package itself does not need.
 .venv-bench/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt
@@ -78,16 +79,16 @@ FEW := --contestants keras_vit-user keras_hub-user timm-eager timm-compile
 	    -r benchmarks/requirements.txt
 	@touch $@
 
-bench: .venv-bench/.installed ## run the benchmarks, for hours: tables and plots; a race in the file is not run again
+bench: .venv-bench/.installed ## run the benchmarks, for some two hours; a race in the file is not run again
+	$(PEERS) --task inference training --size Ti --batch 8
+	$(PEERS) --task inference --size Ti --batch 1 32
+	$(PEERS) --task training --size Ti --batch 32 $(FEW)
+	$(PEERS) --task inference training --size S B --batch 8 $(FEW)
+	$(PEERS) --task inference training --size Ti --image-size 384 512 --batch 8 $(FEW)
+	$(BENCH) benchmarks/plots.py $(RESULTS)/peers_$(WHEN).json
 	@set -e; for name in $(BENCHMARKS); do \
 	    echo "$(BENCH) benchmarks/$$name.py"; \
 	    $(BENCH) benchmarks/$$name.py --out $(RESULTS)/$${name}_$(WHEN).md; done
-	$(PEERS) --task inference --size Ti S B --batch 1 8 32
-	$(PEERS) --task training --size Ti S --batch 1 8
-	$(PEERS) --task training --size Ti --batch 32 $(FEW)
-	$(PEERS) --task training --size B --batch 8 $(FEW)
-	$(PEERS) --task inference training --size Ti --image-size 384 512 --batch 8 $(FEW)
-	$(BENCH) benchmarks/plots.py $(RESULTS)/peers_$(WHEN).json
 
 notebooks: install ## execute every notebook
 	$(PYTEST) -q -m "" tests/test_notebooks.py

@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--size", nargs="+", choices=SIZES, default=["Ti"])
     parser.add_argument("--batch", type=int, default=16, help="images in a step")
     parser.add_argument("--image-size", type=int, default=224, help="height and width in pixels")
-    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["float32"])
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=5, help="that are recorded")
     parser.add_argument("--least", type=float, default=0.01, help="share that has its own row")

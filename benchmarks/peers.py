@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["float32"])
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--rounds", type=int, default=5, help="turns of each")
-    parser.add_argument("--seconds", type=float, default=3, help="of a turn")
+    parser.add_argument("--seconds", type=float, default=2, help="of a turn")
     parser.add_argument("--out", type=Path, help="JSON file of all races; tables go beside it")
     arguments = parser.parse_args()
     if arguments.out and arguments.out.suffix != ".json":
