@@ -99,8 +99,9 @@ def bundle(
         run: The folder of a complete run, or a model.
         directory: Where the bundle goes; created if needed.
         name: What the model is called on the server.
-        rungs: TFLite files to write, keys of `tflite.RUNGS`; all of them by default, without those
-            that agree on too few images. One that is named here has to agree.
+        rungs: TFLite files to write, keys of `tflite.RUNGS`; by default all that the model has
+            (`tflite.rungs_of`), without those that agree on too few images. One that is named here
+            has to agree.
         runtimes: Other runtimes to write for, of `other_runtimes.WRITERS`.
         examples: Labelled images to verify with; by default those that the run held out. Ranges
             are measured on images that the run was trained on; for a model on some of these,
@@ -137,8 +138,7 @@ def bundle(
         ('1', [True])
     """
     saved_model.require_tensorflow()
-    chosen = tuple(tflite.RUNGS) if rungs is None else tuple(rungs)
-    for rung in chosen:
+    for rung in rungs or ():
         checks.one_of("rungs", rung, tuple(tflite.RUNGS))
     for kind in runtimes:
         checks.one_of("runtimes", kind, tuple(other_runtimes.WRITERS))
@@ -159,8 +159,6 @@ def bundle(
     checks.positive_int("tflite_batch_size", tflite_batch_size)
     source = _Source.of(run, examples)
     limits = limits or Limits()
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     checked = source.held_out
     if not full:
         checked = checked.subset(np.sort(_drawn(len(checked), seed)[:sample]))
@@ -168,6 +166,11 @@ def bundle(
     if source.trained is source.held_out:
         measured = measured[::-1]  # the verified ones come first
     calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
+    chosen = tflite.rungs_of(source.model) if rungs is None else tuple(rungs)
+    for rung in chosen:
+        tflite.check_rung(rung, source.model, calibration)
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
 
     def say(text: str) -> None:
         if verbose:

@@ -19,7 +19,8 @@ from keras_vit.data import pixels
 from keras_vit.export import contract_files, tflite_metadata
 from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
-from keras_vit.models import inference
+from keras_vit.layers import ReducingBlock
+from keras_vit.models import cloning, inference
 
 # Signatures of what is converted: the second and third are for ranges that are measured.
 _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
@@ -79,6 +80,26 @@ RUNGS = {
 }
 
 
+def rungs_of(model: keras.Model) -> tuple[str, ...]:
+    """Returns the rungs in which a model can be written.
+
+    Args:
+        model: As for `write`.
+
+    Returns:
+        Keys of `RUNGS`; of a model in which tokens go (`reduce_tokens`) those that measure no
+        ranges: whether two tokens are alike is nothing for a few bits.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> rungs_of(models.reduce_tokens(model, 1))
+        ('float32', 'float16', 'dynamic_range')
+    """
+    reduced = any(isinstance(layer, ReducingBlock) for layer in cloning.layers_of(model))
+    return tuple(name for name, rung in RUNGS.items() if not (reduced and rung.calibrated))
+
+
 def write(
     model: keras.Model,
     path: str | os.PathLike[str],
@@ -110,8 +131,8 @@ def write(
         The path.
 
     Raises:
-        ValueError: If the rung is unknown, the model is no image classifier, images are missing, or
-            Keras does not run on TensorFlow.
+        ValueError: If the rung is unknown or none of `rungs_of(model)`, the model is no image
+            classifier, images are missing, or Keras does not run on TensorFlow.
 
     Example:
         >>> from keras_vit import models
@@ -120,7 +141,7 @@ def write(
         >>> zipfile.ZipFile(path).namelist()
         ['preprocessing.json', 'labels.txt']
     """
-    _check(rung, images)
+    check_rung(rung, model, images)
     with tempfile.TemporaryDirectory() as folder:
         return Ladder(model, Path(folder), images, batch_size).write(rung, path)
 
@@ -157,7 +178,7 @@ class Ladder:
         require_tensorflow()
         checks.positive_int("batch_size", batch_size)
         network, contract = inference.prepare(model)
-        self._contract, self._images, self._name = contract, images, model.name
+        self._model, self._contract, self._images = model, contract, images
         self._shape = (batch_size, *contract.size, contract.num_channels)
         self._folder = str(folder)
 
@@ -189,9 +210,10 @@ class Ladder:
             The path.
 
         Raises:
-            ValueError: If the rung is unknown, or needs images and there are none.
+            ValueError: If the rung is unknown, not for this model, or needs images and there are
+                none.
         """
-        _check(rung, self._images)
+        check_rung(rung, self._model, self._images)
         content = self._convert(RUNGS[rung])
         with files.atomic_path(path) as temporary:
             temporary.write_bytes(content)
@@ -219,7 +241,7 @@ class Ladder:
             # The converter measures ranges with an interpreter that it calls deprecated itself.
             warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
             content = converter.convert()
-        return tflite_metadata.add(content, self._contract, self._name)
+        return tflite_metadata.add(content, self._contract, self._model.name)
 
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8
@@ -231,8 +253,28 @@ class Ladder:
             yield signature, {"pixels": full}
 
 
-def _check(rung: str, images: Sequence[bytes]) -> None:
+def check_rung(rung: str, model: keras.Model, images: Sequence[bytes]) -> None:
+    """Raises `ValueError` unless a model can be written in a rung.
+
+    Args:
+        rung: A key of `RUNGS`.
+        model: As for `write`.
+        images: As for `write`.
+
+    Raises:
+        ValueError: If it cannot.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> check_rung("float16", model, images=())
+    """
     checks.one_of("rung", rung, tuple(RUNGS))
+    if rung not in rungs_of(model):
+        raise ValueError(
+            f"`rung` must be one of {', '.join(map(repr, rungs_of(model)))} for a model in which "
+            f"tokens go; or export the model that `reduce_tokens` was given. Received: {rung!r}"
+        )
     if RUNGS[rung].calibrated and not images:
         raise ValueError(
             f"`images` must hold images to measure ranges on for the rung {rung!r}. Received: none"
