@@ -60,7 +60,9 @@ def draw(races: Sequence[Mapping[str, Any]], path: Path) -> None:
             colour = COLOURS[name.split("-", maxsplit=1)[0]]
             axis.barh(row, middle, color=colour, alpha=1 if name == BASE else 0.6)
             axis.plot([min(ratios), max(ratios)], [row, row], color="black", linewidth=1)
-            axis.annotate(f"{middle:.2f}", (0, row), (3, 0), None, "offset points", va="center")
+            axis.annotate(
+                f"{middle:.2f}", (0, row), (3, 0), textcoords="offset points", va="center"
+            )
         axis.axvline(1, color="black", linewidth=0.5)
         axis.set_title(f"{race['image_size']} pixels, batch {race['batch']}", fontsize="medium")
     axes[0][0].set_yticks(range(len(names)), names)
@@ -84,7 +86,7 @@ def main() -> None:
         parser.error(f"RESULTS must hold races with {BASE}. Received: {arguments.results}")
     for (task, size, precision), races in groups.items():
         path = arguments.folder / f"performance_{task}_{size}_{precision}.png"
-        draw(races, path)
+        draw(sorted(races, key=lambda race: (race["image_size"], race["batch"])), path)
         print(f"Written: {path}")
 
 
