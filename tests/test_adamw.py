@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -42,7 +44,7 @@ def test_what_is_excluded_does_not_decay() -> None:
     assert [round(float(v[0]), 6) for v in variables] == [1.9992, 2.0]
 
 
-def test_a_compiled_model_is_saved_with_it(tmp_path) -> None:
+def test_a_compiled_model_is_saved_with_it(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     model.compile(keras_vit.AdamW(0.02, weight_decay=0.1), "mse")
     model.fit(normal(5, 3), normal(5, 2), verbose=0)

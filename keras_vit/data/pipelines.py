@@ -164,14 +164,15 @@ def check_shard(batch_size: int, shard: tuple[int, int]) -> None:
         )
 
 
-def read_ahead(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Prepares two elements ahead; maps with `AUTOTUNE` get as many threads as there are cores.
+def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
+    """Prepares elements ahead; maps with `AUTOTUNE` get as many threads as there are cores.
 
     Not tuned by tf.data: whoever drops an iterator waits for the tuner's thread, which may sleep on
     for as long as the iterator has lived, up to a minute (docs/decisions/performance.md).
 
     Args:
         dataset: A finished pipeline, of batches.
+        number: Of elements that are ready at most.
 
     Returns:
         The same elements.
@@ -182,7 +183,7 @@ def read_ahead(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """
     options = tf.data.Options()
     options.autotune.enabled = False
-    return dataset.prefetch(2).with_options(options)
+    return dataset.prefetch(number).with_options(options)
 
 
 def _batches(

@@ -66,7 +66,7 @@ class TFLitePredictor:
                 lambda encoded: pixels.fit(pixels.decode(encoded, self._contract), self._contract),
                 tf.data.AUTOTUNE,
             )
-            batches = read_ahead(fitted.batch(at_once))
+            batches = read_ahead(fitted.batch(at_once), max(1, batch_size // at_once))
             return np.concatenate([self._classify(batch) for batch in batches.as_numpy_iterator()])
 
     def _classify(self, images: np.ndarray) -> np.ndarray:
