@@ -69,8 +69,8 @@ WHEN := $(shell date +%F)
 BENCH := .venv-bench/bin/python
 PEERS := $(BENCH) benchmarks/peers.py --out $(RESULTS)/peers_$(WHEN).json --precision float32 bfloat16
 # All contestants of a race are in memory at once, and some compile for long: elsewhere the best.
-FEW := --contestants keras_vit-user keras_vit-optimized-openvino keras_hub-user keras_hub-xla \
-       timm-eager timm-compile
+FEW := --contestants keras_vit-user keras_vit-optimized keras_vit-optimized-openvino \
+       keras_hub-user keras_hub-xla timm-eager timm-compile
 
 # Exact versions of what is compared with, which the package itself does not need.
 .venv-bench/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt

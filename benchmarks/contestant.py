@@ -62,14 +62,21 @@ class Contestant:
 
 
 def keras_vit_model(options: Options, dtype: str | None = None) -> Any:
+    import numpy as np
+
     import keras_vit
 
-    return getattr(keras_vit, f"ViT{options.size}16")(
+    model = getattr(keras_vit, f"ViT{options.size}16")(
         weights=None,
         input_shape=(options.image_size, options.image_size, 3),
         classifier_activation=None,
         dtype=dtype or _policy(options),
     )
+    draw = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        if len(weight.shape) == 1:  # biases are zero, which a compiler may leave out if constant
+            weight.assign(weight + draw.normal(0, 0.02, weight.shape))
+    return model
 
 
 def keras_hub_model(options: Options) -> Any:

@@ -43,6 +43,7 @@ WITH_TENSORFLOW = {"data", "training", "reports", "export", "cli"}
 ON_TENSORFLOW_ONLY = {
     PACKAGE / "layers" / "compiled.py",
     PACKAGE / "layers" / "dropout.py",
+    PACKAGE / "models" / "frozen_graph.py",
     PACKAGE / "models" / "gradients.py",
 }
 WITH_MATPLOTLIB = {

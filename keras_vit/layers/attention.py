@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit import checks
@@ -49,6 +50,9 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     Reference: https://arxiv.org/abs/2010.11929
     """
+
+    # Whether the weights of the queries hold 1 / sqrt(d), as in no model that is saved.
+    scale_folded = False
 
     def __init__(
         self, num_heads: int, qkv_bias: bool = True, dropout_rate: float = 0.0, **kwargs: Any
@@ -113,7 +117,22 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def attention_weights(self, q: Any, k: Any) -> Any:
         """Returns the weights A = softmax(q k^T / sqrt(d)), (B, K, T, T), of (B, K, T, d) each."""
-        return ops.softmax(ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2))))
+        return ops.softmax(self.attention_scores(q, k))
+
+    def attention_scores(self, q: Any, k: Any) -> Any:
+        """Returns q k^T / sqrt(d), (B, K, T, T), of (B, K, T, d) each."""
+        if not self.scale_folded:
+            q = q * q.shape[-1] ** -0.5
+        return ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))
+
+    def fold_scale(self) -> None:
+        """Moves 1 / sqrt(d) into the weights of the queries, for a model that is not saved."""
+        d_model = self.qkv.kernel.shape[0]
+        for weight in self.qkv.weights:  # (D, 3D) and (3D,)
+            scale = np.ones(3 * d_model, "float32")
+            scale[:d_model] = (d_model // self.num_heads) ** -0.5
+            weight.assign(weight * scale)
+        self.scale_folded = True
 
     def compute_output_spec(
         self,

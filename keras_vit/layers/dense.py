@@ -38,12 +38,9 @@ class Dense(keras.layers.Dense):
         (2, 5, 11)
     """
 
-    # Whether it is so outside of training too: a property of a process, not of the model.
-    compiled = False
-
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         finish = _finish(self.activation, self.compute_dtype)
-        chain = in_training(finish, self.compiled or training)
+        chain = in_training(finish, training)
         if chain is finish or self.bias is None:
             return super().call(inputs, training=training)
         return chain(ops.matmul(inputs, self.kernel), self.bias)

@@ -27,7 +27,7 @@ class _ProportionalAttention(MultiHeadSelfAttention):
             weights = self.attention_weights(q, k)
         else:
             # s exp(x) = exp(x + log s): as many summands in the softmax.
-            scores = ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2)))
+            scores = self.attention_scores(q, k)
             counted = ops.cast(ops.log(sizes), scores.dtype)  # (B, T)
             weights = ops.softmax(scores + counted[:, None, None])  # (B, K, T, T)
         z = self.project_out(self.dropout(weights, training=training), v)  # (BT, D)

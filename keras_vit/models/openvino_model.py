@@ -43,6 +43,7 @@ class OpenVINOModel:
         ValueError: If an argument is out of range, or the model cannot be taken apart, has
             several inputs or outputs, or an input of unknown shape.
         ImportError: If openvino is not installed.
+        RuntimeError: If Keras does not run on TensorFlow, from whose graph OpenVINO reads.
 
     Example:
         >>> import keras_vit
@@ -71,6 +72,12 @@ class OpenVINOModel:
             raise ValueError(
                 "`model` must have an input whose shape is known but for the number of images. "
                 f"Received: {self.input_shape}"
+            )
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "runtime='openvino' reads a graph of TensorFlow: save the model and load it in a "
+                "process with KERAS_BACKEND=tensorflow. "
+                f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
             )
         self.precision = precision
         self._lock = threading.Lock()

@@ -7,11 +7,20 @@ from typing import Any
 import keras
 
 from keras_vit import checks
-from keras_vit.layers import Dense, LayerNorm, TransformerBlock
+from keras_vit.layers import LayerNorm, TransformerBlock
+from keras_vit.layers.compiled import pays
 from keras_vit.models import cloning
+from keras_vit.models.frozen_graph import FrozenGraph
 from keras_vit.models.openvino_model import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
+# What pays was measured: docs/decisions/performance.md.
+#: Images that XLA computes sooner than TensorFlow's graph, in float32 ...
+FEW = 4
+#: ... with at most as many bytes of weights; S/16 has 88e6.
+SMALL = 128 * 2**20
+#: Bytes of weights that become constants at most, in bfloat16, for memory's sake; B/16 has 346e6.
+LARGE = 512 * 2**20
 
 
 def optimize_for_inference(
@@ -22,12 +31,13 @@ def optimize_for_inference(
 ) -> Any:
     """Returns a model that answers the same, sooner, for use in this process.
 
-    With `runtime="keras"` a Keras model. On TensorFlow-CPU chains of element-wise operations are
-    compiled by XLA, which training does anyway, and a model that is saved or served must not need;
-    elsewhere it is a plain copy, for there the compiler of the whole model does it. With
-    `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like a Keras model:
-    the fastest way on a CPU of those measured (docs/performance.md). To files go `keras-vit export`
-    and `keras_vit.export`.
+    With `runtime="keras"` a Keras model. On TensorFlow-CPU XLA compiles chains of its element-wise
+    operations, or in float32 the whole of a small one for up to four images, and in bfloat16 the
+    weights are constants, up to 512 MiB of them (docs/performance.md: what this takes of memory).
+    What is saved or served must not need that. Elsewhere it is a plain copy, for there the compiler
+    of the whole model does it. With `runtime="openvino"` an `OpenVINOModel`, which has `predict`
+    and is called like a Keras model: the fastest way on a CPU of those measured. To files go
+    `keras-vit export` and `keras_vit.export`.
 
     Args:
         model: A functional or sequential Keras model; what is not of keras_vit stays as it is.
@@ -38,11 +48,12 @@ def optimize_for_inference(
             backend was given.
 
     Returns:
-        The model, with weights of its own.
+        The model. It does not change with the one that it was made of.
 
     Raises:
         ValueError: If an argument is out of range, or the model cannot be taken apart.
         ImportError: If openvino is wanted and not installed.
+        RuntimeError: If openvino is wanted and Keras does not run on TensorFlow.
 
     Example:
         >>> from keras_vit import models
@@ -66,11 +77,20 @@ def optimize_for_inference(
         )
     policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
     copy = cloning.with_dtype(model, policy)
+    if not pays():
+        return copy
     for layer in cloning.layers_of(copy):
-        block = isinstance(layer, TransformerBlock)
-        parts = [layer.norm_1, layer.norm_2, layer.mlp.expand] if block else [layer]
-        for part in parts:
-            # In float32 oneDNN takes bias and GELU with the product.
-            if isinstance(part, LayerNorm) or (isinstance(part, Dense) and precision == "bfloat16"):
-                part.compiled = True
-    return copy
+        if isinstance(layer, TransformerBlock):
+            layer.norm_1.compiled = layer.norm_2.compiled = True
+            layer.attention.fold_scale()
+        elif isinstance(layer, LayerNorm):
+            layer.compiled = True
+    size = sum(weight.numpy().nbytes for weight in copy.weights)
+    if size > (SMALL if precision == "float32" else LARGE):
+        return copy
+    inputs = keras.tree.map_structure(
+        lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
+        copy.input,
+    )
+    layer = FrozenGraph(copy, few=FEW if precision == "float32" else None)
+    return keras.Model(inputs, layer(inputs), name=model.name)

@@ -106,3 +106,13 @@ def test_attention_of_tokens_in_one_matrix_is_the_same() -> None:
     symbolic = keras.Input((d,))
     z, weights = layer(symbolic, num_tokens=t, return_attention_scores=True)
     assert (z.shape, weights.shape) == ((None, d), (None, 3, t, t))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_scale_may_be_in_the_weights(bias: bool) -> None:
+    layer = attention(qkv_bias=bias)
+    z, weights = layer(TOKENS, return_attention_scores=True)
+    layer.fold_scale()
+    found = layer(TOKENS, return_attention_scores=True)
+    assert_close(found[0], z, 0)  # d = 4: the scale is a power of two
+    assert_close(found[1], weights, 0)

@@ -8,8 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit import models, optimize_for_inference
-from keras_vit.layers import TransformerBlock
-from keras_vit.models import cloning
+from keras_vit.models import optimization
 from tests.helpers import assert_close, normal, tiny_model
 
 IMAGES = normal(3, 15, 14, 3)
@@ -27,29 +26,56 @@ def test_the_copy_answers_the_same(precision: str, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_the_precision_is_the_model_s(dtype: str) -> None:
     model = tiny_model(dtype=dtype)
-    copy = optimize_for_inference(model)
-    found = [layer for layer in cloning.layers_of(copy) if isinstance(layer, TransformerBlock)]
-    assert {block.dtype_policy.name for block in found} == {dtype}
-    assert all(block.norm_1.compiled and block.norm_2.compiled for block in found)
-    # Left to oneDNN in float32, which adds bias and GELU in the product.
-    assert {block.mlp.expand.compiled for block in found} == {dtype == "mixed_bfloat16"}
-    assert not any(
-        block.norm_1.compiled for block in model.layers if isinstance(block, TransformerBlock)
-    )
+    difference = np.abs(np.asarray(optimize_for_inference(model)(IMAGES)) - model(IMAGES)).max()
+    # measured: 3e-7; 0.003
+    assert difference < (5e-6 if dtype == "float32" else 0.02)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
-def test_chains_are_compiled_in_the_graph() -> None:
-    import tensorflow as tf
+@pytest.mark.parametrize("method", ["merge", "prune"])
+def test_a_model_with_fewer_tokens_answers_the_same(method: str) -> None:
+    model = models.reduce_tokens(tiny_model(), 2, method=method)
+    assert_close(optimize_for_inference(model)(IMAGES), model(IMAGES), 5e-6)  # measured: 3e-7
 
-    def calls(model: keras.Model) -> int:
-        forward = tf.function(lambda images: model(images, training=False), autograph=False)
-        graph = forward.get_concrete_function(tf.constant(IMAGES)).graph
-        return sum("PartitionedCall" in operation.type for operation in graph.get_operations())
 
+def test_the_model_stays_as_it_was() -> None:
     model = tiny_model()
-    assert calls(model) == 0
-    assert calls(optimize_for_inference(model)) == 5  # two norms in two blocks, one behind them
+    before = model(IMAGES)
+    copy = optimize_for_inference(model)
+    assert_close(model(IMAGES), before, 0)
+    found = copy(IMAGES)
+    model.set_weights([weight * 0 for weight in model.get_weights()])
+    assert_close(copy(IMAGES), found, 0)
+
+
+def test_the_copy_is_a_functional_model_of_the_same_shapes() -> None:
+    model = tiny_model()
+    copy = optimize_for_inference(model)
+    assert isinstance(copy, keras.Model)
+    assert (copy.input_shape, copy.output_shape) == (model.input_shape, model.output_shape)
+    assert_close(copy.predict(IMAGES, verbose=0), model.predict(IMAGES, verbose=0), 5e-6)
+
+
+def test_inputs_and_outputs_may_have_names() -> None:
+    inputs = {"a": keras.Input((5,), name="a"), "b": keras.Input((5,), name="b", dtype="int32")}
+    hidden = keras.layers.Dense(3)(inputs["a"])
+    model = keras.Model(inputs, {"sum": hidden, "b": inputs["b"]})
+    given = {"a": normal(2, 5), "b": np.arange(10, dtype="int32").reshape(2, 5)}
+    found, expected = optimize_for_inference(model)(given), model(given)
+    assert set(found) == {"sum", "b"}
+    assert_close(found["sum"], expected["sum"], 5e-6)
+    assert_close(found["b"], expected["b"], 0)
+
+
+@pytest.mark.parametrize(("precision", "limit"), [("float32", "SMALL"), ("bfloat16", "LARGE")])
+def test_large_models_keep_their_variables(
+    precision: str, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model()
+    monkeypatch.setattr(optimization, limit, 1000)
+    copy = optimize_for_inference(model, precision=precision)
+    assert copy.count_params() == model.count_params()
+    assert len(copy.layers) == len(model.layers)
+    assert_close(copy(IMAGES), model(IMAGES), 0.06)  # measured: 3e-7; 0.017
 
 
 def test_arguments_are_checked() -> None:
@@ -64,7 +90,8 @@ def test_arguments_are_checked() -> None:
 
 def test_openvino_is_one_of_the_runtimes() -> None:
     pytest.importorskip("openvino", reason="needs the extra openvino")
-    pytest.importorskip("tensorflow", reason="Keras exports to OpenVINO through TensorFlow")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("OpenVINO reads TensorFlow's graphs")
     model = tiny_model()
     found = optimize_for_inference(model, runtime="openvino", threads=1)
     assert found.precision == "float32"
