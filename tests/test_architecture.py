@@ -43,8 +43,8 @@ WITH_TENSORFLOW = {"data", "training", "reports", "export", "cli"}
 ON_TENSORFLOW_ONLY = {
     PACKAGE / "layers" / "compiled.py",
     PACKAGE / "layers" / "dropout.py",
-    PACKAGE / "models" / "frozen_graph.py",
     PACKAGE / "models" / "gradients.py",
+    PACKAGE / "models" / "in_process.py",
 }
 WITH_MATPLOTLIB = {
     PACKAGE / "visualization" / name

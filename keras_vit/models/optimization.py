@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ from keras_vit import checks
 from keras_vit.layers import LayerNorm, TransformerBlock
 from keras_vit.layers.compiled import pays
 from keras_vit.models import cloning
-from keras_vit.models.frozen_graph import FrozenGraph
+from keras_vit.models.in_process import InProcess, compiled_for_few, frozen
 from keras_vit.models.openvino_model import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
@@ -92,5 +93,5 @@ def optimize_for_inference(
         lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
         copy.input,
     )
-    layer = FrozenGraph(copy, few=FEW if precision == "float32" else None)
-    return keras.Model(inputs, layer(inputs), name=model.name)
+    form = functools.partial(compiled_for_few, few=FEW) if precision == "float32" else frozen
+    return keras.Model(inputs, InProcess(copy, form)(inputs), name=model.name)

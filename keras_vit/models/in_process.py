@@ -1,0 +1,126 @@
+"""Forms of a model on TensorFlow that are sooner done, for the process that makes them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_vit.models import cloning
+
+Compute = Callable[[Any], Any]
+
+
+class InProcess(keras.layers.Layer):
+    """A layer that computes what a model does, in a form that cannot be saved.
+
+    Args:
+        model: A functional or sequential model, built.
+        form: Called with the model; returns what computes the same: `frozen` or `compiled_for_few`.
+
+    Call arguments:
+        inputs: As the model takes them.
+
+    Returns:
+        What the model returns.
+
+    Raises:
+        ValueError: If the model cannot be taken apart, and where it is saved.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        >>> tuple(InProcess(model, frozen)(np.ones((2, 5))).shape)  # doctest: +SKIP
+        (2, 3)
+    """
+
+    def __init__(
+        self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        cloning.require_graph(model)
+        self._outputs = model.output
+        self._compute = form(model)
+
+    def call(self, inputs: Any) -> Any:
+        return self._compute(inputs)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return keras.tree.map_structure(
+            lambda output: keras.KerasTensor(output.shape, output.dtype), self._outputs
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        raise ValueError(
+            "A model made by `optimize_for_inference` is for the process that made it and cannot "
+            "be saved: save the model that it was made of."
+        )
+
+
+def frozen(model: keras.Model) -> Compute:
+    """Makes constants of the weights, which pays in bfloat16.
+
+    There TensorFlow casts a matrix of weights, and oneDNN brings it into the order of its kernels,
+    before it multiplies: constants once, variables at every step, a third to a half of the time
+    (docs/decisions/performance.md). A constant is copied from stage to stage of TensorFlow's
+    compiler: each byte of weights takes some ten bytes of memory.
+
+    Args:
+        model: A functional or sequential model, built.
+
+    Returns:
+        From inputs of the model to its outputs in inference; keeps no reference to the model.
+
+    Example:
+        >>> frozen(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))  # doctest: +SKIP
+    """
+    import tensorflow as tf
+
+    trainable, others = (
+        [keras.ops.convert_to_numpy(variable) for variable in variables]
+        for variables in (model.trainable_variables, model.non_trainable_variables)
+    )
+
+    def forward(inputs: Any) -> Any:
+        # Made inside, for a tensor from outside would be an input of the graph.
+        weights = ([tf.constant(value) for value in values] for values in (trainable, others))
+        outputs, _ = model.stateless_call(*weights, inputs, training=False)
+        return outputs
+
+    signature = keras.tree.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), model.input
+    )
+    return tf.function(
+        forward, input_signature=[signature], autograph=False
+    ).get_concrete_function()
+
+
+def compiled_for_few(model: keras.Model, few: int) -> Compute:
+    """Lets XLA compile a model for a few images, whose products take less time than the rest.
+
+    Args:
+        model: A functional or sequential model, built.
+        few: Number B of images up to which it is compiled, once for each number; more are computed
+            by the model as it is.
+
+    Returns:
+        From inputs of the model, (B, ...), to its outputs in inference.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        >>> compiled_for_few(model, 4)(tf.ones((2, 5))).shape  # doctest: +SKIP
+        TensorShape([2, 3])
+    """
+    import tensorflow as tf
+
+    def forward(inputs: Any) -> Any:
+        return model(inputs, training=False)
+
+    compiled = tf.function(forward, jit_compile=True, autograph=False, reduce_retracing=True)
+
+    def compute(inputs: Any) -> Any:
+        # Where a data set is read, its batches' size is not known before.
+        number = tf.shape(keras.tree.flatten(inputs)[0])[0]
+        return tf.cond(number <= few, lambda: compiled(inputs), lambda: forward(inputs))
+
+    return compute

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.models.in_process import InProcess, compiled_for_few, frozen
+from tests.helpers import assert_close, normal, tiny_model
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow's graphs only"
+)
+IMAGES = normal(6, 15, 14, 3)
+for_two = functools.partial(compiled_for_few, few=2)
+each_form = pytest.mark.parametrize("form", [frozen, for_two], ids=["frozen", "compiled_for_few"])
+
+
+def copied(model: keras.Model, form: Callable[[keras.Model], Any]) -> keras.Model:
+    inputs = keras.Input(model.input_shape[1:])
+    return keras.Model(inputs, InProcess(model, form)(inputs))
+
+
+@each_form
+@pytest.mark.parametrize("number", [1, 2, 3, 6])
+def test_any_number_of_images_is_answered_the_same(
+    form: Callable[[keras.Model], Any], number: int
+) -> None:
+    model = tiny_model()
+    copy = copied(model, form)
+    expected = model(IMAGES[:number])
+    assert_close(copy(IMAGES[:number]), expected, 5e-6)  # measured: 3e-7
+    assert_close(copy.predict(IMAGES[:number], verbose=0), expected, 5e-6)
+
+
+@each_form
+def test_there_is_nothing_to_train(form: Callable[[keras.Model], Any]) -> None:
+    assert copied(tiny_model(), form).weights == []
+
+
+@each_form
+def test_it_is_not_saved(form: Callable[[keras.Model], Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"for the process that made it and cannot be saved: save"):
+        copied(tiny_model(), form).save(tmp_path / "m.keras")
+
+
+@each_form
+def test_a_mixed_policy_outside_leaves_the_images_as_they_are(
+    form: Callable[[keras.Model], Any],
+) -> None:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = tiny_model(dtype="float32")
+        copy = copied(model, form)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert_close(copy(IMAGES), np.asarray(model(IMAGES)), 5e-6)
+
+
+def test_the_graph_has_constants_and_no_variables() -> None:
+    graph = frozen(tiny_model()).graph
+    kinds = {operation.type for operation in graph.get_operations()}
+    assert "Const" in kinds
+    assert not kinds & {"VarHandleOp", "ReadVariableOp"}
+    assert len(graph.inputs) == 1  # a weight from outside would be another
+
+
+@pytest.mark.parametrize(("form", "compiled"), [(frozen, 0), (for_two, 1)])
+def test_only_few_images_are_compiled(form: Callable[[keras.Model], Any], compiled: int) -> None:
+    import tensorflow as tf
+
+    copy = copied(tiny_model(), form)
+    forward = tf.function(lambda images: copy(images, training=False), autograph=False)
+    graph = forward.get_concrete_function(tf.TensorSpec((None, 15, 14, 3))).graph
+    functions = graph.as_graph_def().library.function
+    assert sum(function.attr["_XlaMustCompile"].b for function in functions) == compiled
