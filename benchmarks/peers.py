@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import platform
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -29,12 +30,41 @@ from train_step import hardware
 from keras_vit import files, models
 
 BASE = "keras_vit-user"
-PACKAGES = ("keras", "tensorflow", "keras-hub", "torch", "timm", "transformers", "openvino")
+PACKAGES = (
+    "keras",
+    "tensorflow",
+    "keras-hub",
+    "torch",
+    "timm",
+    "transformers",
+    "openvino",
+    "onnxruntime",
+)
+
+#: Which contestants a library or form has, by the beginnings and the ends of their names.
+GROUPS = {
+    "ours": ("keras_vit", ("user", "graph", "xla", "optimized")),
+    "ours with OpenVINO": ("keras_vit", ("openvino",)),
+    "KerasHub": ("keras_hub", ("",)),
+    "timm": ("timm", ("",)),
+    "transformers": ("transformers", ("",)),
+}
+COMPARED = (
+    ("ours", "KerasHub"),
+    ("ours", "timm"),
+    ("ours", "transformers"),
+    ("ours with OpenVINO", "timm"),
+)
 
 NOTE = (
     "Rates are medians of the turns, with the range in brackets, and so are ratios within a round. "
     "`user` is `model.predict` or `model.fit` with a data set, `graph` and `xla` the compiled "
-    "function or step alone."
+    "function or step alone. PyTorch computes bfloat16 under `torch.autocast`."
+)
+FASTEST = (
+    "First the libraries, each in its mode with the highest rate of those in the race: how many "
+    "times as fast, medians and ranges within rounds. `ours` is TensorFlow, without ONNX Runtime; "
+    "a field is empty where a library was not in the race."
 )
 
 
@@ -62,16 +92,19 @@ def main() -> None:
     ):
         case = {"task": task, "size": size, "precision": precision}
         case |= {"image_size": side, "batch": batch}
-        if any(case.items() <= done.items() for done in races):
+        started = commands(case, arguments.contestants)
+        same = [race for race in races if case.items() <= race.items()]
+        if any(started.keys() <= race["found"].keys() for race in same):
             print(f"In {arguments.out} already: {title(case)}", flush=True)
             continue
-        found = turns.race(
-            commands(case, arguments.contestants), arguments.rounds, arguments.seconds
-        )
+        found = turns.race(started, arguments.rounds, arguments.seconds)
+        races = [race for race in races if race not in same]
         races.append({**case, "setting": setting(arguments), "found": found})
         print(f"{table(races[-1])}\n", flush=True)
         if arguments.out:
             write(races, arguments.out)
+    if arguments.out:
+        write(races, arguments.out)  # tables anew, where no race was run
 
 
 def commands(case: Mapping[str, Any], contestants: Sequence[str]) -> dict[str, list[str]]:
@@ -109,16 +142,52 @@ def table(race: Mapping[str, Any]) -> str:
     return f"## {title(race)}\n\n{race['setting']}.\n\n{rows}"
 
 
+def summary(races: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a table of the ratios between libraries, each in its fastest mode of the race."""
+    rows = ["| race | " + " | ".join(f"{a} / {b}" for a, b in COMPARED) + " |"]
+    rows.append("|---|" + "---|" * len(COMPARED))
+    for race in races:
+        steps = {name: fastest(race["found"], *of) for name, of in GROUPS.items()}
+        cells = [ratio(steps[b], steps[a]) for a, b in COMPARED]
+        rows.append(f"| {title(race)} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def fastest(found: Mapping[str, Any], start: str, ends: Sequence[str]) -> list[float]:
+    """Returns the seconds of the steps of a group's fastest contestant; empty without any."""
+    group = [
+        found[name]["steps"]
+        for name in CONTESTANTS
+        if name in found and name.startswith(start) and name.endswith(tuple(ends))
+    ]
+    return min(group, key=statistics.median, default=[])
+
+
+def ratio(base: Sequence[float], steps: Sequence[float]) -> str:
+    """Returns the ratios of rates, round by round; nothing where one of the two is not there."""
+    if not (base and steps):
+        return ""
+    return turns.spread([a / b for a, b in zip(base, steps, strict=True)], 2)
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def write(races: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes the races as they are, and their tables beside them."""
+    """Writes the races in their order, and their tables beside them."""
+    races = sorted(races, key=_place)
     files.write_json(path, races)
-    text = "\n\n".join(["# Beside other libraries", NOTE, *map(table, races)])
+    parts = ["# Beside other libraries", NOTE, FASTEST, summary(races), *map(table, races)]
+    text = "\n\n".join(parts)
     with files.atomic_path(path.with_suffix(".md")) as temporary:
         temporary.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _place(race: Mapping[str, Any]) -> tuple[int, ...]:
+    listed = (("task", TASKS), ("size", SIZES), ("precision", PRECISIONS))
+    places = (list(names).index(race[key]) for key, names in listed)
+    return (*places, race["image_size"], race["batch"])
 
 
 if __name__ == "__main__":

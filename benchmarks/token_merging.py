@@ -156,15 +156,18 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="picture of the curve to write")
     options = parser.parse_args()
     model, examples, name = _setting(options.run)
+    held_out = len(examples)
     if options.images:
         chosen = np.random.default_rng(0).permutation(len(examples))[: options.images]
         examples = examples.subset(sorted(chosen.tolist()))
     found = measure(model, examples, options.per_block, options.batch_size)
     labels = align(models.preprocessing_of(model).labels, examples)
+    note = "" if options.run else " Of random weights: the speeds alone mean something."
     text = (
         f"# Merging and pruning tokens: {name}\n\n{hardware()}; Python "
         f"{platform.python_version()}, Keras {keras.__version__} on {keras.backend.backend()}.\n\n"
-        f"{len(examples)} images, batch {options.batch_size}, a turn of each for every batch.\n\n"
+        f"{len(examples)} of the {held_out} images held out, at random, batch "
+        f"{options.batch_size}, a turn of each for every batch.{note}\n\n"
         f"{table(found, labels)}\n"
     )
     print(f"\n{text}")

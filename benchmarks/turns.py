@@ -32,8 +32,8 @@ def race(
         rounds: Turns of each.
         seconds: Length of a turn.
         ahead: Who gets ready while the others do so one after the other.
-        deadline: In seconds of `time.perf_counter`: when no further round begins that would not
-            end before. There is always one.
+        deadline: No round begins that would end after it, in seconds of `time.perf_counter`; there
+            is always one round.
 
     Returns:
         By name the seconds of a step in each turn, `"steps"`; the seconds until the first,

@@ -15,8 +15,8 @@ from keras_vit.layers import compiled
 class OnePassAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` in one pass, where TensorFlow computes on a CPU.
 
-    There it is twelve, each as long as the variable: an eighth of a step of ViT-Ti/16 with 16
-    images, more of larger models with fewer. Elsewhere the compiler of the whole step fuses them.
+    There Keras' update makes twelve, a noticeable part of a step (docs/decisions/performance.md).
+    Elsewhere the compiler of the whole step fuses them.
 
     Args:
         **kwargs: What Keras' optimizer takes.
@@ -34,7 +34,7 @@ class OnePassAdam(keras.optimizers.Adam):
             return
         index = self._get_variable_index(variable)
         held = variable, self._momentums[index], self._velocities[index]
-        rate = ops.cast(learning_rate, variable.dtype)
+        gradient, rate = (ops.cast(x, variable.dtype) for x in (gradient, learning_rate))
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0
         step = ops.cast(self.iterations + 1, variable.dtype)
         update = compiled.one_pass(_update(self.beta_1, self.beta_2, self.epsilon))

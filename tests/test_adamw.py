@@ -36,6 +36,14 @@ def test_it_updates_as_keras_does(options: dict) -> None:
         assert_close(ours, keras_own, 1e-6)  # measured: 1.2e-7
 
 
+def test_a_gradient_may_be_in_half_precision() -> None:
+    variables = [keras.Variable(normal(3)) for _ in range(2)]
+    gradient = keras.ops.cast(normal(3, seed=1), "bfloat16")
+    for kind, variable in zip((keras_vit.AdamW, keras.optimizers.AdamW), variables, strict=True):
+        kind().apply([gradient], [variable])
+    assert_close(variables[0], variables[1], 1e-6)  # measured: 6e-8
+
+
 def test_what_is_excluded_does_not_decay() -> None:
     optimizer = keras_vit.AdamW(weight_decay=0.4)
     optimizer.exclude_from_weight_decay(var_names=["bias"])

@@ -127,6 +127,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def fold_scale(self) -> None:
         """Moves 1 / sqrt(d) into the weights of the queries, for a model that is not saved."""
+        if self.scale_folded:
+            return
         d_model = self.qkv.kernel.shape[0]
         for weight in self.qkv.weights:  # (D, 3D) and (3D,)
             scale = np.ones(3 * d_model, "float32")

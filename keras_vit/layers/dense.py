@@ -26,6 +26,7 @@ class Dense(keras.layers.Dense):
 
     Args:
         units: Width M of the layer.
+        **kwargs: What `keras.layers.Dense` takes, such as `activation`.
 
     Call arguments:
         inputs: Tensor of shape (..., D).

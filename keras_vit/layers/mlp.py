@@ -1,6 +1,6 @@
 """The two-layer perceptron of a Transformer block.
 
-Letters: N tokens of all examples; D hidden size; M width of the perceptron.
+Letters: BT tokens of all examples; D hidden size; M width of the perceptron.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from keras_vit.layers.dropout import Dropout
 
 GELUS = ("tanh", "exact")
 
-# Both approximate or do not by default.
+# By default `ops.gelu` is the approximation, and `keras.activations.gelu` is exact.
 _FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu}
 
 
@@ -69,8 +69,8 @@ class MLP(keras.layers.Layer):
             shape = ops.shape(inputs)
             x = self.call(ops.reshape(inputs, (-1, shape[-1])), training)
             return ops.reshape(x, shape)
-        x = self.expand(inputs, training=training)  # (N, M)
-        x = self.reduce(self.dropout(x, training=training))  # (N, D)
+        x = self.expand(inputs, training=training)  # (BT, M)
+        x = self.reduce(self.dropout(x, training=training))  # (BT, D)
         return self.dropout(x, training=training)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -1,13 +1,12 @@
-"""Forms of a model on TensorFlow that are sooner done, for the process that makes them alone."""
+"""Faster forms of a model on TensorFlow, for use only in the process that makes them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import keras
-
-from keras_vit.models import cloning
 
 Compute = Callable[[Any], Any]
 
@@ -16,8 +15,9 @@ class InProcess(keras.layers.Layer):
     """A layer that computes what a model does, in a form that cannot be saved.
 
     Args:
-        model: A functional or sequential model, built.
-        form: Called with the model; returns what computes the same: `frozen` or `compiled_for_few`.
+        model: A functional model.
+        form: Called with the model; returns what computes the same: `as_it_is`, `frozen` or
+            `compiled_for_few`.
 
     Call arguments:
         inputs: As the model takes them.
@@ -26,11 +26,12 @@ class InProcess(keras.layers.Layer):
         What the model returns.
 
     Raises:
-        ValueError: If the model cannot be taken apart, and where it is saved.
+        ValueError: Where it is saved.
 
     Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> tuple(InProcess(model, frozen)(np.ones((2, 5))).shape)  # doctest: +SKIP
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(InProcess(model, as_it_is)(np.ones((2, 5))).shape)
         (2, 3)
     """
 
@@ -38,17 +39,15 @@ class InProcess(keras.layers.Layer):
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        cloning.require_graph(model)
-        self._outputs = model.output
+        # Without their history, which would keep the model alive.
+        self._outputs = _like(model.output)
         self._compute = form(model)
 
     def call(self, inputs: Any) -> Any:
         return self._compute(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        return keras.tree.map_structure(
-            lambda output: keras.KerasTensor(output.shape, output.dtype), self._outputs
-        )
+        return _like(self._outputs)
 
     def get_config(self) -> dict[str, Any]:
         raise ValueError(
@@ -57,22 +56,42 @@ class InProcess(keras.layers.Layer):
         )
 
 
+def as_it_is(model: keras.Model) -> Compute:
+    """Leaves a model's graph as it is.
+
+    Args:
+        model: A functional model.
+
+    Returns:
+        From inputs of the model to its outputs in inference.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(as_it_is(model)(np.ones((2, 5))).shape)
+        (2, 3)
+    """
+    return functools.partial(model, training=False)
+
+
 def frozen(model: keras.Model) -> Compute:
     """Makes constants of the weights, which pays in bfloat16.
 
     There TensorFlow casts a matrix of weights, and oneDNN brings it into the order of its kernels,
-    before it multiplies: constants once, variables at every step, a third to a half of the time
-    (docs/decisions/performance.md). A constant is copied from stage to stage of TensorFlow's
-    compiler: each byte of weights takes some ten bytes of memory.
+    before it multiplies: constants once, variables at every step. What this brings, and takes of
+    memory: docs/decisions/performance.md.
 
     Args:
-        model: A functional or sequential model, built.
+        model: A functional model.
 
     Returns:
         From inputs of the model to its outputs in inference; keeps no reference to the model.
 
     Example:
-        >>> frozen(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))  # doctest: +SKIP
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(frozen(model)(keras.ops.ones((2, 5))).shape)
+        (2, 3)
     """
     import tensorflow as tf
 
@@ -96,10 +115,10 @@ def frozen(model: keras.Model) -> Compute:
 
 
 def compiled_for_few(model: keras.Model, few: int) -> Compute:
-    """Lets XLA compile a model for a few images, whose products take less time than the rest.
+    """Lets XLA compile a model for a few images, where products are not most of the time.
 
     Args:
-        model: A functional or sequential model, built.
+        model: A functional model.
         few: Number B of images up to which it is compiled, once for each number; more are computed
             by the model as it is.
 
@@ -107,9 +126,10 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
         From inputs of the model, (B, ...), to its outputs in inference.
 
     Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> compiled_for_few(model, 4)(tf.ones((2, 5))).shape  # doctest: +SKIP
-        TensorShape([2, 3])
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(compiled_for_few(model, few=4)(np.ones((2, 5), "float32")).shape)
+        (2, 3)
     """
     import tensorflow as tf
 
@@ -124,3 +144,7 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
         return tf.cond(number <= few, lambda: compiled(inputs), lambda: forward(inputs))
 
     return compute
+
+
+def _like(tensors: Any) -> Any:
+    return keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, t.dtype), tensors)

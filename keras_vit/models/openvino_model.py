@@ -1,6 +1,6 @@
 """A model that OpenVINO computes in this process.
 
-Letters: N images; B images of a batch.
+Letters: B images of a batch.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class OpenVINOModel:
         """Computes any number of images, like `keras.Model.predict`.
 
         Args:
-            images: Array or tensor of shape (N, ...), or an iterable of batches such as a
+            images: Array or tensor of shape (images, ...), or an iterable of batches such as a
                 `tf.data.Dataset`, of which the first entry is taken where they are tuples.
             batch_size: Images at a time, where they are one array.
 
         Returns:
-            What the Keras model returns, (N, ...), float32.
+            What the Keras model returns, (images, ...), float32.
 
         Raises:
             ValueError: If there is no image.

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
 
 import keras
 
 from keras_vit import checks
-from keras_vit.layers import LayerNorm, TransformerBlock
+from keras_vit.layers import ImageContract, LayerNorm, TransformerBlock
 from keras_vit.layers.compiled import pays
 from keras_vit.models import cloning
-from keras_vit.models.in_process import InProcess, compiled_for_few, frozen
+from keras_vit.models.in_process import Compute, InProcess, as_it_is, compiled_for_few, frozen
 from keras_vit.models.openvino_model import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
-# What pays was measured: docs/decisions/performance.md.
-#: Images that XLA computes sooner than TensorFlow's graph, in float32 ...
+# Where these lie was measured: docs/decisions/performance.md.
+#: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32.
 FEW = 4
-#: ... with at most as many bytes of weights; S/16 has 88e6.
+#: Bytes of weights up to which a model is small; S/16 has 88e6.
 SMALL = 128 * 2**20
-#: Bytes of weights that become constants at most, in bfloat16, for memory's sake; B/16 has 346e6.
+#: Bytes of weights up to which they become constants in bfloat16; B/16 has 346e6.
 LARGE = 512 * 2**20
 
 
@@ -29,27 +29,29 @@ def optimize_for_inference(
     runtime: str = "keras",
     precision: str | None = None,
     threads: int | None = None,
-) -> Any:
+) -> keras.Model | OpenVINOModel:
     """Returns a model that answers the same, sooner, for use in this process.
 
     With `runtime="keras"` a Keras model. On TensorFlow-CPU XLA compiles chains of its element-wise
     operations, or in float32 the whole of a small one for up to four images, and in bfloat16 the
-    weights are constants, up to 512 MiB of them (docs/performance.md: what this takes of memory).
-    What is saved or served must not need that. Elsewhere it is a plain copy, for there the compiler
-    of the whole model does it. With `runtime="openvino"` an `OpenVINOModel`, which has `predict`
-    and is called like a Keras model: the fastest way on a CPU of those measured. To files go
-    `keras-vit export` and `keras_vit.export`.
+    weights become constants, up to 512 MiB of them: for ViT-B/16 that takes half a minute and
+    several GB of memory (docs/performance.md). What is saved or served must not need XLA, so this
+    model cannot be saved. Elsewhere it is a plain copy, for there the compiler of the whole model
+    does it. With `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like a
+    Keras model: the fastest way on a CPU of those measured. To files go `keras-vit export` and
+    `keras_vit.export`.
 
     Args:
         model: A functional or sequential Keras model; what is not of keras_vit stays as it is.
         runtime: `"keras"` or `"openvino"`.
-        precision: `"float32"` or `"bfloat16"`, of products of matrices; None for that in which the
-            model computes.
+        precision: `"float32"` or `"bfloat16"`, of products of matrices; None for bfloat16 if the
+            model computes in it, and otherwise float32.
         threads: Threads of OpenVINO; None for as many as there are cores. Keras has those that its
             backend was given.
 
     Returns:
-        The model. It does not change with the one that it was made of.
+        The model. It carries the preprocessing of the one that it was made of, and does not change
+        with it.
 
     Raises:
         ValueError: If an argument is out of range, or the model cannot be taken apart.
@@ -73,8 +75,9 @@ def optimize_for_inference(
         return OpenVINOModel(model, precision, threads)
     if threads is not None:
         raise ValueError(
-            "`threads` must be None where `runtime` is 'keras': TensorFlow has them set by "
-            f"tf.config.threading before its first operation. Received: threads={threads}"
+            "`threads` must be None where `runtime` is 'keras', whose backend is told once, before "
+            "it computes anything (TensorFlow by tf.config.threading). "
+            f"Received: threads={threads}"
         )
     policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
     copy = cloning.with_dtype(model, policy)
@@ -86,12 +89,24 @@ def optimize_for_inference(
             layer.attention.fold_scale()
         elif isinstance(layer, LayerNorm):
             layer.compiled = True
-    size = sum(weight.numpy().nbytes for weight in copy.weights)
-    if size > (SMALL if precision == "float32" else LARGE):
-        return copy
+    return _in_process(copy, _form(copy, precision))
+
+
+def _form(model: keras.Model, precision: str) -> Callable[[keras.Model], Compute]:
+    size = sum(weight.numpy().nbytes for weight in model.weights)
+    if precision == "bfloat16":
+        return frozen if size <= LARGE else as_it_is
+    return functools.partial(compiled_for_few, few=FEW) if size <= SMALL else as_it_is
+
+
+def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:
+    """Returns a model of the same inputs, outputs and preprocessing that cannot be saved."""
     inputs = keras.tree.map_structure(
         lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
-        copy.input,
+        model.input,
     )
-    form = functools.partial(compiled_for_few, few=FEW) if precision == "float32" else frozen
-    return keras.Model(inputs, InProcess(copy, form)(inputs), name=model.name)
+    images = inputs
+    contracts = [layer for layer in cloning.layers_of(model) if isinstance(layer, ImageContract)]
+    if contracts and isinstance(inputs, keras.KerasTensor):
+        images = cloning.clone_layer(contracts[0], architecture=None, dtype=inputs.dtype)(inputs)
+    return keras.Model(inputs, InProcess(model, form)(images), name=model.name)

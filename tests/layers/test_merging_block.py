@@ -67,8 +67,12 @@ def test_merging_block_contract() -> None:
     assert layer.compute_output_shape((None, 11, 12)) == ((None, 8, 12), (None, 8))
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16"])
-def test_merging_block_in_half_precision(policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "tolerance"),
+    # measured: 0.0052, 0.065, 0.0092
+    [("mixed_float16", 0.02), ("mixed_bfloat16", 0.2), ("float16", 0.03)],
+)
+def test_merging_block_in_half_precision(policy: str, tolerance: float) -> None:
     layer = block(num_reduced=3, prefix_tokens=2)
     half = MergingBlock.from_config({**layer.get_config(), "dtype": policy})
     half.build(TOKENS.shape)
@@ -77,6 +81,7 @@ def test_merging_block_in_half_precision(policy: str) -> None:
     kept = "float16" if policy == "float16" else "float32"
     assert {keras.backend.standardize_dtype(x.dtype) for x in (z, sizes)} == {kept}
     assert_close(numpy(sizes).sum(axis=1), SIZES.sum(axis=1), 0.0)
+    assert_close(z, layer(TOKENS, SIZES)[0], tolerance)
 
 
 def test_merging_block_has_the_weights_of_the_ordinary_block() -> None:
