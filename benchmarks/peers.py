@@ -3,9 +3,9 @@
 Every contestant is a process of its own. All get ready, then they take turns, so that whatever else
 the machine does falls on all of them; the figures to trust are the ratios within a round. A large
 product of matrices takes its turns as well: the share of its rate that a model reaches says how
-much is left to win. With `--out` each race is kept as soon as it is over; those that are in the
-file already are not run again. Needs openvino and what is in `requirements.txt`: `make bench`
-installs it.
+much is left to win. With `--out` each race is kept as soon as it is over, and not run again; one
+that lacks a contestant is, with all of them. Needs the extras `[onnx,openvino]` and what is in
+`requirements.txt`: `make bench` installs both.
 
     python benchmarks/peers.py --task inference training --size Ti --batch 8 --precision float32
 """
@@ -86,20 +86,22 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.out and arguments.out.suffix != ".json":
         parser.error(f"--out must end in .json. Received: {arguments.out}")
+    described = setting(arguments)
     races = read(arguments.out) if arguments.out else []
     for task, size, precision, side, batch in itertools.product(
         arguments.task, arguments.size, arguments.precision, arguments.image_size, arguments.batch
     ):
         case = {"task": task, "size": size, "precision": precision}
         case |= {"image_size": side, "batch": batch}
-        started = commands(case, arguments.contestants)
         same = [race for race in races if case.items() <= race.items()]
-        if any(started.keys() <= race["found"].keys() for race in same):
+        there = {name for race in same for name in race["found"]}
+        if commands(case, arguments.contestants).keys() <= there:
             print(f"In {arguments.out} already: {title(case)}", flush=True)
             continue
+        started = commands(case, [*arguments.contestants, *there])
         found = turns.race(started, arguments.rounds, arguments.seconds)
         races = [race for race in races if race not in same]
-        races.append({**case, "setting": setting(arguments), "found": found})
+        races.append({**case, "setting": described, "found": found})
         print(f"{table(races[-1])}\n", flush=True)
         if arguments.out:
             write(races, arguments.out)

@@ -156,18 +156,19 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="picture of the curve to write")
     options = parser.parse_args()
     model, examples, name = _setting(options.run)
-    held_out = len(examples)
+    total, kind = len(examples), "images held out" if options.run else "digits"
+    number = f"All {total} {kind}"
     if options.images:
         chosen = np.random.default_rng(0).permutation(len(examples))[: options.images]
         examples = examples.subset(sorted(chosen.tolist()))
+        number = f"{len(examples)} of the {total} {kind}, chosen at random"
     found = measure(model, examples, options.per_block, options.batch_size)
     labels = align(models.preprocessing_of(model).labels, examples)
-    note = "" if options.run else " Of random weights: the speeds alone mean something."
+    note = "" if options.run else " The weights are random: only the speeds mean anything."
     text = (
         f"# Merging and pruning tokens: {name}\n\n{hardware()}; Python "
         f"{platform.python_version()}, Keras {keras.__version__} on {keras.backend.backend()}.\n\n"
-        f"{len(examples)} of the {held_out} images held out, at random, batch "
-        f"{options.batch_size}, a turn of each for every batch.{note}\n\n"
+        f"{number}; batch {options.batch_size}, a turn of each for every batch.{note}\n\n"
         f"{table(found, labels)}\n"
     )
     print(f"\n{text}")

@@ -3,8 +3,8 @@
 TensorFlow's graph computes an operation at a time, each a pass over memory: GELU and its gradient
 take some 25 of them, a layer norm some 20. XLA makes one or two of such a chain, but takes longer
 for products of matrices than oneDNN, which the graph calls. So in training, on a CPU, the chains
-alone are compiled. Inference stays plain TensorFlow, for a served graph must not need XLA, but in
-what `optimize_for_inference` makes, which is never saved.
+alone are compiled. Inference stays plain TensorFlow, for a served graph must not need XLA, except
+in what `optimize_for_inference` makes, which is never saved.
 """
 
 from __future__ import annotations

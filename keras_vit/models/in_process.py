@@ -1,4 +1,7 @@
-"""Faster forms of a model on TensorFlow, for use only in the process that makes them."""
+"""Faster forms of a model on TensorFlow, for use only in the process that makes them.
+
+Letters: B images of a batch.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ from typing import Any
 import keras
 
 Compute = Callable[[Any], Any]
+
+UNSAVED = (
+    "A model made by `optimize_for_inference` is for the process that made it and cannot be saved, "
+    "exported or copied: take the model that it was made of."
+)
 
 
 class InProcess(keras.layers.Layer):
@@ -26,7 +34,7 @@ class InProcess(keras.layers.Layer):
         What the model returns.
 
     Raises:
-        ValueError: Where it is saved.
+        ValueError: Where it is saved or copied.
 
     Example:
         >>> inputs = keras.Input((5,))
@@ -50,10 +58,28 @@ class InProcess(keras.layers.Layer):
         return _like(self._outputs)
 
     def get_config(self) -> dict[str, Any]:
-        raise ValueError(
-            "A model made by `optimize_for_inference` is for the process that made it and cannot "
-            "be saved: save the model that it was made of."
-        )
+        raise ValueError(UNSAVED)
+
+
+class InProcessModel(keras.Model):
+    """A functional model with a layer `InProcess`, which is not exported either.
+
+    Args:
+        **kwargs: What `keras.Model` takes.
+
+    Raises:
+        ValueError: Where it is saved, exported or copied.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> InProcessModel(inputs=inputs, outputs=keras.layers.Dense(3)(inputs)).export("model")
+        Traceback (most recent call last):
+        ValueError: A model made by `optimize_for_inference` is for the process that made it and ...
+    """
+
+    def export(self, *args: Any, **kwargs: Any) -> None:
+        # Keras' exporter does not ask for the layers' configurations.
+        raise ValueError(UNSAVED)
 
 
 def as_it_is(model: keras.Model) -> Compute:
@@ -119,7 +145,7 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
 
     Args:
         model: A functional model.
-        few: Number B of images up to which it is compiled, once for each number; more are computed
+        few: Number of images up to which it is compiled, once for each number; more are computed
             by the model as it is.
 
     Returns:

@@ -11,7 +11,14 @@ from keras_vit import checks
 from keras_vit.layers import ImageContract, LayerNorm, TransformerBlock
 from keras_vit.layers.compiled import pays
 from keras_vit.models import cloning
-from keras_vit.models.in_process import Compute, InProcess, as_it_is, compiled_for_few, frozen
+from keras_vit.models.in_process import (
+    Compute,
+    InProcess,
+    InProcessModel,
+    as_it_is,
+    compiled_for_few,
+    frozen,
+)
 from keras_vit.models.openvino_model import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
@@ -34,12 +41,12 @@ def optimize_for_inference(
 
     With `runtime="keras"` a Keras model. On TensorFlow-CPU XLA compiles chains of its element-wise
     operations, or in float32 the whole of a small one for up to four images, and in bfloat16 the
-    weights become constants, up to 512 MiB of them: for ViT-B/16 that takes half a minute and
-    several GB of memory (docs/performance.md). What is saved or served must not need XLA, so this
-    model cannot be saved. Elsewhere it is a plain copy, for there the compiler of the whole model
-    does it. With `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like a
-    Keras model: the fastest way on a CPU of those measured. To files go `keras-vit export` and
-    `keras_vit.export`.
+    weights become constants, up to 512 MiB of them: for ViT-B/16 that takes some 20 seconds and
+    6 GB of memory (docs/performance.md). What is saved or served must not need XLA, so this model
+    is neither saved nor exported. Elsewhere it is a plain copy, for there the compiler of the whole
+    model does it. With `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called
+    like a Keras model: the fastest way on a CPU of those measured. To files go `keras-vit export`
+    and `keras_vit.export`.
 
     Args:
         model: A functional or sequential Keras model; what is not of keras_vit stays as it is.
@@ -75,8 +82,8 @@ def optimize_for_inference(
         return OpenVINOModel(model, precision, threads)
     if threads is not None:
         raise ValueError(
-            "`threads` must be None where `runtime` is 'keras', whose backend is told once, before "
-            "it computes anything (TensorFlow by tf.config.threading). "
+            "`threads` must be None where `runtime` is 'keras', whose backend is told its threads "
+            "once, before it computes anything (TensorFlow by tf.config.threading). "
             f"Received: threads={threads}"
         )
     policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
@@ -96,7 +103,8 @@ def _form(model: keras.Model, precision: str) -> Callable[[keras.Model], Compute
     size = sum(weight.numpy().nbytes for weight in model.weights)
     if precision == "bfloat16":
         return frozen if size <= LARGE else as_it_is
-    return functools.partial(compiled_for_few, few=FEW) if size <= SMALL else as_it_is
+    compiles = all(layer.supports_jit for layer in cloning.layers_of(model))
+    return functools.partial(compiled_for_few, few=FEW) if size <= SMALL and compiles else as_it_is
 
 
 def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:
@@ -109,4 +117,5 @@ def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> k
     contracts = [layer for layer in cloning.layers_of(model) if isinstance(layer, ImageContract)]
     if contracts and isinstance(inputs, keras.KerasTensor):
         images = cloning.clone_layer(contracts[0], architecture=None, dtype=inputs.dtype)(inputs)
-    return keras.Model(inputs, InProcess(model, form)(images), name=model.name)
+    outputs = InProcess(model, form)(images)
+    return InProcessModel(inputs=inputs, outputs=outputs, name=model.name)

@@ -90,8 +90,19 @@ def test_large_models_are_left_as_they_are(
     # A scale that is in its weights would be applied again.
     with pytest.raises(ValueError, match="cannot be saved"):
         copy.save(tmp_path / "m.keras")
-    with pytest.raises(ValueError, match="cannot be saved"):
+    with pytest.raises(ValueError, match="exported"):
+        copy.export(tmp_path / "saved")
+    with pytest.raises(ValueError, match="copied"):
         optimize_for_inference(copy)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
+def test_what_xla_does_not_know_is_not_compiled() -> None:
+    words = keras.Input((1,), dtype="string")
+    found = keras.layers.StringLookup(vocabulary=["cat", "dog"])(words)
+    model = keras.Model(words, keras.layers.Embedding(3, 5)(found))
+    given = keras.ops.convert_to_tensor([["dog"], ["bird"]])
+    assert_close(optimize_for_inference(model)(given), model(given), 0)
 
 
 def test_arguments_are_checked() -> None:
@@ -109,6 +120,8 @@ def test_openvino_is_one_of_the_runtimes() -> None:
     if keras.backend.backend() != "tensorflow":
         pytest.skip("OpenVINO reads TensorFlow's graphs")
     model = tiny_model()
+    with pytest.raises(ValueError, match="exported"):
+        optimize_for_inference(optimize_for_inference(model), runtime="openvino")
     found = optimize_for_inference(model, runtime="openvino", threads=1)
     assert found.precision == "float32"
     np.testing.assert_allclose(found(IMAGES), model.predict(IMAGES), atol=5e-6)  # measured: 3e-7
