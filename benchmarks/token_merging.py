@@ -63,14 +63,16 @@ def measure(
     classes: dict[tuple[str, int], list[np.ndarray]] = {key: [] for key in copies}
     rates: dict[tuple[str, int], list[float]] = {key: [] for key in copies}
     dataset = data.evaluation_dataset(examples, contract, batch_size=batch_size)
-    for turn, (images, _) in enumerate(track(dataset, "Batches", -(-len(examples) // batch_size))):
+    before = 0
+    for images, _ in track(dataset, "Batches", -(-len(examples) // batch_size)):
         images = images.numpy()
         for key, copy in copies.items():
-            if not turn:
+            if len(images) != before:  # the first batch, and a smaller last one
                 copy.predict_on_batch(images)  # traces
             start = time.perf_counter()
             classes[key].append(copy.predict_on_batch(images).argmax(axis=1))
             rates[key].append(len(images) / (time.perf_counter() - start))
+        before = len(images)
     return {
         key: Found(_tokens(copy), np.concatenate(classes[key]), rates[key])
         for key, copy in copies.items()
