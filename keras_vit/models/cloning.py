@@ -111,6 +111,43 @@ def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
     return clone(model, lambda layer: clone_layer(layer, dtype=dtype) if is_float(layer) else None)
 
 
+def to_bfloat16(model: keras.Model) -> keras.Model:
+    """Copies a model so that products of matrices are in bfloat16, and the answer in float32.
+
+    Args:
+        model: A functional or sequential model.
+
+    Returns:
+        The copy, with weights of its own. If layers of the model compute in bfloat16 already, all
+        keep their precision; if not, all get the policy `mixed_bfloat16` but the last Dense and
+        what follows it, whose answer would lose digits.
+
+    Example:
+        >>> layers = [keras.layers.Dense(5), keras.layers.Dense(3), keras.layers.Softmax()]
+        >>> model = to_bfloat16(keras.Sequential([keras.Input((5,)), *layers]))
+        >>> [layer.compute_dtype for layer in layers_of(model)][-3:]
+        ['bfloat16', 'float32', 'float32']
+    """
+    found = list(layers_of(model))
+    if any(layer.compute_dtype == "bfloat16" for layer in found):
+        return clone(model)
+    dense = [i for i, layer in enumerate(found) if isinstance(layer, keras.layers.Dense)]
+    follows = found[dense[-1] + 1 :] if dense else found
+    last = found[dense[-1] :] if all(map(_answers, follows)) else []
+
+    def changed(layer: Any) -> Any:
+        kept = not is_float(layer) or any(layer is other for other in last)
+        return None if kept else clone_layer(layer, dtype="mixed_bfloat16")
+
+    return clone(model, changed)
+
+
+def _answers(layer: keras.layers.Layer) -> bool:
+    """Tells what may follow the last product of a classifier."""
+    kinds = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Average)
+    return isinstance(layer, kinds)
+
+
 def is_float32(model: keras.Model) -> bool:
     """Tells whether a model computes in float32 and keeps its weights in it.
 

@@ -62,24 +62,25 @@ class InProcess(keras.layers.Layer):
 
 
 class InProcessModel(keras.Model):
-    """A functional model with a layer `InProcess`, which is not exported either.
+    """A functional model with a layer `InProcess`, which is refused before a file is opened.
 
     Args:
         **kwargs: What `keras.Model` takes.
 
     Raises:
-        ValueError: Where it is saved, exported or copied.
+        ValueError: Where it, or its weights, are saved, loaded or exported, and where it is copied.
 
     Example:
         >>> inputs = keras.Input((5,))
-        >>> InProcessModel(inputs=inputs, outputs=keras.layers.Dense(3)(inputs)).export("model")
+        >>> InProcessModel(inputs=inputs, outputs=keras.layers.Dense(3)(inputs)).save("m.keras")
         Traceback (most recent call last):
         ValueError: A model made by `optimize_for_inference` is for the process that made it and ...
     """
 
-    def export(self, *args: Any, **kwargs: Any) -> None:
-        # Keras' exporter does not ask for the layers' configurations.
+    def _refuse(self, *args: Any, **kwargs: Any) -> None:
         raise ValueError(UNSAVED)
+
+    save = save_weights = load_weights = export = _refuse
 
 
 def as_it_is(model: keras.Model) -> Compute:

@@ -17,6 +17,7 @@ import numpy as np
 
 from keras_vit import checks
 from keras_vit.models import cloning
+from keras_vit.models.in_process import UNSAVED
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -83,18 +84,24 @@ class OpenVINOModel:
         self._lock = threading.Lock()
         self._one, self._many, self._cores = self._compile(model, threads)
 
-    def __call__(self, images: Any) -> np.ndarray:
+    def __call__(self, images: Any, training: bool | None = None) -> np.ndarray:
         """Computes one batch.
 
         Args:
             images: Array or tensor of shape (B, ...), as the Keras model takes it.
+            training: As a Keras model takes it, but not True.
 
         Returns:
             What the Keras model returns, (B, ...), float32.
 
         Raises:
-            ValueError: If the shape is another.
+            ValueError: If the shape is another, or in training.
         """
+        if training:
+            raise ValueError(
+                "`training` must be False: a model that OpenVINO computes does not learn. "
+                "Received: training=True"
+            )
         pixels = keras.ops.convert_to_numpy(images).astype("float32", copy=False)
         if pixels.shape[1:] != self.input_shape[1:]:
             raise ValueError(
@@ -114,13 +121,14 @@ class OpenVINOModel:
                 found[at] = self._one.get_output_tensor(0).data[0]
         return found
 
-    def predict(self, images: Any, batch_size: int = 32) -> np.ndarray:
+    def predict(self, images: Any, batch_size: int = 32, verbose: Any = 0) -> np.ndarray:
         """Computes any number of images, like `keras.Model.predict`.
 
         Args:
             images: Array or tensor of shape (images, ...), or an iterable of batches such as a
                 `tf.data.Dataset`, of which the first entry is taken where they are tuples.
             batch_size: Images at a time, where they are one array.
+            verbose: As Keras takes it; no progress is shown.
 
         Returns:
             What the Keras model returns, (images, ...), float32.
@@ -133,6 +141,11 @@ class OpenVINOModel:
         if not found:
             raise ValueError("`images` must hold at least one image. Received: none")
         return np.concatenate(found)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> None:
+        raise ValueError(UNSAVED)
+
+    save = save_weights = load_weights = export = _refuse
 
     def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:
         """Returns what computes one image on all cores, pieces on a core each, and the cores."""

@@ -57,8 +57,8 @@ def optimize_for_inference(
             backend was given.
 
     Returns:
-        The model. It carries the preprocessing of the one that it was made of, and does not change
-        with it.
+        The model, which does not change with the one that it was made of. A Keras model carries the
+        preprocessing; of an `OpenVINOModel` ask the one that it was made of.
 
     Raises:
         ValueError: If an argument is out of range, or the model cannot be taken apart.
@@ -74,6 +74,7 @@ def optimize_for_inference(
         True
     """
     checks.one_of("runtime", runtime, RUNTIMES)
+    cloning.require_graph(model)
     if precision is None:
         half = any(layer.compute_dtype == "bfloat16" for layer in cloning.layers_of(model))
         precision = "bfloat16" if half else "float32"
@@ -86,8 +87,11 @@ def optimize_for_inference(
             "once, before it computes anything (TensorFlow by tf.config.threading). "
             f"Received: threads={threads}"
         )
-    policy = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
-    copy = cloning.with_dtype(model, policy)
+    copy = (
+        cloning.to_bfloat16(model)
+        if precision == "bfloat16"
+        else cloning.with_dtype(model, "float32")
+    )
     if not pays():
         return copy
     for layer in cloning.layers_of(copy):

@@ -57,6 +57,11 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
     require_graph(model)
     prefix_tokens = _prefix_tokens(model)
     _check_nesting(model)
+    if method == "prune" and not prefix_tokens:
+        raise ValueError(
+            "`method` must be 'merge' where there is no class token, which says what to prune. "
+            f"Received: method='prune', model={model.name!r}"
+        )
     if not per_block:
         return clone(model)
 
