@@ -73,7 +73,9 @@ def library(contestant: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", nargs="+", choices=TASKS, default=["inference"])
     parser.add_argument("--size", nargs="+", choices=SIZES, default=["Ti"])
     parser.add_argument("--batch", nargs="+", type=int, default=[8], help="images in a step")

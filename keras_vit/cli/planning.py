@@ -30,6 +30,7 @@ _ROWS = {
 }
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS |= {"M": 2**20, "G": 2**30}  # as is often typed
 
 
 class Kind(enum.StrEnum):
@@ -134,7 +135,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})", text)
     if not match or not float(match[1]):
-        raise ValueError(f"`--device` must read like 16GiB or 24GB. Received: --device {text}")
+        raise ValueError(f"`--device` must read like 16GiB, 16G or 24GB. Received: --device {text}")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -173,7 +174,8 @@ def _text(model: str, found: Plan) -> str:
         mark = "fits" if other.fits else "too much"
         lines.append(f"{name:<{width}}{_mib(other.total):>9}  {other.largest_batch:>21,}  {mark}")
     if not any(other.fits for _, other in remedies):
-        lines.append("None of it is enough: take a smaller model, image or batch, or --frozen.")
+        frozen = "" if found.inference or found.recipe.trainable != ("*",) else ", or --frozen"
+        lines.append(f"None of it is enough: take a smaller model, image or batch{frozen}.")
     return "\n".join(lines)
 
 

@@ -76,7 +76,12 @@ def train(
     epochs: EpochsOption = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Images in an update, on all devices together.", rich_help_panel=NUMBERS),
+        typer.Option(
+            "--batch-size",
+            "--batch",
+            help="Images in an update, on all devices together.",
+            rich_help_panel=NUMBERS,
+        ),
     ] = None,
     learning_rate: LearningRateOption = None,
     optimizer: Annotated[

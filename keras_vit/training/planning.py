@@ -153,13 +153,19 @@ class Plan:
                 changes["remat"] = True
             if state_per_weight(self.recipe) > 1:
                 changes["optimizer"] = "sgd"
-        for name, value in changes.items():
-            yield _words({name: value}), self.replace(**{name: value})
+        for name, value in list(changes.items()):
+            alone = self.replace(**{name: value})
+            if alone.total < self.total:
+                yield _words({name: value}), alone
+            else:  # casts of the weights may take more than the halves of the rest save
+                del changes[name]
         together: dict[str, Any] = {}
         for name, value in changes.items():
-            together[name] = value
-            if len(together) > 1:
-                yield _words(together), self.replace(**together)
+            more = self.replace(**together, **{name: value})
+            if more.total < self.replace(**together).total:
+                together[name] = value
+                if len(together) > 1:
+                    yield _words(together), more
         if self.inference:
             return
         for begun in ({}, together):

@@ -75,7 +75,7 @@ def test_plan_refuses_a_model_that_is_none(call: Call) -> None:
 
 @pytest.mark.parametrize("text", ["16", "GiB", "0GiB", "16gib", "-1GiB"])
 def test_parse_bytes_refuses_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="`--device` must read like 16GiB or 24GB"):
+    with pytest.raises(ValueError, match="`--device` must read like 16GiB, 16G or 24GB"):
         parse_bytes(text)
 
 

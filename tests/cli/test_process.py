@@ -39,7 +39,7 @@ def test_sigint_stops_a_real_run_that_can_go_on(tmp_path: Path) -> None:
         python(code, *command, "--epochs", 10_000), stdout=subprocess.PIPE, text=True
     )
     try:
-        while not run.state.is_file() and process.poll() is None:
+        while not run.history.is_file() and process.poll() is None:
             time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)

@@ -125,7 +125,9 @@ def test_remedies_are_what_is_not_done_yet() -> None:
     small = dataclasses.replace(found, device=2 * GIB)
     assert small.largest_batch == 0
     assert not any(other.fits for _, other in small.remedies())
-    predicting = dataclasses.replace(found, inference=True)
+    large = plan("ViTG14", Recipe(batch_size=8), device=4 * GIB, inference=True)
+    assert list(large.remedies()) == []  # casts of its weights take more than the rest saves
+    predicting = dataclasses.replace(found.replace(batch_size=2048), inference=True)
     assert list(dict(predicting.remedies())) == ["precision=mixed_bfloat16"]
 
 
