@@ -119,8 +119,8 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
 
     Returns:
         The copy, with weights of its own. If layers of the model compute in bfloat16 already, all
-        keep their precision; if not, all get the policy `mixed_bfloat16` but the last Dense and
-        what follows it, whose answer would lose digits.
+        keep their precision; if not, all get the policy `mixed_bfloat16` but the last Dense, or
+        those whose mean is the answer, and what follows: the answer would lose digits.
 
     Example:
         >>> layers = [keras.layers.Dense(5), keras.layers.Dense(3), keras.layers.Softmax()]
@@ -131,9 +131,7 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
     found = list(layers_of(model))
     if any(layer.compute_dtype == "bfloat16" for layer in found):
         return clone(model)
-    dense = [i for i, layer in enumerate(found) if isinstance(layer, keras.layers.Dense)]
-    follows = found[dense[-1] + 1 :] if dense else found
-    last = found[dense[-1] :] if all(map(_answers, follows)) else []
+    last = _answer(found)
 
     def changed(layer: Any) -> Any:
         kept = not is_float(layer) or any(layer is other for other in last)
@@ -142,10 +140,16 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
     return clone(model, changed)
 
 
-def _answers(layer: keras.layers.Layer) -> bool:
-    """Tells what may follow the last product of a classifier."""
+def _answer(layers: list[Any]) -> list[Any]:
+    """Returns the Dense that answers, or those whose mean does, and what follows; or nothing."""
     kinds = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Average)
-    return isinstance(layer, kinds)
+    end = len(layers)
+    while end and isinstance(layers[end - 1], kinds):
+        end -= 1
+    means = [layer for layer in layers[end:] if isinstance(layer, keras.layers.Average)]
+    heads = max((len(layer.input) for layer in means), default=1)
+    dense = [i for i in range(end) if isinstance(layers[i], keras.layers.Dense)][-heads:]
+    return layers[dense[0] :] if dense and dense[-1] == end - 1 else []
 
 
 def is_float32(model: keras.Model) -> bool:

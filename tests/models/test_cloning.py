@@ -4,7 +4,14 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.models.cloning import clone, clone_layer, is_float32, layers_of, to_float32
+from keras_vit.models.cloning import (
+    clone,
+    clone_layer,
+    is_float32,
+    layers_of,
+    to_bfloat16,
+    to_float32,
+)
 from tests.helpers import normal, numpy, randomise, tiny_model
 
 IMAGES = normal(2, 15, 14, 3)
@@ -93,3 +100,19 @@ def test_clone_of_a_compiled_model_is_not_compiled() -> None:
 def test_to_float32_leaves_what_is() -> None:
     model = nested()
     assert to_float32(model) is model
+
+
+def test_what_answers_stays_in_float32() -> None:
+    distilled = tiny_model(
+        distillation_token=True, distillation_head=True, classifier_activation="softmax"
+    )
+    kept = [layer.name for layer in layers_of(to_bfloat16(distilled)) if is_float(layer)]
+    assert kept == ["head", "distillation_head", "mean_of_heads", "predictions"]
+    features = to_bfloat16(tiny_model(classes=0))
+    assert not [layer for layer in layers_of(features) if is_float(layer)]
+    mixed = to_bfloat16(nested("mixed_bfloat16"))
+    assert is_float(mixed.layers[-1])
+
+
+def is_float(layer: keras.layers.Layer) -> bool:
+    return layer.compute_dtype == "float32" and not isinstance(layer, keras.layers.InputLayer)
