@@ -30,7 +30,7 @@ _ROWS = {
 }
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_UNITS |= {"M": 2**20, "G": 2**30}  # as is often typed
+_UNITS |= {"M": 2**20, "G": 2**30}  # as Slurm and the JVM read them
 
 
 class Kind(enum.StrEnum):
@@ -45,7 +45,8 @@ def plan(
     device: Annotated[
         str,
         typer.Option(
-            metavar="SIZE", help="Memory of the device, or what is free of it: 16GiB, 24GB."
+            metavar="SIZE",
+            help="Memory of the device, or what is free of it: 16GiB, the same as 16G, or 24GB.",
         ),
     ],
     batch_size: Annotated[
@@ -121,7 +122,7 @@ def parse_bytes(text: str) -> int:
     """Returns the bytes that `--device` names.
 
     Args:
-        text: Such as `"16GiB"` or `"24GB"`.
+        text: Such as `"16GiB"`, for short `"16G"`, or in powers of ten `"24GB"`.
 
     Returns:
         The number.
@@ -130,8 +131,8 @@ def parse_bytes(text: str) -> int:
         ValueError: If it reads otherwise, or names nothing.
 
     Example:
-        >>> parse_bytes("1.5GiB"), parse_bytes("24 GB")
-        (1610612736, 24000000000)
+        >>> parse_bytes("1.5GiB"), parse_bytes("1.5G"), parse_bytes("24 GB")
+        (1610612736, 1610612736, 24000000000)
     """
     match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})", text)
     if not match or not float(match[1]):
@@ -168,14 +169,16 @@ def _text(model: str, found: Plan) -> str:
     if found.fits:
         return "\n".join(lines)
     remedies = list(found.remedies())
-    width = max((len(name) for name, _ in remedies), default=0)
-    lines += ["", f"{'What would help, by --set':<{width}}{'MiB':>9}  largest batch at once"]
+    if remedies:
+        width = max(len(name) for name, _ in remedies)
+        lines += ["", f"{'What would help, by --set':<{width}}{'MiB':>9}  largest batch at once"]
     for name, other in remedies:
         mark = "fits" if other.fits else "too much"
         lines.append(f"{name:<{width}}{_mib(other.total):>9}  {other.largest_batch:>21,}  {mark}")
     if not any(other.fits for _, other in remedies):
-        frozen = "" if found.inference or found.recipe.trainable != ("*",) else ", or --frozen"
-        lines.append(f"None of it is enough: take a smaller model, image or batch{frozen}.")
+        hint = "" if found.inference or found.recipe.trainable != ("*",) else ", or --frozen"
+        why = "None of it is enough" if remedies else "Nothing saves enough memory here"
+        lines.append(f"{why}: take a smaller model, image or batch{hint}.")
     return "\n".join(lines)
 
 

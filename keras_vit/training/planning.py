@@ -141,9 +141,10 @@ class Plan:
     def remedies(self) -> Iterator[tuple[str, Plan]]:
         """Yields what would take less memory, named as `--set` takes it, one by one then together.
 
-        The batch stays; parts of it (`accumulation_steps`) come last, as few as fit. All of these
-        change a run in other ways than its memory, too: half precision rounds, rematerialisation
-        takes a third more operations, SGD wants another learning rate.
+        The batch stays; parts of it (`accumulation_steps`) come last, as few as fit. What saves
+        nothing is left out, such as half precision where casts of the weights take the most. All of
+        these change a run in other ways than its memory, too: half precision rounds,
+        rematerialisation takes a third more operations, SGD wants another learning rate.
         """
         changes: dict[str, Any] = {}
         if self.precision == "float32":
@@ -153,22 +154,23 @@ class Plan:
                 changes["remat"] = True
             if state_per_weight(self.recipe) > 1:
                 changes["optimizer"] = "sgd"
-        for name, value in list(changes.items()):
-            alone = self.replace(**{name: value})
-            if alone.total < self.total:
-                yield _words({name: value}), alone
-            else:  # casts of the weights may take more than the halves of the rest save
-                del changes[name]
+        changes = {
+            name: value
+            for name, value in changes.items()
+            if self.replace(**{name: value}).total < self.total
+        }
+        for name, value in changes.items():
+            yield _words({name: value}), self.replace(**{name: value})
         together: dict[str, Any] = {}
         for name, value in changes.items():
-            more = self.replace(**together, **{name: value})
-            if more.total < self.replace(**together).total:
-                together[name] = value
+            more = {**together, name: value}
+            if self.replace(**more).total < self.replace(**together).total:
+                together = more
                 if len(together) > 1:
-                    yield _words(together), more
+                    yield _words(together), self.replace(**together)
         if self.inference:
             return
-        for begun in ({}, together):
+        for begun in [{}, together] if together else [{}]:
             changed = self.replace(**begun)
             divided = None if changed.fits else changed._divided()
             if divided is not None:

@@ -66,6 +66,11 @@ def test_plan_counts_less_where_chains_are_compiled(call: Call, tmp_path: Path) 
 def test_plan_says_if_nothing_is_enough(call: Call) -> None:
     _, output, _ = call("plan", "--model", "ViTG14", "--device", "8GiB")
     assert "None of it is enough: take a smaller model" in output
+    _, output, _ = call(
+        *("plan", "--model", "ViTG14", "--device", "4G", "--batch", 8, "--inference")
+    )
+    assert "What would help" not in output
+    assert "Nothing saves enough memory here: take a smaller model, image or batch." in output
 
 
 def test_plan_refuses_a_model_that_is_none(call: Call) -> None:

@@ -121,7 +121,8 @@ def test_remedies_are_what_is_not_done_yet() -> None:
     assert remedies["accumulation_steps=8"].fits
     assert not found.replace(accumulation_steps=4).fits
     done = {"precision": "mixed_bfloat16", "remat": True, "optimizer": "sgd", "batch_size": 512}
-    assert list(dict(found.replace(**done).remedies())) == ["accumulation_steps=4"]
+    left = [name for name, _ in found.replace(**done).remedies()]
+    assert left == ["accumulation_steps=4"]
     small = dataclasses.replace(found, device=2 * GIB)
     assert small.largest_batch == 0
     assert not any(other.fits for _, other in small.remedies())
