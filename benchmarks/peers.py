@@ -4,8 +4,8 @@ Every contestant is a process of its own. All get ready, then they take turns, s
 the machine does falls on all of them; the figures to trust are the ratios within a round. A large
 product of matrices takes its turns as well: the share of its rate that a model reaches says how
 much is left to win. With `--out` each race is kept as soon as it is over, and not run again; one
-that lacks a contestant is, with all of them. Needs the extras `[onnx,openvino]` and what is in
-`requirements.txt`: `make bench` installs both.
+that lacks a contestant asked for is, with those that it has. Needs the extras `[onnx,openvino]` and
+what is in `requirements.txt`: `make bench` installs both.
 
     python benchmarks/peers.py --task inference training --size Ti --batch 8 --precision float32
 """

@@ -112,15 +112,16 @@ def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
 
 
 def to_bfloat16(model: keras.Model) -> keras.Model:
-    """Copies a model so that products of matrices are in bfloat16, and the answer in float32.
+    """Copies a model with products of matrices in bfloat16, and a classifier's answer in float32.
 
     Args:
         model: A functional or sequential model.
 
     Returns:
         The copy, with weights of its own. If layers of the model compute in bfloat16 already, all
-        keep their precision; if not, all get the policy `mixed_bfloat16` but the last Dense, or
-        those whose mean is the answer, and what follows: the answer would lose digits.
+        keep their precision; if not, all get the policy `mixed_bfloat16`. But where a Dense, or the
+        mean of several, answers, also through an activation, these are in float32, for the answer
+        would lose digits; features and other outputs are in bfloat16.
 
     Example:
         >>> layers = [keras.layers.Dense(5), keras.layers.Dense(3), keras.layers.Softmax()]
@@ -134,8 +135,10 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
     last = _answer(found)
 
     def changed(layer: Any) -> Any:
-        kept = not is_float(layer) or any(layer is other for other in last)
-        return None if kept else clone_layer(layer, dtype="mixed_bfloat16")
+        if not is_float(layer):
+            return None
+        answers = any(layer is other for other in last)
+        return clone_layer(layer, dtype="float32" if answers else "mixed_bfloat16")
 
     return clone(model, changed)
 

@@ -11,12 +11,9 @@ from typing import Any
 
 import keras
 
-Compute = Callable[[Any], Any]
+from keras_vit.models.in_process_model import UNSAVED
 
-UNSAVED = (
-    "A model made by `optimize_for_inference` is for the process that made it and cannot be saved, "
-    "exported or copied: take the model that it was made of."
-)
+Compute = Callable[[Any], Any]
 
 
 class InProcess(keras.layers.Layer):
@@ -59,28 +56,6 @@ class InProcess(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         raise ValueError(UNSAVED)
-
-
-class InProcessModel(keras.Model):
-    """A functional model with a layer `InProcess`, which is refused before a file is opened.
-
-    Args:
-        **kwargs: What `keras.Model` takes.
-
-    Raises:
-        ValueError: Where it, or its weights, are saved, loaded or exported, and where it is copied.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> InProcessModel(inputs=inputs, outputs=keras.layers.Dense(3)(inputs)).save("m.keras")
-        Traceback (most recent call last):
-        ValueError: A model made by `optimize_for_inference` is for the process that made it and ...
-    """
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> None:
-        raise ValueError(UNSAVED)
-
-    save = save_weights = load_weights = export = _refuse
 
 
 def as_it_is(model: keras.Model) -> Compute:

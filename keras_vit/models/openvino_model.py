@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_vit import checks
 from keras_vit.models import cloning
-from keras_vit.models.in_process import UNSAVED
+from keras_vit.models.in_process_model import refuse
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -142,10 +142,7 @@ class OpenVINOModel:
             raise ValueError("`images` must hold at least one image. Received: none")
         return np.concatenate(found)
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> None:
-        raise ValueError(UNSAVED)
-
-    save = save_weights = load_weights = export = _refuse
+    save = save_weights = load_weights = export = refuse
 
     def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:
         """Returns what computes one image on all cores, pieces on a core each, and the cores."""

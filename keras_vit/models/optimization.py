@@ -14,11 +14,11 @@ from keras_vit.models import cloning
 from keras_vit.models.in_process import (
     Compute,
     InProcess,
-    InProcessModel,
     as_it_is,
     compiled_for_few,
     frozen,
 )
+from keras_vit.models.in_process_model import InProcessModel
 from keras_vit.models.openvino_model import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")

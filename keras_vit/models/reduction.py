@@ -55,9 +55,9 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
     checks.count("per_block", per_block)
     checks.one_of("method", method, tuple(METHODS))
     require_graph(model)
-    prefix_tokens = _prefix_tokens(model)
+    encoder = _encoder(model)
     _check_nesting(model)
-    if method == "prune" and not prefix_tokens:
+    if method == "prune" and not encoder.class_token:
         raise ValueError(
             "`method` must be 'merge' where there is no class token, which says what to prune. "
             f"Received: method='prune', model={model.name!r}"
@@ -68,7 +68,7 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
     def changed(layer: Any) -> Any:
         if type(layer) is not TransformerBlock:
             return None
-        changes = {"num_reduced": per_block, "prefix_tokens": prefix_tokens}
+        changes = {"num_reduced": per_block, "prefix_tokens": encoder.num_prefix_tokens}
         return clone_layer(layer, METHODS[method], **changes)
 
     follow = _Follower(model, method)
@@ -92,8 +92,8 @@ def _check_nesting(model: keras.Model) -> None:
             _check_nesting(layer)
 
 
-def _prefix_tokens(model: keras.Model) -> int:
-    """Returns how many tokens stand in front of the patches."""
+def _encoder(model: keras.Model) -> PatchEncoder:
+    """Returns the layer that makes tokens of the patches."""
     found = list(layers_of(model))
     encoders = [layer for layer in found if isinstance(layer, PatchEncoder)]
     blocks = [layer for layer in found if type(layer) is TransformerBlock]
@@ -104,7 +104,7 @@ def _prefix_tokens(model: keras.Model) -> int:
             f"one. Received: model={model.name!r} with {len(blocks)} TransformerBlocks, {reduced} "
             f"that let tokens go already, and {len(encoders)} PatchEncoders"
         )
-    return encoders[0].num_prefix_tokens
+    return encoders[0]
 
 
 class _Follower:

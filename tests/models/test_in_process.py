@@ -4,20 +4,14 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.models.in_process import (
-    InProcess,
-    InProcessModel,
-    as_it_is,
-    compiled_for_few,
-    frozen,
-)
+from keras_vit.models.in_process import InProcess, as_it_is, compiled_for_few, frozen
+from keras_vit.models.in_process_model import InProcessModel
 from tests.helpers import assert_close, normal, tiny_model
 
 pytestmark = pytest.mark.skipif(
@@ -50,16 +44,6 @@ def test_any_number_of_images_is_answered_the_same(
 @each_form
 def test_there_is_nothing_to_train(form: Callable[[keras.Model], Any]) -> None:
     assert copied(tiny_model(), form).weights == []
-
-
-@each_form
-def test_it_is_not_saved(form: Callable[[keras.Model], Any], tmp_path: Path) -> None:
-    copy = copied(tiny_model(), form)
-    before = tmp_path / "m.keras"
-    before.write_text("of the user")
-    with pytest.raises(ValueError, match=r"cannot be saved, exported or copied: take"):
-        copy.save(before)
-    assert before.read_text() == "of the user"
 
 
 @each_form

@@ -150,6 +150,8 @@ def test_reduce_tokens_checks_its_arguments() -> None:
 @pytest.mark.parametrize("pooling", ["gap", "max"])
 def test_pruning_needs_a_class_token_that_answers(pooling: str) -> None:
     refused(tiny_model(pooling=pooling), "prune", f"`method` must be 'merge' .*pooling='{pooling}'")
+    bare = tiny_model(class_token=False, register_tokens=2, pooling=pooling)
+    refused(bare, "prune", "`method` must be 'merge' where there is no class token")
 
 
 @pytest.mark.parametrize("method", ["merge", "prune"])
