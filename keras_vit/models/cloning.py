@@ -137,8 +137,7 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
     def changed(layer: Any) -> Any:
         if not is_float(layer):
             return None
-        answers = any(layer is other for other in last)
-        return clone_layer(layer, dtype="float32" if answers else "mixed_bfloat16")
+        return clone_layer(layer, dtype="float32" if layer in last else "mixed_bfloat16")
 
     return clone(model, changed)
 

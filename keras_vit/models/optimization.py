@@ -11,13 +11,7 @@ from keras_vit import checks
 from keras_vit.layers import ImageContract, LayerNorm, TransformerBlock
 from keras_vit.layers.compiled import pays
 from keras_vit.models import cloning
-from keras_vit.models.in_process import (
-    Compute,
-    InProcess,
-    as_it_is,
-    compiled_for_few,
-    frozen,
-)
+from keras_vit.models.in_process import Compute, InProcess, as_it_is, compiled_for_few, frozen
 from keras_vit.models.in_process_model import InProcessModel
 from keras_vit.models.openvino_model import PRECISIONS, OpenVINOModel
 

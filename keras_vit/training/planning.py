@@ -146,32 +146,28 @@ class Plan:
         these change a run in other ways than its memory, too: half precision rounds,
         rematerialisation takes a third more operations, SGD wants another learning rate.
         """
-        changes: dict[str, Any] = {}
+        changes: list[dict[str, Any]] = []
         if self.precision == "float32":
-            changes["precision"] = "mixed_bfloat16"
+            changes.append({"precision": "mixed_bfloat16"})
         if not self.inference and self._learning == "all":
             if not self.recipe.remat:
-                changes["remat"] = True
+                changes.append({"remat": True})
             if state_per_weight(self.recipe) > 1:
-                changes["optimizer"] = "sgd"
-        changes = {
-            name: value
-            for name, value in changes.items()
-            if self.replace(**{name: value}).total < self.total
-        }
-        for name, value in changes.items():
-            yield _words({name: value}), self.replace(**{name: value})
+                changes.append({"optimizer": "sgd"})
+        changes = [change for change in changes if self.replace(**change).total < self.total]
+        for change in changes:
+            yield _words(change), self.replace(**change)
         together: dict[str, Any] = {}
-        for name, value in changes.items():
-            more = {**together, name: value}
-            if self.replace(**more).total < self.replace(**together).total:
-                together = more
+        least = self
+        for change in changes:
+            less = least.replace(**change)
+            if less.total < least.total:
+                together, least = {**together, **change}, less
                 if len(together) > 1:
-                    yield _words(together), self.replace(**together)
+                    yield _words(together), least
         if self.inference:
             return
-        for begun in [{}, together] if together else [{}]:
-            changed = self.replace(**begun)
+        for begun, changed in [({}, self), (together, least)] if together else [({}, self)]:
             divided = None if changed.fits else changed._divided()
             if divided is not None:
                 steps = {"accumulation_steps": divided.recipe.accumulation_steps}

@@ -106,13 +106,13 @@ def test_what_answers_stays_in_float32() -> None:
     distilled = tiny_model(
         distillation_token=True, distillation_head=True, classifier_activation="softmax"
     )
-    kept = [layer.name for layer in layers_of(to_bfloat16(distilled)) if is_float(layer)]
+    kept = [layer.name for layer in layers_of(to_bfloat16(distilled)) if computes_float32(layer)]
     assert kept == ["head", "distillation_head", "mean_of_heads", "predictions"]
     features = to_bfloat16(tiny_model(classes=0))
-    assert not [layer for layer in layers_of(features) if is_float(layer)]
+    assert not [layer for layer in layers_of(features) if computes_float32(layer)]
     mixed = to_bfloat16(nested("mixed_bfloat16"))
-    assert is_float(mixed.layers[-1])
+    assert computes_float32(mixed.layers[-1])
 
 
-def is_float(layer: keras.layers.Layer) -> bool:
+def computes_float32(layer: keras.layers.Layer) -> bool:
     return layer.compute_dtype == "float32" and not isinstance(layer, keras.layers.InputLayer)
