@@ -104,7 +104,11 @@ def bare(path: Path) -> bytes:
 def test_mediapipe_reads_a_file(
     model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
-    tasks: Any = pytest.importorskip("mediapipe.tasks.python", exc_type=ImportError)
+    tasks: Any = pytest.importorskip(
+        "mediapipe.tasks.python",
+        reason="needs MediaPipe, which no extra brings",
+        exc_type=ImportError,
+    )
     import mediapipe as mp
 
     files = {

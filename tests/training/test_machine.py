@@ -91,7 +91,7 @@ def test_tpu_multiplies_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jax_is_asked_for_its_device(
     monkeypatch: pytest.MonkeyPatch, platform: str, capability: str | None, precision: str
 ) -> None:
-    jax = pytest.importorskip("jax")
+    jax = pytest.importorskip("jax", reason="needs the extra jax")
     device = types.SimpleNamespace(platform=platform)
     if capability:
         device.compute_capability = capability
