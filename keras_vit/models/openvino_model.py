@@ -9,7 +9,6 @@ import importlib.util
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -156,10 +155,10 @@ class OpenVINOModel:
         core = openvino.Core()
         core.set_property({"ENABLE_MMAP": False})  # the file goes when it has been read
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.xml"
-            # Casts of a mixed policy would only be in the way of the runtime's own.
-            cloning.to_float32(model).export(str(path), format="openvino", verbose=False)
-            read = core.read_model(path)
+            # Casts of a mixed policy would only be in the way of the runtime's own. Not
+            # format="openvino": its converter of a function in memory fails on Python 3.13.
+            cloning.to_float32(model).export(folder, format="tf_saved_model", verbose=False)
+            read = core.read_model(folder)
 
         def compiled(images: int, streams: int) -> Any:
             read.reshape([images, *self.input_shape[1:]])  # a known shape computes a fifth faster
