@@ -1,4 +1,6 @@
 PYTHON ?= python3
+# Exact versions: constraints.txt, constraints-colab.txt, or /dev/null for the newest.
+CONSTRAINTS ?= constraints.txt
 # Test processes at a time; each holds a TensorFlow of about 1 GB.
 WORKERS ?= 2
 EXTRAS := dev,serving,litert,kerascv,jax,onnx,openvino
@@ -8,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all package lint bench notebooks clean
+.PHONY: help install demo test test-all test-all-tensorflow test-all-jax package lint bench notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +18,7 @@ help: ## list the targets
 install: .venv/.installed ## create .venv with the package (editable) and all that its tests need
 
 # The stamp makes `install` a no-op until one of the two files changes.
-.venv/.installed: pyproject.toml constraints.txt
+.venv/.installed: pyproject.toml $(CONSTRAINTS)
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "$(PYTHON) not found. Name a Python 3.11 to 3.13: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
@@ -24,7 +26,7 @@ install: .venv/.installed ## create .venv with the package (editable) and all th
 	         "Name another: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv || { \
 	    echo "Could not create .venv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c $(CONSTRAINTS) -e ".[$(EXTRAS)]"
 	@touch $@
 
 # One pass from a data set to predictions; make prints each command before it runs it.
@@ -49,8 +51,12 @@ test: install ## run the tests: all on TensorFlow, then what computes on JAX
 	TF_NUM_INTRAOP_THREADS=1 KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD)
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) $(ON_JAX)
 
-test-all: install ## the same and the slow tests
+test-all: test-all-tensorflow test-all-jax ## the same and the slow tests
+
+test-all-tensorflow: install
 	KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD) -m ""
+
+test-all-jax: install
 	KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) -m "" tests/layers tests/models tests/weights tests/training tests/visualization tests/test_zoo.py
 
 package: install ## build sdist and wheel and try the wheel outside the checkout

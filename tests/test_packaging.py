@@ -77,7 +77,15 @@ def test_wheel_has_every_file(distributions: tuple[Path, Path]) -> None:
 def test_sdist_has_what_building_and_testing_need(distributions: tuple[Path, Path]) -> None:
     with tarfile.open(distributions[0]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    needed = {"pyproject.toml", "setup.py", "constraints.txt", "Makefile", "README.md", "LICENSE"}
+    needed = {
+        "pyproject.toml",
+        "setup.py",
+        "constraints.txt",
+        "constraints-colab.txt",
+        "Makefile",
+        "README.md",
+        "LICENSE",
+    }
     assert names >= source_files() | needed | {"CHANGELOG.md", "tests/conftest.py"}
 
 
