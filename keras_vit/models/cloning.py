@@ -36,22 +36,31 @@ def clone(
         (None, 5)
     """
     require_graph(model)
-    pairs: list[tuple[keras.layers.Layer, keras.layers.Layer]] = []
+    copies: dict[Any, Any] = {}  # a layer may be shared, also by the models within
 
     def copied(layer: Any) -> Any:
-        new = (change(layer) if change else None) or clone_layer(layer)
-        if isinstance(new, keras.layers.Layer) and isinstance(layer, keras.layers.Layer):
-            pairs.append((layer, new))
-        return new
+        if layer not in copies:
+            if isinstance(layer, keras.Sequential):  # has no calls that could be changed
+                copies[layer] = keras.models.clone_model(layer, clone_function=copied)
+            elif _is_graph(layer):
+                # Keras' own `recursive` stops at the second level before Keras 3.14.
+                copies[layer] = keras.models.clone_model(
+                    layer, clone_function=copied, call_function=call
+                )
+            else:
+                copies[layer] = (change(layer) if change else None) or clone_layer(layer)
+        return copies[layer]
 
     # Of a model that was compiled Keras would also copy losses, metrics and optimizer.
     if isinstance(model, keras.Sequential):
         bare = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
     else:
         bare = keras.Model(model.input, model.output, name=model.name)
-    copy = keras.models.clone_model(bare, clone_function=copied, call_function=call, recursive=True)
-    for layer, new in pairs:
-        if new.weights:
+    copy = keras.models.clone_model(bare, clone_function=copied, call_function=call)
+    for layer, new in copies.items():
+        if _is_graph(layer) or not isinstance(layer, keras.layers.Layer):
+            continue
+        if getattr(new, "weights", None):
             new.set_weights(layer.get_weights())
         if hasattr(new, "finalize_state"):
             new.finalize_state()  # `Normalization` computes with constants made of its weights
@@ -228,10 +237,15 @@ def require_graph(model: keras.Model) -> None:
     Example:
         >>> require_graph(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
     """
-    sequential = isinstance(model, keras.Sequential)
-    if (sequential and not model.built) or not (sequential or hasattr(model, "operations")):
+    if not _is_graph(model) or not model.built:
         raise ValueError(
             "`model` must be a functional or sequential Keras model that is built, whose layers "
             "are known. "
             f"Received: model={model!r} of the class {type(model).__name__}"
         )
+
+
+def _is_graph(layer: Any) -> bool:
+    return isinstance(layer, keras.Sequential) or (
+        isinstance(layer, keras.Model) and hasattr(layer, "operations")
+    )
