@@ -36,6 +36,7 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
         ValueError: If there is no such dataset or split, it holds no labelled images, or the
             images take more than 4 GiB.
         RuntimeError: If tensorflow-datasets cannot prepare it.
+        ImportError: If tensorflow-datasets itself does not load.
 
     Example:
         >>> load_tfds("no_such_dataset")
@@ -44,6 +45,11 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     """
     import tensorflow_datasets as tfds  # takes seconds, and only this function needs it
 
+    if not hasattr(tfds, "builder"):  # it logs what fails in its import, and goes on
+        raise ImportError(
+            "tensorflow-datasets does not load; its log above says why. With protobuf 5, as on "
+            "Colab: pip install 'tensorflow-metadata<1.18'"
+        )
     match = _SPEC.fullmatch(name)
     if match is None:
         raise ValueError(f"`data` must be tfds:NAME or tfds:NAME:SPLIT. Received: tfds:{name}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -139,3 +141,11 @@ def test_failure_to_prepare_says_what_was_attempted(
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", no_network)
     with pytest.raises(RuntimeError, match=r"could not prepare 'mnist' in .*no route to host"):
         load_tfds("mnist", tmp_path)
+
+
+def test_tensorflow_datasets_that_does_not_load_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", ModuleType("tensorflow_datasets"))
+    with pytest.raises(ImportError, match=r"pip install 'tensorflow-metadata<1\.18'"):
+        load_tfds("tf_flowers")
