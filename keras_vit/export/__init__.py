@@ -2,7 +2,7 @@
 
 from keras_vit.export import saved_model, tflite
 from keras_vit.export.bundle import Bundle, bundle
-from keras_vit.export.client import Client, ServingError
+from keras_vit.export.client import Client
 from keras_vit.export.keras_predictor import KerasPredictor
 from keras_vit.export.load import load_predictor
 from keras_vit.export.prediction import Prediction, predictions
@@ -10,6 +10,7 @@ from keras_vit.export.predictor import Predictor
 from keras_vit.export.reading import Limits
 from keras_vit.export.saved_model_predictor import SavedModelPredictor
 from keras_vit.export.tflite_predictor import TFLitePredictor
+from keras_vit.export.transports import ServingError
 from keras_vit.export.verification import VerificationError, Verified
 
 __all__ = [

@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-import base64
-import itertools
-import json
+import functools
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
-from urllib.parse import quote
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from keras_vit import checks
+from keras_vit.export import served_inputs
 from keras_vit.export.prediction import Prediction
+from keras_vit.export.transports import (
+    BatchError,
+    Grpc,
+    Rest,
+    ServingError,
+    Transport,
+    UnavailableError,
+)
+from keras_vit.export.warmup import BATCH_SIZES
 
-ATTEMPTS = 5
-_FIRST_WAIT = 0.2  # seconds before the second attempt; doubled before each further one
-_UNAVAILABLE = 503  # of HTTP
-_LARGEST_RETRIED = 1 << 30  # bytes of a request that gRPC keeps to send it again
+LARGEST_BATCH = max(BATCH_SIZES)  # max_batch_size of export/batching.config
+_FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
 
-
-class ServingError(RuntimeError):
-    """A server did not answer, or not as an exported model does.
-
-    Args:
-        message: Which server, and what it said.
-
-    Example:
-        >>> str(ServingError("localhost:8500: UNAVAILABLE"))
-        'localhost:8500: UNAVAILABLE'
-    """
+T = TypeVar("T")
 
 
 class Client:
     """A model on a server, asked as one that is loaded here.
 
-    A request that finds the server unavailable is sent again, up to five times in all, after about
-    0.2, 0.4, ... seconds, but not after the deadline; any other error is raised at once.
+    TensorFlow Serving merges requests of all its clients into batches, and one of a wrong dtype or
+    shape fails its whole batch. So inputs are checked before they are sent, against the signature
+    in the server's model metadata (`GetModelMetadata`, over REST `/metadata`). These are fetched
+    with the first request, and again when inputs do not fit or the server refuses them, since it
+    may have another version by then.
+
+    A request that fails is sent again after about 0.2, 0.4, ... seconds, at random up to half less
+    or more, but not after the deadline: up to five times in all where the server is unavailable,
+    and up to four times after INVALID_ARGUMENT, FAILED_PRECONDITION or INTERNAL (over REST 400 or
+    500), which most likely come from another request in its batch. Any other error is raised at
+    once.
 
     Args:
         address: `HOST:PORT` for gRPC; `http://HOST:PORT` or `https://HOST:PORT` for REST.
@@ -60,6 +65,19 @@ class Client:
         >>> client.address
         'http://localhost:8501'
         >>> client.close()
+
+        No metric of the server says which version answered. To compare two, share the images out
+        between them, and time the answers:
+
+        ```
+        seconds = {"stable": [], "canary": []}
+        clients = {label: Client("localhost:8500", version=label) for label in seconds}
+        for image, label in zip(images, itertools.cycle(seconds)):
+            start = time.perf_counter()
+            clients[label].predict([image])
+            seconds[label].append(time.perf_counter() - start)
+        print({label: np.percentile(times, [50, 99]) for label, times in seconds.items()})
+        ```
     """
 
     def __init__(
@@ -93,9 +111,11 @@ class Client:
                 f"Received: certificate={str(trusted)!r}, no such file"
             )
         if rest:
-            self._transport: _Transport = _Rest(address, name, version, trusted, headers, timeout)
+            self._transport: Transport = Rest(address, name, version, trusted, headers)
         else:
-            self._transport = _Grpc(address, name, version, tls, trusted, headers, timeout)
+            self._transport = Grpc(address, name, version, tls, trusted, headers)
+        self._timeout = timeout
+        self._signatures: served_inputs.Signatures | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -107,7 +127,9 @@ class Client:
         """Closes the connection."""
         self._transport.close()
 
-    def predict(self, images: Sequence[bytes], *, batch_size: int = 32) -> list[Prediction]:
+    def predict(
+        self, images: Sequence[bytes], *, batch_size: int = LARGEST_BATCH
+    ) -> list[Prediction]:
         """Classifies encoded images.
 
         Args:
@@ -118,201 +140,107 @@ class Client:
             One answer per image; one that cannot be read has a `message`.
 
         Raises:
-            ServingError: If the server does not answer as an exported model does.
-            ValueError: If there is no image.
+            ServingError: If the server does not answer as an exported model does, after the
+                attempts that `Client` describes; with what the server said.
+            ValueError: If there is no image, or one is not `bytes`.
+
+        Example:
+            >>> client = Client("http://localhost:8501")
+            >>> client.predict([Path("photo.jpg").read_bytes()])[0].label  # doctest: +SKIP
+            'daisy'
         """
+        kinds = {type(image).__name__ for image in images} - {"bytes"}
+        if kinds:
+            raise ValueError(
+                "`images` must be a list of encoded images, each as bytes. "
+                f"Received: images is {type(images).__name__} of {', '.join(sorted(kinds))}"
+            )
         if not images:
             raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
         checks.positive_int("batch_size", batch_size)
         found: list[Prediction] = []
-        for start in range(0, len(images), batch_size):
-            answer = self.call("serving_default", image_bytes=images[start : start + batch_size])
+        for answer in self._answers("serving_default", {"image_bytes": images}, batch_size):
             found += _predictions(answer, self.address)
         return found
 
     def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
-        """Calls any signature, see docs/serving.md.
+        """Calls any signature, see docs/serving.md; more than 32 images in several requests.
 
         Args:
             signature: Its name.
-            **inputs: Its inputs: bytes in a list, or arrays.
+            **inputs: Its inputs, with the number of images as their first dimension: bytes in a
+                list, or arrays of the signature's dtype and shape.
 
         Returns:
             Its outputs; strings are an array of `str`.
 
         Raises:
-            ServingError: If the server does not answer.
+            ServingError: If the server does not answer, after the attempts that `Client`
+                describes; with what the server said.
+            ValueError: If the model has no such signature, or the inputs differ from it in names,
+                dtype or shape, or have no image. Nothing was sent then.
+
+        Example:
+            >>> client = Client("http://localhost:8501")
+            >>> pixels = np.zeros((2, 224, 224, 3), np.uint8)
+            >>> answer = client.call("classify_pixels", pixels=pixels)  # doctest: +SKIP
+            >>> answer["probabilities"].shape  # doctest: +SKIP
+            (2, 5)
         """
-        return self._transport.call(signature, inputs)
+        answers = list(self._answers(signature, inputs, LARGEST_BATCH))
+        return {key: np.concatenate([answer[key] for answer in answers]) for key in answers[0]}
 
-
-class _Transport(Protocol):
-    def call(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]: ...
-
-    def close(self) -> None: ...
-
-
-class _Grpc:
-    def __init__(
-        self,
-        address: str,
-        name: str,
-        version: int | str | None,
-        tls: bool,
-        certificate: Path | None,
-        headers: Mapping[str, str] | None,
-        timeout: float,
-    ) -> None:
-        try:
-            import grpc
-            from tensorflow_serving.apis import prediction_service_pb2_grpc
-        except ImportError as error:
-            raise ImportError(
-                "gRPC needs tensorflow-serving-api: pip install 'keras-vit-toolkit[serving]', or "
-                "take REST: http://HOST:PORT"
-            ) from error
-        retries = {
-            "maxAttempts": ATTEMPTS,
-            "initialBackoff": f"{_FIRST_WAIT}s",
-            "maxBackoff": f"{_FIRST_WAIT * 2**ATTEMPTS}s",
-            "backoffMultiplier": 2,
-            "retryableStatusCodes": ["UNAVAILABLE"],
-        }
-        service = [{"service": "tensorflow.serving.PredictionService"}]
-        options = [
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.per_rpc_retry_buffer_size", _LARGEST_RETRIED),
-            ("grpc.initial_reconnect_backoff_ms", int(_FIRST_WAIT * 1000)),
-            (
-                "grpc.service_config",
-                json.dumps({"methodConfig": [{"name": service, "retryPolicy": retries}]}),
-            ),
-        ]
-        if tls or certificate:
-            trusted = certificate.read_bytes() if certificate else None
-            credentials = grpc.ssl_channel_credentials(trusted)
-            self._channel = grpc.secure_channel(address, credentials, options)
-        else:
-            self._channel = grpc.insecure_channel(address, options)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
-        self._address, self._name, self._version, self._timeout = address, name, version, timeout
-        self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
-
-    def call(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        import grpc
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name, request.model_spec.signature_name = self._name, signature
-        if isinstance(self._version, int):
-            request.model_spec.version.value = self._version
-        elif self._version:
-            request.model_spec.version_label = self._version
-        for key, value in inputs.items():
-            request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-        try:
-            answer = self._stub.Predict(request, timeout=self._timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise ServingError(
-                f"{self._address}, model {self._name!r}: {error.code().name}: {error.details()}"
-            ) from error
-        return {key: _strings(tf.make_ndarray(value)) for key, value in answer.outputs.items()}
-
-    def close(self) -> None:
-        self._channel.close()
-
-
-class _Rest:
-    def __init__(
-        self,
-        address: str,
-        name: str,
-        version: int | str | None,
-        certificate: Path | None,
-        headers: Mapping[str, str] | None,
-        timeout: float,
-    ) -> None:
-        import requests
-
-        part = ""
-        if version is not None:
-            kind = "versions" if isinstance(version, int) else "labels"
-            part = f"/{kind}/{quote(str(version), safe='')}"
-        self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}:predict"
-        self._timeout = timeout
-        self._trusted = str(certificate) if certificate else None  # None: as requests is set up
-        self._session = requests.Session()
-        self._session.headers.update(headers or {})
-
-    def call(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        import requests
-
-        request: Any = {
-            "signature_name": signature,
-            "inputs": {key: _as_json(value) for key, value in inputs.items()},
-        }
-        try:
-            answer = self._post(request)
-        except requests.RequestException as error:
-            raise ServingError(f"{self._address}: {error}") from error
-        try:
-            content = answer.json()
-        except ValueError as error:
-            raise ServingError(
-                f"{self._address}: {answer.status_code}: no JSON but {answer.text[:200]!r}"
-            ) from error
-        if answer.status_code != 200 or "outputs" not in content:
-            said = content.get("error", content) if isinstance(content, dict) else content
-            raise ServingError(f"{self._address}: {answer.status_code}: {str(said)[:500]}")
-        outputs = content["outputs"]
-        if not isinstance(outputs, dict):  # the server names no output that is the only one
-            outputs = {"outputs": outputs}
-        return {key: np.asarray(value) for key, value in outputs.items()}
-
-    def _post(self, request: Any) -> Any:
-        """Sends a request until the server is there, or the time is up."""
-        import requests
-
-        # Not urllib3's `Retry`, which gives each attempt the whole time.
+    def _answers(
+        self, signature: str, inputs: Mapping[str, Any], batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
         deadline = time.monotonic() + self._timeout
-        for attempt in itertools.count(1):
-            answer, failure = None, None
+        arrays = self._checked(signature, inputs, deadline)
+        for start in range(0, len(next(iter(arrays.values()))), batch_size):
+            part = {key: array[start : start + batch_size] for key, array in arrays.items()}
+            yield self._repeat(functools.partial(self._send, signature, part), deadline)
+            deadline = time.monotonic() + self._timeout
+
+    def _send(
+        self, signature: str, inputs: Mapping[str, np.ndarray], deadline: float
+    ) -> dict[str, np.ndarray]:
+        self._checked(signature, inputs, deadline)
+        try:
+            return self._transport.predict(signature, inputs, _seconds_to(deadline))
+        except BatchError:
+            self._signatures = None  # what a new version does not take is not sent to it again
+            raise
+
+    def _checked(
+        self, signature: str, inputs: Mapping[str, Any], deadline: float
+    ) -> dict[str, np.ndarray]:
+        """Returns inputs as arrays if they fit the version that is served now."""
+        known = self._signatures
+        if known is not None:
             try:
-                answer = self._session.post(
-                    self._address,
-                    json=request,
-                    timeout=deadline - time.monotonic(),
-                    verify=self._trusted,
-                )
-                if answer.status_code != _UNAVAILABLE:
-                    return answer
-            except (requests.Timeout, requests.exceptions.SSLError):
-                raise
-            except requests.ConnectionError as error:
-                failure = error
-            wait = _FIRST_WAIT * 2 ** (attempt - 1)
-            if attempt == ATTEMPTS or time.monotonic() + wait >= deadline - _FIRST_WAIT / 10:
-                if failure:
-                    raise failure
-                return answer
+                return served_inputs.check(known, signature, inputs)
+            except ValueError:
+                pass  # there may be another version by now
+        known = self._repeat(lambda end: self._transport.signatures(_seconds_to(end)), deadline)
+        self._signatures = known
+        return served_inputs.check(known, signature, inputs)
+
+    def _repeat(self, send: Callable[[float], T], deadline: float) -> T:
+        """Sends a request, and again where that may help and the deadline leaves time."""
+        attempt = 1
+        while True:
+            try:
+                return send(deadline)
+            except (UnavailableError, BatchError) as error:
+                wait = _FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
+                if attempt == error.attempts or _seconds_to(deadline) < wait + _FIRST_WAIT / 10:
+                    sent = f"{attempt} attempts" if attempt > 1 else "1 attempt"
+                    raise ServingError(f"{error} ({sent}{error.remark})") from error
             time.sleep(wait)
-
-    def close(self) -> None:
-        self._session.close()
+            attempt += 1
 
 
-def _as_json(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return [{"b64": base64.b64encode(item).decode()} for item in value]
-
-
-def _strings(array: np.ndarray) -> np.ndarray:
-    if array.dtype != object:
-        return array
-    return np.array([item.decode() for item in array.ravel()], dtype=str).reshape(array.shape)
+def _seconds_to(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 1e-3)  # requests takes no timeout of 0
 
 
 def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Prediction]:

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import re
 import subprocess
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import Client, KerasPredictor, ServingError, predictions
-from tests.export.double import Double, serving
+from keras_vit.export import Client, KerasPredictor, ServingError, predictions, saved_model
+from keras_vit.export import client as client_module
+from tests.export.conftest import CONTRACT, tiny
+from tests.export.double import CODES, Double, serving
 
 pytestmark = pytest.mark.tensorflow
 
@@ -25,9 +32,17 @@ def double(exported: dict[str, Path]) -> Iterator[Double]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of images of another size."""
+    model = tiny(dataclasses.replace(CONTRACT, size=(22, 26)))
+    return saved_model.write(model, tmp_path_factory.mktemp("larger") / "1")
+
+
 @pytest.fixture(params=TRANSPORTS)
 def address(request: pytest.FixtureRequest, double: Double) -> str:
     double.requests.clear()
+    double.lookups.clear()
     return getattr(double, request.param)
 
 
@@ -79,17 +94,18 @@ def test_a_server_that_starts_is_asked_again(
     double.unavailable = 2
     with Client(address) as client:
         assert client.predict(images[:1])[0].ok
-    assert len(double.requests) == 3
+    assert (len(double.lookups), len(double.requests)) == (3, 1)
 
 
 def test_a_server_that_stays_unavailable_is_an_error(
     address: str, images: list[bytes], double: Double
 ) -> None:
     double.unavailable = 100
-    with Client(address) as client, pytest.raises(ServingError, match=r"UNAVAILABLE|503"):
+    with Client(address) as client, pytest.raises(ServingError) as error:
         client.predict(images[:1])
     double.unavailable = 0
-    assert len(double.requests) == 5
+    assert re.search(r"(UNAVAILABLE|503): starting \(5 attempts\)$", str(error.value))
+    assert len(double.lookups) == 5
 
 
 def test_other_errors_are_raised_at_once(address: str, images: list[bytes], double: Double) -> None:
@@ -98,7 +114,7 @@ def test_other_errors_are_raised_at_once(address: str, images: list[bytes], doub
         pytest.raises(ServingError, match=r"not found: .*other"),
     ):
         client.predict(images[:1])
-    assert len(double.requests) == 1
+    assert (len(double.lookups), len(double.requests)) == (1, 0)
 
 
 def test_nobody_waits_beyond_the_deadline(
@@ -124,20 +140,20 @@ def test_nobody_is_asked_again_beyond_the_deadline(
     with Client(address, timeout=0.5) as client, pytest.raises(ServingError):
         client.predict(images[:1])
     double.unavailable = 0
-    assert time.monotonic() - start < 2.5  # all five attempts would take 3 seconds
-    assert len(double.requests) < 5
+    assert time.monotonic() - start < 2.5  # all five attempts would take about 3 seconds
+    assert len(double.lookups) < 5
 
 
 def test_what_a_slow_server_said_last_is_told(double: Double, images: list[bytes]) -> None:
-    asked = len(double.requests)
+    double.lookups.clear()
     double.unavailable, double.thinks = 100, 0.9
     with (
         Client(double.rest_address, timeout=1) as client,
-        pytest.raises(ServingError, match="503: starting"),
+        pytest.raises(ServingError, match=r"503: starting \(1 attempt\)"),
     ):
         client.predict(images[:1])
     double.unavailable, double.thinks = 0, 0
-    assert len(double.requests) == asked + 1
+    assert len(double.lookups) == 1
 
 
 def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> None:
@@ -148,6 +164,7 @@ def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> Non
 
 def test_version_label_and_headers_are_sent(double: Double, images: list[bytes]) -> None:
     double.requests.clear()
+    double.lookups.clear()
     for address in (double.grpc_address, double.rest_address):
         for version in (1, "stable"):
             with Client(address, version=version, headers={"Authorization": "secret"}) as client:
@@ -158,6 +175,9 @@ def test_version_label_and_headers_are_sent(double: Double, images: list[bytes])
     assert rest_number["path"] == "/v1/models/vit/versions/1:predict"
     assert rest_label["path"] == "/v1/models/vit/labels/stable:predict"
     assert rest_number["headers"]["Authorization"] == "secret"
+    assert [lookup.get("version") for lookup in double.lookups[:2]] == [1, "stable"]
+    assert double.lookups[2]["path"] == "/v1/models/vit/versions/1/metadata"
+    assert double.lookups[3]["headers"]["Authorization"] == "secret"
 
 
 def test_tls_needs_the_certificate_that_is_trusted(
@@ -225,3 +245,120 @@ def test_no_images_are_refused(double: Double) -> None:
         pytest.raises(ValueError, match="`images` must hold at least one"),
     ):
         client.predict([])
+
+
+@pytest.mark.parametrize(
+    ("images", "received"),
+    [
+        ("photo.jpg", "str of str"),
+        (b"image", "bytes of int"),
+        ([b"", None], "list of NoneType"),
+    ],
+)
+def test_images_are_bytes(double: Double, images: Any, received: str) -> None:
+    double.lookups.clear()
+    message = f"`images` must be a list of encoded images.*is {received}"
+    with Client(double.rest_address) as client, pytest.raises(ValueError, match=message):
+        client.predict(images)
+    assert double.lookups == []
+
+
+@pytest.mark.parametrize(
+    ("signature", "inputs", "message"),
+    [
+        ("embed", {"image_bytes": []}, "of shape (B,), for B images, at least one. Received: "),
+        ("classify_pixels", {"pixels": np.zeros((2, 10, 14, 3))}, "pixels is float64 of shape "),
+        ("classify_pixels", {"pixels": np.zeros((2, 14, 10, 3), "uint8")}, "(2, 14, 10, 3)"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_not_sent(
+    address: str, double: Double, signature: str, inputs: dict[str, Any], message: str
+) -> None:
+    with Client(address) as client, pytest.raises(ValueError, match=re.escape(message)):
+        client.call(signature, **inputs)
+    assert (len(double.lookups), len(double.requests)) == (1, 0)
+
+
+def test_inputs_are_checked_against_one_answer(address: str, double: Double) -> None:
+    with Client(address) as client:
+        for _ in range(3):
+            client.call("classify_pixels", pixels=np.zeros((2, 10, 14, 3), "uint8"))
+    assert (len(double.lookups), len(double.requests)) == (1, 3)
+
+
+def test_more_images_than_a_batch_are_sent_in_parts(address: str, double: Double) -> None:
+    pixels = np.random.default_rng(5).integers(0, 256, (67, 10, 14, 3), "uint8")
+    with Client(address) as client:
+        answer = client.call("classify_pixels", pixels=pixels)
+    assert len(double.requests) == 3  # 32, 32 and 3
+    expected = double.predict("classify_pixels", {"pixels": pixels})["probabilities"]
+    # Measured: 2.4e-7.
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_errors_of_a_batch_are_asked_again(
+    address: str, images: list[bytes], double: Double, code: str
+) -> None:
+    double.errors = [code] * 2
+    with Client(address) as client:
+        assert client.predict(images[:1])[0].ok
+    assert len(double.requests) == 3
+
+
+def test_errors_of_a_batch_that_stay_are_told(
+    address: str, images: list[bytes], double: Double
+) -> None:
+    double.errors = ["INTERNAL"] * 9
+    with Client(address) as client, pytest.raises(ServingError) as error:
+        client.predict(images[:1])
+    assert (len(double.errors), len(double.requests)) == (5, 4)
+    double.errors = []
+    assert re.search(
+        r"(INTERNAL|500): shapes differ \(4 attempts; it fits the model's signature, another "
+        r"request in its batch may not\)$",
+        str(error.value),
+    )
+
+
+def test_errors_of_a_batch_are_told_at_the_deadline(
+    address: str, images: list[bytes], double: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_FIRST_WAIT", 1.5)  # a third attempt after 2.25 or more
+    double.errors = ["INVALID_ARGUMENT"] * 9
+    with Client(address, timeout=2) as client, pytest.raises(ServingError, match="shapes differ"):
+        client.predict(images[:1])
+    double.errors = []
+    assert len(double.requests) < 3
+
+
+def test_a_new_version_is_noticed(
+    address: str, double: Double, exported: dict[str, Path], larger: Path
+) -> None:
+    def pixels(*size: int) -> np.ndarray:
+        return np.zeros((1, *size, 3), "uint8")
+
+    with Client(address) as client:
+        client.call("classify_pixels", pixels=pixels(10, 14))
+        try:
+            double.load(larger)
+            # What fitted the old version is sent once, and not again.
+            with pytest.raises(ValueError, match=r"of shape \(B, 22, 26, 3\)"):
+                client.call("classify_pixels", pixels=pixels(10, 14))
+            assert (len(double.lookups), len(double.requests)) == (2, 2)
+        finally:
+            double.load(exported["saved_model"])
+        # What did not fit it is sent.
+        client.call("classify_pixels", pixels=pixels(10, 14))
+    assert (len(double.lookups), len(double.requests)) == (3, 3)
+
+
+def test_the_comparison_of_two_versions_runs(
+    double: Double, images: list[bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    double.requests.clear()
+    (block,) = re.findall(r"```\n(.*?)```", Client.__doc__ or "", re.DOTALL)
+    scope = {"Client": Client, "images": images, "itertools": itertools, "time": time, "np": np}
+    exec(textwrap.dedent(block).replace("localhost:8500", double.grpc_address), scope)
+    assert [request["version"] for request in double.requests] == ["stable", "canary"] * 5
+    assert "'canary': array([" in capsys.readouterr().out

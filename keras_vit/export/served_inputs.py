@@ -1,0 +1,57 @@
+"""Checks a request's inputs against a served signature.
+
+TensorFlow Serving merges requests into batches, where one of a wrong type or shape fails the
+others; one without images can stop the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import checks
+
+Signatures = Mapping[str, Mapping[str, tf.TensorSpec]]  # inputs of each signature
+
+
+def check(
+    signatures: Signatures, signature: str, inputs: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Returns inputs as arrays, bytes as objects; raises `ValueError` if they do not fit.
+
+    Example:
+        >>> signatures = {"embed": {"image_bytes": tf.TensorSpec((None,), tf.string)}}
+        >>> check(signatures, "embed", {"image_bytes": [b"image"]})
+        {'image_bytes': array([b'image'], dtype=object)}
+    """
+    # The initialisation of a SavedModel is listed among them, without inputs.
+    names = sorted(name for name, specs in signatures.items() if specs)
+    checks.one_of("signature", signature, names)
+    specs = signatures[signature]
+    if inputs.keys() != specs.keys():
+        raise ValueError(
+            f"`inputs` of {signature!r} must be {', '.join(sorted(specs))}. "
+            f"Received: {', '.join(sorted(inputs)) or 'none'}"
+        )
+    return {key: _checked(key, value, specs[key]) for key, value in inputs.items()}
+
+
+def _checked(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
+    if spec.dtype == tf.string:
+        expected = "bytes"
+        array = np.asarray(value, object)  # NumPy's own bytes lose zeros at the end
+        kinds = {type(item).__name__ for item in array.ravel()} - {"bytes"}
+        received = min(kinds, default="bytes")
+    else:
+        expected = spec.dtype.name
+        array = np.asarray(value)
+        received = array.dtype.name
+    if received != expected or not spec.shape.is_compatible_with(array.shape) or not array.size:
+        raise ValueError(
+            f"`{name}` must be {expected} of shape {str(spec.shape).replace('None', 'B')}, for B "
+            f"images, at least one. Received: {name} is {received} of shape {array.shape}"
+        )
+    return array
