@@ -1,0 +1,71 @@
+"""Good requests that the server merges with malformed ones."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent import futures
+from pathlib import Path
+
+import numpy as np
+import pytest
+import requests
+import tensorflow as tf
+
+from keras_vit.export import Client, ServingError
+from tests.export.double import serve
+from tests.export.merging_double import MergingDouble
+
+pytestmark = pytest.mark.tensorflow
+
+grpc = pytest.importorskip("grpc", reason="needs the extra serving")
+pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+
+REQUESTS, EACH, THREADS = 1000, 50, 4
+MALFORMED = [np.zeros((1, 11, 13, 3), np.uint8), np.zeros((1, 10, 14, 3), np.float32)]
+
+
+def send_malformed(double: MergingDouble, transport: str, number: int) -> None:
+    """What a client that checks nothing sends."""
+    if transport == "rest_address":  # where the server reads numbers as the signature's dtype
+        address = f"{double.rest_address}/v1/models/vit:predict"
+        inputs = {"pixels": MALFORMED[0].tolist()}
+        body = {"signature_name": "classify_pixels", "inputs": inputs}
+        assert requests.post(address, json=body, timeout=20).status_code == 400
+        return
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = "vit", "classify_pixels"
+    request.inputs["pixels"].CopyFrom(tf.make_tensor_proto(MALFORMED[number % 2]))
+    with grpc.insecure_channel(double.grpc_address) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        with pytest.raises(grpc.RpcError):
+            stub.Predict(request, timeout=20)
+
+
+@pytest.mark.parametrize("transport", ["grpc_address", "rest_address"])
+def test_no_good_request_is_lost_beside_malformed_ones(
+    exported: dict[str, Path], transport: str
+) -> None:
+    images = np.random.default_rng(3).integers(0, 256, (REQUESTS, 1, 10, 14, 3), "uint8")
+    numbers, sent = itertools.count(1), []
+    with (
+        serve(MergingDouble(exported["saved_model"])) as double,
+        Client(getattr(double, transport)) as client,
+        futures.ThreadPoolExecutor() as others,
+        futures.ThreadPoolExecutor(THREADS) as pool,
+    ):
+
+        def ask(pixels: np.ndarray) -> np.ndarray | ServingError:
+            if next(numbers) % EACH == 0:
+                sent.append(others.submit(send_malformed, double, transport, len(sent)))
+            try:
+                return client.call("classify_pixels", pixels=pixels)["probabilities"]
+            except ServingError as error:
+                return error
+
+        answers = list(pool.map(ask, images))
+        assert [each.result() for each in sent] == [None] * (REQUESTS // EACH)
+    assert [answer for answer in answers if isinstance(answer, ServingError)] == []
+    assert double.failures > len(sent)  # good ones among them
+    assert len({answer.tobytes() for answer in answers}) == REQUESTS
