@@ -2,22 +2,41 @@
 
 An abandoned package on PyPI, of another author, is called keras-vit and installs a module of the
 same name, `keras_vit`. Whichever is installed last overwrites the other. This module lies outside
-`keras_vit`, so that it can still say so.
+`keras_vit`, so that it can still say so; and so that the command line, a part of `keras_vit`, can
+answer `--help` and refuse a wrong option before Keras is imported, which takes seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 DISTRIBUTION = "keras-vit-toolkit"
 FOREIGN_DISTRIBUTION = "keras-vit"
 REMEDY = f"""\
     pip uninstall {FOREIGN_DISTRIBUTION}
     pip install --force-reinstall --no-deps {DISTRIBUTION}  # or -e FOLDER"""
+
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Copies stdin to stderr without information, warnings and errors of TensorFlow's C++ log; what is
+# fatal there, and all that others write, is copied.
+_FILTER = r"""
+import os, re, sys
+log_line = re.compile(
+    rb"[IWE]\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] "
+    rb"|WARNING: All log messages before absl::InitializeLog\(\)|INFO: Created TensorFlow Lite "
+)
+for line in sys.stdin.buffer:
+    if not log_line.match(line):
+        os.write(2, line)
+"""
 
 
 def is_ours(init: Path) -> bool:
@@ -61,16 +80,63 @@ def check() -> str | None:
     )
 
 
+def start_keras() -> None:
+    """Imports `keras_vit` in full, and with it Keras and TensorFlow; a second call does nothing."""
+    if hasattr(sys.modules.get("keras_vit"), "__all__"):
+        return
+    with quiet_tensorflow():
+        importlib.reload(_put_off())
+        import tensorflow as tf
+
+        tf.config.list_physical_devices("GPU")  # says what it thinks of CUDA when first asked
+
+
+def _put_off() -> ModuleType:
+    """Imports the package `keras_vit` without running its `__init__.py`, which imports Keras."""
+    spec = importlib.util.find_spec("keras_vit")
+    if spec is not None:
+        sys.modules.setdefault("keras_vit", importlib.util.module_from_spec(spec))
+    return sys.modules["keras_vit"]
+
+
+@contextlib.contextmanager
+def quiet_tensorflow() -> Iterator[None]:
+    """Leaves TensorFlow's log out of stderr, also lines that TF_CPP_MIN_LOG_LEVEL does not reach.
+
+    Another process passes everything else on, so that nothing is lost if this one crashes. With
+    TF_CPP_MIN_LOG_LEVEL=0, as `--verbose` sets it, nothing is left out.
+    """
+    if os.environ.get(LOG_LEVEL) == "0" or sys.stderr is None:
+        yield
+        return
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    command = [sys.executable, "-IS", "-c", _FILTER]
+    # In a session of its own, Ctrl-C does not end it.
+    process = subprocess.Popen(command, stdin=reader, start_new_session=True)
+    kept = os.dup(2)
+    os.dup2(writer, 2)
+    os.close(reader)
+    os.close(writer)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        process.wait()
+
+
 def main() -> None:
     """Run the `keras-vit` command."""
-    # Quietens what TensorFlow's C++ log can be quietened of; some lines are beyond its reach.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault(LOG_LEVEL, "2")
     try:
         warning = check()
     except ModuleNotFoundError as error:
         sys.exit(f"keras-vit: {error}")
     if warning:
         print(f"keras-vit: warning: {warning}", file=sys.stderr)
+    _put_off()
     from keras_vit.cli import main as start
 
     start()

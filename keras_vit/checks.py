@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 def nearest(value: str, options: Iterable[str]) -> str:
@@ -197,6 +199,36 @@ def size_pair(name: str, value: object) -> tuple[int, int]:
             f"Received: {name}={value!r}"
         )
     return positive_int(name, sides[0]), positive_int(name, sides[1])
+
+
+def image_source(data: str | os.PathLike[str]) -> None:
+    """Raises `ValueError` unless `keras_vit.data.load` may find images there.
+
+    Args:
+        data: A folder, a CSV file, `"tfds:NAME"` or `"digits"`.
+
+    Raises:
+        ValueError: If `data` is none of these, with the nearest that is.
+
+    Example:
+        >>> image_source("digits")
+    """
+    spec, path = str(data), Path(data).expanduser()
+    is_table = path.is_file() and path.suffix.lower() == ".csv"
+    if path.is_dir() or is_table or spec.startswith("tfds:") or spec == "digits":
+        return
+    scheme, colon, name = spec.partition(":")
+    if colon and nearest(scheme, ["tfds"]):
+        hint = f" Did you mean 'tfds:{name}'?"
+    else:
+        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        names = [str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix == ".csv"]
+        hint = nearest(spec, ["digits", *names])
+    raise ValueError(
+        "`data` must be a folder of class folders, a folder with a labels.csv, a CSV file, "
+        f'"tfds:NAME" or "digits".{hint} Received: data={spec!r}'
+        f"{'' if path.exists() else ', which does not exist'}"
+    )
 
 
 def _integer(name: str, value: object, least: int, wanted: str) -> int:

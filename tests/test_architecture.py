@@ -222,7 +222,7 @@ def test_every_imported_distribution_is_declared() -> None:
     declared = {normal(re.split(r"[^\w.-]", requirement)[0]) for requirement in requirements}
 
     roots = {module.split(".")[0] for path in FILES.values() for module, _ in imports(path)}
-    roots -= sys.stdlib_module_names | {"keras_vit"}
+    roots -= sys.stdlib_module_names | {"keras_vit", "keras_vit_toolkit"}
     distributions = metadata.packages_distributions()
     undeclared = {
         root

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -88,3 +90,21 @@ def test_size_pair_refuses_other_lengths(value: object) -> None:
 def test_size_pair_refuses_other_values(value: object) -> None:
     with pytest.raises(ValueError, match="`size` must be a positive integer"):
         checks.size_pair("size", value)
+
+
+def test_image_source_names_what_may_be_there_and_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    Path("table.CSV").touch()
+    Path("a.png").touch()
+    for data in ("photos", tmp_path, "table.CSV", "tfds:cifar10", "digits"):
+        checks.image_source(data)
+    with pytest.raises(ValueError, match=r"^`data` must be a folder of class f") as error:
+        checks.image_source("fotos")
+    assert str(error.value).endswith(
+        "Did you mean 'photos'? Received: data='fotos', which does not exist"
+    )
+    with pytest.raises(ValueError, match=r"\. Received: data='a\.png'$"):
+        checks.image_source("a.png")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import platform
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
+from keras_vit._version import __version__
 from keras_vit.cli import comparison, judging, planning, pretraining, serving
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
 from keras_vit.cli import training as training_commands
 from keras_vit.cli import weights as weights_commands
+from keras_vit_toolkit import LOG_LEVEL
 
-# Commands import what they need themselves: scikit-learn, matplotlib and tensorflow-datasets take
-# seconds, and --help should not.
+# Commands check what they can, then call `start_keras` and import what they need: Keras and
+# TensorFlow take seconds, and --help or a wrong path should not.
 
 app = typer.Typer(
     rich_markup_mode="markdown",
@@ -24,6 +31,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if not asked:
+        return
+    print(f"keras-vit-toolkit {__version__}")
+    print(f"python {platform.python_version()}")
+    for name in ("keras", "tensorflow", "tensorflow-tpu", "jax"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            print(f"{name} {metadata.version(name)}")
+    raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the versions."),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also print TensorFlow's log, as for a bug report.")
+    ] = False,
+) -> None:
+    """What stands before the name of the command."""
+    if verbose:
+        os.environ[LOG_LEVEL] = "0"  # of the processes that this one starts, too
 
 
 app.command()(training_commands.train)

@@ -24,10 +24,13 @@ from keras_vit.cli.options import (
     SplitSeedOption,
     StrategyOption,
     absolute,
+    check_data,
+    check_weights,
     parse_size,
     read_settings,
 )
 from keras_vit.cli.training import stoppable
+from keras_vit_toolkit import start_keras
 
 
 def compare(
@@ -77,10 +80,8 @@ def compare(
 
     keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
     """
-    # This process only looks at images; one that trains needs the memory of the GPU.
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    from keras_vit import reports, training
-
+    check_data(data)
+    start = _weights(weights)
     numbers = read_settings(
         set_,
         image_size=parse_size(image_size),
@@ -96,6 +97,11 @@ def compare(
         "on_bad_image": on_bad_image and on_bad_image.value,
         "strategy": strategy and strategy.value,
     }
+    # This process only looks at images; one that trains needs the memory of the GPU.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    start_keras()
+    from keras_vit import reports, training
+
     config = training.RunConfig(
         data=absolute(data) or data,
         model="",  # each has its own
@@ -109,7 +115,7 @@ def compare(
         flush=True,
     )
     with stoppable():
-        found = reports.compare(config, names, out, start=_weights(weights))
+        found = reports.compare(config, names, out, start=start)
     print(f"\n{found.markdown()}")
     print(f"Written: {out}/comparison.md, comparison.json and curves.png")
 
@@ -122,5 +128,6 @@ def _weights(given: list[str] | None) -> dict[str, str]:
             raise ValueError(
                 f"`--weights` must read like ViTTi16=imagenet. Received: --weights {item}"
             )
+        check_weights("--weights", value)
         read[name.strip()] = absolute(value) or value
     return read

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from keras_vit.cli.options import DATA_HELP, SizeOption, parse_size, read_settings
+from keras_vit.cli.options import (
+    DATA_HELP,
+    SizeOption,
+    check_data,
+    parse_size,
+    read_settings,
+)
+from keras_vit_toolkit import start_keras
 
 app = typer.Typer(help="Look at images before a model does: check, preview.", no_args_is_help=True)
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
@@ -24,6 +32,8 @@ def check(
 
     keras-vit data check photos/
     """
+    check_data(data)
+    start_keras()
     from keras_vit import data as sources
     from keras_vit import files
 
@@ -55,17 +65,18 @@ def preview(
 
     keras-vit data preview photos/ --recipe deit --out preview.png
     """
-    import dataclasses
-
+    check_data(data)
+    settings, size = read_settings(set_), parse_size(image_size)
+    start_keras()
     import tensorflow as tf
 
     from keras_vit import data as sources
     from keras_vit import models, training, zoo
     from keras_vit.visualization import plots
 
-    chosen = training.recipe(recipe).replace(**read_settings(set_))
+    chosen = training.recipe(recipe).replace(**settings)
     contract = models.default_preprocessing(zoo.constructor(model).config)
-    if size := parse_size(image_size) or chosen.image_size:
+    if size := size or chosen.image_size:
         contract = dataclasses.replace(contract, size=size)
     examples = sources.load(data)
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs

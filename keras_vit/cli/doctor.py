@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.cli.options import DataOption
+from keras_vit.cli.options import DataOption, check_data, check_exists
+from keras_vit_toolkit import start_keras
 
 
 class Pixels(enum.StrEnum):
@@ -51,14 +52,17 @@ def doctor(
 
     keras-vit doctor model.keras --data photos/
     """
-    from keras_vit import data as sources
-    from keras_vit import files
-    from keras_vit.training.doctor import examine
-
+    check_exists("RUN_OR_MODEL", model, "a run folder, or a .keras or .h5 file")
+    check_data(data)
     if data is None and model.is_file():
         raise ValueError(
             f"`--data` must name labelled images, unless a run is examined. Received: {model}"
         )
+    start_keras()
+    from keras_vit import data as sources
+    from keras_vit import files
+    from keras_vit.training.doctor import examine
+
     findings = examine(
         model,
         sources.load(data) if data is not None else None,

@@ -9,16 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit.cli.loading import load_model
+from keras_vit.cli.loading import check_model, load_model
 from keras_vit.cli.options import (
     BadImageOption,
     DataOption,
     OnBadImage,
     SizeOption,
     absolute,
+    check_data,
+    check_exists,
     check_images,
     parse_size,
 )
+from keras_vit_toolkit import start_keras
 
 
 class Method(enum.StrEnum):
@@ -72,14 +75,19 @@ def evaluate(
 
     keras-vit evaluate runs/photos --report runs/photos/report
     """
+    if real is not None and report is None:
+        raise ValueError("`--real` needs `--report`. Received: --real without it")
+    size = parse_size(image_size)
+    check_model(model, constructor)
+    check_data(data)
+    check_exists("--real", real, "ImageNet's reassessed labels, real.json")
+    start_keras()
     from keras_vit import training
     from keras_vit.evaluation import MultiLabelReport
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
     from keras_vit.visualization import multi_label, plots
 
-    if real is not None and report is None:
-        raise ValueError("`--real` needs `--report`. Received: --real without it")
-    network = load_model(model, constructor, parse_size(image_size))
+    network = load_model(model, constructor, size)
     examples, held_out = _examples(model, data, on_bad_image)
     out = out or (training.Run(model).path if data is None else Path("evaluation"))
     if report is not None:
@@ -120,13 +128,16 @@ def explain(
 
     keras-vit explain runs/photos cat.jpg dog.png
     """
+    size = parse_size(image_size)
+    check_model(model, constructor)
+    check_images(images)
+    start_keras()
     from keras_vit import reports
     from keras_vit.visualization import drawing
     from keras_vit.visualization.relevance import METHODS
 
-    check_images(images)
     drawing.check_picture(out)
-    network = load_model(model, constructor, parse_size(image_size))
+    network = load_model(model, constructor, size)
     chosen = [m.value for m in method or [Method.all]]
     methods = METHODS if Method.all in chosen else tuple(dict.fromkeys(chosen))
     figure = reports.explain(network, images, methods=methods, of_class=of_class)
@@ -155,6 +166,10 @@ def probe(
 
     keras-vit probe Ti_16.npz --model ViTTi16 --data photos --cache features.npz
     """
+    size = parse_size(image_size)
+    check_model(model, constructor)
+    check_data(data)
+    start_keras()
     from keras_vit import data as sources
     from keras_vit import files, reports, training
 
@@ -164,7 +179,7 @@ def probe(
         raise ValueError(
             f"`--data` must name labelled images, unless a run is probed. Received: {model}"
         )
-    network = load_model(model, constructor, parse_size(image_size), classifier=False)
+    network = load_model(model, constructor, size, classifier=False)
     if own or data is None:
         examples = sources.load(run.read_config().data)
         parts = sources.read_split(run.split, examples)
@@ -198,6 +213,8 @@ def card(
 
     keras-vit card runs/photos
     """
+    check_exists("RUN", run, "a folder that `keras-vit train --out` has written")
+    start_keras()
     from keras_vit import reports
 
     path = reports.write_card(run, out)

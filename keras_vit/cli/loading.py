@@ -5,6 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from keras_vit.cli.options import check_exists, check_weights
+
+
+def check_model(path: Path, constructor: str | None = None) -> None:
+    """Refuses a model that is not there, before Keras is imported."""
+    if constructor is None:
+        check_exists("RUN_OR_FILE", path, "a run folder or a file")
+    else:
+        check_weights("RUN_OR_FILE", str(path))
+
 
 def load_model(
     path: Path,
@@ -33,10 +43,7 @@ def load_model(
 
     if path.is_dir() and constructor is None:
         path = training.Run(path).last
-    if not path.exists() and constructor is None:
-        raise ValueError(
-            f"`RUN_OR_FILE` must be a run folder or a file. Received: {path}, which does not exist"
-        )
+    check_model(path, constructor)
     if constructor is None and path.suffix == ".keras":
         if image_size is not None:
             raise ValueError(

@@ -12,6 +12,7 @@ import typer
 
 from keras_vit.cli.options import Precision, SetOption, parse_size, read_settings
 from keras_vit.cli.training import Optimizer
+from keras_vit_toolkit import start_keras
 
 if TYPE_CHECKING:
     from keras_vit.training.planning import Plan
@@ -92,9 +93,6 @@ def plan(
 
     keras-vit plan --model ViTB16 --recipe paper_finetune --set accumulation_steps=32 --device 24GB
     """
-    from keras_vit import files, training
-    from keras_vit.training.planning import plan as make_plan
-
     numbers = read_settings(
         set_,
         image_size=parse_size(image_size),
@@ -104,10 +102,15 @@ def plan(
         remat=remat,
         trainable=("head/*",) if frozen else None,
     )
+    memory = parse_bytes(device)
+    start_keras()
+    from keras_vit import files, training
+    from keras_vit.training.planning import plan as make_plan
+
     found = make_plan(
         model,
         training.recipe(recipe).replace(**numbers),
-        parse_bytes(device),
+        memory,
         classes=classes,
         inference=inference,
         compiled=kind is Kind.cpu,

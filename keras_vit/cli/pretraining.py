@@ -26,11 +26,15 @@ from keras_vit.cli.options import (
     StrategyOption,
     WeightsOption,
     absolute,
+    check_data,
+    check_exists,
     check_resume_alone,
+    check_weights,
     parse_size,
     read_settings,
 )
 from keras_vit.cli.training import stoppable
+from keras_vit_toolkit import start_keras
 
 
 class Method(enum.StrEnum):
@@ -120,12 +124,13 @@ def pretrain(
 
     keras-vit train --data labelled/ --model ViTTi16 --weights runs/pretrained/last.keras
     """
-    from keras_vit import training
-
     if resume:
         check_resume_alone(context)
+        check_exists("--out", out, "the folder of the run to go on with")
     elif data is None:
         raise ValueError(f"`--data` must name images. {_DATA_HELP} Received: none")
+    check_data(data)
+    check_weights("--weights", weights)
     settings = read_settings(
         set_,
         image_size=parse_size(image_size),
@@ -145,6 +150,9 @@ def pretrain(
         "save_steps": save_steps,
         **{name: settings.pop(name, None) for name in _OF_DECODER},
     }
+    start_keras()
+    from keras_vit import training
+
     config = training.PretrainConfig(
         # Absolute, so that the run can be resumed from any folder.
         data=absolute(data) or "",

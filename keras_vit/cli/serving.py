@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.cli.loading import load_model
-from keras_vit.cli.options import DATA_HELP, check_images
+from keras_vit.cli.loading import check_model, load_model
+from keras_vit.cli.options import DATA_HELP, check_data, check_exists, check_images
+from keras_vit_toolkit import quiet_tensorflow, start_keras
 
 FILES = "Files"
 PROOF = "Proof"
@@ -92,22 +93,26 @@ def predict(
 
     keras-vit predict --server localhost:8500 cat.jpg dog.png
     """
-    from keras_vit import export
-    from keras_vit.export.prediction import BEST
-
     if server is None and len(images) < 2:
         raise ValueError(
             "`keras-vit predict` needs a run folder or an exported file and at least one image, "
             f"or `--server`. Received: {images[0]}"
         )
+    headers = dict(_header(text) for text in header or ())
+    paths = images if server else images[1:]
+    check_images(paths)
+    if server is None:
+        check_exists("RUN_OR_ARTEFACT", images[0], "a run folder or an exported file")
+    check_exists("--certificate", certificate, "a PEM file")
+    start_keras()
+    from keras_vit import export
+    from keras_vit.export.prediction import BEST
+
     if server is not None and top > BEST:
         raise ValueError(
             f"`--top` must be at most {BEST} with `--server`, whose answers name "
             f"no more. Received: --top {top}"
         )
-    headers = dict(_header(text) for text in header or ())
-    paths = images if server else images[1:]
-    check_images(paths)
     encoded = [path.read_bytes() for path in paths]
     with naming(paths):
         if server is not None:
@@ -122,7 +127,8 @@ def predict(
             ) as client:
                 predictions = client.predict(encoded, batch_size=batch_size)
         else:
-            predictor = export.load_predictor(images[0])
+            with quiet_tensorflow():  # TFLite says which delegate it takes
+                predictor = export.load_predictor(images[0])
             predictions = export.predictions(predictor, encoded, batch_size=batch_size, top=top)
     width = max(len(str(path)) for path in paths)
     for path, prediction in zip(paths, predictions, strict=True):
@@ -207,15 +213,18 @@ def export(
 
     keras-vit export runs/photos --to serving --tflite dynamic_range --full
     """
-    from keras_vit import data as sources
-    from keras_vit import export as exporting
-
     chosen = list(dict.fromkeys(tflite or [Rung.all]))
     if len(chosen) > 1 and {Rung.all, Rung.none} & set(chosen):
         raise ValueError(
             "`--tflite all` and `--tflite none` stand alone. "
             f"Received: {', '.join(rung.value for rung in chosen)}"
         )
+    check_model(model)
+    check_data(data)
+    start_keras()
+    from keras_vit import data as sources
+    from keras_vit import export as exporting
+
     rungs = {Rung.all: None, Rung.none: ()}.get(chosen[0], tuple(r.value for r in chosen))
     done = exporting.bundle(
         model if model.is_dir() else load_model(model),

@@ -34,11 +34,15 @@ from keras_vit.cli.options import (
     StrategyOption,
     WeightsOption,
     absolute,
+    check_data,
+    check_exists,
     check_resume_alone,
+    check_weights,
     given_options,
     parse_size,
     read_settings,
 )
+from keras_vit_toolkit import start_keras
 
 
 class Optimizer(enum.StrEnum):
@@ -129,12 +133,28 @@ def train(
 
     keras-vit train --resume --out runs/photos
     """
-    from keras_vit import training
-
     if resume:
         check_resume_alone(context, "tensorboard", "profile")
+        check_exists("--out", out, "the folder of the run to go on with")
     elif data is None and config is None:
         raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
+    check_data(data)
+    check_weights("--weights", weights)
+    check_exists("--config", config, "a config.yaml")
+    check_exists("--teacher", teacher, "a run folder or a .keras file")
+    numbers = read_settings(
+        set_,
+        image_size=parse_size(image_size),
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        optimizer=optimizer and optimizer.value,
+        precision=precision and precision.value,
+        seed=seed,
+    )
+    start_keras()
+    from keras_vit import training
+
     if config is not None:
         base = training.read_config(config)
         chosen = training.recipe(recipe) if recipe else base.recipe
@@ -159,18 +179,7 @@ def train(
     }
     run_config = dataclasses.replace(
         base,
-        recipe=chosen.replace(
-            **read_settings(
-                set_,
-                image_size=parse_size(image_size),
-                epochs=epochs,
-                batch_size=batch_size,
-                learning_rate=learning_rate,
-                optimizer=optimizer and optimizer.value,
-                precision=precision and precision.value,
-                seed=seed,
-            )
-        ),
+        recipe=chosen.replace(**numbers),
         **{name: value for name, value in changes.items() if value is not None},
     )
     with stoppable():
@@ -195,6 +204,7 @@ def recipes(
 
     keras-vit recipes deit
     """
+    start_keras()
     import yaml
 
     from keras_vit import checks, training

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit.cli.options import parse_size
+from keras_vit.cli.options import check_weights, parse_size
+from keras_vit_toolkit import start_keras
 
 
 class Format(enum.StrEnum):
@@ -39,6 +40,7 @@ def models() -> None:
 
     keras-vit models
     """
+    start_keras()
     from rich.console import Console
     from rich.table import Table
 
@@ -92,9 +94,13 @@ def convert(
 
     keras-vit convert augreg_in21k_ft_in1k vit_b16 --model ViTB16
     """
+    check_weights("SOURCE", source)
+    known: dict[str, Any] = {}
+    if size := parse_size(image_size):
+        known["image_size"] = size
+    start_keras()
     from keras_vit import weights, zoo
 
-    known: dict[str, Any] = {}
     if model is not None:
         config = zoo.constructor(model).config
         known = {"num_heads": config.num_heads}
@@ -102,8 +108,6 @@ def convert(
             known["patch_size"] = config.patch_size
     if heads is not None:
         known["num_heads"] = heads
-    if size := parse_size(image_size):
-        known["image_size"] = size
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -140,6 +144,7 @@ def weights(
 
     keras-vit weights ViTB16
     """
+    start_keras()
     from keras_vit import zoo
     from keras_vit.weights import list_weights, registry_table
 

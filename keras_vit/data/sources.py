@@ -9,7 +9,7 @@ import numpy as np
 import sklearn.datasets
 import tensorflow as tf
 
-from keras_vit.checks import nearest
+from keras_vit import checks
 from keras_vit.data.examples import Examples
 from keras_vit.data.folder import load_folder
 from keras_vit.data.table import load_table
@@ -42,30 +42,14 @@ def load(data: str | os.PathLike[str]) -> Examples:
         >>> len(digits), digits.class_names[3], digits.names[0]
         (1797, '3', 'digit_0000.png')
     """
+    checks.image_source(data)
     spec = str(data)
     path = Path(data).expanduser()
     if path.is_dir():
         return load_table(path / TABLE) if (path / TABLE).is_file() else load_folder(path)
-    if path.is_file() and path.suffix.lower() == ".csv":
+    if path.is_file():
         return load_table(path)
-    if spec.startswith("tfds:"):
-        return load_tfds(spec.removeprefix("tfds:"))
-    if spec == "digits":
-        return _digits()
-    raise ValueError(
-        "`data` must be a folder of class folders, a folder with a labels.csv, a CSV file, "
-        f'"tfds:NAME" or "digits".{_suggestion(path, spec)} Received: data={spec!r}'
-        f"{'' if path.exists() else ', which does not exist'}"
-    )
-
-
-def _suggestion(path: Path, spec: str) -> str:
-    scheme, colon, name = spec.partition(":")
-    if colon and nearest(scheme, ["tfds"]):
-        return f" Did you mean 'tfds:{name}'?"
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    names = [str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix == ".csv"]
-    return nearest(spec, ["digits", *names])
+    return load_tfds(spec.removeprefix("tfds:")) if spec.startswith("tfds:") else _digits()
 
 
 def _digits() -> Examples:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+import typer
 
 from keras_vit import cli
 
@@ -28,3 +29,12 @@ def check_failure(code: int, message: str, expected: str) -> None:
     assert len(lines) == 1
     assert expected in message
     assert "Traceback" not in message
+
+
+def commands(group: typer.Typer = cli.app) -> Iterator[list[str]]:
+    """Every command of the application, by its words."""
+    yield []
+    for command in group.registered_commands:
+        yield [command.name or command.callback.__name__]
+    for inner in group.registered_groups:
+        yield from ([inner.name, *words] for words in commands(inner.typer_instance) if words)

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import keras
 import pytest
-import typer
 
-from keras_vit import zoo
-from keras_vit.cli import app
-from tests.cli.commands import Call, check_failure
+from keras_vit import __version__, zoo
+from tests.cli.commands import Call, check_failure, commands
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 
@@ -65,18 +64,22 @@ def test_evaluate_of_what_is_no_run_is_refused(run: Path, call: Call, tmp_path: 
     check_failure(code, message, "A weight file needs the constructor that")
 
 
-def commands(group: typer.Typer = app) -> Iterator[list[str]]:
-    """Every command of the application, by its words."""
-    yield []
-    for command in group.registered_commands:
-        yield [command.name or command.callback.__name__]
-    for inner in group.registered_groups:
-        yield from ([inner.name, *words] for words in commands(inner.typer_instance) if words)
-
-
 @pytest.mark.parametrize("command", list(commands()), ids=" ".join)
 def test_help_has_an_example(call: Call, command: list[str]) -> None:
     code, output, _ = call(*command, "--help")
     lines = [line.strip() for line in output.splitlines() if "Usage:" not in line]
     assert code == 0
     assert any(line.startswith(" ".join(("keras-vit", *command))) for line in lines)
+
+
+def test_version_names_the_package_and_what_it_runs_on(call: Call) -> None:
+    code, output, _ = call("--version")
+    assert code == 0
+    assert output.startswith(f"keras-vit-toolkit {__version__}\npython 3.")
+    assert f"\nkeras {keras.__version__}\ntensorflow {metadata.version('tensorflow')}\n" in output
+
+
+def test_verbose_asks_tensorflow_for_its_log(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    assert call("--verbose", "recipes", "finetune")[0] == 0
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"

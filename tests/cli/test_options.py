@@ -13,7 +13,10 @@ from keras_vit.cli.options import (
     Precision,
     Strategy,
     absolute,
+    check_data,
+    check_exists,
     check_resume_alone,
+    check_weights,
     given_options,
     parse_size,
     read_settings,
@@ -138,3 +141,30 @@ def test_only_what_was_given_stands_beside_resume(
         ValueError, match=rf"`--resume` must stand alone, or beside --out, --log: a.*{refused}"
     ):
         raise found.exception
+
+
+def test_a_path_with_nothing_there_is_refused(tmp_path: Path) -> None:
+    check_exists("--config", None, "a file")
+    check_exists("--config", tmp_path, "a file")
+    with pytest.raises(ValueError, match=r"^`--config` must be a file\. Received: .*x, which does"):
+        check_exists("--config", tmp_path / "x", "a file")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [None, "imagenet", "hf://org/name.bin", "https://host/a.npz", "timm/vit.augreg", "a.h5"],
+)
+def test_names_and_addresses_of_weights_are_no_missing_files(
+    source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.h5").touch()
+    check_weights("--weights", source)
+
+
+def test_a_missing_weight_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`--weights` must be an existing file, or a name or an"):
+        check_weights("--weights", str(tmp_path / "a.npz"))
+    check_data(None)
+    with pytest.raises(ValueError, match="`data` must be a folder of class folders"):
+        check_data(str(tmp_path / "photos"))

@@ -96,10 +96,16 @@ def test_options_reach_the_configuration(call: Call, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ((), "`--data` must name images. Images: a folder of them"),
-        (("--data", "x", "--image-size", "big"), "`--image-size` must read like 224 or 224x320"),
-        (("--data", "x", "--recipe", "mae"), "`recipe` must be one of 'photographs', 'mae_paper'"),
-        (("--data", "x", "--mask-ratio", 1.5), r"`mask_ratio` must be in \(0, 1\)"),
-        (("--data", "x", "--set", "norm_pixx=1"), "'norm_pixx' is no field of a recipe"),
+        (
+            ("--data", ".", "--image-size", "big"),
+            "`--image-size` must read like 224 or 224x320",
+        ),
+        (
+            ("--data", ".", "--recipe", "mae"),
+            "`recipe` must be one of 'photographs', 'mae_paper'",
+        ),
+        (("--data", ".", "--mask-ratio", 1.5), r"`mask_ratio` must be in \(0, 1\)"),
+        (("--data", ".", "--set", "norm_pixx=1"), "'norm_pixx' is no field of a recipe"),
         (
             ("--resume", "--epochs", 5, "--set", "a=1"),
             "beside --out: .*: --epochs, --set",
@@ -130,7 +136,7 @@ def test_interruption_says_how_to_go_on(
         raise KeyboardInterrupt(*said)
 
     monkeypatch.setattr(training, "pretrain", stopped)
-    found = invoke("--data", "x")
+    found = invoke("--data", "digits")
     assert found.exit_code == 130
     assert expected in found.output
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,12 +13,61 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_vit import training
+from keras_vit import models, training
+from tests.cli.commands import commands
 from tests.training.photos import write_photos
 
 pytestmark = pytest.mark.tensorflow
 
-COMMANDS = ("train", "evaluate", "predict", "export", "models")
+# Runs commands one after another; prints of each the status and what it imported that is slow.
+RUN_ALL = """
+import contextlib, io, json, sys
+import keras_vit_toolkit
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            keras_vit_toolkit.main()
+        except SystemExit as end:
+            status = end.code
+    slow = {"keras", "tensorflow", "jax", "sklearn", "matplotlib", "numpy"} & sys.modules.keys()
+    print(json.dumps([status, sorted(slow), said.getvalue()]))
+"""
+PREDICT = "import keras_vit_toolkit; keras_vit_toolkit.main()"
+MISTAKES = {
+    "predict nosuch.keras x.jpg": "`IMAGE` must be existing files",
+    "predict nosuch.keras here.jpg": "`RUN_OR_ARTEFACT` must be a run folder or an exported file",
+    "predict --server a:1 --certificate no.pem here.jpg": "`--certificate` must be a PEM file",
+    "predict --server a:1 --header x here.jpg": "`--header` must be NAME:VALUE",
+    "train --data nosuch": "`data` must be a folder of class folders",
+    "train --data digits --weights no.npz": "`--weights` must be an existing file, or a name",
+    "train --data digits --teacher nosuch": "`--teacher` must be a run folder",
+    "train --data digits --set mixup": "`--set` must read like",
+    "train --config nosuch.yaml": "`--config` must be a config.yaml",
+    "train --resume --out nosuch": "`--out` must be the folder of the run to go on with",
+    "pretrain --data nosuch": "`data` must be a folder of class folders",
+    "pretrain --resume --out nosuch": "`--out` must be the folder of the run to go on with",
+    "compare --models A,B --data nosuch": "`data` must be a folder of class folders",
+    "compare --models A,B --data digits --weights A=no.h5": "`--weights` must be an existing file",
+    "evaluate nosuch": "`RUN_OR_FILE` must be a run folder or a file",
+    "evaluate no.npz --model ViTB16": "`RUN_OR_FILE` must be an existing file",
+    "evaluate here.jpg --data nosuch": "`data` must be a folder of class folders",
+    "evaluate here.jpg --report r --real no.json": "`--real` must be ImageNet's reassessed labels",
+    "explain nosuch here.jpg": "`RUN_OR_FILE` must be a run folder or a file",
+    "explain here.jpg nosuch.jpg": "`IMAGE` must be existing files",
+    "probe nosuch": "`RUN_OR_FILE` must be a run folder or a file",
+    "probe here.jpg --data nosuch": "`data` must be a folder of class folders",
+    "card nosuch": "`RUN` must be a folder that `keras-vit train --out` has written",
+    "export nosuch --to to": "`RUN_OR_FILE` must be a run folder or a file",
+    "export here.jpg --to to --data nosuch": "`data` must be a folder of class folders",
+    "doctor nosuch": "`RUN_OR_MODEL` must be a run folder, or a .keras or .h5 file",
+    "doctor here.jpg --data nosuch": "`data` must be a folder of class folders",
+    "data check nosuch": "`data` must be a folder of class folders",
+    "data preview nosuch": "`data` must be a folder of class folders",
+    "plan --model ViTB16 --device much": "`--device` must read like 16GiB",
+    "convert nosuch.npz there.npz": "`SOURCE` must be an existing file",
+}
 
 
 def python(code: str, *arguments: object) -> list[str]:
@@ -49,3 +100,40 @@ def test_sigint_stops_a_real_run_that_can_go_on(tmp_path: Path) -> None:
     assert f"keras-vit train --resume --out {run.path}" in output
     assert keras.saving.load_model(run.last).output_shape == (None, 3)
     assert [path for path in run.path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_help_and_mistakes_are_answered_without_keras(tmp_path: Path) -> None:
+    (tmp_path / "here.jpg").touch()
+    cases = [(["--version"], 0, ""), *(([*words, "--help"], 0, "") for words in commands())]
+    cases += [([*words, "--nosuch"], 2, "No such option: --nosuch") for words in commands()]
+    cases += [(text.split(), 1, message) for text, message in MISTAKES.items()]
+    done = subprocess.run(
+        python(RUN_ALL, json.dumps([arguments for arguments, _, _ in cases])),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    for (arguments, status, expected), (ended, slow, said) in zip(cases, results, strict=True):
+        assert (ended, slow) == (status, []), arguments
+        assert expected in said, arguments
+
+
+def test_predict_finds_layers_and_leaves_out_the_log_of_tensorflow(tmp_path: Path) -> None:
+    config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
+    models.build(config).save(tmp_path / "model.keras")
+    keras.utils.save_img(tmp_path / "grey.png", keras.ops.full((8, 8, 3), 90.0), scale=False)
+    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        python(PREDICT, "predict", "model.keras", "grey.png"),
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout.startswith("grey.png   ")

@@ -71,13 +71,13 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
 
 
 def test_sgd_has_its_own_learning_rate_and_no_decay(call: Call, asked: dict[str, Any]) -> None:
-    call("train", "--data", "digits", "--optimizer", "sgd", "--weights", "w.npz")
+    call("train", "--data", "digits", "--optimizer", "sgd", "--weights", "imagenet")
     assert asked["config"].recipe == FINETUNE.replace(**SGD)
-    call("train", "--data", "digits", "--optimizer", "sgd", "--lr", 0.3, "--weights", "w.npz")
+    call("train", "--data", "digits", "--optimizer", "sgd", "--lr", 0.3, "--weights", "imagenet")
     assert asked["config"].recipe == FINETUNE.replace(**{**SGD, "learning_rate": 0.3})
 
 
-@pytest.mark.parametrize("weights", [None, "w.npz"])
+@pytest.mark.parametrize("weights", [None, "imagenet"])
 def test_defaults_depend_on_whether_there_are_weights(
     call: Call, asked: dict[str, Any], weights: str | None
 ) -> None:
@@ -153,7 +153,7 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
         (["--model", "ViTMikro4"], "Did you mean 'ViTMicro4'?"),
         (["--image-size", "9"], "the nearest sizes are (8, 8) and (10, 10)"),
         (["--image-size", "9 by 9"], "`--image-size` must read like 224 or 224x320. Received"),
-        (["--weights", "missing.npz"], "missing.npz', which does not exist"),
+        (["--weights", "missing.npz"], "missing.npz, which does not exist"),
         (["--seed", "-1"], "`seed` must be in [0, 2**32)"),
         (["--resume"], "must stand alone, or beside --out, --tensorboard, --profile: a run"),
         (["--recipe", "dait"], "`recipe` must be one of"),
@@ -161,8 +161,8 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
         (["--set", "mixpu=1"], "'mixpu' is no field of a recipe. Did you mean 'mixup'?"),
         (["--set", "mixup=[1"], "`--set` must read like NAME=VALUE. Received: --set mixup=[1"),
         (["--strategy", "jax"], "strategy='jax' needs the jax backend"),
-        (["--teacher", "none.keras"], "`teacher` must be given where the recipe distils"),
-        (["--config", "none.yaml"], "none.yaml must be a readable YAML file"),
+        (["--teacher", "."], "`teacher` must be given where the recipe distils"),
+        (["--config", "none.yaml"], "`--config` must be a config.yaml. Received: none.yaml"),
     ],
 )
 def test_bad_option_is_refused(
