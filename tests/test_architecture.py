@@ -23,7 +23,7 @@ TESTS = ROOT / "tests"
 FLOORS = (
     {
         *("_version", "constants", "checks", "files", "preprocessing"),
-        *("checksums", "download", "file_lock", "transfer", "verification"),
+        *("accelerators", "checksums", "download", "file_lock", "transfer", "verification"),
     },
     {"layers", "data"},
     {"models", "adamw"},

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     DATA_HELP,
     IMAGES,
@@ -99,6 +100,7 @@ def compare(
     }
     # This process only looks at images; one that trains needs the memory of the GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    prefer_jax_on_tpu(strategy)
     start_keras()
     from keras_vit import reports, training
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     IMAGES,
     NUMBERS,
@@ -150,6 +151,7 @@ def pretrain(
         "save_steps": save_steps,
         **{name: settings.pop(name, None) for name in _OF_DECODER},
     }
+    prefer_jax_on_tpu(strategy)
     start_keras()
     from keras_vit import training
 

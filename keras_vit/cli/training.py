@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     DATA_HELP,
     DEVICES,
@@ -152,6 +153,7 @@ def train(
         precision=precision and precision.value,
         seed=seed,
     )
+    prefer_jax_on_tpu(strategy)
     start_keras()
     from keras_vit import training
 

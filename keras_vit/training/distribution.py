@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_vit import checks
+from keras_vit import accelerators, checks
 from keras_vit.training.recipe import Recipe
 
 STRATEGIES = ("auto", "cpu", "mirrored", "tpu", "multiworker", "jax")
@@ -115,7 +115,7 @@ def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
               devices, as far as there are any; else one device;
             - `"cpu"`: one CPU, even if there are GPUs;
             - `"mirrored"`: all GPUs of this machine, or all logical CPUs where there are none;
-            - `"tpu"`: the TPU that TPU_NAME names, on TensorFlow;
+            - `"tpu"`: the TPU that TPU_NAME names or else that of this machine, on TensorFlow;
             - `"multiworker"`: the machines that TF_CONFIG lists, see docs/scaling.md;
             - `"jax"`: all devices of the JAX backend, of all processes.
         model_parallel: Devices that share each copy of the model, on the JAX backend.
@@ -163,7 +163,7 @@ def _found(on_jax: bool) -> str:
         return "jax" if len(keras.distribution.list_devices()) > 1 else "one"
     if len(_cluster().get("worker", [])) + len(_cluster().get("chief", [])) > 1:
         return "multiworker"
-    if os.environ.get("TPU_NAME"):
+    if os.environ.get("TPU_NAME") or tf.config.list_physical_devices("TPU"):
         return "tpu"
     return "mirrored" if len(tf.config.list_logical_devices("GPU")) > 1 else "one"
 
@@ -212,8 +212,11 @@ def _mirrored_strategy(names: tuple[str, ...]) -> tf.distribute.MirroredStrategy
 
 
 def _tpu() -> Devices:
+    here = "local" if accelerators.found() == "tpu" else ""
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", ""))
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            os.environ.get("TPU_NAME") or here
+        )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:

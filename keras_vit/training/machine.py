@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import keras
 import tensorflow as tf
 
+from keras_vit import accelerators
+
 # NVIDIA's Ampere, the first with bfloat16 matrix units.
 _BFLOAT16_CAPABILITY = (8, 0)
+
+# What makes an accelerator visible to a backend; docs/scaling.md has more.
+_REMEDIES = {
+    ("gpu", "tensorflow"): 'pip install "keras-vit-toolkit[gpu]"',
+    ("gpu", "jax"): 'pip install -U "jax[cuda12]"',
+    ("tpu", "tensorflow"): 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax',
+    ("tpu", "jax"): 'pip install -U "jax[tpu]"',
+}
 
 
 def best_precision(strategy: str = "auto") -> str:
@@ -34,6 +45,28 @@ def best_precision(strategy: str = "auto") -> str:
     else:
         capable = kind == "tpu" or "amx_bf16" in _cpu_flags()
     return "mixed_bfloat16" if capable else "float32"
+
+
+def report_unused_accelerator(strategy: str = "auto") -> None:
+    """Prints a line if this machine has a GPU or TPU that the backend does not see.
+
+    Args:
+        strategy: Where the run computes; `"cpu"` leaves GPUs aside.
+
+    Example:
+        >>> report_unused_accelerator("cpu")
+    """
+    kind, backend = accelerators.found(), keras.backend.backend()
+    remedy = _REMEDIES.get((kind, backend))
+    hidden = kind == "gpu" and os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    chosen = hidden or strategy == "cpu" or os.environ.get("JAX_PLATFORMS") == "cpu"
+    if remedy is None or chosen or _accelerator()[0] != "cpu":
+        return
+    print(
+        f"Training on the CPU, for {backend} does not see the {kind.upper()} of this machine. "
+        f"To use it: {remedy}",
+        flush=True,
+    )
 
 
 def _accelerator() -> tuple[str, tuple[int, ...]]:

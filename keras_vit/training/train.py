@@ -18,6 +18,7 @@ from keras_vit.training.build import build_network, build_trainee, check_model, 
 from keras_vit.training.distribution import devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
+from keras_vit.training.machine import report_unused_accelerator
 from keras_vit.training.multi_label import fit_to_labels, set_thresholds
 from keras_vit.training.parts import find_parts
 from keras_vit.training.pictures import draw_mistakes, log_pictures
@@ -88,6 +89,7 @@ def train(
     recipe = config.recipe
     keras.utils.set_random_seed(recipe.seed)
     where = devices(config.strategy, config.model_parallel)
+    report_unused_accelerator(config.strategy)
     where.check(recipe)
     callbacks = _callbacks(run, tensorboard, profile) if where.is_chief else []
     examples = data.load(config.data)

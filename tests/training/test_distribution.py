@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import pytest
 
+from keras_vit import accelerators
 from keras_vit.training import Recipe, devices
 from keras_vit.training.distribution import Devices
 
@@ -38,7 +39,7 @@ def test_only_gpu_is_used_unless_the_cpu_is_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("TPU_NAME", raising=False)
     for name in ("list_physical_devices", "list_logical_devices"):
-        monkeypatch.setattr(tf.config, name, lambda kind: ["a device"])
+        monkeypatch.setattr(tf.config, name, lambda kind: ["a device"] if kind == "GPU" else [])
     assert devices("auto") == Devices("one device")  # TensorFlow itself computes on the GPU
     cpu = devices("cpu")
     assert (cpu.name, cpu.replicas) == ("one CPU", 1)
@@ -150,6 +151,61 @@ def test_missing_tpu_is_said_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", none)
     with pytest.raises(ValueError, match=r"KERAS_BACKEND=jax and strategy='jax'.*a TPU Name"):
         devices("tpu")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("named", "here", "asked"),
+    [
+        ("", "tpu", "local"),
+        ("", "cpu", ""),
+        ("my-tpu", "tpu", "my-tpu"),
+        ("my-tpu", "cpu", "my-tpu"),
+    ],
+)
+def test_tpu_of_this_machine_is_taken_unless_another_is_named(
+    monkeypatch: pytest.MonkeyPatch, named: str, here: str, asked: str
+) -> None:
+    import tensorflow as tf
+
+    seen = []
+
+    def resolver(tpu: str) -> None:
+        seen.append(tpu)
+        raise ValueError("a fake")
+
+    monkeypatch.setenv("TPU_NAME", named)
+    monkeypatch.setattr(accelerators, "found", lambda: here)
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
+    with pytest.raises(ValueError, match="needs a TPU that TensorFlow can reach"):
+        devices("tpu")
+    assert seen == [asked]
+
+
+@pytest.mark.tensorflow
+def test_auto_takes_a_tpu_that_tensorflow_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    class Resolver:
+        def __init__(self, tpu: str) -> None:
+            self.tpu = tpu
+
+    class Strategy:
+        num_replicas_in_sync = 8
+
+        def __init__(self, resolver: Resolver) -> None:
+            self.tpu = resolver.tpu
+
+    for name in ("TF_CONFIG", "TPU_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(accelerators, "found", lambda: "tpu")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] * (kind == "TPU"))
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda resolver: None)
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda resolver: None)
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", Resolver)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", Strategy)
+    found = devices("auto")
+    assert (found.name, found.replicas, found.strategy.tpu) == ("8 TPU cores", 8, "local")
 
 
 @pytest.mark.tensorflow

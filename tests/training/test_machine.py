@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import types
 from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
 import tensorflow as tf
 
-from keras_vit.training import machine
+from keras_vit import accelerators
+from keras_vit.training import PretrainConfig, RunConfig, machine, pretrain, train
 
 ON_TENSORFLOW = pytest.mark.tensorflow
 
@@ -99,3 +101,65 @@ def test_jax_is_asked_for_its_device(
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     cpu_info(monkeypatch, "flags\t\t: fpu\n")
     assert machine.best_precision() == precision
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "remedy"),
+    [
+        ("gpu", "tensorflow", 'pip install "keras-vit-toolkit[gpu]"'),
+        ("gpu", "jax", 'pip install -U "jax[cuda12]"'),
+        ("tpu", "tensorflow", 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax'),
+        ("tpu", "jax", 'pip install -U "jax[tpu]"'),
+    ],
+)
+@pytest.mark.usefixtures("no_gpu")
+def test_an_accelerator_that_the_backend_does_not_see_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    backend: str,
+    remedy: str,
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(accelerators, "found", lambda: kind)
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    machine.report_unused_accelerator()
+    assert capsys.readouterr().out == (
+        f"Training on the CPU, for {backend} does not see the {kind.upper()} of this machine. "
+        f"To use it: {remedy}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "case", ["no accelerator", "in use", "cpu", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS"]
+)
+def test_nothing_is_said_where_the_cpu_is_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    for name, value in {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}.items():
+        monkeypatch.setenv(name, value if name == case else "0")
+    monkeypatch.setattr(accelerators, "found", lambda: "cpu" if case == "no accelerator" else "gpu")
+    seen = ("gpu" if case == "in use" else "cpu", ())
+    monkeypatch.setattr(machine, "_accelerator", lambda: seen)
+    machine.report_unused_accelerator("cpu" if case == "cpu" else "auto")
+    assert capsys.readouterr().out == ""
+
+
+@ON_TENSORFLOW
+@pytest.mark.parametrize(
+    ("learn", "config"), [(train, RunConfig), (pretrain, PretrainConfig)], ids=["train", "pretrain"]
+)
+@pytest.mark.usefixtures("no_gpu")
+def test_runs_say_it_before_they_start(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    learn: Any,
+    config: Any,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(accelerators, "found", lambda: "gpu")
+    with pytest.raises(ValueError, match="`data` must be a folder"):
+        learn(config(str(tmp_path / "none"), "ViTMicro4"), tmp_path / "run")
+    assert "tensorflow does not see the GPU of this machine" in capsys.readouterr().out

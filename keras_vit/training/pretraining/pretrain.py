@@ -17,6 +17,7 @@ from keras_vit.training.build import build_encoder, precision_of
 from keras_vit.training.distribution import devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
+from keras_vit.training.machine import report_unused_accelerator
 from keras_vit.training.parts import find_parts
 from keras_vit.training.pretraining.masked_autoencoder import MaskedAutoencoder, reconstructions
 from keras_vit.training.pretraining.masked_patches import MaskedPatchPredictor
@@ -134,6 +135,7 @@ def pretrain(
     recipe = config.recipe
     keras.utils.set_random_seed(recipe.seed)
     where = devices(config.strategy)
+    report_unused_accelerator(config.strategy)
     where.check(recipe)
     examples = load_images(config.data)
     with where.active():

@@ -1,0 +1,36 @@
+"""GPUs and TPUs of this machine as its files show them, without importing a framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_GOOGLE = "0x1ae0"  # PCI vendor
+_DISKS_AND_NETWORK = ("0x01", "0x02")  # PCI classes of what else Google makes
+
+
+def found(root: Path = Path("/")) -> str:
+    """Returns the fastest kind of device that this machine has, on Linux.
+
+    Args:
+        root: Where its files begin.
+
+    Returns:
+        `"tpu"`, `"gpu"` (NVIDIA, with its driver) or `"cpu"`.
+
+    Example:
+        >>> found(Path("nowhere"))
+        'cpu'
+    """
+    devices = root.glob("sys/bus/pci/devices/*")
+    if any(root.glob("dev/accel[0-9]*")) or any(_is_tpu(device) for device in devices):
+        return "tpu"
+    nvidia = (*root.glob("dev/nvidia[0-9]*"), *root.glob("proc/driver/nvidia/gpus/*"))
+    return "gpu" if nvidia else "cpu"
+
+
+def _is_tpu(device: Path) -> bool:
+    try:
+        vendor, kind = ((device / name).read_text("ascii") for name in ("vendor", "class"))
+    except OSError:
+        return False
+    return vendor.strip() == _GOOGLE and not kind.startswith(_DISKS_AND_NETWORK)

@@ -1,0 +1,40 @@
+"""The Keras backend of a command that trains."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+from keras_vit import accelerators
+from keras_vit.cli.options import Strategy
+
+
+def prefer_jax_on_tpu(strategy: Strategy | None) -> None:
+    """Takes JAX on a machine with a TPU if nothing else was chosen, and says so.
+
+    Keras reads its backend when it is imported, so this comes before `start_keras`.
+    """
+    if os.environ.get("KERAS_BACKEND") or strategy not in (None, Strategy.auto, Strategy.jax):
+        return
+    # What Keras itself writes into keras.json when it is first imported is no choice.
+    if _configured_backend() != "tensorflow" or accelerators.found() != "tpu":
+        return
+    if importlib.util.find_spec("jax") and importlib.util.find_spec("libtpu"):
+        os.environ["KERAS_BACKEND"] = "jax"
+        print(
+            "This machine has a TPU: training with JAX. KERAS_BACKEND=tensorflow chooses "
+            "TensorFlow.",
+            file=sys.stderr,
+        )
+
+
+def _configured_backend() -> object:
+    folder = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+    try:
+        content = json.loads((folder / "keras.json").read_text(encoding="utf-8"))
+        return content.get("backend", "tensorflow")
+    except (OSError, ValueError, AttributeError):
+        return "tensorflow"
