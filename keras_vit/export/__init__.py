@@ -8,6 +8,7 @@ from keras_vit.export.load import load_predictor
 from keras_vit.export.prediction import Prediction, predictions
 from keras_vit.export.predictor import Predictor
 from keras_vit.export.reading import Limits
+from keras_vit.export.rollout import Rollout
 from keras_vit.export.saved_model_predictor import SavedModelPredictor
 from keras_vit.export.tflite_predictor import TFLitePredictor
 from keras_vit.export.transports import ServingError
@@ -20,6 +21,7 @@ __all__ = [
     "Limits",
     "Prediction",
     "Predictor",
+    "Rollout",
     "SavedModelPredictor",
     "ServingError",
     "TFLitePredictor",

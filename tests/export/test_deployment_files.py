@@ -82,20 +82,15 @@ def deployment() -> dict[str, Any]:
     return next(d for d in documents if d["kind"] == "Deployment")
 
 
-@pytest.mark.parametrize("name", ["models.config", "models.canary.config"])
-def test_models_config_is_what_the_server_reads(name: str) -> None:
+def test_models_config_is_what_the_server_reads() -> None:
     model_server_config_pb2 = pytest.importorskip(
         "tensorflow_serving.config.model_server_config_pb2", reason="needs the extra serving"
     )
     config = text_format.Parse(
-        (EXPORT / name).read_text(), model_server_config_pb2.ModelServerConfig()
+        (EXPORT / "models.config").read_text(), model_server_config_pb2.ModelServerConfig()
     )
     (model,) = config.model_config_list.config
     assert (model.name, model.base_path) == ("vit", "/models/vit")
-    if "canary" in name:
-        assert set(model.version_labels.values()) <= set(
-            model.model_version_policy.specific.versions
-        )
 
 
 def test_batches_are_of_the_sizes_that_were_warmed_up() -> None:

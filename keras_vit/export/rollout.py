@@ -1,0 +1,307 @@
+"""Moving the versions of a model on TensorFlow Serving: a canary, its promotion, the way back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from keras_vit import checks, files
+
+STABLE, CANARY = "stable", "canary"
+AVAILABLE = "AVAILABLE"
+POLL_SECONDS = 1.0
+_REQUEST_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class ServedVersion:
+    """One version of a model, as the server reports it.
+
+    Args:
+        number: The version.
+        state: `"START"`, `"LOADING"`, `"AVAILABLE"`, `"UNLOADING"` or `"END"`.
+        error: Why it did not load, or nothing.
+
+    Example:
+        >>> ServedVersion(4, "AVAILABLE").number
+        4
+    """
+
+    number: int
+    state: str
+    error: str = ""
+
+
+class Rollout:
+    """Moves the labels `stable` and `canary` of a model on a running TensorFlow Serving.
+
+    The server refuses a whole `models.config` if a label in it points to a version that is not
+    available. So each method writes the file up to three times and waits after each: versions are
+    added, then labels moved, then versions removed. If the server does not follow, the file gets
+    back what it had. A method that was interrupted is called again and goes on.
+
+    Args:
+        config: The server's `models.config`, which the server reads again by itself
+            (`--model_config_file_poll_wait_seconds`).
+        server: REST address of the server.
+        name: The model's name in the file.
+        timeout: Seconds that the server may take for each step; loading and warming up a large
+            model take minutes.
+        say: Called with each line of progress.
+
+    Raises:
+        ImportError: If tensorflow-serving-api is not installed.
+        ValueError: If the file is no `models.config` or does not have the model.
+
+    Example:
+        >>> rollout = Rollout("export/models.config")  # doctest: +SKIP
+        >>> rollout.canary(5)  # doctest: +SKIP
+        >>> rollout.promote()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: str | Path,
+        server: str = "http://localhost:8501",
+        name: str = "vit",
+        *,
+        timeout: float = 900.0,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        checks.positive("timeout", timeout)
+        if not server.startswith(("http://", "https://")):
+            raise ValueError(
+                "`server` must be the REST address of the server, http://HOST:8501. "
+                f"Received: server={server!r}"
+            )
+        self.config = Path(config)
+        self._status = f"{server.rstrip('/')}/v1/models/{name}"
+        self._name, self._timeout, self._say = name, timeout, say
+        self._read()
+
+    def status(self) -> list[ServedVersion]:
+        """Returns the versions that the server knows, the newest first.
+
+        Raises:
+            RuntimeError: If the server does not answer or does not have the model.
+        """
+        return self._ask("")
+
+    def labels(self) -> dict[str, int]:
+        """Returns the labels in the file and the versions that they point to."""
+        return dict(self._model(self._read()).version_labels)
+
+    def canary(self, version: int) -> None:
+        """Serves a version to clients of the label `canary`.
+
+        Clients of `stable` keep what they have. Those that name no version get the newest that is
+        loaded, which is the canary now.
+
+        Args:
+            version: Newer than the stable one; its folder must be in the model's base path.
+
+        Raises:
+            ValueError: If it is not newer, or there is no version that could be the stable one.
+            RuntimeError: If the server does not load it.
+        """
+        checks.positive_int("version", version)
+        stable = self._stable(before=version)
+        if stable >= version:
+            raise ValueError(
+                "`version` must be newer than the stable one. "
+                f"Received: version={version}, and {stable} is stable"
+            )
+        self._move({stable, version}, {STABLE: stable, CANARY: version})
+
+    def promote(self) -> None:
+        """Serves the canary to clients of `stable`; the version before stays loaded for `back`.
+
+        Raises:
+            ValueError: If there is no canary.
+            RuntimeError: If the server does not follow.
+        """
+        labels = self.labels()
+        if CANARY not in labels:
+            raise ValueError(f"{self.config} has no canary yet: roll one out first")
+        new = labels[CANARY]
+        self._move({labels.get(STABLE, new), new} | self._before(new), {STABLE: new, CANARY: new})
+
+    def back(self) -> None:
+        """Withdraws the canary; without one, returns to the version before the stable one.
+
+        The newer version is unloaded, so that clients that name no version get the older one, too.
+
+        Raises:
+            ValueError: If no older version is loaded.
+            RuntimeError: If the server does not follow.
+        """
+        stable = self._stable()
+        older = self._before(stable)
+        if max(self._versions()) > stable:
+            to = stable
+        elif older:
+            to = max(older)
+        else:
+            raise ValueError(
+                f"no version before {stable} is loaded: only the one before the last promotion "
+                "stays loaded"
+            )
+        self._move({to}, {STABLE: to, CANARY: to})
+
+    def _stable(self, before: int | None = None) -> int:
+        labels = self.labels()
+        if STABLE in labels:
+            return labels[STABLE]
+        older = [number for number in self._versions() if before is None or number < before]
+        if not older:
+            raise ValueError(
+                "no older version is available on the server, so there is none to call stable: "
+                f"the first version needs no rollout. Available: {sorted(self._versions())}"
+            )
+        return max(older)
+
+    def _before(self, version: int) -> set[int]:
+        """Returns the version that would be gone back to, or nothing."""
+        return set(sorted(number for number in self._versions() if number < version)[-1:])
+
+    def _versions(self) -> set[int]:
+        """Returns the versions that the file names, or else those that are available."""
+        policy = self._model(self._read()).model_version_policy
+        if policy.WhichOneof("policy_choice") == "specific":
+            return set(policy.specific.versions)
+        return {found.number for found in self.status() if found.state == AVAILABLE}
+
+    def _move(self, versions: Collection[int], labels: Mapping[str, int]) -> None:
+        before, had = self.config.read_bytes(), self.labels()
+        every = self._versions() | set(versions)
+        # An error of an earlier try is reported until the version is loaded again.
+        old_errors = {version.number for version in self.status() if version.error}
+
+        def loaded() -> bool:
+            found = {version.number: version for version in self.status()}
+            for number in set(versions) & found.keys():
+                if not found[number].error:
+                    old_errors.discard(number)
+                elif number not in old_errors:
+                    raise RuntimeError(f"version {number} did not load: {found[number].error}")
+            return all(n in found and found[n].state == AVAILABLE for n in versions)
+
+        try:
+            self._write(every, had)
+            self._wait(f"loading {_named(versions)}", loaded)
+            if labels != had:
+                self._write(every, labels)
+                moved = ", ".join(
+                    f"{label} -> {number}" for label, number in sorted(labels.items())
+                )
+                self._wait(moved, lambda: self._resolved(labels))
+        except RuntimeError as error:
+            self._put(before)
+            raise RuntimeError(f"{error}. {self.config} is as it was before") from None
+        if dropped := every - set(versions):
+            self._write(versions, labels)
+            self._wait(f"unloading {_named(dropped)}", lambda: self._unloaded(dropped))
+
+    def _wait(self, what: str, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self._timeout
+        self._say(f"{what} ...")
+        while not done():
+            if time.monotonic() > deadline:
+                states = ", ".join(f"{v.number} {v.state}" for v in self.status())
+                raise RuntimeError(
+                    f"{what}: not done after {self._timeout:g} s; the server reports {states}. It "
+                    "must read this file (--model_config_file) again and again "
+                    "(--model_config_file_poll_wait_seconds)"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _resolved(self, labels: Mapping[str, int]) -> bool:
+        try:
+            return all(
+                [found.number for found in self._ask(f"/labels/{label}")] == [number]
+                for label, number in labels.items()
+            )
+        except RuntimeError:  # the label is not there yet
+            return False
+
+    def _unloaded(self, versions: Collection[int]) -> bool:
+        return not any(v.number in versions and v.state == AVAILABLE for v in self.status())
+
+    def _ask(self, part: str) -> list[ServedVersion]:
+        import requests
+
+        try:
+            answer = requests.get(self._status + part, timeout=_REQUEST_SECONDS)
+            content = answer.json()
+        except requests.RequestException as error:
+            raise RuntimeError(f"{self._status}: {error}") from error
+        if "model_version_status" not in content:
+            raise RuntimeError(f"{self._status}: {answer.status_code}: {content}")
+        found = [
+            ServedVersion(
+                int(version["version"]), version["state"], version["status"]["error_message"]
+            )
+            for version in content["model_version_status"]
+        ]
+        return sorted(found, key=lambda version: -version.number)
+
+    def _read(self) -> Any:
+        try:
+            from google.protobuf import text_format
+            from tensorflow_serving.config import model_server_config_pb2
+        except ImportError as error:
+            raise ImportError(
+                "reading models.config needs tensorflow-serving-api: "
+                "pip install 'keras-vit-toolkit[serving]'"
+            ) from error
+        if not self.config.is_file():
+            raise ValueError(
+                "`config` must be the server's models.config. "
+                f"Received: config={str(self.config)!r}, no such file"
+            )
+        try:
+            found = text_format.Parse(
+                self.config.read_text(encoding="utf-8"), model_server_config_pb2.ModelServerConfig()
+            )
+        except (text_format.ParseError, UnicodeDecodeError) as error:
+            raise ValueError(f"{self.config} is no models.config: {error}") from error
+        self._model(found)
+        return found
+
+    def _model(self, config: Any) -> Any:
+        models = {model.name: model for model in config.model_config_list.config}
+        if self._name not in models:
+            raise ValueError(
+                f"`name` must be a model of {self.config}: {', '.join(map(repr, models))}. "
+                f"Received: name={self._name!r}"
+            )
+        return models[self._name]
+
+    def _write(self, versions: Collection[int], labels: Mapping[str, int]) -> None:
+        from google.protobuf import text_format
+
+        config = self._read()
+        model = self._model(config)
+        model.model_version_policy.specific.versions[:] = sorted(versions)
+        model.version_labels.clear()
+        model.version_labels.update(labels)
+        lines = self.config.read_text(encoding="utf-8").splitlines(keepends=True)
+        comment = 0
+        while comment < len(lines) and lines[comment].startswith("#"):
+            comment += 1
+        text = "".join(lines[:comment]) + text_format.MessageToString(config)
+        self._put(text.encode())
+
+    def _put(self, content: bytes) -> None:
+        if content != self.config.read_bytes():
+            with files.atomic_path(self.config) as temporary:
+                temporary.write_bytes(content)
+
+
+def _named(versions: Collection[int]) -> str:
+    return ("version " if len(versions) == 1 else "versions ") + ", ".join(
+        map(str, sorted(versions))
+    )

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import call_main, check_failure
+from tests.export.model_server import ModelServer, models_folder
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_rollout_from_canary_to_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("keras_vit.export.rollout.POLL_SECONDS", 0.01)
+    models = models_folder(tmp_path, versions=(1,))
+    server = ModelServer(tmp_path / "models.config")
+
+    def call(step: str) -> str:
+        code = call_main("rollout", step, models, "--server", server.address)
+        out, err = capsys.readouterr()
+        assert (code, err) == (0, "")
+        return out
+
+    try:
+        assert call("status").split() == ["1", "AVAILABLE"]
+        (models / "vit" / "2").mkdir()
+        assert "loading versions 1, 2 ...\ncanary -> 2, stable -> 1 ...\n" in call("canary")
+        out = call("promote").splitlines()
+        assert [line.split() for line in out[-2:]] == [
+            ["2", "AVAILABLE", "canary", "stable"],
+            ["1", "AVAILABLE"],
+        ]
+        assert "unloading version 2 ...\n" in call("back")
+        assert server.available() == [1]
+    finally:
+        server.close()
+
+
+def test_rollout_without_versions_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = call_main("rollout", "canary", tmp_path)
+    check_failure(code, capsys.readouterr().err, "`MODELS` must hold the versions of the model")
