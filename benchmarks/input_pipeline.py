@@ -60,11 +60,16 @@ Batch = dict[str, tf.Tensor]
 Make = Callable[[Examples, int, int, Augmentation], tf.data.Dataset]
 
 
-def ours(interpolation: str, antialias: bool) -> Make:
+def ours(interpolation: str, antialias: bool, exif_orientation: bool = True) -> Make:
     def make(
         examples: Examples, size: int, batch_size: int, augmentation: Augmentation
     ) -> tf.data.Dataset:
-        contract = Preprocessing(size=size, interpolation=interpolation, antialias=antialias)
+        contract = Preprocessing(
+            size=size,
+            interpolation=interpolation,
+            antialias=antialias,
+            exif_orientation=exif_orientation,
+        )
         return training_dataset(
             examples, contract, augmentation, batch_size=batch_size, epochs=1_000_000
         )
@@ -152,6 +157,7 @@ def layers_pipeline(
 LIBRARIES: dict[str, Make] = {
     "keras_vit": ours("bicubic", antialias=True),
     "keras_vit, bilinear, not antialiased": ours("bilinear", antialias=False),
+    "keras_vit, orientation not applied": ours("bicubic", True, exif_orientation=False),
     "KerasCV": keras_cv_layers,
     "Keras": keras_layers,
 }

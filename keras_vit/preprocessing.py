@@ -47,6 +47,8 @@ class Preprocessing:
         thresholds: For a model that says yes or no to each label by itself, the probability from
             which on it is a yes, in (0, 1), one for each label; None for a model whose classes
             exclude one another.
+        exif_orientation: Whether an image is turned upright where the camera noted its orientation
+            in the file (Exif). Models saved before there was this field have it false.
 
     Raises:
         ValueError: If an argument is out of its range, `mean` or `std` does not fit `channels`, or
@@ -70,6 +72,7 @@ class Preprocessing:
     channels: str = "rgb"
     labels: tuple[str, ...] | None = None
     thresholds: tuple[float, ...] | None = None
+    exif_orientation: bool = True
 
     def __post_init__(self) -> None:
         checks.one_of("resize", self.resize, RESIZE_METHODS)
@@ -203,19 +206,24 @@ class Preprocessing:
         return probabilities >= np.array(self.thresholds, np.float32)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the contract as a dictionary that JSON can hold; `thresholds` only if given."""
+        """Returns the contract as a dictionary that JSON can hold.
+
+        `thresholds` and `exif_orientation` stand in it only if given and true. Versions that do not
+        know them read the contracts that have no need of them, and refuse the others.
+        """
         config = dataclasses.asdict(self)
-        if self.thresholds is None:  # most models exclude, and older versions do not know them
-            del config["thresholds"]
+        for name in ("thresholds", "exif_orientation"):
+            if not config[name]:
+                del config[name]
         return {key: list(v) if isinstance(v, tuple) else v for key, v in config.items()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Preprocessing:
-        """Returns the contract that `get_config` described."""
+        """Returns the contract that `get_config` described, in this version or an earlier one."""
         arguments: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in config.items()
         }
-        return cls(**arguments)
+        return cls(**{"exif_orientation": False, **arguments})
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:

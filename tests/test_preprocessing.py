@@ -195,3 +195,12 @@ def test_present_compares_every_label_with_its_own_threshold_in_float32() -> Non
     assert keras.ops.convert_to_numpy(contract.present(tensor)).tolist() == expected
     with pytest.raises(ValueError, match=r"classes of this model exclude .*thresholds=None"):
         CONTRACT.present(probabilities)
+
+
+def test_contract_of_an_earlier_version_reads_no_orientation() -> None:
+    config = CONTRACT.get_config()
+    assert config.pop("exif_orientation") is True
+    earlier = Preprocessing.from_config(config)
+    assert earlier == dataclasses.replace(CONTRACT, exif_orientation=False)
+    assert earlier.get_config() == config  # which earlier versions read
+    assert Preprocessing().exif_orientation

@@ -18,7 +18,7 @@ from rich.progress import track
 
 from keras_vit import checks
 from keras_vit.constants import MAX_IMAGE_SIDE, MIN_IMAGE_SIDE
-from keras_vit.data import pixels
+from keras_vit.data import exif, pixels
 from keras_vit.data.examples import Examples
 from keras_vit.preprocessing import Preprocessing
 
@@ -46,6 +46,7 @@ class Audit:
         contradictions: Those of `duplicates` that stand under different labels.
         sizes: For each usable image, its name and its height and width in pixels.
         ranges: For each usable image, its name and its lowest and highest pixel value.
+        oriented: How many usable images a camera noted another orientation of than upright.
 
     Example:
         >>> report = Audit(bad=(("rose/a.jpg", "not an image"),), digests={"rose/b.jpg": "0" * 64})
@@ -60,6 +61,7 @@ class Audit:
     contradictions: tuple[tuple[str, ...], ...] = ()
     sizes: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    oriented: int = 0
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
         """Returns the images that can be used.
@@ -178,6 +180,7 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
         names(disputed),
         {name: found.size for name, found in good.items()},
         {name: found.range for name, found in good.items()},
+        sum(found.oriented for found in good.values()),
     )
 
 
@@ -186,6 +189,7 @@ class _Image:
     digest: str
     size: tuple[int, int]
     range: tuple[int, int]
+    oriented: bool
 
 
 def _inspect(examples: Examples, index: int) -> _Image | str:
@@ -200,11 +204,13 @@ def _inspect(examples: Examples, index: int) -> _Image | str:
     try:
         with tf.device("CPU"):
             image = pixels.decode(tf.constant(encoded), Preprocessing()).numpy()
+            oriented = bool(exif.orientation(encoded) != 1)
     except tf.errors.OpError:
         kind = next((name for start, name in _SIGNATURES.items() if encoded.startswith(start)), "")
         return f"damaged or truncated {kind}" if kind else "not a JPEG, PNG, GIF, BMP or WebP"
     height, width = image.shape[:2]
-    return _Image(_digest(image), (height, width), (int(image.min()), int(image.max())))
+    extremes = int(image.min()), int(image.max())
+    return _Image(_digest(image), (height, width), extremes, oriented)
 
 
 def _wrong_size(encoded: bytes) -> str:

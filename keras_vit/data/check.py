@@ -84,6 +84,11 @@ class DataCheck:
                 "sizes, height x width in pixels: "
                 + ", ".join(f"{name} {h} x {w}" for name, (h, w) in self.sizes.items())
             )
+        if self.audit.oriented:
+            lines.append(
+                f"images with an EXIF orientation: {self.audit.oriented}; it is applied, though "
+                "not by models of earlier versions"
+            )
         parts = [self.audit.text()] if self.audit.text() else []
         for title, names in (
             ("Same content in training and validation", [" = ".join(g) for g in self.leaks]),
@@ -111,6 +116,7 @@ class DataCheck:
         return {
             **content,
             "rare": self.rare,
+            "oriented": found.oriented,
             "bad": dict(found.bad),
             "duplicates": found.duplicates,
             "contradictions": found.contradictions,

@@ -10,6 +10,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from keras_vit.data import exif
 from keras_vit.preprocessing import Preprocessing
 
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
@@ -23,12 +24,13 @@ _LUMA = (19595, 38470, 7471)
 def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     """Decodes a JPEG, PNG, GIF (first frame), BMP or WebP image.
 
-    JPEGs come out as PIL decodes them, to the bit. Transparency is dropped, 16-bit channels are
-    reduced to 8 bits, and the orientation note that cameras write (EXIF) is not followed.
+    JPEGs come out as PIL decodes them, to the bit. Transparency is dropped, and 16-bit channels are
+    reduced to 8 bits. The orientation that cameras note (Exif) in JPEG, PNG and WebP files is
+    applied as `PIL.ImageOps.exif_transpose` does, unless the contract says otherwise.
 
     Args:
         encoded: The file's bytes, a scalar string.
-        contract: Only its `channels` matter here.
+        contract: Its `channels` and `exif_orientation`.
 
     Returns:
         Pixels (H, W, C), uint8, [0, 255].
@@ -48,6 +50,8 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
     )
     image = tf.ensure_shape(image, (None, None, 3))
+    if contract.exif_orientation:
+        image = exif.upright(image, encoded)
     if contract.channels == "bgr":
         image = tf.reverse(image, axis=[-1])
     elif contract.channels == "grayscale":

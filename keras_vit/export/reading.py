@@ -23,8 +23,9 @@ SCANS = 100  # of a JPEG
 class Limits:
     """How large an image may be that is decoded for someone unknown.
 
-    Four images of a batch are decoded at a time. One takes 3 bytes a pixel, a progressive JPEG up
-    to 9 and one that is turned to grey up to 15. A JPEG of more than 100 scans is not decoded.
+    Four images of a batch are decoded at a time. One takes 3 bytes a pixel, a progressive JPEG and
+    one that is turned upright up to 9, and one that is turned to grey up to 15. A JPEG of more than
+    100 scans is not decoded.
 
     Args:
         max_bytes: Of the file.

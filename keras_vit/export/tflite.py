@@ -111,7 +111,8 @@ def write(
     """Exports a classifier as a TFLite file with built-in operators only.
 
     Input: uint8 pixels (B, h, w, C) at the model's size, [0, 255]; they are scaled inside. The
-    antialiased resizing before that has no TFLite operator and is the caller's part. Output:
+    antialiased resizing before that has no TFLite operator and is the caller's part, and so is
+    turning a photograph upright. Output:
     probabilities (B, classes), float32; from `int8` uint8, with the scale that the file says.
     Where each label is a yes or no by itself, the thresholds stand in `thresholds.txt`.
 

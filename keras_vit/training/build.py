@@ -19,7 +19,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.applications import application_names, build_application
 from keras_vit.training.distillation import DistilledClassifier, load_teacher
 from keras_vit.training.machine import best_precision
-from keras_vit.training.run import CommonConfig, RunConfig
+from keras_vit.training.run import CommonConfig, Run, RunConfig
 from keras_vit.training.trainee import Classifier, Trainee
 from keras_vit.weights.checkpoint import Checkpoint
 
@@ -113,6 +113,20 @@ def build_encoder(config: CommonConfig) -> keras.Model:
     contract = models.preprocessing_of(model)
     contract = dataclasses.replace(contract, labels=None, thresholds=None)
     return _in_training(model, contract, config)
+
+
+def keep_orientation(network: keras.Model, run: Run) -> None:
+    """Makes a network read the orientation of images, or not, as its run did when it was started.
+
+    Args:
+        network: The network, built for a run that goes on.
+        run: The run, which may be of an earlier version.
+    """
+    started = Preprocessing.from_config(run.resolved()["preprocessing"])
+    layer = network.get_layer("image_contract")
+    layer.preprocessing = dataclasses.replace(
+        layer.preprocessing, exif_orientation=started.exif_orientation
+    )
 
 
 def build_trainee(config: RunConfig, network: keras.Model, training: data.Examples) -> Trainee:

@@ -14,7 +14,13 @@ from keras_vit import data, files, models, zoo
 from keras_vit.evaluation import MultiLabelReport, Report
 from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training import groups
-from keras_vit.training.build import build_network, build_trainee, check_model, precision_of
+from keras_vit.training.build import (
+    build_network,
+    build_trainee,
+    check_model,
+    keep_orientation,
+    precision_of,
+)
 from keras_vit.training.distribution import devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
@@ -102,6 +108,7 @@ def train(
             network = build_network(config, examples.class_names, multi_label=examples.multi_label)
             groups.set_trainable(network, recipe.trainable)
         if resume:
+            keep_orientation(network, run)
             _check_classes(config, run, examples)
         training, validation = find_parts(
             config, examples, run, resume=resume, writes=where.is_chief

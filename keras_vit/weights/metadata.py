@@ -11,7 +11,7 @@ import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing
@@ -20,7 +20,6 @@ from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, C
 
 KEY = "keras_vit"
 _LONGEST = 4 * 2**20  # the labels of ImageNet-21k take a tenth of it
-_Described = TypeVar("_Described", ViTConfig, Preprocessing)
 
 
 def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
@@ -65,8 +64,9 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
         if len(metadata[KEY]) > _LONGEST:
             raise ValueError(f"longer than {_LONGEST:,} characters")
         content = json.loads(metadata[KEY])
-        config = _parsed(ViTConfig, content["config"])
-        preprocessing = _parsed(Preprocessing, content["preprocessing"])
+        config = ViTConfig(**_checked(ViTConfig, content["config"]))
+        told = _checked(Preprocessing, content["preprocessing"])
+        preprocessing = Preprocessing.from_config(told)
         tensors = agreeing(checkpoint, config)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
@@ -88,8 +88,8 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     )
 
 
-def _parsed(kind: type[_Described], told: Any) -> _Described:
-    """Returns the configuration that JSON holds; its constructor checks the ranges."""
+def _checked(kind: type, told: Any) -> dict[str, Any]:
+    """Returns the fields that JSON holds; the constructor checks their ranges."""
     if not isinstance(told, dict):
         raise TypeError(f"{kind.__name__} of {type(told).__name__}")
     hints = typing.get_type_hints(kind)
@@ -98,7 +98,7 @@ def _parsed(kind: type[_Described], told: Any) -> _Described:
     ]
     if wrong:
         raise ValueError(f"unknown or of another type: {', '.join(wrong)}")
-    return kind(**told)
+    return told
 
 
 def _fits(value: Any, hint: Any) -> bool:

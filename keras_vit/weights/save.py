@@ -214,7 +214,7 @@ def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
 
 def _hub_notes(preprocessing: Preprocessing) -> list[str]:
     """Returns what preprocessor_config.json cannot tell; config.json tells the rest."""
-    usual = {"channels": "rgb", "antialias": True}
+    usual = {"channels": "rgb", "antialias": True, "exif_orientation": True}
     lost = {name: getattr(preprocessing, name) for name in usual}
     said = ", ".join(f"{name}={lost[name]!r}" for name in lost if lost[name] != usual[name])
     return [f"Image processors of the transformers library cannot be told {said}."] if said else []

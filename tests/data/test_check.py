@@ -137,6 +137,21 @@ def test_nothing_usable_is_reported(noise: Noise) -> None:
     assert found.text().startswith("0 images in 3 classes of noise\n  a       0    0.0%\n")
 
 
+def test_oriented_images_are_counted_and_seen_upright(noise: Noise, save: Save) -> None:
+    notes = [PIL.Image.Exif() for _ in range(3)]
+    for note, number in zip(notes, (1, 3, 6), strict=True):
+        note[0x0112] = number
+    encoded = (*(save(i) for i in range(3)), *(save(i, exif=notes[i]) for i in range(3)))
+    found = check(noise(6, encoded=encoded), progress=False)
+    assert found.audit.sizes["005.png"] == (11, 7)
+    assert found.audit.duplicates == (names(0, 3),)
+    assert found.to_json()["oriented"] == found.audit.oriented == 2
+    assert found.text().splitlines()[5] == (
+        "images with an EXIF orientation: 2; it is applied, though not by models of earlier "
+        "versions"
+    )
+
+
 def test_report_is_json(noise: Noise, save: Save) -> None:
     encoded = (*(save(i) for i in range(6)), save(0), b"text")
     splits = ("train",) * 6 + ("validation",) * 2
@@ -152,6 +167,7 @@ def test_report_is_json(noise: Noise, save: Save) -> None:
         "dark": [],
         "refused": found.refused,
         "rare": {},
+        "oriented": 0,
         "bad": {"007.png": "not a JPEG, PNG, GIF, BMP or WebP"},
         "duplicates": [["000.png", "006.png"]],
         "contradictions": [],

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
+from PIL import Image, ImageOps
 
 from keras_vit.data import pixels
 from keras_vit.export.reading import Limits, read_each
@@ -86,6 +87,15 @@ def test_every_format_is_read_as_in_training() -> None:
     np.testing.assert_array_equal(found, expected)
     assert ok.all()
     assert set(message) == {b""}
+
+
+def test_photographs_are_read_upright() -> None:
+    told = GOOD["rotated jpeg"]
+    with Image.open(io.BytesIO(told)) as image:
+        expected = pixels.fit(np.asarray(ImageOps.exif_transpose(image)), CONTRACT)
+    np.testing.assert_array_equal(read(told)[0], [expected])
+    earlier = dataclasses.replace(CONTRACT, exif_orientation=False)
+    np.testing.assert_array_equal(read(told, contract=earlier)[0], read(GOOD["jpeg 0"])[0])
 
 
 def test_grey_models_read_grey_pixels() -> None:

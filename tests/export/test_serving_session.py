@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from benchmarks.session import signatures_of
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor
+from keras_vit.export import KerasPredictor, load_predictor
+from tests.data.test_exif import FORMS, block, photo, with_pil
 from tests.export.conftest import CONTRACT
 from tests.export.test_reading import GOOD
 
@@ -88,6 +89,25 @@ def test_every_signature_answers_mixed_images_of_which_five_are_bad(
     np.testing.assert_allclose(found["classify_float/probabilities"], expected, atol=1e-5)
     assert found["explain/map"].shape == (32, 5, 7)
     assert found["embed/token"].shape == found["embed/mean"].shape == (32, 24)
+
+
+@pytest.mark.slow
+def test_photographs_are_answered_upright(
+    model: keras.Model, exported: dict[str, Path], tmp_path: Path
+) -> None:
+    sent = [photo(form, block(n, o)) for form in FORMS for n in range(9) for o in "<>"]
+    upright = [pixels.fit(with_pil(image), CONTRACT).numpy() for image in sent]
+    floats = CONTRACT.scale(np.stack(upright))
+    found = answers(exported["saved_model"], sent, floats, tmp_path)
+    np.testing.assert_array_equal(found["preprocess/pixels"], upright)
+    expected = model.predict(floats, verbose=0)
+    for signature in ("serving_default", "explain"):
+        # measured: 3e-7
+        np.testing.assert_allclose(found[f"{signature}/probabilities"], expected, atol=1e-5)
+    for predictor in (KerasPredictor(model), load_predictor(exported["saved_model"])):
+        np.testing.assert_allclose(predictor.predict(sent), expected, atol=1e-5)
+    by_tflite = load_predictor(exported["tflite"]).predict(sent)
+    np.testing.assert_allclose(by_tflite, expected, atol=1e-4)
 
 
 def test_a_model_that_needs_xla_is_refused(tmp_path: Path) -> None:

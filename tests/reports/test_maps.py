@@ -11,6 +11,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports import maps
 from keras_vit.visualization import relevance_maps
 from keras_vit.visualization.relevance import METHODS
+from tests.data.test_exif import block, photo, with_pil
 from tests.helpers import normal, tiny_model
 
 pytestmark = pytest.mark.tensorflow
@@ -41,3 +42,10 @@ def test_pixels_are_in_the_contracts_order(channels: str, number: int) -> None:
         assert found[0, 4, 6].tolist() == expected
     else:
         assert 100 < found[0, 4, 6, 0] < 200
+
+
+def test_pixels_are_upright() -> None:
+    contract = Preprocessing(size=(8, 12), resize="squash")
+    turned = photo("jpeg", block(6))
+    expected = maps.read_pixels([photo("png", image=with_pil(turned))], contract)
+    np.testing.assert_array_equal(maps.read_pixels([turned], contract), expected)

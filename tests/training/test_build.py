@@ -10,9 +10,15 @@ import pytest
 
 from keras_vit import data, models
 from keras_vit.training import Recipe, RunConfig
-from keras_vit.training.build import build_encoder, build_network, build_trainee, precision_of
+from keras_vit.training.build import (
+    build_encoder,
+    build_network,
+    build_trainee,
+    keep_orientation,
+    precision_of,
+)
 from keras_vit.training.distillation import DistilledClassifier
-from keras_vit.training.run import CommonConfig
+from keras_vit.training.run import CommonConfig, Run
 from keras_vit.training.trainee import Classifier
 from tests.training.conftest import save_teacher
 
@@ -76,6 +82,21 @@ def test_remat_changes_no_variable(nano: str) -> None:
     assert [w.path for w in plain.weights] == [w.path for w in again.weights]
     blocks = [[net.get_layer(f"block_0{i}").remat for i in (0, 1)] for net in (plain, again)]
     assert blocks == [[False, False], [True, True]]
+
+
+@pytest.mark.parametrize("model", [None, "MobileNetV2"])
+def test_run_that_goes_on_reads_images_as_when_it_was_started(
+    nano: str, model: str | None, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    config = RunConfig("digits", model or nano, recipe=SMALL.replace(image_size=(32, 32)))
+    network = build_network(config, ("a", "b"))
+    contract = models.preprocessing_of(network)
+    assert contract.exif_orientation
+    for stored in (contract, dataclasses.replace(contract, exif_orientation=False), contract):
+        run.write_config(config, {"preprocessing": stored.get_config()})
+        keep_orientation(network, run)
+        assert models.preprocessing_of(network) == stored
 
 
 def test_encoder_has_no_classifier_and_the_precision_of_training(nano: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.models import build, config_of
+from keras_vit.models import build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import keras_files, load_weights
 from keras_vit.weights.checkpoint import variables_of
@@ -75,6 +76,12 @@ def test_read_keras_brings_configuration_and_preprocessing(tmp_path: Path) -> No
     checkpoint = keras_files.read_keras(tmp_path / "m.keras")
     assert checkpoint.preprocessing == contract
     assert checkpoint.traits == config.get_config()
+    told = ', "exif_orientation": true'
+    earlier = changed(tmp_path / "m.keras", tmp_path / "earlier.keras", told, "")
+    assert keras_files.read_keras(earlier).preprocessing == dataclasses.replace(
+        contract, exif_orientation=False
+    )
+    assert not preprocessing_of(keras.saving.load_model(earlier)).exif_orientation
 
 
 def test_read_keras_refuses_code(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -38,6 +39,13 @@ def described(**changes: Any) -> dict[str, Any]:
 
 def extend(content: Any, **changes: Any) -> Checkpoint:
     return metadata.extend(stored(**changes), {"format": "pt", "keras_vit": json.dumps(content)})
+
+
+def test_extend_reads_metadata_of_an_earlier_version() -> None:
+    content = described()
+    del content["preprocessing"]["exif_orientation"]
+    earlier = dataclasses.replace(PREPROCESSING, exif_orientation=False)
+    assert extend(content).preprocessing == earlier
 
 
 @pytest.mark.parametrize(

@@ -141,4 +141,5 @@ def _guess(model: keras.Model) -> Preprocessing:
         mean=0.0,  # type: ignore[arg-type]
         std=1 / 255,  # type: ignore[arg-type]
         channels="grayscale" if shape[-1] == 1 else "rgb",
+        exif_orientation=False,
     )

@@ -1,0 +1,162 @@
+"""The orientation that a camera notes in an image file (Exif), read and followed.
+
+All functions are graph-safe. They read bytes from anyone, in bounded time: what is damaged says
+nothing. H and W are the image's height and width.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+_START = 4096  # bytes of a JPEG in which its Exif segment begins; the standard has it come first
+_BLOCKS = 4096  # of a file that are passed over in search of the one with Exif
+_PREFIX = b"Exif\0\0"
+_HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a PNG and a WebP
+_ORIENTATION, _SHORT = 0x0112, 3  # tag and type of the entry
+
+# A branch that is not taken costs time for each of its operators, so these stay one operator.
+_one_operator = functools.partial(
+    tf.function, autograph=False, experimental_attributes={"_noinline": True}
+)
+
+
+def upright(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
+    """Returns pixels (H, W, 3) or (W, H, 3), uint8, turned and mirrored as their file says."""
+    return tf.cond(_may_tell(encoded), lambda: _turned(image, encoded), lambda: image)
+
+
+@_one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def orientation(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns 1 to 8 as Exif numbers orientations, int64; 1, upright, if the file tells none.
+
+    As in Pillow, without its detours: the first directory of a JPEG's first Exif segment, of a
+    PNG's chunk eXIf or a WebP's chunk EXIF counts, not XMP and not a profile in a PNG's text; in
+    it the first entry that is one 16-bit number, as the standard has it.
+    """
+    return _noted(
+        tf.cond(tf.io.is_jpeg(encoded), lambda: _segment(encoded), lambda: _chunk(encoded))
+    )
+
+
+@_one_operator(
+    input_signature=[tf.TensorSpec((None, None, 3), tf.uint8), tf.TensorSpec((), tf.string)]
+)
+def _turned(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
+    number = orientation(encoded)
+
+    def moved() -> tf.Tensor:
+        order = tf.where(number >= 5, [1, 0, 2], [0, 1, 2])
+        mirrored = [tf.reduce_any(number == those) for those in ((3, 4, 7, 8), (2, 3, 6, 7))]
+        return tf.raw_ops.Reverse(tensor=tf.transpose(image, order), dims=[*mirrored, False])
+
+    return tf.ensure_shape(tf.cond(number == 1, lambda: image, moved), (None, None, 3))
+
+
+def _may_tell(encoded: tf.Tensor) -> tf.Tensor:
+    """Tells soon of most files that they have no Exif block: its name does not occur."""
+    text, name = tf.cond(
+        tf.io.is_jpeg(encoded),
+        lambda: (tf.strings.substr(encoded, 0, _START), tf.constant(_PREFIX)),
+        lambda: (encoded, tf.where(_is_png(encoded), b"eXIf", b"EXIF")),
+    )
+    parts = tf.raw_ops.StringSplitV2(input=tf.expand_dims(text, 0), sep=name, maxsplit=1)
+    return tf.size(parts.values) > 1
+
+
+def _is_png(encoded: tf.Tensor) -> tf.Tensor:
+    return tf.strings.substr(encoded, 0, 4) == b"\x89PNG"
+
+
+def _segment(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns the first segment APP1 of a JPEG that holds Exif, before the first scan."""
+
+    def block(head: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        exif = (head[1] == 0xE1) & tf.reduce_all(head[4:] == tuple(_PREFIX))
+        ends = (head[0] != 0xFF) | (head[1] == 0xDA)
+        size = 2 + 256 * head[2] + head[3]
+        return exif, ends, tf.where(head[1] == 0xFF, tf.ones_like(size), size)  # a byte that fills
+
+    start = tf.strings.substr(encoded, 0, _START)
+    at, size = _found(start, tf.constant(2, tf.int64), block)
+    return _cut(encoded, at + 4, size - 4)
+
+
+def _chunk(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns the chunk eXIf of a PNG, which may follow the pixels, or EXIF of a WebP."""
+    png = _is_png(encoded)
+    riff = tf.cast(~png, tf.int64)
+    known = png | (_cut(encoded, 8, 8) == b"WEBPVP8X")
+
+    def block(head: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        name = tf.where(png, head[4:8], head[:4])
+        size = tf.where(png, head[:4], tf.reverse(head[4:8], [0]))
+        size = tf.reduce_sum(size * [2**24, 2**16, 2**8, 1])
+        exif = tf.reduce_all(tf.where(png, name == tuple(b"eXIf"), name == tuple(b"EXIF")))
+        ends = ~known | tf.reduce_all(name == tuple(b"IEND"))
+        # Behind the data of a PNG stands a checksum of 4 bytes; those of a WebP are even in number.
+        return exif & known, ends, tf.where(png, size + 12, size + 8 + size % 2)
+
+    at, size = _found(encoded, 8 + 4 * riff, block)
+    return _cut(encoded, at + 8, size - 12 + 4 * riff)
+
+
+def _found(
+    encoded: tf.Tensor, start: tf.Tensor, block: Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns place and size of the block with Exif; its size is 0 if there is none.
+
+    `block` tells of a block's head whether it is that one, whether none follows, and its size.
+    """
+
+    def look(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        head = tf.io.decode_raw(_cut(encoded, at, _HEAD), tf.uint8, fixed_length=_HEAD)
+        return block(tf.cast(head, tf.int64))  # zeros behind the end
+
+    def goes_on(at: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
+        exif, ends, _ = look(at)
+        return ~exif & ~ends & (at < _size(encoded)) & (left > 0)
+
+    at, _ = tf.while_loop(
+        goes_on, lambda at, left: (at + look(at)[2], left - 1), (start, tf.constant(_BLOCKS))
+    )
+    exif, _, size = look(at)
+    return at, size * tf.cast(exif, tf.int64)
+
+
+def _noted(block: tf.Tensor) -> tf.Tensor:
+    """Returns the orientation in an Exif block, which is a small TIFF file."""
+    prefixed = tf.cast(tf.strings.substr(block, 0, len(_PREFIX)) == _PREFIX, tf.int64)
+    tiff = _cut(block, len(_PREFIX) * prefixed, _size(block))
+    order = tf.strings.substr(tiff, 0, 4)
+    little = order == b"II*\0"
+
+    def words(text: tf.Tensor, length: int | None = None) -> tf.Tensor:
+        """Numbers of 16 bits; zeros behind the end of a text that is shorter than `length`."""
+        found = tf.cast(tf.io.decode_raw(text, tf.uint16, fixed_length=length), tf.int64)
+        return tf.where(little, found, found % 256 * 256 + found // 256)
+
+    offset = words(_cut(tiff, 4, 4), 4)
+    at = tf.reduce_sum(tf.where(little, offset, tf.reverse(offset, [0])) * [1, 2**16])
+    told = words(_cut(tiff, at, 2), 2)[0]
+    there = tf.maximum(_size(tiff) - at - 2, 0) // 12
+    entries = tf.reshape(words(_cut(tiff, at + 2, 12 * tf.minimum(told, there))), (-1, 6))
+    one = tf.where(little, [1, 0], [0, 1])  # value, of 32 bits
+    sought = tf.cast(tf.concat([[_ORIENTATION, _SHORT], one], axis=0), tf.int64)
+    fitting = tf.reduce_all(entries[:, :4] == sought, axis=1)
+    upright_ = tf.ones((1,), tf.int64)
+    number = tf.concat([tf.boolean_mask(entries[:, 4], fitting), upright_], axis=0)[0]
+    sound = (little | (order == b"MM\0*")) & (number >= 1) & (number <= 8)
+    return tf.where(sound, number, upright_[0])
+
+
+def _cut(text: tf.Tensor, at: tf.Tensor | int, count: tf.Tensor | int) -> tf.Tensor:
+    """Returns a part of a text, or as much of it as there is."""
+    at, count = tf.cast(at, tf.int64), tf.cast(count, tf.int64)
+    return tf.strings.substr(text, tf.minimum(at, _size(text)), tf.maximum(count, 0))
+
+
+def _size(text: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.strings.length(text), tf.int64)
