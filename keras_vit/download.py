@@ -47,15 +47,19 @@ def fetch(
     size: int | None = None,
     sha256: str | None = None,
     sha256_prefix: str | None = None,
+    needs_sha256: bool = False,
     check: Callable[[Path], None] | None = None,
 ) -> Download:
     """Returns a published file from the cache, where it is downloaded at the first call.
 
     With `sha256`, that alone decides whether it is the right file. Without it, all that is known
-    must hold: https, the size, the prefix, the MD5 and the CRC32C that the server states in
-    `x-goog-hash`, and `check`. The SHA-256 found is then pinned in `file_name` + `.json`: a file
-    that changes afterwards is refused. A file without this note (one that was put there by hand)
-    is verified like a download. Under its name stands only a complete and verified file.
+    must hold: https, the size, the prefix, the SHA-256 that the Hugging Face hub states in
+    `X-Linked-Etag`, the MD5 and the CRC32C that the server states in `x-goog-hash`, and `check`.
+    The SHA-256 found, and what it was verified by (with the commit that the hub states in
+    `X-Repo-Commit`), are then pinned in `file_name` + `.json`: a file that changes afterwards is
+    refused, and one that does not is used without a connection, whatever its address holds by
+    then. A file without this note (one that was put there by hand) is verified like a download,
+    but for what a server states. Under its name stands only a complete and verified file.
 
     An interrupted download is resumed at the next call. Several processes download a file once.
     The environment has three variables:
@@ -64,7 +68,8 @@ def fetch(
     - `KERAS_VIT_MIRROR`: base addresses, separated by spaces or commas, that are tried first and
       may be http. A mirror serves the path of the original: for
       `https://storage.googleapis.com/vit_models/augreg/X.npz` the mirror `http://127.0.0.1:8000`
-      is asked for `http://127.0.0.1:8000/vit_models/augreg/X.npz`.
+      is asked for `http://127.0.0.1:8000/vit_models/augreg/X.npz`. A mirror of the hub must pass
+      on both of its headers.
     - `KERAS_VIT_OFFLINE`: anything but empty or 0 forbids connections.
 
     Args:
@@ -75,6 +80,9 @@ def fetch(
         size: Bytes.
         sha256: 64 hexadecimal digits.
         sha256_prefix: The first 8 of them, as in the file names of torch.
+        needs_sha256: Whether the server must state the SHA-256 of what it sends: for a file on a
+            branch of the hub, whose content may change. From a server that does not, nothing is
+            downloaded.
         check: Reads the file and raises `ValueError` if the content is not the right one. Its
             path is temporary, with `.part` after its name.
 
@@ -83,7 +91,7 @@ def fetch(
 
     Raises:
         ValueError: If an argument or a mirror is malformed, a file in the cache was changed, or
-            what was downloaded is not the right file.
+            what was downloaded is not the right file, or no server states its SHA-256.
         ConnectionError: If no address can be reached, with what to put where by hand.
         OSError: If the cache cannot be written.
 
@@ -106,8 +114,11 @@ def fetch(
             path.parent.mkdir(parents=True, exist_ok=True)
             waiting = f"Waiting for another process, which downloads {path} ..."
             with file_lock(path.with_name(f".{file_name}.lock"), waiting):
-                bring = _inspect if path.exists() else _download
-                found = _unchanged(path) or bring(path, urls, expected)
+                found = _unchanged(path)
+                if found is None and path.exists():
+                    found = _inspect(path, urls, expected)
+                elif found is None:
+                    found = _download(path, urls, expected, needs_sha256)
     try:
         expected.compare(path.stat().st_size, found.sha256)
     except ValueError as error:
@@ -129,7 +140,7 @@ def cache_folder() -> Path:
     return home / "models" / "keras_vit"
 
 
-def _download(path: Path, urls: Sequence[str], expected: Expected) -> Download:
+def _download(path: Path, urls: Sequence[str], expected: Expected, needs_sha256: bool) -> Download:
     by_hand = (
         f"Download {urls[0]} ({mebibytes(expected.size)}) by other means, and name the file "
         f"in place of the weights (--weights FILE) or store it as {path}."
@@ -143,7 +154,7 @@ def _download(path: Path, urls: Sequence[str], expected: Expected) -> Download:
     kind: type[Exception] = ConnectionError
     for url in _addresses(urls):
         try:
-            sha256, level = _receive(url, part, expected)
+            sha256, level = _receive(url, part, expected, needs_sha256)
         except (ConnectionError, ValueError) as error:
             reasons.append(f"{url}: {error}")
             say(reasons[-1])
@@ -160,8 +171,8 @@ def _download(path: Path, urls: Sequence[str], expected: Expected) -> Download:
     raise kind(f"{path.name} could not be downloaded.\n  {listed}\n{by_hand}")
 
 
-def _receive(url: str, part: Path, expected: Expected) -> tuple[str, str]:
-    source = transfer(url, part, expected.size)
+def _receive(url: str, part: Path, expected: Expected, needs_sha256: bool) -> tuple[str, str]:
+    source = transfer(url, part, expected.size, needs_sha256=needs_sha256)
     try:
         return expected.verify(part, source)
     except ValueError:

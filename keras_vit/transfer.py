@@ -6,9 +6,11 @@ import dataclasses
 import http.client
 import json
 import math
+import re
 import time
 import urllib.error
 import urllib.request
+from email.message import Message
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +37,9 @@ class Source:
         size: In bytes; None if the server does not say.
         validator: Its strong `ETag`, else its `Last-Modified`; None if it has neither.
         hashes: Its `x-goog-hash` headers, joined by commas.
+        sha256: The SHA-256 that the Hugging Face hub states before it redirects to the file, in
+            `X-Linked-Etag`; None without it.
+        commit: The commit that it was taken from, in `X-Repo-Commit`; None without it.
 
     Example:
         >>> Source("https://example.org/a.npz", 3, None, "md5=7Qdih1MuhjZehB6Sv8UNjA==").size
@@ -45,24 +50,30 @@ class Source:
     size: int | None
     validator: str | None
     hashes: str
+    sha256: str | None = None
+    commit: str | None = None
 
 
 class _CutError(ConnectionError):
     """A failure that may pass."""
 
 
-def transfer(url: str, part: Path, size: int | None = None) -> Source:
+def transfer(
+    url: str, part: Path, size: int | None = None, *, needs_sha256: bool = False
+) -> Source:
     """Downloads a file into `part`, or the rest of it.
 
     What is in `part` from an earlier call is continued if it came from the same address, and the
-    server says by `If-Range` that the file is still the same; otherwise it starts anew. After an
-    interruption of any kind, `part` stays. Nothing is verified but the length.
+    server says by `If-Range`, and by the SHA-256 if it states one, that the file is still the
+    same; otherwise it starts anew. After an interruption of any kind, `part` stays. Nothing is
+    verified but the length.
 
     Args:
         url: An http or https address. No redirect leads from https to http.
         part: The partial file; its folder exists. What the server said stands beside it, in a
             file with `.json` after its name.
         size: The expected size in bytes; a server that offers another is not asked for the file.
+        needs_sha256: Whether to refuse a server that does not state the SHA-256.
 
     Returns:
         What the server said of the file.
@@ -70,15 +81,15 @@ def transfer(url: str, part: Path, size: int | None = None) -> Source:
     Raises:
         ConnectionError: If the server cannot be reached, refuses, or cuts the connection again
             and again.
-        ValueError: If the server offers a file of another size.
+        ValueError: If the server offers a file of another size, or does not state the SHA-256.
         OSError: If `part` cannot be written.
     """
     for pause in _PAUSES:
         try:
-            return _try(url, part, size)
+            return _try(url, part, size, needs_sha256)
         except _CutError:
             time.sleep(pause)
-    return _try(url, part, size)
+    return _try(url, part, size, needs_sha256)
 
 
 def discard(part: Path) -> None:
@@ -124,20 +135,29 @@ def mebibytes(size: int | None) -> str:
     return "unknown size" if size is None else f"{size / _MIB:.1f} MiB"
 
 
-def _try(url: str, part: Path, size: int | None) -> Source:
+def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
     known = _resumable(part, url)
+    if known and needs_sha256 and known.sha256 is None:
+        known = None
     start = part.stat().st_size if known else 0
     if known and start == known.size:
         return known  # stopped after the last byte, before it was verified
-    with _open(url, part, known, start) as response:
+    redirects = _Redirects()
+    with _open(url, part, known, start, redirects) as response:
+        stated = _stated([*redirects.headers, response.headers])
         if known and response.status == HTTPStatus.PARTIAL_CONTENT:
-            if not _continues(response, known, start):
+            if not _continues(response, known, start) or stated[0] not in (None, known.sha256):
                 discard(part)
                 raise _CutError("the file on the server changed while it was downloaded")
             say(f"Resuming {url} after {mebibytes(start)} of {mebibytes(known.size)}")
             source = known
         elif response.status == HTTPStatus.OK:
-            source, start = _source(url, response), 0
+            source, start = _source(url, response, *stated), 0
+            if needs_sha256 and source.sha256 is None:
+                raise ValueError(
+                    "the server does not state the SHA-256 of the file, as the Hugging Face hub "
+                    "does; a mirror must pass on its headers X-Linked-Etag and X-Repo-Commit"
+                )
             if None not in (size, source.size) and size != source.size:
                 raise ValueError(f"the server offers {source.size} bytes instead of {size}")
             discard(part)  # before the notes, which must never describe another file's bytes
@@ -175,7 +195,9 @@ def _read(response: http.client.HTTPResponse, size: int) -> bytes:
         raise _CutError(f"the connection failed: {_words(error)}") from error
 
 
-def _open(url: str, part: Path, known: Source | None, start: int) -> http.client.HTTPResponse:
+def _open(
+    url: str, part: Path, known: Source | None, start: int, redirects: _Redirects
+) -> http.client.HTTPResponse:
     request = urllib.request.Request(url)
     request.add_header("User-Agent", f"keras_vit/{__version__}")
     request.add_header("Accept-Encoding", "identity")
@@ -183,7 +205,7 @@ def _open(url: str, part: Path, known: Source | None, start: int) -> http.client
         request.add_header("Range", f"bytes={start}-")
         request.add_header("If-Range", known.validator)
     try:
-        return urllib.request.build_opener(_Redirects).open(request, timeout=_TIMEOUT)
+        return urllib.request.build_opener(redirects).open(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -199,6 +221,9 @@ def _open(url: str, part: Path, known: Source | None, start: int) -> http.client
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
+    def __init__(self) -> None:
+        self.headers: list[Message] = []  # of the answers that redirected
+
     def redirect_request(
         self,
         req: urllib.request.Request,
@@ -211,12 +236,25 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         if urlsplit(newurl).scheme not in ("https", req.type):
             reason = f"refused to follow a redirect from {req.type} to {newurl}"
             raise urllib.error.HTTPError(req.full_url, code, reason, headers, fp)
+        self.headers.append(headers)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _source(url: str, response: http.client.HTTPResponse) -> Source:
-    hashes = response.headers.get_all("x-goog-hash", [])
-    return Source(url, response.length, _validator(response), ",".join(hashes))
+def _source(
+    url: str, response: http.client.HTTPResponse, sha256: str | None, commit: str | None
+) -> Source:
+    hashes = ",".join(response.headers.get_all("x-goog-hash", []))
+    return Source(url, response.length, _validator(response), hashes, sha256, commit)
+
+
+def _stated(answers: list[Message]) -> tuple[str | None, str | None]:
+    """The SHA-256 and the commit that the hub states; a small file, in git itself, has none."""
+    for headers in answers:
+        tag = re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", ""))
+        if tag:
+            commit = re.fullmatch(r"[0-9a-f]{40}", headers.get("X-Repo-Commit", ""))
+            return tag[1], commit and commit[0]
+    return None, None
 
 
 def _validator(response: http.client.HTTPResponse) -> str | None:

@@ -80,12 +80,14 @@ class Expected:
         size = path.stat().st_size
         _same("size in bytes", size, self.size)
         _same("size in bytes", size, source and source.size)
+        hub = None if self.sha256 or source is None else source.sha256
         stated = _stated_hashes(source) if source and not self.sha256 else {}
         digests = file_digests(path, {"sha256", *stated})
         sha256 = digests["sha256"].hex()
         self.compare(size, sha256)
         if self.sha256:
             return sha256, "SHA-256"
+        _same("SHA-256", sha256, hub)
         for name, value in stated.items():
             _same(name.upper(), base64.b64encode(digests[name]).decode(), value)
         if self.check:
@@ -94,10 +96,15 @@ class Expected:
             "https": source and source.url.startswith("https:"),
             "size": self.size or (source and source.size is not None),
             "8 digits of the SHA-256": self.sha256_prefix,
+            f"SHA-256 stated for {_revision(source)}": hub,
             **{name.upper(): True for name in sorted(stated)},
             "content": self.check,
         }
         return sha256, ", ".join(step for step, done in steps.items() if done) or "nothing"
+
+
+def _revision(source: Source | None) -> str:
+    return f"commit {source.commit}" if source and source.commit else "the file"
 
 
 def _stated_hashes(source: Source) -> dict[str, str]:

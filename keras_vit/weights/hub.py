@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_vit.download import fetch
 
-_HUB = "https://huggingface.co"
+HUB = "https://huggingface.co"
 _LISTING = "files.json"
 _CONFIGS = ("config.json", "preprocessor_config.json")
 # The first kind that a repository has is taken; PyTorch's own needs torch.
@@ -40,7 +40,7 @@ def fetch_repository(repository: str) -> Path:
     Reference: https://huggingface.co/docs/hub/api
     """
     folder = f"hf--{repository.replace('/', '--')}"
-    url = f"{_HUB}/api/models/{repository}?blobs=true"
+    url = f"{HUB}/api/models/{repository}?blobs=true"
     path = fetch([url], _LISTING, folder=folder, check=_check_listing).path
     revision, files = _read_listing(path)
     weights = _weights(files)
@@ -52,7 +52,7 @@ def fetch_repository(repository: str) -> Path:
     for name in (*(name for name in _CONFIGS if name in files), *weights):
         large = files[name].get("lfs") or {}
         fetch(
-            [f"{_HUB}/{repository}/resolve/{revision}/{name}"],
+            [f"{HUB}/{repository}/resolve/{revision}/{name}"],
             name,
             folder=folder,
             size=large.get("size", files[name].get("size")),

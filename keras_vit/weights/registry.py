@@ -42,7 +42,9 @@ class PublishedWeights:
         dialect: `"npz"`, `"timm"`, `"huggingface"` or `"torchvision"`: whose tensor names.
         mebibytes: Rounded size as published, in units of 2**20 bytes; None if unknown.
         bytes: Exact size in bytes; None if unknown.
-        sha256: Hash of the file in 64 hex digits; None if none was published.
+        sha256: Hash of the file in 64 hex digits; None if none was published. A file without one on
+            a branch of the Hugging Face hub (`/resolve/main/`) is verified by the hash that the hub
+            states when it is downloaded.
         sha256_prefix: First 8 hex digits of the hash, where the file's name has them; or None.
         licence: SPDX identifier.
         source: Public files that this row was compiled from.

@@ -16,9 +16,15 @@ called", to the constructor:
 model = keras_vit.ViTB16(weights="augreg_in21k_ft_in1k")
 ```
 
-`weights="imagenet"` is the usual choice for the 1000 classes of ImageNet-1k. The file is downloaded
-once and checked. The name of the file itself serves too, with as much of its address as makes it
-unique: `weights="sam/ViT-B_16"`.
+`weights="imagenet"` is the usual choice for the 1000 classes of ImageNet-1k. The name of the file
+itself serves too, with as much of its address as makes it unique: `weights="sam/ViT-B_16"`.
+
+The file is downloaded once and verified: by its SHA-256 where one was published, and otherwise by
+all that its name, its server and its content tell. {on_branch} files are on a branch of the Hugging
+Face hub (`/resolve/main/`), which its owner may change: they must have the SHA-256 that the hub
+states in `X-Linked-Etag` at the time of the download. From a server that does not state it nothing
+is downloaded, so a mirror must pass this header on. The SHA-256 and the commit are noted beside the
+file, which then serves offline, also after the branch has changed; delete it to have the new one.
 
 A name reads `[who repacked it_]recipe_data[_ft_data][_pixels]`. Nothing stands before the recipe
 where the file is its authors' own; `jx` and `timm` are the earlier and the present files of PyTorch
@@ -49,7 +55,8 @@ def markdown() -> str:
     models = list(dict.fromkeys(row.model for row in rows))
     cited = (text for row in rows for text in (row.source, row.top1_source) if text)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(cited), start=1)}
-    parts = [_HEAD.format(count=len(rows), models=len(models))]
+    on_branch = sum("/resolve/main/" in row.urls[0] for row in rows)
+    parts = [_HEAD.format(count=len(rows), models=len(models), on_branch=on_branch)]
     for model in models:
         lines = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
         lines += [_line(_cells(row, numbers)) for row in list_weights(model)]

@@ -170,6 +170,8 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         size=row.bytes,
         sha256=row.sha256,
         sha256_prefix=row.sha256_prefix,
+        # Without a hash it is on a branch, which its owner may move.
+        needs_sha256=row.sha256 is None and row.urls[0].startswith(f"{hub.HUB}/"),
         check=check,
     ).path
     checkpoint = read[0].replace(source=str(path)) if read else _read_file(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import registry
-from tests.helpers import weights_of
+from keras_vit.models import build
+from keras_vit.weights import hub, read_checkpoint, registry, save_weights
+from tests.helpers import randomise, weights_of
 from tests.loopback import Loopback, Page
+from tests.weights.files import SQUARE
 
 NAME = "augreg_in21k_ft_in1k"
 ADDRESS = registry.find_weights("ViTTi16", NAME).urls[0]
@@ -80,3 +83,35 @@ def test_file_that_needs_torch_is_not_downloaded_without(
     with pytest.raises(ValueError, match=r"deit_tiny_patch16_224-a1311bcf.pth.*Convert the file"):
         keras_vit.ViTTi16(weights="deit_in1k")
     assert mirror.asked == []
+
+
+def test_file_on_a_branch_of_the_hub_needs_the_hash_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = registry.find_weights("ViTTi16", "timm_augreg_in21k_ft_in1k_384")
+    path = row.urls[0].removeprefix("https://huggingface.co")
+    model = randomise(build(SQUARE.replace(classes=1000, gelu="exact")))
+    save_weights(model, tmp_path / "published.safetensors", format="timm")
+    content = (tmp_path / "published.safetensors").read_bytes()
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # where nobody listens
+    with Loopback() as server:
+        monkeypatch.setenv("KERAS_VIT_MIRROR", server.url())
+        server.pages[path] = Page(content)
+        with pytest.raises(ValueError, match="the server does not state the SHA-256 of the file"):
+            read_checkpoint(row.name, row.model)
+        stated = {"X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        server.pages[path] = Page(content, headers=stated)
+        assert read_checkpoint(row.name, row.model).traits["classes"] == 1000
+    (pin,) = (tmp_path / "keras").rglob("*.safetensors.json")
+    assert '"size, SHA-256 stated for the file, content"' in pin.read_text()
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    assert read_checkpoint(row.name, row.model).traits["classes"] == 1000
+
+
+def test_every_row_is_verified_or_on_a_branch_of_the_hub() -> None:
+    """A file of the hub has a commit and a hash, or is verified by the hash of its branch."""
+    rows = [row for row in registry.list_weights() if row.urls[0].startswith(f"{hub.HUB}/")]
+    branch = [row for row in rows if row.sha256 is None]
+    assert [row for row in branch if "/resolve/main/" not in row.urls[0]] == []
+    assert (len(rows), len(branch)) == (91, 87)
