@@ -18,7 +18,7 @@ from keras_vit import weights as weight_files
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import registry
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint, has_prefix_rows
 
 # Names under which Keras users know the pooling heads.
 _POOLING_ALIASES = {"avg": "gap"}
@@ -156,6 +156,10 @@ class Constructor:
         config = size.replace(
             **{**_image_fields(size, traits, input_tensor, input_shape), **fields}
         )
+        learned = config.position_embedding == "learned"  # else no table of the file is read
+        if checkpoint and learned and "prefix_position" not in (overrides or {}):
+            rows = has_prefix_rows(checkpoint, config.grid)
+            config = config.replace(prefix_position=rows)
         model = models.build(
             config,
             preprocessing=_preprocessing(checkpoint, config, keep_labels=not reset_head),

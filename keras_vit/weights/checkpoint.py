@@ -64,6 +64,8 @@ class Checkpoint:
             such as the GELU variant and epsilon of its source.
         preprocessing: The preprocessing that the file carries, if it does.
         origin: Names of the tensors in the file.
+        loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens, so
+            that `traits` hold the likelier reading: see `has_prefix_rows`.
 
     Example:
         >>> head = np.zeros((6, 5), "float32")
@@ -76,6 +78,7 @@ class Checkpoint:
     traits: dict[str, Any]
     preprocessing: Preprocessing | None = None
     origin: Origin = dataclasses.field(default_factory=Origin)
+    loose_positions: bool = False
 
     def replace(self, **changes: Any) -> Checkpoint:
         """Returns a copy with some fields changed.
@@ -191,9 +194,14 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
     if "image_size" not in told:
         stride = ViTConfig(**told | {"image_size": (None, None)}).stride
         told["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
+        return ViTConfig(**told)
     if None in told["image_size"]:
         told["position_grid"] = grid  # a model for any size resizes it inside
-    return ViTConfig(**told)
+        return ViTConfig(**told)
+    config = ViTConfig(**told)
+    if "prefix_position" in known:
+        return config
+    return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
 
 
 def num_prefix_tokens(tensors: Mapping[str, np.ndarray]) -> int:
@@ -227,6 +235,62 @@ def grid_of(number: int) -> tuple[int, int] | None:
     """
     side = round(max(number, 0) ** 0.5)
     return (side, side) if side and side * side == number else None
+
+
+def has_prefix_rows(
+    checkpoint: Checkpoint, grid: tuple[int, int], prefix_position: bool | None = None
+) -> bool:
+    """Tells whether a joint table has rows for the prefix tokens, which its length alone does not.
+
+    A reading is possible if its patches are those of the model, or a square grid of more than one,
+    which can be resized. Of two the model decides, if it has square patches of its own.
+
+    Args:
+        checkpoint: The checkpoint.
+        grid: Rows and columns of the model.
+        prefix_position: Whether the model has positions of prefix tokens; None if that is to be
+            decided by the table. It goes before the other reading if it is possible.
+
+    Raises:
+        ValueError: If both readings are possible, or none is.
+    """
+    p = num_prefix_tokens(checkpoint.tensors)
+    if not checkpoint.loose_positions or POSITIONS not in checkpoint.tensors or not p:
+        return checkpoint.traits.get("prefix_position", True)
+    length, asked = len(checkpoint.tensors[POSITIONS]), grid[0] * grid[1]
+    patches = {True: length - p, False: length}
+    possible = [rows for rows, n in patches.items() if n == asked or (n > 1 and grid_of(n))]
+    if prefix_position in possible:
+        return prefix_position
+    if len(possible) == 2 and grid_of(asked):
+        possible = [rows for rows in possible if patches[rows] == asked] or possible
+    if len(possible) == 1:
+        return possible[0]
+    choice = ", or give a constructor `overrides={'prefix_position': ...}`" if possible else ""
+    raise ValueError(
+        f"The position embedding of {checkpoint.source} must have one reading. Received: {length} "
+        f"rows for a model of {grid[0]} x {grid[1]} patches: either {p} of prefix tokens and "
+        f"{length - p} of patches (prefix_position=True), or {length} of patches "
+        "(prefix_position=False). Build the model at the image size that the file was trained at"
+        f"{choice}."
+    )
+
+
+def settle_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoint:
+    """Returns the checkpoint with a joint table read as its own grid wants it, if that fits.
+
+    Args:
+        checkpoint: The checkpoint.
+        grid: Rows and columns of the model that it was saved from.
+    """
+    p, table = num_prefix_tokens(checkpoint.tensors), checkpoint.tensors.get(POSITIONS)
+    if not checkpoint.loose_positions or table is None or not p:
+        return checkpoint
+    rows = len(table) - grid[0] * grid[1]
+    if rows not in (0, p):
+        return checkpoint
+    told = {"position_grid": grid, "prefix_position": rows > 0}
+    return checkpoint.replace(traits=checkpoint.traits | told, loose_positions=False)
 
 
 def join_positions(tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
@@ -291,10 +355,17 @@ def _position_traits(tensors: Mapping[str, np.ndarray], prefix: int, loose: bool
     if PATCH_POSITIONS in tensors:
         bare, length = bool(prefix), len(tensors[PATCH_POSITIONS])
     elif POSITIONS in tensors:
-        # Nothing but its length tells whether a table has rows for the prefix.
         length = len(tensors[POSITIONS])
-        bare = loose and bool(prefix) and grid_of(length - prefix) is None
-        bare = bare and grid_of(length) is not None
+        bare = False
+        if loose and prefix:  # told by the size of images alone, unless one reading is square
+            squares = [n for n in (length - prefix, length) if n > 1 and grid_of(n)]
+            if len(squares) != 1:
+                return {
+                    "position_embedding": "learned",
+                    "position_grid": None,
+                    "prefix_position": True,
+                }
+            bare = squares == [length]
     else:
         return {}
     grid = grid_of(length if bare else length - prefix)

@@ -20,6 +20,7 @@ from keras_vit.weights.checkpoint import (
     ROW,
     Checkpoint,
     grid_of,
+    has_prefix_rows,
     num_prefix_tokens,
 )
 
@@ -41,8 +42,8 @@ def fit(
         The tensors by variable path, and a sentence for each that was resized.
 
     Raises:
-        ValueError: If the checkpoint's grid cannot be told, or its patches are of another size
-            and `resize_patches` is not set.
+        ValueError: If the checkpoint's grid cannot be told from the model's, or its patches are of
+            another size and `resize_patches` is not set.
 
     Example:
         >>> from keras_vit import models
@@ -151,15 +152,10 @@ def _split_positions(
     table = tensors.pop(POSITIONS, bare)
     if table is None:
         return
-    prefix = num_prefix_tokens(tensors)  # the file's own, not the model's
     h, w = config.grid
-    # A table does not tell whether it has rows for the prefix: it has if the model then fits.
-    fits = len(table) == h * w + config.prefix_position * prefix
-    told = checkpoint.traits.get("position_grid") is not None
-    with_prefix = (
-        config.prefix_position if fits or not told else checkpoint.traits["prefix_position"]
-    )
-    p = prefix if with_prefix and bare is None else 0
+    p = 0
+    if bare is None and has_prefix_rows(checkpoint, config.grid, config.prefix_position):
+        p = num_prefix_tokens(tensors)  # the file's own, not the model's
     number = len(table) - p
     # A square number of positions is a square grid: 24 x 24 patches are no model of 18 x 32.
     grid = grid_of(number) or (config.grid if number == h * w else None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint, settle_positions
 from keras_vit.weights.configs import foreign_keras, keras_hub, timm, transformers
 
 # In the order of preference.
@@ -91,13 +91,15 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
     """Puts the positions on a grid that is not square, which their number does not tell.
 
-    A square one is left to whoever loads them: the configuration may be of another resolution.
+    A square one is left to whoever loads them, for the configuration may be of another resolution;
+    it decides only whether prefix tokens have positions.
     """
     patch = checkpoint.traits.get("patch_size")
     if patch is None or "image_size" in checkpoint.traits:  # metadata of our own tell more
         return checkpoint
-    if image_size[0] // patch[0] == image_size[1] // patch[1]:
-        return checkpoint
+    grid = (image_size[0] // patch[0], image_size[1] // patch[1])
+    if grid[0] == grid[1]:
+        return settle_positions(checkpoint, grid)
     return foreign_keras.place_positions(checkpoint, image_size)
 
 

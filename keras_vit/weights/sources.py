@@ -19,7 +19,7 @@ from keras_vit.weights import (
     metadata,
     registry,
 )
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint, settle_positions
 from keras_vit.weights.configs import foreign_keras
 from keras_vit.weights.dialects import DIALECTS, Dialect, defaults
 
@@ -175,5 +175,8 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         check=check,
     ).path
     checkpoint = read[0].replace(source=str(path)) if read else _read_file(path)
+    if patch := checkpoint.traits.get("patch_size"):
+        grid = (row.image_size // patch[0], row.image_size // patch[1])
+        checkpoint = settle_positions(checkpoint, grid)
     traits = checkpoint.traits | {"gelu": row.gelu, "epsilon": row.epsilon}
     return checkpoint.replace(traits=traits, preprocessing=registry.preprocessing_for(row))

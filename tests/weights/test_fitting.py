@@ -217,7 +217,9 @@ def test_fit_splits_a_table_into_prefix_and_grid(
     table = normal(length, 24)
     tensors = {name: normal(1, number, 24) for name, number in tokens.items()}
     config = tiny_config(**changes)
-    found, notes = fitted(tensors | {POSITIONS: table}, config, **traits)
+    tensors[POSITIONS] = table
+    checkpoint = Checkpoint("a.npz", tensors, traits, loose_positions=True)
+    found, notes = fit(checkpoint, config, resize_patches=False)
     expected = table[prefix:].reshape(*grid, 24)
     if grid != config.grid:
         expected = numpy(resize_table(expected, config.grid))

@@ -176,6 +176,7 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
         return checkpoint
     h, w = (side // patch for side, patch in zip(image_size, traits["patch_size"], strict=True))
     p = sum(bool(traits.get(name)) for name in ("class_token", "distillation_token"))
+    p += traits.get("register_tokens", 0)
     stored = len(tensors[POSITIONS]) - h * w
     if stored not in (0, p):
         return checkpoint
@@ -190,6 +191,7 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
     return checkpoint.replace(
         tensors=tensors,
         traits=traits | told,
+        loose_positions=False,
         origin=type(origin)(origin.dialect, names, origin.left),
     )
 

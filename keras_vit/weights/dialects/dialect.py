@@ -175,7 +175,8 @@ class Dialect:
             traits |= {"norm_after_pooling": True, "pooling": "gap"}
         traits.setdefault("position_embedding", "none")
         origin = Origin(self.name, origins, tuple(original[name] for name in left))
-        return Checkpoint(source, found, traits, origin=origin)
+        loose = self.loose_positions
+        return Checkpoint(source, found, traits, origin=origin, loose_positions=loose)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Translates a model's weights into this dialect.

@@ -117,4 +117,5 @@ KECAM = Dialect(
     },
     left=keras_names.LEFT,
     tidy=_tidy,
+    loose_positions=True,
 )
