@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from keras_vit.models.in_process_model import UNSAVED
+from keras_vit.models.in_process_model import UNSAVED, refuse_before_opening
 
 Compute = Callable[[Any], Any]
 
@@ -40,6 +40,8 @@ class InProcess(keras.layers.Layer):
         (2, 3)
     """
 
+    unsaved = True
+
     def __init__(
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
     ) -> None:
@@ -47,6 +49,7 @@ class InProcess(keras.layers.Layer):
         # Without their history, which would keep the model alive.
         self._outputs = _like(model.output)
         self._compute = form(model)
+        refuse_before_opening()  # also where it is a layer of another model
 
     def call(self, inputs: Any) -> Any:
         return self._compute(inputs)

@@ -1,20 +1,55 @@
-"""What is for the process that made it, and what it says when someone would keep it."""
+"""Models that cannot be saved, and the error they raise before a file is opened."""
 
 from __future__ import annotations
 
+import functools
+import importlib
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import keras
 
+from keras_vit.models import cloning
+
 UNSAVED = (
     "A model made by `optimize_for_inference` is for the process that made it and cannot be saved, "
     "exported, copied or given weights: take the model that it was made of."
+)
+# What `keras.saving` writes with. They open the file before they ask the model for anything that it
+# could refuse, so an error of the model comes when the earlier file is lost.
+_WRITERS = (
+    ("keras.src.saving.saving_lib", "save_model"),
+    ("keras.src.saving.saving_lib", "save_weights_only"),
+    ("keras.src.legacy.saving.legacy_h5_format", "save_model_to_hdf5"),
 )
 
 
 def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
     """Takes the place of a method that would save, export or load."""
     raise ValueError(UNSAVED)
+
+
+@functools.cache
+def refuse_before_opening() -> None:
+    """Makes Keras refuse what has `unsaved` set, or a layer with it, before it opens a file.
+
+    No method of a model is called before, so the functions that open it are wrapped, once in a
+    process; for every other model they are what they were.
+    """
+    for name, function in _WRITERS:
+        module = importlib.import_module(name)
+        setattr(module, function, _refusing(getattr(module, function)))
+
+
+def _refusing(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def checked(model: Any, *args: Any, **kwargs: Any) -> Any:
+        layers = cloning.layers_of(model) if isinstance(model, keras.Model) else ()
+        if any(getattr(part, "unsaved", False) for part in (model, *layers)):
+            raise ValueError(UNSAVED)
+        return write(model, *args, **kwargs)
+
+    return checked
 
 
 class InProcessModel(keras.Model):
@@ -33,4 +68,5 @@ class InProcessModel(keras.Model):
         ValueError: A model made by `optimize_for_inference` is for the process that made it and ...
     """
 
+    unsaved = True
     save = save_weights = load_weights = export = refuse

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_vit import checks
 from keras_vit.models import cloning
-from keras_vit.models.in_process_model import refuse
+from keras_vit.models.in_process_model import refuse, refuse_before_opening
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -79,6 +79,7 @@ class OpenVINOModel:
                 "process with KERAS_BACKEND=tensorflow. "
                 f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
             )
+        refuse_before_opening()
         self.precision = precision
         self._lock = threading.Lock()
         self._one, self._many, self._cores = self._compile(model, threads)
@@ -141,6 +142,7 @@ class OpenVINOModel:
             raise ValueError("`images` must hold at least one image. Received: none")
         return np.concatenate(found)
 
+    unsaved = True
     save = save_weights = load_weights = export = refuse
 
     def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:

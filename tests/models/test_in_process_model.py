@@ -1,19 +1,83 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
 
-from keras_vit.models.in_process_model import InProcessModel
+from keras_vit.models import optimize_for_inference
+from keras_vit.models.in_process import InProcess, as_it_is
+from keras_vit.models.in_process_model import InProcessModel, refuse_before_opening
+from tests.helpers import tiny_model
+
+on_tensorflow = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy"
+)
+ENTRIES = {
+    "model.keras": keras.saving.save_model,
+    "model.h5": keras.saving.save_model,
+    "legacy.hdf5": keras.models.save_model,
+    "m.weights.h5": keras.saving.save_weights,
+    "m.weights.json": lambda model, path: keras.saving.save_weights(model, path, max_shard_size=1),
+}
+each_entry = pytest.mark.parametrize(("name", "save"), ENTRIES.items(), ids=ENTRIES)
+
+
+def dense() -> keras.Model:
+    inputs = keras.Input((5,))
+    return keras.Model(inputs, keras.layers.Dense(3)(inputs))
+
+
+def refused(save: Callable[..., Any], model: Any, path: Path) -> None:
+    path.write_text("of the user")
+    with pytest.raises(ValueError, match="exported, copied or given weights: take"):
+        save(model, path)
+    assert path.read_text() == "of the user"
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("method", ["save", "save_weights", "load_weights", "export"])
-def test_a_file_that_is_there_stays(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["m.weights.h5", "m.keras", "m.h5"])
+def test_a_file_that_is_there_stays(method: str, name: str, tmp_path: Path) -> None:
     inputs = keras.Input((5,))
     model = InProcessModel(inputs=inputs, outputs=keras.layers.Dense(3)(inputs))
-    before = tmp_path / "m.weights.h5"
-    before.write_text("of the user")
-    with pytest.raises(ValueError, match="exported, copied or given weights: take"):
-        getattr(model, method)(before)
-    assert before.read_text() == "of the user"
+    refused(lambda model, path: getattr(model, method)(path), model, tmp_path / name)
+
+
+@on_tensorflow
+@each_entry
+def test_keras_refuses_before_it_opens_the_file(
+    name: str, save: Callable[..., Any], tmp_path: Path
+) -> None:
+    inputs = keras.Input((5,))
+    copy = InProcessModel(inputs=inputs, outputs=InProcess(dense(), as_it_is)(inputs))
+    refused(save, copy, tmp_path / name)
+    refused(save, keras.Sequential([keras.Input((5,)), copy]), tmp_path / name)
+    refused(save, keras.Model(inputs, InProcess(dense(), as_it_is)(inputs)), tmp_path / name)
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    ("runtime", "precision"),
+    [("keras", "float32"), ("keras", "bfloat16"), ("openvino", "float32")],
+)
+def test_keras_refuses_an_optimized_copy(runtime: str, precision: str, tmp_path: Path) -> None:
+    if runtime == "openvino":
+        pytest.importorskip("openvino", reason="needs the extra openvino")
+    copy = optimize_for_inference(tiny_model(num_layers=1), runtime, precision)
+    for name, save in ENTRIES.items():
+        refused(save, copy, tmp_path / name)
+        (tmp_path / name).unlink()
+
+
+@each_entry
+def test_other_models_are_saved_as_before(
+    name: str, save: Callable[..., Any], tmp_path: Path
+) -> None:
+    refuse_before_opening()
+    save(dense(), tmp_path / name)
+    assert (tmp_path / name).is_file()
+    if "weights" not in name:
+        assert keras.saving.load_model(tmp_path / name).output_shape == (None, 3)
