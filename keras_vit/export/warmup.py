@@ -18,7 +18,7 @@ from keras_vit.export.saved_model import EXAMPLES, EXTRA, FEATURE
 
 FILE = "tf_serving_warmup_requests"  # below saved_model.EXTRA
 NEEDED = "they need tensorflow-serving-api (pip install 'keras-vit-toolkit[serving]')"
-# Those that the server fills batches up to: allowed_batch_sizes of export/batching.config.
+# Up to max_batch_size of export/batching.config.
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 
 
