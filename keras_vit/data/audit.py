@@ -201,16 +201,29 @@ def _inspect(examples: Examples, index: int) -> _Image | str:
     # The header is looked at first: a small file can claim more pixels than there is memory.
     if reason := _wrong_size(encoded):
         return reason
-    try:
-        with tf.device("CPU"):
-            image = pixels.decode(tf.constant(encoded), Preprocessing()).numpy()
-            oriented = bool(exif.orientation(encoded) != 1)
-    except tf.errors.OpError:
+    with tf.device("CPU"):
+        image, oriented = (found.numpy() for found in _decode(encoded))
+    if not image.size:
         kind = next((name for start, name in _SIGNATURES.items() if encoded.startswith(start)), "")
         return f"damaged or truncated {kind}" if kind else "not a JPEG, PNG, GIF, BMP or WebP"
     height, width = image.shape[:2]
     extremes = int(image.min()), int(image.max())
-    return _Image(_digest(image), (height, width), extremes, oriented)
+    return _Image(_digest(image), (height, width), extremes, bool(oriented))
+
+
+@tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+def _decode(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns pixels, none if the image is damaged, and whether it has an orientation.
+
+    No error is raised: from Python 3.12 on, TensorFlow stops for ever when two threads raise one.
+    """
+
+    def decoded(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return pixels.decode(encoded, Preprocessing()), exif.orientation(encoded) != 1
+
+    none = tf.data.Dataset.from_tensors((tf.zeros((0, 0, 3), tf.uint8), False))
+    images = tf.data.Dataset.from_tensors(encoded).map(decoded).ignore_errors()
+    return images.concatenate(none).take(1).get_single_element()
 
 
 def _wrong_size(encoded: bytes) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,21 @@ def test_bad_images_are_named_with_their_reason(bad_folder: Path) -> None:
         "b/wide.png": "20000 x 2 pixels; the longer side must be at most 16384",
     }
     assert sorted(report.digests) == ["a/good.png", "b/good.jpg"]
+
+
+def test_many_bad_images_are_all_reported(
+    noise: Callable[..., Examples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error raised in two threads at once stops TensorFlow for ever from Python 3.12 on."""
+    encoded = (b"\x89PNG\r\n\x1a\n" + bytes(40),) * 3000
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        found = audit(noise(3000, encoded=encoded), progress=False)
+    finally:
+        sys.setswitchinterval(interval)
+    assert [reason for _, reason in found.bad] == ["damaged or truncated PNG"] * 3000
 
 
 def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
