@@ -78,7 +78,7 @@ class Rollout:
                 f"Received: server={server!r}"
             )
         self.config = Path(config)
-        self._status = f"{server.rstrip('/')}/v1/models/{name}"
+        self._address = f"{server.rstrip('/')}/v1/models/{name}"
         self._name, self._timeout, self._say = name, timeout, say
         self._read()
 
@@ -88,7 +88,16 @@ class Rollout:
         Raises:
             RuntimeError: If the server does not answer or does not have the model.
         """
-        return self._ask("")
+        content = self._get("")
+        if "model_version_status" not in content:
+            raise RuntimeError(f"{self._address}: {content}")
+        found = [
+            ServedVersion(
+                int(version["version"]), version["state"], version["status"]["error_message"]
+            )
+            for version in content["model_version_status"]
+        ]
+        return sorted(found, key=lambda version: -version.number)
 
     def labels(self) -> dict[str, int]:
         """Returns the labels in the file and the versions that they point to."""
@@ -219,34 +228,23 @@ class Rollout:
             time.sleep(POLL_SECONDS)
 
     def _resolved(self, labels: Mapping[str, int]) -> bool:
-        try:
-            return all(
-                [found.number for found in self._ask(f"/labels/{label}")] == [number]
-                for label, number in labels.items()
-            )
-        except RuntimeError:  # the label is not there yet
-            return False
+        # Not the status of a label: the server answers that with all versions.
+        found = {label: self._get(f"/labels/{label}/metadata") for label in labels}
+        return all(
+            found[label].get("model_spec", {}).get("version") == str(number)
+            for label, number in labels.items()
+        )
 
     def _unloaded(self, versions: Collection[int]) -> bool:
         return not any(v.number in versions and v.state == AVAILABLE for v in self.status())
 
-    def _ask(self, part: str) -> list[ServedVersion]:
+    def _get(self, part: str) -> dict[str, Any]:
         import requests
 
         try:
-            answer = requests.get(self._status + part, timeout=_REQUEST_SECONDS)
-            content = answer.json()
+            return requests.get(self._address + part, timeout=_REQUEST_SECONDS).json()
         except requests.RequestException as error:
-            raise RuntimeError(f"{self._status}: {error}") from error
-        if "model_version_status" not in content:
-            raise RuntimeError(f"{self._status}: {answer.status_code}: {content}")
-        found = [
-            ServedVersion(
-                int(version["version"]), version["state"], version["status"]["error_message"]
-            )
-            for version in content["model_version_status"]
-        ]
-        return sorted(found, key=lambda version: -version.number)
+            raise RuntimeError(f"{self._address}{part}: {error}") from error
 
     def _read(self) -> Any:
         try:

@@ -134,11 +134,12 @@ class ModelServer:
         start, _, rest = path.partition("/v1/models/vit")
         with self._lock:
             states = dict(self.states)
-            if rest:
-                label = rest.removeprefix("/labels/")
+            if label := rest.removeprefix("/labels/").removesuffix("/metadata"):
                 if start or label not in self.labels:
                     return 400, {"error": f"Unrecognized servable version label: {label}"}
-                states = {self.labels[label]: states[self.labels[label]]}
+                if rest.endswith("/metadata"):
+                    return 200, {"model_spec": {"version": str(self.labels[label])}}
+        # Of all versions, also where a label is in the path: GetModelStatusImpl ignores it.
         return 200, {
             "model_version_status": [
                 {
