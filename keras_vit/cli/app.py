@@ -82,6 +82,6 @@ def main() -> None:
     """Runs the command; what a user can mend is printed as one message, not as a traceback."""
     try:
         app()
-    except (ValueError, OSError, RuntimeError, FloatingPointError) as error:
+    except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         sys.exit(1)
