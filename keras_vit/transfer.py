@@ -170,7 +170,9 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, start: int, size: int | None) -> None:
-    bar = keras.utils.Progbar(size and math.ceil((size - start) / _MIB), unit_name="MiB")
+    # At least 1: Keras before 3.15 takes its logarithm.
+    total = None if size is None else max(math.ceil((size - start) / _MIB), 1)
+    bar = keras.utils.Progbar(total, unit_name="MiB")
     received = start
     with part.open("ab") as file:
         try:

@@ -150,15 +150,12 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
         ''
     """
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        findings = list(
-            track(
-                threads.map(lambda index: _inspect(examples, index), range(len(examples))),
-                description="Checking images",
-                total=len(examples),
-                console=Console(stderr=True),
-                disable=not progress,
-            )
-        )
+        inspected = threads.map(lambda index: _inspect(examples, index), range(len(examples)))
+        if progress:
+            console = Console(stderr=True)
+            findings = list(track(inspected, "Checking images", len(examples), console=console))
+        else:
+            findings = list(inspected)
     bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import call_main, check_failure
-from tests.export.model_server import ModelServer, models_folder
+from tests.export.model_server import ModelServer, models_folder, until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -24,6 +24,7 @@ def test_rollout_from_canary_to_back(
         return out
 
     try:
+        until(lambda: server.available() == [1])
         assert call("status").split() == ["1", "AVAILABLE"]
         (models / "vit" / "2").mkdir()
         assert "loading versions 1, 2 ...\ncanary -> 2, stable -> 1 ...\n" in call("canary")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -24,6 +24,13 @@ def models_folder(folder: Path, versions: Sequence[int]) -> Path:
     text = CONFIG.read_text().replace("/models/vit", str(models / "vit"))
     (folder / "models.config").write_text(text)
     return models
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(TICK)
 
 
 class ModelServer:

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keras_vit.export import Rollout, rollout
-from tests.export.model_server import ModelServer, models_folder
+from tests.export.model_server import ModelServer, models_folder, until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -32,13 +31,6 @@ def server(config: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServe
 
 def release(config: Path, number: int) -> None:
     (config.parent / "models" / "vit" / str(number)).mkdir(parents=True)
-
-
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def rolling(config: Path, server: ModelServer, timeout: float = 20) -> Rollout:

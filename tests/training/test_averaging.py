@@ -50,7 +50,7 @@ def test_validation_sees_the_average_and_training_goes_on_from_the_weights(
     found = trainee.evaluate(
         images, labels, verbose=0, return_dict=True, callbacks=[EvaluateAverages()]
     )
-    assert found["loss"] == pytest.approx(np.log(CLASSES), abs=1e-5)  # all weights are zero
+    assert float(found["loss"]) == pytest.approx(np.log(CLASSES), abs=1e-5)  # all weights are zero
     for old, new in zip(before, trainee.trainable_variables, strict=True):
         np.testing.assert_array_equal(old, numpy(new))
 

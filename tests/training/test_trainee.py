@@ -271,6 +271,7 @@ def test_average_precision_is_nearly_scikit_learn_s() -> None:
     trainee.compile(optimizer="sgd")
     images, labels = several(53)
     found = trainee.evaluate(images, labels, batch_size=16, verbose=0, return_dict=True)
+    found = {name: float(value) for name, value in found.items()}  # tensors before Keras 3.15
     logits = numpy(model(images))
     precision = average_precision_score(labels, logits, average="macro")
     # It is an integral over 200 thresholds: 0.02 was seen.
@@ -293,7 +294,8 @@ def test_scores_of_several_labels_are_those_of_one_device(two: Devices) -> None:
                 trainee = Classifier(network(), loss="sigmoid", multi_label=True)
                 trainee.compile(optimizer="sgd")
             padded = dataset if not ON_JAX else dataset.unbatch().batch(12, drop_remainder=True)
-            reports.append(trainee.evaluate(padded, verbose=0, return_dict=True))
+            found = trainee.evaluate(padded, verbose=0, return_dict=True)
+            reports.append({name: float(value) for name, value in found.items()})
     assert reports[0].keys() == {"loss", "accuracy", "average_precision"}
     for name, value in reports[0].items():
         assert reports[1][name] == pytest.approx(value, abs=TOLERANCE), name

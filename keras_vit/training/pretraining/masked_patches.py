@@ -48,7 +48,7 @@ class MaskedPatchPredictor(Trainee):
         >>> trainee = MaskedPatchPredictor(network)
         >>> trainee.compile(optimizer="sgd")
         >>> report = trainee.evaluate(np.ones((5, 8, 12, 3)), verbose=0, return_dict=True)
-        >>> round(report["loss"], 4)  # a new predictor knows nothing: log(512)
+        >>> round(float(report["loss"]), 4)  # a new predictor knows nothing: log(512)
         6.2383
 
     Reference: appendix B.1.2 of https://arxiv.org/abs/2010.11929, with its first target, which
