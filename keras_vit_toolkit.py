@@ -85,14 +85,14 @@ def start_keras() -> None:
     if hasattr(sys.modules.get("keras_vit"), "__all__"):
         return
     with quiet_tensorflow():
-        importlib.reload(_put_off())
+        importlib.reload(_register_package())
         import tensorflow as tf
 
-        tf.config.list_physical_devices("GPU")  # says what it thinks of CUDA when first asked
+        tf.config.list_physical_devices("GPU")  # logs its CUDA warnings at the first call
 
 
-def _put_off() -> ModuleType:
-    """Imports the package `keras_vit` without running its `__init__.py`, which imports Keras."""
+def _register_package() -> ModuleType:
+    """Registers `keras_vit` without running its `__init__.py`, which imports Keras."""
     spec = importlib.util.find_spec("keras_vit")
     if spec is not None:
         sys.modules.setdefault("keras_vit", importlib.util.module_from_spec(spec))
@@ -124,7 +124,8 @@ def quiet_tensorflow() -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a child may keep the pipe open
+            process.wait(timeout=5)
 
 
 def main() -> None:
@@ -136,7 +137,7 @@ def main() -> None:
         sys.exit(f"keras-vit: {error}")
     if warning:
         print(f"keras-vit: warning: {warning}", file=sys.stderr)
-    _put_off()
+    _register_package()
     from keras_vit.cli import main as start
 
     start()

@@ -1,4 +1,4 @@
-"""GPUs and TPUs of this machine as its files show them, without importing a framework."""
+"""Detects NVIDIA GPUs and TPUs from device files, without importing a framework."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ _GOOGLE = "0x1ae0"  # PCI vendor
 _DISKS_AND_NETWORK = ("0x01", "0x02")  # PCI classes of what else Google makes
 
 
-def found(root: Path = Path("/")) -> str:
+def detect(root: Path = Path("/")) -> str:
     """Returns the fastest kind of device that this machine has, on Linux.
 
     Args:
-        root: Where its files begin.
+        root: Root of the file system.
 
     Returns:
         `"tpu"`, `"gpu"` (NVIDIA, with its driver) or `"cpu"`.
 
     Example:
-        >>> found(Path("nowhere"))
+        >>> detect(Path("nowhere"))
         'cpu'
     """
     devices = root.glob("sys/bus/pci/devices/*")

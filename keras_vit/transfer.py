@@ -146,7 +146,7 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
     with _open(url, part, known, start, redirects) as response:
         stated = _stated([*redirects.headers, response.headers])
         if known and response.status == HTTPStatus.PARTIAL_CONTENT:
-            if not _continues(response, known, start) or stated[0] not in (None, known.sha256):
+            if not _continues(response, known, start) or _differs(stated[0], known.sha256):
                 discard(part)
                 raise _CutError("the file on the server changed while it was downloaded")
             say(f"Resuming {url} after {mebibytes(start)} of {mebibytes(known.size)}")
@@ -167,6 +167,10 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
             raise ConnectionError(f"an unexpected answer, HTTP {response.status}")
         _receive(response, part, start, source.size)
     return source
+
+
+def _differs(stated: str | None, noted: str | None) -> bool:
+    return None not in (stated, noted) and stated != noted
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, start: int, size: int | None) -> None:

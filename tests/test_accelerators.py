@@ -30,4 +30,4 @@ def test_found_tells_the_accelerator(tmp_path: Path, files: dict[str, str], kind
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert accelerators.found(tmp_path) == kind
+    assert accelerators.detect(tmp_path) == kind

@@ -54,7 +54,7 @@ def options(
         bool, typer.Option("--verbose", help="Also print TensorFlow's log, as for a bug report.")
     ] = False,
 ) -> None:
-    """What stands before the name of the command."""
+    """Global options."""
     if verbose:
         os.environ[LOG_LEVEL] = "0"  # of the processes that this one starts, too
 
@@ -79,7 +79,7 @@ app.command()(weights_commands.weights)
 
 
 def main() -> None:
-    """Runs the command; what a user can mend is printed as one message, not as a traceback."""
+    """Runs the command; what a user can fix is printed as one message, not as a traceback."""
     try:
         app()
     except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:

@@ -8,19 +8,23 @@ import os
 import sys
 from pathlib import Path
 
+import yaml
+
 from keras_vit import accelerators
 from keras_vit.cli.options import Strategy
 
 
-def prefer_jax_on_tpu(strategy: Strategy | None) -> None:
+def prefer_jax_on_tpu(strategy: Strategy | None, config: Path | None = None) -> None:
     """Takes JAX on a machine with a TPU if nothing else was chosen, and says so.
 
-    Keras reads its backend when it is imported, so this comes before `start_keras`.
+    Without `strategy`, that of `config` counts, the config.yaml of a run. Keras reads its backend
+    when it is imported, so this comes before `start_keras`.
     """
-    if os.environ.get("KERAS_BACKEND") or strategy not in (None, Strategy.auto, Strategy.jax):
+    chosen = strategy or _configured_strategy(config)
+    if os.environ.get("KERAS_BACKEND") or chosen not in (None, Strategy.auto, Strategy.jax):
         return
     # What Keras itself writes into keras.json when it is first imported is no choice.
-    if _configured_backend() != "tensorflow" or accelerators.found() != "tpu":
+    if _configured_backend() != "tensorflow" or accelerators.detect() != "tpu":
         return
     if importlib.util.find_spec("jax") and importlib.util.find_spec("libtpu"):
         os.environ["KERAS_BACKEND"] = "jax"
@@ -29,6 +33,16 @@ def prefer_jax_on_tpu(strategy: Strategy | None) -> None:
             "TensorFlow.",
             file=sys.stderr,
         )
+
+
+def _configured_strategy(config: Path | None) -> object:
+    if config is None:
+        return None
+    try:
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+        return content.get("strategy")
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return None  # the command says what is wrong with the file
 
 
 def _configured_backend() -> object:

@@ -11,8 +11,6 @@ import typer
 
 from keras_vit import checks
 
-_WEIGHT_FILES = (".npz", ".safetensors", ".h5", ".keras", ".pth", ".bin")
-
 
 class OnBadImage(enum.StrEnum):
     """What to do with files that do not decode."""
@@ -169,53 +167,22 @@ def check_images(paths: list[Path]) -> None:
 
 
 def check_exists(name: str, path: Path | None, what: str) -> None:
-    """Refuses a path with nothing there, before Keras is imported.
-
-    Args:
-        name: Argument or option, as the user writes it.
-        path: What was received; None where the option was not given.
-        what: What it must be, for the message.
-
-    Raises:
-        ValueError: If there is nothing.
-
-    Example:
-        >>> check_exists("--config", None, "a file")
-    """
+    """Raises `ValueError` if nothing is at `path`; None passes."""
     if path is not None and not path.exists():
         raise ValueError(f"`{name}` must be {what}. Received: {path}, which does not exist")
 
 
 def check_data(data: str | None) -> None:
-    """Refuses data that are not there, before Keras is imported.
-
-    Args:
-        data: A path or a name; None where the option was not given.
-
-    Raises:
-        ValueError: If there is nothing.
-
-    Example:
-        >>> check_data("digits")
-    """
+    """Raises `ValueError` unless `data` is a data set; None passes."""
     if data is not None:
         checks.image_source(data)
 
 
 def check_weights(name: str, source: str | None) -> None:
-    """Refuses the path of a weight file that is not there, before Keras is imported.
-
-    Args:
-        name: Argument or option, as the user writes it.
-        source: A path, name or address; None where the option was not given.
-
-    Raises:
-        ValueError: If it ends as weight files do, and there is none.
-
-    Example:
-        >>> check_weights("--weights", "imagenet")
-    """
-    if source and "://" not in source and source.endswith(_WEIGHT_FILES):
+    """Raises `ValueError` if `source` is a path of which no file is there; None passes."""
+    # Any other may be the name of a published file.
+    is_path = source and (Path(source).is_absolute() or source.startswith(("./", "../")))
+    if source and (is_path or ("://" not in source and source.endswith((".keras", ".h5")))):
         check_exists(name, Path(source), "an existing file, or a name or an address of weights")
 
 

@@ -151,7 +151,7 @@ def pretrain(
         "save_steps": save_steps,
         **{name: settings.pop(name, None) for name in _OF_DECODER},
     }
-    prefer_jax_on_tpu(strategy)
+    prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else None)
     start_keras()
     from keras_vit import training
 

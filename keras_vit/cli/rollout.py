@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from keras_vit.cli.options import check_exists
 from keras_vit_toolkit import start_keras
 
 if TYPE_CHECKING:
@@ -27,18 +28,21 @@ app = typer.Typer(
 ModelsArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="MODELS", help="What `export --to` was given.", exists=True, file_okay=False
+        metavar="MODELS",
+        help="Folder given to `keras-vit export --to`.",
+        exists=True,
+        file_okay=False,
     ),
 ]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
         help="The server's model config file; by default models.config beside MODELS. It is "
-        "rewritten: the server reads it again by itself."
+        "rewritten, without comments below the first; the server polls it."
     ),
 ]
 ServerOption = Annotated[str, typer.Option(help="REST address of the server.")]
-NameOption = Annotated[str, typer.Option(help="What the model is called there.")]
+NameOption = Annotated[str, typer.Option(help="Name of the model on the server.")]
 TimeoutOption = Annotated[
     float, typer.Option(min=1, help="Seconds for each step; large models load for minutes.")
 ]
@@ -60,14 +64,17 @@ def canary(
 
     keras-vit rollout canary export/models
     """
-    numbers = [int(path.name) for path in (models / name).glob("*") if path.name.isdecimal()]
+    folders = (models / name).glob("*")
+    numbers = sorted(int(path.name) for path in folders if path.name.isdecimal())
     if not numbers:
         raise ValueError(
             "`MODELS` must hold the versions of the model, as `keras-vit export RUN --to MODELS` "
             f"writes them. Received: MODELS={str(models)!r}, where {name}/1 is missing"
         )
+    if version is not None and version not in numbers:
+        raise ValueError(f"`--version` must be one of {numbers}. Received: --version {version}")
     rollout = _rollout(models, config, server, name, timeout)
-    rollout.canary(version or max(numbers))
+    rollout.canary(numbers[-1] if version is None else version)
     _show(rollout)
 
 
@@ -114,7 +121,7 @@ def status(
     server: ServerOption = SERVER,
     name: NameOption = "vit",
 ) -> None:
-    """Show the versions on the server, their state and their labels.
+    """Show the versions on the server, their states, and the labels in the config file.
 
     keras-vit rollout status export/models
     """
@@ -122,10 +129,12 @@ def status(
 
 
 def _rollout(models: Path, config: Path | None, server: str, name: str, timeout: float) -> Rollout:
+    config = config or models.resolve().parent / "models.config"
+    check_exists("--config", config, "the server's model config file")
     start_keras()
     from keras_vit.export import Rollout
 
-    return Rollout(config or models.parent / "models.config", server, name, timeout=timeout)
+    return Rollout(config, server, name, timeout=timeout)
 
 
 def _show(rollout: Rollout) -> None:

@@ -153,7 +153,7 @@ def train(
         precision=precision and precision.value,
         seed=seed,
     )
-    prefer_jax_on_tpu(strategy)
+    prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else config)
     start_keras()
     from keras_vit import training
 

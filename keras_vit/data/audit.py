@@ -212,7 +212,7 @@ def _inspect(examples: Examples, index: int) -> _Image | str:
 def _decode(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns pixels, none if the image is damaged, and whether it has an orientation.
 
-    No error is raised: from Python 3.12 on, TensorFlow stops for ever when two threads raise one.
+    No error is raised: from Python 3.12 on, TensorFlow hangs if two threads raise one.
     """
 
     def decoded(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,7 +1,7 @@
-"""The orientation that a camera notes in an image file (Exif), read and followed.
+"""Reads the Exif orientation of image files and applies it.
 
-All functions are graph-safe. They read bytes from anyone, in bounded time: what is damaged says
-nothing. H and W are the image's height and width.
+All functions are graph-safe and run in bounded time on untrusted bytes; damaged metadata count as
+upright. H and W are the image's height and width.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _one_operator = functools.partial(
 
 
 def upright(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
-    """Returns pixels (H, W, 3) or (W, H, 3), uint8, turned and mirrored as their file says."""
-    return tf.cond(_may_tell(encoded), lambda: _turned(image, encoded), lambda: image)
+    """Returns pixels (H, W, 3) or (W, H, 3), uint8, with the orientation of their file applied."""
+    return tf.cond(_may_have_exif(encoded), lambda: _turned(image, encoded), lambda: image)
 
 
 @_one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def orientation(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns 1 to 8 as Exif numbers orientations, int64; 1, upright, if the file tells none.
+    """Returns 1 to 8 as Exif numbers orientations, int64; 1, upright, without one.
 
     As in Pillow, without its detours: the first directory of a JPEG's first Exif segment, of a
     PNG's chunk eXIf or a WebP's chunk EXIF counts, not XMP and not a profile in a PNG's text; in
     it the first entry that is one 16-bit number, as the standard has it.
     """
-    return _noted(
+    return _read_orientation(
         tf.cond(tf.io.is_jpeg(encoded), lambda: _segment(encoded), lambda: _chunk(encoded))
     )
 
@@ -55,8 +55,8 @@ def _turned(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tf.cond(number == 1, lambda: image, moved), (None, None, 3))
 
 
-def _may_tell(encoded: tf.Tensor) -> tf.Tensor:
-    """Tells soon of most files that they have no Exif block: its name does not occur."""
+def _may_have_exif(encoded: tf.Tensor) -> tf.Tensor:
+    """False if the name of an Exif block does not occur: a cheap test for most files."""
     text, name = tf.cond(
         tf.io.is_jpeg(encoded),
         lambda: (tf.strings.substr(encoded, 0, _START), tf.constant(_PREFIX)),
@@ -108,7 +108,8 @@ def _found(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns place and size of the block with Exif; its size is 0 if there is none.
 
-    `block` tells of a block's head whether it is that one, whether none follows, and its size.
+    `block` returns, for the first bytes of a block, whether it is Exif, whether it is the last, and
+    its size.
     """
 
     def look(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -126,7 +127,7 @@ def _found(
     return at, size * tf.cast(exif, tf.int64)
 
 
-def _noted(block: tf.Tensor) -> tf.Tensor:
+def _read_orientation(block: tf.Tensor) -> tf.Tensor:
     """Returns the orientation in an Exif block, which is a small TIFF file."""
     prefixed = tf.cast(tf.strings.substr(block, 0, len(_PREFIX)) == _PREFIX, tf.int64)
     tiff = _cut(block, len(_PREFIX) * prefixed, _size(block))
@@ -140,16 +141,18 @@ def _noted(block: tf.Tensor) -> tf.Tensor:
 
     offset = words(_cut(tiff, 4, 4), 4)
     at = tf.reduce_sum(tf.where(little, offset, tf.reverse(offset, [0])) * [1, 2**16])
-    told = words(_cut(tiff, at, 2), 2)[0]
-    there = tf.maximum(_size(tiff) - at - 2, 0) // 12
-    entries = tf.reshape(words(_cut(tiff, at + 2, 12 * tf.minimum(told, there))), (-1, 6))
-    one = tf.where(little, [1, 0], [0, 1])  # value, of 32 bits
-    sought = tf.cast(tf.concat([[_ORIENTATION, _SHORT], one], axis=0), tf.int64)
-    fitting = tf.reduce_all(entries[:, :4] == sought, axis=1)
-    upright_ = tf.ones((1,), tf.int64)
-    number = tf.concat([tf.boolean_mask(entries[:, 4], fitting), upright_], axis=0)[0]
-    sound = (little | (order == b"MM\0*")) & (number >= 1) & (number <= 8)
-    return tf.where(sound, number, upright_[0])
+    num_entries = words(_cut(tiff, at, 2), 2)[0]
+    max_entries = tf.maximum(_size(tiff) - at - 2, 0) // 12
+    entries = tf.reshape(
+        words(_cut(tiff, at + 2, 12 * tf.minimum(num_entries, max_entries))), (-1, 6)
+    )
+    one = tf.where(little, [1, 0], [0, 1])  # count of values, 32 bits
+    expected = tf.cast(tf.concat([[_ORIENTATION, _SHORT], one], axis=0), tf.int64)
+    fitting = tf.reduce_all(entries[:, :4] == expected, axis=1)
+    default = tf.ones((1,), tf.int64)
+    number = tf.concat([tf.boolean_mask(entries[:, 4], fitting), default], axis=0)[0]
+    valid = (little | (order == b"MM\0*")) & (number >= 1) & (number <= 8)
+    return tf.where(valid, number, default[0])
 
 
 def _cut(text: tf.Tensor, at: tf.Tensor | int, count: tf.Tensor | int) -> tf.Tensor:

@@ -178,7 +178,7 @@ class Client:
             ServingError: If the server does not answer, after the attempts that `Client`
                 describes; with what the server said.
             ValueError: If the model has no such signature, or the inputs differ from it in names,
-                dtype or shape, or have no image. Nothing was sent then.
+                dtype or shape, or have no image; they are not sent.
 
         Example:
             >>> client = Client("http://localhost:8501")
@@ -187,8 +187,11 @@ class Client:
             >>> answer["probabilities"].shape  # doctest: +SKIP
             (2, 5)
         """
-        answers = list(self._answers(signature, inputs, LARGEST_BATCH))
-        return {key: np.concatenate([answer[key] for answer in answers]) for key in answers[0]}
+        parts = list(self._answers(signature, inputs, LARGEST_BATCH))
+        shapes = [{key: array.shape[1:] for key, array in part.items()} for part in parts]
+        if any(found != shapes[0] for found in shapes):
+            raise ServingError(f"{self.address}: the served version changed; call again")
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
     def _answers(
         self, signature: str, inputs: Mapping[str, Any], batch_size: int
@@ -232,7 +235,7 @@ class Client:
                 return send(deadline)
             except (UnavailableError, BatchError) as error:
                 wait = _FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
-                if attempt == error.attempts or _seconds_to(deadline) < wait + _FIRST_WAIT / 10:
+                if attempt >= error.attempts or _seconds_to(deadline) < wait + _FIRST_WAIT / 10:
                     sent = f"{attempt} attempts" if attempt > 1 else "1 attempt"
                     raise ServingError(f"{error} ({sent}{error.remark})") from error
             time.sleep(wait)

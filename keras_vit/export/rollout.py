@@ -1,4 +1,4 @@
-"""Moving the versions of a model on TensorFlow Serving: a canary, its promotion, the way back."""
+"""Canary, promotion and rollback of model versions on TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from keras_vit import checks, files
 
@@ -35,22 +36,27 @@ class ServedVersion:
     error: str = ""
 
 
+class UnreachableError(RuntimeError):
+    """The server does not answer at all."""
+
+
 class Rollout:
     """Moves the labels `stable` and `canary` of a model on a running TensorFlow Serving.
 
     The server refuses a whole `models.config` if a label in it points to a version that is not
     available. So each method writes the file up to three times and waits after each: versions are
     added, then labels moved, then versions removed. If the server does not follow, the file gets
-    back what it had. A method that was interrupted is called again and goes on.
+    back what it had, except that a version which does not unload is reported only. A method that
+    was interrupted can be called again.
 
     Args:
-        config: The server's `models.config`, which the server reads again by itself
+        config: The server's `models.config`, which the server polls
             (`--model_config_file_poll_wait_seconds`).
         server: REST address of the server.
         name: The model's name in the file.
         timeout: Seconds that the server may take for each step; loading and warming up a large
             model take minutes.
-        say: Called with each line of progress.
+        log: Called with each line of progress.
 
     Raises:
         ImportError: If tensorflow-serving-api is not installed.
@@ -69,7 +75,7 @@ class Rollout:
         name: str = "vit",
         *,
         timeout: float = 900.0,
-        say: Callable[[str], None] = print,
+        log: Callable[[str], None] = print,
     ) -> None:
         checks.positive("timeout", timeout)
         if not server.startswith(("http://", "https://")):
@@ -78,8 +84,8 @@ class Rollout:
                 f"Received: server={server!r}"
             )
         self.config = Path(config)
-        self._address = f"{server.rstrip('/')}/v1/models/{name}"
-        self._name, self._timeout, self._say = name, timeout, say
+        self._address = f"{server.rstrip('/')}/v1/models/{quote(name, safe='')}"
+        self._name, self._timeout, self._log = name, timeout, log
         self._read()
 
     def status(self) -> list[ServedVersion]:
@@ -134,9 +140,14 @@ class Rollout:
         """
         labels = self.labels()
         if CANARY not in labels:
-            raise ValueError(f"{self.config} has no canary yet: roll one out first")
+            raise ValueError(
+                f"`{CANARY}` must be a label of {self.config}: roll a version out first. "
+                f"Received: labels {labels or 'none'}"
+            )
         new = labels[CANARY]
-        self._move({labels.get(STABLE, new), new} | self._before(new), {STABLE: new, CANARY: new})
+        stable = labels.get(STABLE, new)
+        previous = {stable} if stable != new else self._before(new)
+        self._move({new} | previous, {STABLE: new, CANARY: new})
 
     def back(self) -> None:
         """Withdraws the canary; without one, returns to the version before the stable one.
@@ -155,8 +166,8 @@ class Rollout:
             to = max(older)
         else:
             raise ValueError(
-                f"no version before {stable} is loaded: only the one before the last promotion "
-                "stays loaded"
+                "a version before the stable one must be loaded to go back to. "
+                f"Received: stable {stable}, loaded {sorted(self._versions())}"
             )
         self._move({to}, {STABLE: to, CANARY: to})
 
@@ -167,8 +178,8 @@ class Rollout:
         older = [number for number in self._versions() if before is None or number < before]
         if not older:
             raise ValueError(
-                "no older version is available on the server, so there is none to call stable: "
-                f"the first version needs no rollout. Available: {sorted(self._versions())}"
+                "`version` must be newer than a version that is available, which becomes stable. "
+                f"Received: version={before}, available {sorted(self._versions())}"
             )
         return max(older)
 
@@ -209,21 +220,26 @@ class Rollout:
                 self._wait(moved, lambda: self._resolved(labels))
         except RuntimeError as error:
             self._put(before)
-            raise RuntimeError(f"{error}. {self.config} is as it was before") from None
+            raise RuntimeError(f"{error}. {self.config} is as it was before") from error
         if dropped := every - set(versions):
             self._write(versions, labels)
             self._wait(f"unloading {_named(dropped)}", lambda: self._unloaded(dropped))
 
     def _wait(self, what: str, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self._timeout
-        self._say(f"{what} ...")
-        while not done():
-            if time.monotonic() > deadline:
+        self._log(f"{what} ...")
+        while True:
+            try:
+                if done():
+                    return
                 states = ", ".join(f"{v.number} {v.state}" for v in self.status())
+            except UnreachableError as error:  # a server that loads a large model may be slow
+                states = str(error)
+            if time.monotonic() > deadline:
                 raise RuntimeError(
                     f"{what}: not done after {self._timeout:g} s; the server reports {states}. It "
-                    "must read this file (--model_config_file) again and again "
-                    "(--model_config_file_poll_wait_seconds)"
+                    "must poll this file (--model_config_file, "
+                    "--model_config_file_poll_wait_seconds)"
                 )
             time.sleep(POLL_SECONDS)
 
@@ -244,7 +260,7 @@ class Rollout:
         try:
             return requests.get(self._address + part, timeout=_REQUEST_SECONDS).json()
         except requests.RequestException as error:
-            raise RuntimeError(f"{self._address}{part}: {error}") from error
+            raise UnreachableError(f"{self._address}{part}: {error}") from error
 
     def _read(self) -> Any:
         try:
@@ -265,7 +281,10 @@ class Rollout:
                 self.config.read_text(encoding="utf-8"), model_server_config_pb2.ModelServerConfig()
             )
         except (text_format.ParseError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self.config} is no models.config: {error}") from error
+            raise ValueError(
+                "`config` must be a ModelServerConfig in text format. "
+                f"Received: config={str(self.config)!r}: {error}"
+            ) from error
         self._model(found)
         return found
 

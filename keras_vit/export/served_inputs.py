@@ -36,7 +36,11 @@ def check(
             f"`inputs` of {signature!r} must be {', '.join(sorted(specs))}. "
             f"Received: {', '.join(sorted(inputs)) or 'none'}"
         )
-    return {key: _checked(key, value, specs[key]) for key, value in inputs.items()}
+    arrays = {key: _checked(key, value, specs[key]) for key, value in inputs.items()}
+    if len({len(array) for array in arrays.values()}) > 1:
+        numbers = ", ".join(f"{key} {len(array)}" for key, array in arrays.items())
+        raise ValueError(f"`inputs` must hold the same number of images each. Received: {numbers}")
+    return arrays
 
 
 def _checked(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.export.served_inputs import Signatures
 
-# Codes of a request that cannot be merged with the others of its batch, which they all get. REST
+# TensorFlow Serving fails a whole batch with one of these if one request in it is malformed. REST
 # sends 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
 _BATCH_CODES = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL"}
 _BATCH_STATUSES = {400, 500}
@@ -32,7 +32,7 @@ class ServingError(RuntimeError):
 
 
 class UnavailableError(ServingError):
-    """Nobody answers there, the server is starting, or its queue is full."""
+    """The server cannot be reached, is starting, or its queue is full."""
 
     attempts = 5
     remark = ""
@@ -46,7 +46,7 @@ class BatchError(ServingError):
 
 
 class Transport(Protocol):
-    """A way to a server; errors are `ServingError`."""
+    """A connection to a server; raises `ServingError`."""
 
     def signatures(self, timeout: float) -> Signatures: ...
 
@@ -187,10 +187,13 @@ class Rest:
             return tf.TensorSpec(None if shape.get("unknown_rank") else known, dtype)
 
         content = self._ask("GET", "/metadata", "metadata", timeout)
-        return {
-            name: {key: spec(info) for key, info in signature["inputs"].items()}
-            for name, signature in content["signature_def"]["signature_def"].items()
-        }
+        try:
+            return {
+                name: {key: spec(info) for key, info in signature["inputs"].items()}
+                for name, signature in content["signature_def"]["signature_def"].items()
+            }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ServingError(f"{self._address}/metadata: no signatures in it") from error
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -233,7 +236,7 @@ class Rest:
             content = answer.json()
         except ValueError as error:
             raise kind(f"{address}: {code}: no JSON but {answer.text[:200]!r}") from error
-        if code != 200 or key not in content:
+        if code != 200 or not isinstance(content, dict) or key not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
             raise kind(f"{address}: {code}: {str(said)[:500]}")
         return content[key]

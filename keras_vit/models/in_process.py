@@ -40,7 +40,7 @@ class InProcess(keras.layers.Layer):
         (2, 3)
     """
 
-    unsaved = True
+    _keras_vit_unsaved = True
 
     def __init__(
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any

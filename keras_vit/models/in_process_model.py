@@ -9,14 +9,12 @@ from typing import Any, NoReturn
 
 import keras
 
-from keras_vit.models import cloning
-
 UNSAVED = (
     "A model made by `optimize_for_inference` is for the process that made it and cannot be saved, "
     "exported, copied or given weights: take the model that it was made of."
 )
-# What `keras.saving` writes with. They open the file before they ask the model for anything that it
-# could refuse, so an error of the model comes when the earlier file is lost.
+# What `keras.saving` writes with. They open the file before they call the model, so an error raised
+# there comes after the earlier file is overwritten.
 _WRITERS = (
     ("keras.src.saving.saving_lib", "save_model"),
     ("keras.src.saving.saving_lib", "save_weights_only"),
@@ -31,7 +29,7 @@ def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
 
 @functools.cache
 def refuse_before_opening() -> None:
-    """Makes Keras refuse what has `unsaved` set, or a layer with it, before it opens a file.
+    """Makes Keras refuse what sets `_keras_vit_unsaved`, before it opens a file.
 
     No method of a model is called before, so the functions that open it are wrapped, once in a
     process; for every other model they are what they were.
@@ -44,8 +42,8 @@ def refuse_before_opening() -> None:
 def _refusing(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def checked(model: Any, *args: Any, **kwargs: Any) -> Any:
-        layers = cloning.layers_of(model) if isinstance(model, keras.Model) else ()
-        if any(getattr(part, "unsaved", False) for part in (model, *layers)):
+        layers = model._flatten_layers() if isinstance(model, keras.Model) else ()
+        if any(getattr(part, "_keras_vit_unsaved", False) for part in (model, *layers)):
             raise ValueError(UNSAVED)
         return write(model, *args, **kwargs)
 
@@ -68,5 +66,5 @@ class InProcessModel(keras.Model):
         ValueError: A model made by `optimize_for_inference` is for the process that made it and ...
     """
 
-    unsaved = True
+    _keras_vit_unsaved = True
     save = save_weights = load_weights = export = refuse

@@ -142,7 +142,7 @@ class OpenVINOModel:
             raise ValueError("`images` must hold at least one image. Received: none")
         return np.concatenate(found)
 
-    unsaved = True
+    _keras_vit_unsaved = True
     save = save_weights = load_weights = export = refuse
 
     def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:

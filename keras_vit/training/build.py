@@ -116,12 +116,7 @@ def build_encoder(config: CommonConfig) -> keras.Model:
 
 
 def keep_orientation(network: keras.Model, run: Run) -> None:
-    """Makes a network read the orientation of images, or not, as its run did when it was started.
-
-    Args:
-        network: The network, built for a run that goes on.
-        run: The run, which may be of an earlier version.
-    """
+    """Restores the `exif_orientation` that a resumed run was started with."""
     started = Preprocessing.from_config(run.resolved()["preprocessing"])
     layer = network.get_layer("image_contract")
     layer.preprocessing = dataclasses.replace(

@@ -212,7 +212,7 @@ def _mirrored_strategy(names: tuple[str, ...]) -> tf.distribute.MirroredStrategy
 
 
 def _tpu() -> Devices:
-    here = "local" if accelerators.found() == "tpu" else ""
+    here = "local" if accelerators.detect() == "tpu" else ""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             os.environ.get("TPU_NAME") or here

@@ -56,7 +56,7 @@ def report_unused_accelerator(strategy: str = "auto") -> None:
     Example:
         >>> report_unused_accelerator("cpu")
     """
-    kind, backend = accelerators.found(), keras.backend.backend()
+    kind, backend = accelerators.detect(), keras.backend.backend()
     remedy = _REMEDIES.get((kind, backend))
     hidden = kind == "gpu" and os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     chosen = hidden or strategy == "cpu" or os.environ.get("JAX_PLATFORMS") == "cpu"

@@ -240,16 +240,17 @@ def grid_of(number: int) -> tuple[int, int] | None:
 def has_prefix_rows(
     checkpoint: Checkpoint, grid: tuple[int, int], prefix_position: bool | None = None
 ) -> bool:
-    """Tells whether a joint table has rows for the prefix tokens, which its length alone does not.
+    """Tells whether a position table has rows for the prefix tokens.
 
-    A reading is possible if its patches are those of the model, or a square grid of more than one,
-    which can be resized. Of two the model decides, if it has square patches of its own.
+    With N patches and p prefix tokens its length T may be N + p or N. A case is possible if N is
+    the model's number of patches, or a square of more than one. If both are, the one that equals
+    the model's own square grid is taken.
 
     Args:
         checkpoint: The checkpoint.
         grid: Rows and columns of the model.
         prefix_position: Whether the model has positions of prefix tokens; None if that is to be
-            decided by the table. It goes before the other reading if it is possible.
+            decided by the table. Taken if it is possible.
 
     Raises:
         ValueError: If both readings are possible, or none is.
@@ -268,7 +269,7 @@ def has_prefix_rows(
         return possible[0]
     choice = ", or give a constructor `overrides={'prefix_position': ...}`" if possible else ""
     raise ValueError(
-        f"The position embedding of {checkpoint.source} must have one reading. Received: {length} "
+        f"The position embedding of {checkpoint.source} must fit one layout. Received: {length} "
         f"rows for a model of {grid[0]} x {grid[1]} patches: either {p} of prefix tokens and "
         f"{length - p} of patches (prefix_position=True), or {length} of patches "
         "(prefix_position=False). Build the model at the image size that the file was trained at"
@@ -277,7 +278,7 @@ def has_prefix_rows(
 
 
 def settle_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoint:
-    """Returns the checkpoint with a joint table read as its own grid wants it, if that fits.
+    """Decides from the checkpoint's own grid whether its position table has rows for prefix tokens.
 
     Args:
         checkpoint: The checkpoint.

@@ -17,7 +17,7 @@ def tpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with a TPU and JAX for it, where nobody has chosen a backend."""
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.setenv("KERAS_BACKEND", "")
-    monkeypatch.setattr(accelerators, "found", lambda: "tpu")
+    monkeypatch.setattr(accelerators, "detect", lambda: "tpu")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ("jax", "libtpu"))
 
 
@@ -43,7 +43,7 @@ def test_what_keras_wrote_itself_is_no_choice(tmp_path: Path, content: str) -> N
 
 @pytest.mark.usefixtures("tpu")
 @pytest.mark.parametrize(
-    "case", ["variable", "keras.json", "strategy", "no TPU", "no JAX", "no libtpu"]
+    "case", ["variable", "keras.json", "strategy", "config", "no TPU", "no JAX", "no libtpu"]
 )
 def test_a_choice_is_kept(
     case: str,
@@ -51,7 +51,7 @@ def test_a_choice_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    chosen, strategy = "", None
+    chosen, strategy, config = "", None, None
     if case == "variable":
         chosen = "tensorflow"
         monkeypatch.setenv("KERAS_BACKEND", chosen)
@@ -59,12 +59,15 @@ def test_a_choice_is_kept(
         (tmp_path / "keras.json").write_text('{"backend": "torch"}')
     elif case == "strategy":
         strategy = Strategy.tpu
+    elif case == "config":
+        config = tmp_path / "config.yaml"
+        config.write_text("model: ViTB16\nstrategy: mirrored\n")
     elif case == "no TPU":
-        monkeypatch.setattr(accelerators, "found", lambda: "gpu")
+        monkeypatch.setattr(accelerators, "detect", lambda: "gpu")
     else:
         there = "libtpu" if case == "no JAX" else "jax"
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == there)
-    prefer_jax_on_tpu(strategy)
+    prefer_jax_on_tpu(strategy, config)
     assert os.environ["KERAS_BACKEND"] == chosen
     assert capsys.readouterr().err == ""
 

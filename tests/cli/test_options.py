@@ -152,7 +152,15 @@ def test_a_path_with_nothing_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [None, "imagenet", "hf://org/name.bin", "https://host/a.npz", "timm/vit.augreg", "a.h5"],
+    [
+        None,
+        "imagenet",
+        "hf://org/name.bin",
+        "https://host/a.npz",
+        "timm/vit.augreg",
+        "a.h5",
+        "sam/ViT-B_16.npz",
+    ],
 )
 def test_names_and_addresses_of_weights_are_no_missing_files(
     source: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

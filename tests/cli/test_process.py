@@ -41,7 +41,7 @@ MISTAKES = {
     "predict --server a:1 --certificate no.pem here.jpg": "`--certificate` must be a PEM file",
     "predict --server a:1 --header x here.jpg": "`--header` must be NAME:VALUE",
     "train --data nosuch": "`data` must be a folder of class folders",
-    "train --data digits --weights no.npz": "`--weights` must be an existing file, or a name",
+    "train --data digits --weights ./no.npz": "`--weights` must be an existing file, or a name",
     "train --data digits --teacher nosuch": "`--teacher` must be a run folder",
     "train --data digits --set mixup": "`--set` must read like",
     "train --config nosuch.yaml": "`--config` must be a config.yaml",
@@ -51,7 +51,7 @@ MISTAKES = {
     "compare --models A,B --data nosuch": "`data` must be a folder of class folders",
     "compare --models A,B --data digits --weights A=no.h5": "`--weights` must be an existing file",
     "evaluate nosuch": "`RUN_OR_FILE` must be a run folder or a file",
-    "evaluate no.npz --model ViTB16": "`RUN_OR_FILE` must be an existing file",
+    "evaluate /nosuch/no.npz --model ViTB16": "`RUN_OR_FILE` must be an existing file",
     "evaluate here.jpg --data nosuch": "`data` must be a folder of class folders",
     "evaluate here.jpg --report r --real no.json": "`--real` must be ImageNet's reassessed labels",
     "explain nosuch here.jpg": "`RUN_OR_FILE` must be a run folder or a file",
@@ -66,7 +66,7 @@ MISTAKES = {
     "data check nosuch": "`data` must be a folder of class folders",
     "data preview nosuch": "`data` must be a folder of class folders",
     "plan --model ViTB16 --device much": "`--device` must read like 16GiB",
-    "convert nosuch.npz there.npz": "`SOURCE` must be an existing file",
+    "convert ./nosuch.npz there.npz": "`SOURCE` must be an existing file",
 }
 
 

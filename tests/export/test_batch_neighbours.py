@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_vit.export import Client, ServingError
 from tests.export.double import serve
-from tests.export.merging_double import MergingDouble
+from tests.export.fake_batching_server import MergingDouble
 
 pytestmark = pytest.mark.tensorflow
 

@@ -17,6 +17,7 @@ import pytest
 
 from keras_vit.export import Client, KerasPredictor, ServingError, predictions, saved_model
 from keras_vit.export import client as client_module
+from keras_vit.export.transports import BatchError, UnavailableError
 from tests.export.conftest import CONTRACT, tiny
 from tests.export.double import CODES, Double, serving
 
@@ -106,6 +107,19 @@ def test_a_server_that_stays_unavailable_is_an_error(
     double.unavailable = 0
     assert re.search(r"(UNAVAILABLE|503): starting \(5 attempts\)$", str(error.value))
     assert len(double.lookups) == 5
+
+
+def test_errors_of_both_kinds_end_after_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    errors = [UnavailableError("starting")] * 4 + [BatchError("shapes differ")] * 9
+
+    def send(deadline: float) -> None:
+        raise errors.pop(0)
+
+    with Client("http://localhost:1") as client:
+        with pytest.raises(ServingError, match=r"shapes differ \(5 attempts; "):
+            client._repeat(send, time.monotonic() + 60)
+    assert len(errors) == 8
 
 
 def test_other_errors_are_raised_at_once(address: str, images: list[bytes], double: Double) -> None:

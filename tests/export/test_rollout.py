@@ -34,7 +34,7 @@ def release(config: Path, number: int) -> None:
 
 
 def rolling(config: Path, server: ModelServer, timeout: float = 20) -> Rollout:
-    return Rollout(config, server.address, timeout=timeout, say=lambda line: None)
+    return Rollout(config, server.address, timeout=timeout, log=lambda line: None)
 
 
 def clients(server: ModelServer) -> tuple[int | None, int | None, int | None]:
@@ -70,6 +70,42 @@ def test_a_label_on_a_version_that_is_not_there_is_refused(
     found._write({2, 3}, {"stable": 2, "canary": 3})
     until(lambda: len(server.refused) > 20)
     assert server.available() == [1, 2]
+    assert clients(server) == (1, 2, 2)
+
+
+def test_a_canary_that_was_replaced_is_not_gone_back_to(
+    config: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = rolling(config, server)
+    release(config, 2)
+    release(config, 3)
+    found.canary(2)
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        # Before the wait for unloading, and before the file that asks for it.
+        patch.setattr(found, "_resolved", lambda labels: sys.exit())
+        with contextlib.suppress(SystemExit):
+            found.canary(3)
+    until(lambda: server.answers("canary") == 3)
+    assert server.available() == [1, 2, 3]
+    found.promote()
+    found.back()
+    assert clients(server) == (1, 1, 1)
+
+
+def test_a_server_that_does_not_answer_for_a_while_is_waited_for(
+    config: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = rolling(config, server)
+    release(config, 2)
+    get, failures = found._get, iter(range(5))
+
+    def slow(part: str) -> dict[str, Any]:
+        if "specific" in config.read_text() and next(failures, None) is not None:
+            raise rollout.UnreachableError("busy")
+        return get(part)
+
+    monkeypatch.setattr(found, "_get", slow)
+    found.canary(2)
     assert clients(server) == (1, 2, 2)
 
 
@@ -140,7 +176,7 @@ def test_a_server_that_does_not_read_its_config_is_told(config: Path, server: Mo
     with pytest.raises(
         RuntimeError,
         match=r"loading versions 1, 2: not done after 0\.1 s; the server reports 1 AVAILABLE\. "
-        r"It must read .*models\.config is as it was before",
+        r"It must poll .*models\.config is as it was before",
     ):
         rolling(config, server, timeout=0.1).canary(2)
     assert config.read_text() == before
@@ -160,11 +196,15 @@ def test_status_names_versions_and_errors(config: Path, server: ModelServer) -> 
 
 def test_steps_that_make_no_sense_are_refused(config: Path, server: ModelServer) -> None:
     found = rolling(config, server)
-    with pytest.raises(ValueError, match=r"has no canary yet"):
+    with pytest.raises(ValueError, match=r"`canary` must be a label of .*Received: labels none"):
         found.promote()
-    with pytest.raises(ValueError, match=r"no version before 1 is loaded"):
+    with pytest.raises(
+        ValueError, match=r"a version before the stable one must .*: stable 1, loaded \[1\]"
+    ):
         found.back()
-    with pytest.raises(ValueError, match=r"no older version is available .*Available: \[1\]"):
+    with pytest.raises(
+        ValueError, match=r"`version` must be newer .*Received: version=1, available \[1\]"
+    ):
         found.canary(1)
     release(config, 2)
     found.canary(2)
@@ -183,7 +223,7 @@ def test_arguments_are_checked(
     with pytest.raises(ValueError, match=r"`config` must be the server's .*no such file"):
         Rollout(tmp_path / "none.config")
     (tmp_path / "bad.config").write_text("model_config_list {")
-    with pytest.raises(ValueError, match=r"bad\.config is no models\.config"):
+    with pytest.raises(ValueError, match=r"`config` must be a ModelServerConfig .*bad\.config"):
         Rollout(tmp_path / "bad.config")
     with pytest.raises(RuntimeError, match=r"http://localhost:1/v1/models/vit: "):
         Rollout(config, "http://localhost:1").status()

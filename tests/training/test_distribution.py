@@ -175,7 +175,7 @@ def test_tpu_of_this_machine_is_taken_unless_another_is_named(
         raise ValueError("a fake")
 
     monkeypatch.setenv("TPU_NAME", named)
-    monkeypatch.setattr(accelerators, "found", lambda: here)
+    monkeypatch.setattr(accelerators, "detect", lambda: here)
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
     with pytest.raises(ValueError, match="needs a TPU that TensorFlow can reach"):
         devices("tpu")
@@ -198,7 +198,7 @@ def test_auto_takes_a_tpu_that_tensorflow_sees(monkeypatch: pytest.MonkeyPatch) 
 
     for name in ("TF_CONFIG", "TPU_NAME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(accelerators, "found", lambda: "tpu")
+    monkeypatch.setattr(accelerators, "detect", lambda: "tpu")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] * (kind == "TPU"))
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda resolver: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda resolver: None)

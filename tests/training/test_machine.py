@@ -122,7 +122,7 @@ def test_an_accelerator_that_the_backend_does_not_see_is_said(
 ) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(accelerators, "found", lambda: kind)
+    monkeypatch.setattr(accelerators, "detect", lambda: kind)
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
     machine.report_unused_accelerator()
     assert capsys.readouterr().out == (
@@ -139,7 +139,9 @@ def test_nothing_is_said_where_the_cpu_is_meant(
 ) -> None:
     for name, value in {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}.items():
         monkeypatch.setenv(name, value if name == case else "0")
-    monkeypatch.setattr(accelerators, "found", lambda: "cpu" if case == "no accelerator" else "gpu")
+    monkeypatch.setattr(
+        accelerators, "detect", lambda: "cpu" if case == "no accelerator" else "gpu"
+    )
     seen = ("gpu" if case == "in use" else "cpu", ())
     monkeypatch.setattr(machine, "_accelerator", lambda: seen)
     machine.report_unused_accelerator("cpu" if case == "cpu" else "auto")
@@ -159,7 +161,7 @@ def test_runs_say_it_before_they_start(
     config: Any,
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(accelerators, "found", lambda: "gpu")
+    monkeypatch.setattr(accelerators, "detect", lambda: "gpu")
     with pytest.raises(ValueError, match="`data` must be a folder"):
         learn(config(str(tmp_path / "none"), "ViTMicro4"), tmp_path / "run")
     assert "tensorflow does not see the GPU of this machine" in capsys.readouterr().out

@@ -81,10 +81,10 @@ def test_the_image_size_asked_for_tells_a_single_patch(tmp_path: Path) -> None:
 def test_a_table_of_two_readings_is_refused(
     size: tuple[int, ...], grid: str, registers: tuple[keras.Model, Path]
 ) -> None:
-    with pytest.raises(ValueError, match="must have one reading") as error:
+    with pytest.raises(ValueError, match="must fit one layout") as error:
         built(registers[1], *size)
     assert str(error.value) == (
-        f"The position embedding of {registers[1]} must have one reading. Received: "
+        f"The position embedding of {registers[1]} must fit one layout. Received: "
         f"{ROWS.format(grid)}(prefix_position=True), or 6 of patches (prefix_position=False). "
         "Build the model at the image size that the file was trained at."
     )
