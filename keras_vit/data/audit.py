@@ -155,7 +155,7 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
             console = Console(stderr=True)
             findings = list(track(inspected, "Checking images", len(examples), console=console))
         else:
-            findings = list(inspected)
+            findings = list(inspected)  # a bar that is disabled writes a line in rich 13
     bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):

@@ -116,9 +116,9 @@ def test_errors_of_both_kinds_end_after_the_attempts(monkeypatch: pytest.MonkeyP
     def send(deadline: float) -> None:
         raise errors.pop(0)
 
-    with Client("http://localhost:1") as client:
-        with pytest.raises(ServingError, match=r"shapes differ \(5 attempts; "):
-            client._repeat(send, time.monotonic() + 60)
+    failure = pytest.raises(ServingError, match=r"shapes differ \(5 attempts; ")
+    with Client("http://localhost:1") as client, failure:
+        client._repeat(send, time.monotonic() + 60)
     assert len(errors) == 8
 
 
