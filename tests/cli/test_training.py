@@ -153,7 +153,7 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
         (["--model", "ViTMikro4"], "Did you mean 'ViTMicro4'?"),
         (["--image-size", "9"], "the nearest sizes are (8, 8) and (10, 10)"),
         (["--image-size", "9 by 9"], "`--image-size` must read like 224 or 224x320. Received"),
-        (["--weights", "missing.npz"], "missing.npz, which does not exist"),
+        (["--weights", "missing.npz"], "missing.npz', which does not exist"),
         (["--seed", "-1"], "`seed` must be in [0, 2**32)"),
         (["--resume"], "must stand alone, or beside --out, --tensorboard, --profile: a run"),
         (["--recipe", "dait"], "`recipe` must be one of"),
