@@ -39,6 +39,7 @@ def test_train_takes_its_options(run: Path, photos: Path) -> None:
 
 def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "teacher.keras").touch()
+    (tmp_path / "w").touch()
     code, _, _ = call(
         *("train", "--data", "digits", "--model", "ViTB16", "--weights", tmp_path / "w"),
         *("--image-size", "48", "--out", tmp_path, "--recipe", "deit", "--epochs", 5),
