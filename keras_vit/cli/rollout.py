@@ -2,68 +2,89 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from keras_vit.cli.options import check_exists
 from keras_vit_toolkit import start_keras
 
-if TYPE_CHECKING:
-    from keras_vit.export import Rollout
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Try a new version on a running TensorFlow Serving, promote it, go back.\n\n"
-    "After `keras-vit export RUN --to export/models` has written the next version:\n\n"
-    "    keras-vit rollout canary export/models\n\n"
-    "Clients that ask for the label `canary` get it, those that ask for `stable` keep what they "
-    "have. Then\n\n"
-    "    keras-vit rollout promote export/models\n\n"
-    "gives it to `stable`, too, and `keras-vit rollout back export/models` returns.",
-)
+class Step(enum.StrEnum):
+    """What to do with the versions."""
 
-ModelsArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODELS",
-        help="Folder given to `keras-vit export --to`.",
-        exists=True,
-        file_okay=False,
+    canary = "canary"
+    promote = "promote"
+    back = "back"
+    status = "status"
+
+
+def rollout(
+    step: Annotated[Step, typer.Argument(metavar="canary|promote|back|status", help="See above.")],
+    models: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODELS",
+            help="Folder given to `keras-vit export --to`.",
+            exists=True,
+            file_okay=False,
+        ),
+    ],
+    version: Annotated[
+        int | None, typer.Option(help="The canary; by default the newest in MODELS.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="The server's model config file; by default models.config beside MODELS. It is "
+            "rewritten, without comments below the first; the server polls it."
+        ),
+    ] = None,
+    server: Annotated[str, typer.Option(help="REST address of the server.")] = (
+        "http://localhost:8501"
     ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="The server's model config file; by default models.config beside MODELS. It is "
-        "rewritten, without comments below the first; the server polls it."
-    ),
-]
-ServerOption = Annotated[str, typer.Option(help="REST address of the server.")]
-NameOption = Annotated[str, typer.Option(help="Name of the model on the server.")]
-TimeoutOption = Annotated[
-    float, typer.Option(min=1, help="Seconds for each step; large models load for minutes.")
-]
-SERVER = "http://localhost:8501"
-
-
-@app.command()
-def canary(
-    models: ModelsArgument,
-    version: Annotated[int | None, typer.Option(help="By default the newest in MODELS.")] = None,
-    config: ConfigOption = None,
-    server: ServerOption = SERVER,
-    name: NameOption = "vit",
-    timeout: TimeoutOption = 900,
+    name: Annotated[str, typer.Option(help="Name of the model on the server.")] = "vit",
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for each step; large models load for minutes.")
+    ] = 900,
 ) -> None:
-    """Load a new version for clients of the label `canary`.
+    """Try a new version on a running TensorFlow Serving, promote it, go back.
 
-    Clients of `stable` keep what they have; those that name no version get the canary.
+    After `keras-vit export RUN --to export/models` has written the next version:
 
     keras-vit rollout canary export/models
+
+    loads it for clients of the label `canary`. Those of `stable` keep what they have; those that
+    name no version get the canary. `promote` gives it to `stable`, too, and the version before
+    stays loaded. `back` withdraws the canary or, without one, returns to the version before and
+    unloads the newer one. `status` shows the versions on the server, their states, and the labels
+    in the config file.
     """
+    if version is not None and step is not Step.canary:
+        raise ValueError(f"`--version` must come with canary. Received: --version, and {step}")
+    if step is Step.canary:
+        version = _find_version(models, name, version)
+    config = config or models.resolve().parent / "models.config"
+    check_exists("--config", config, "the server's model config file")
+    start_keras()
+    from keras_vit.export import Rollout
+
+    found = Rollout(config, server, name, timeout=timeout)
+    if version is not None:
+        found.canary(version)
+    elif step is Step.promote:
+        found.promote()
+    elif step is Step.back:
+        found.back()
+    labels = sorted(found.labels().items())
+    for served in found.status():
+        named = " ".join(label for label, number in labels if number == served.number)
+        print(f"{served.number:>8}  {served.state:<10} {named} {served.error}".rstrip())
+
+
+def _find_version(models: Path, name: str, version: int | None) -> int:
     folders = (models / name).glob("*")
     numbers = sorted(int(path.name) for path in folders if path.name.isdecimal())
     if not numbers:
@@ -73,72 +94,4 @@ def canary(
         )
     if version is not None and version not in numbers:
         raise ValueError(f"`--version` must be one of {numbers}. Received: --version {version}")
-    rollout = _rollout(models, config, server, name, timeout)
-    rollout.canary(numbers[-1] if version is None else version)
-    _show(rollout)
-
-
-@app.command()
-def promote(
-    models: ModelsArgument,
-    config: ConfigOption = None,
-    server: ServerOption = SERVER,
-    name: NameOption = "vit",
-    timeout: TimeoutOption = 900,
-) -> None:
-    """Give the canary to clients of `stable`; the version before stays loaded.
-
-    keras-vit rollout promote export/models
-    """
-    rollout = _rollout(models, config, server, name, timeout)
-    rollout.promote()
-    _show(rollout)
-
-
-@app.command()
-def back(
-    models: ModelsArgument,
-    config: ConfigOption = None,
-    server: ServerOption = SERVER,
-    name: NameOption = "vit",
-    timeout: TimeoutOption = 900,
-) -> None:
-    """Withdraw the canary or, without one, return to the version before.
-
-    The newer version is unloaded; all clients get the older one.
-
-    keras-vit rollout back export/models
-    """
-    rollout = _rollout(models, config, server, name, timeout)
-    rollout.back()
-    _show(rollout)
-
-
-@app.command()
-def status(
-    models: ModelsArgument,
-    config: ConfigOption = None,
-    server: ServerOption = SERVER,
-    name: NameOption = "vit",
-) -> None:
-    """Show the versions on the server, their states, and the labels in the config file.
-
-    keras-vit rollout status export/models
-    """
-    _show(_rollout(models, config, server, name, timeout=1))
-
-
-def _rollout(models: Path, config: Path | None, server: str, name: str, timeout: float) -> Rollout:
-    config = config or models.resolve().parent / "models.config"
-    check_exists("--config", config, "the server's model config file")
-    start_keras()
-    from keras_vit.export import Rollout
-
-    return Rollout(config, server, name, timeout=timeout)
-
-
-def _show(rollout: Rollout) -> None:
-    labels = sorted(rollout.labels().items())
-    for version in rollout.status():
-        named = " ".join(label for label, number in labels if number == version.number)
-        print(f"{version.number:>8}  {version.state:<10} {named} {version.error}".rstrip())
+    return numbers[-1] if version is None else version

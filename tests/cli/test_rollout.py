@@ -44,3 +44,19 @@ def test_rollout_without_versions_is_refused(
 ) -> None:
     code = call_main("rollout", "canary", tmp_path)
     check_failure(code, capsys.readouterr().err, "`MODELS` must hold the versions of the model")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["canary", "--version", 3], "`--version` must be one of [1, 2]. Received: --version 3"),
+        (["promote", "--version", 2], "`--version` must come with canary. Received: --version, "),
+        (["status", "--config", "no.config"], "`--config` must be the server's model config file"),
+    ],
+)
+def test_rollout_refuses(
+    arguments: list[object], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step, *options = arguments
+    code = call_main("rollout", step, models_folder(tmp_path, versions=(1, 2)), *options)
+    check_failure(code, capsys.readouterr().err, expected)
