@@ -9,7 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-SPLITS = ("train", "validation")
+SPLITS = ("train", "validation", "test")
+# What these are called in folder names and tables.
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,8 +38,8 @@ class Examples:
         source: What the images were loaded from, for messages.
         paths: File of each image; or None if `encoded` is given.
         encoded: Bytes of each image; or None if `paths` is given.
-        splits: `"train"` or `"validation"` for each image where the source divides them itself,
-            else None.
+        splits: `"train"`, `"validation"` or `"test"` for each image where the source divides them
+            itself, else None.
         flip_safe: Whether a mirrored image still shows its class. A mirrored digit does not.
         columns: What else is known of each image, such as the camera: N values by name.
 

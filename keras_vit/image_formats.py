@@ -1,0 +1,117 @@
+"""Image file formats, recognized by content."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+DECODED = ("JPEG", "PNG", "GIF", "BMP", "WebP")  # by training, prediction and serving
+
+# What ends in one of these suffixes is an image even if its content is not recognized.
+_RAW_SUFFIX = re.compile(
+    r"\.(arw|cr[23w]|dng|erf|kdc|mrw|nef|nrw|orf|pef|raf|raw|rw2|sr[2fw]|x3f)$", re.IGNORECASE
+)
+_SUFFIX = re.compile(
+    r"\.(jpe?g|jpe|jfif|mpo|png|gif|bmp|dib|webp|hei[cf]|hif|avif|tiff?|jp2|j2k|jpx|jxl"
+    r"|dcm|dicom|psd|svg|exr|p[bgnp]m)$",
+    re.IGNORECASE,
+)
+# Formats without a signature that no text could begin with.
+_BY_SUFFIX = {".svg": "SVG", **dict.fromkeys((".pgm", ".ppm", ".pbm", ".pnm"), "Netpbm")}
+_BACKUP_ENDINGS = ("~", "_original", ".bak", ".backup", ".old", ".orig")
+
+# (offset, bytes, format); the first that matches decides.
+_SIGNATURES = (
+    (0, b"\xff\xd8\xff", "JPEG"),
+    (0, b"\x89PNG\r\n\x1a\n", "PNG"),
+    (0, b"GIF87a", "GIF"),
+    (0, b"GIF89a", "GIF"),
+    (0, b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JPEG 2000"),
+    (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (0, b"\x00\x00\x00\x0cJXL \r\n\x87\n", "JPEG XL"),
+    (0, b"\xff\x0a", "JPEG XL"),
+    (0, b"II*\x00\x10\x00\x00\x00CR", "camera raw"),
+    (0, b"FUJIFILMCCD-RAW", "camera raw"),
+    (0, b"IIRO", "camera raw"),
+    (0, b"IIRS", "camera raw"),
+    (0, b"MMOR", "camera raw"),
+    (0, b"IIU\x00", "camera raw"),
+    (0, b"FOVb", "camera raw"),
+    (0, b"II*\x00", "TIFF"),
+    (0, b"MM\x00*", "TIFF"),
+    (0, b"II+\x00", "TIFF"),
+    (0, b"MM\x00+", "TIFF"),
+    (128, b"DICM", "DICOM"),
+    (0, b"8BPS", "PSD"),
+    (0, b"v/1\x01", "OpenEXR"),
+)
+# Brands of ISO base media files (ISO/IEC 23008-12 for HEIF, the AV1 Image File Format for AVIF).
+_BRANDS = {
+    **dict.fromkeys(
+        (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"
+    ),
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+    b"crx ": "camera raw",
+}
+_BMP_HEADERS = frozenset((12, 16, 40, 52, 56, 64, 108, 124))  # sizes in bytes
+_HEAD = 132  # bytes; the longest signature (DICOM's) ends there
+
+
+def image_format(head: bytes, name: str = "") -> str | None:
+    """Returns the format of an image file.
+
+    Args:
+        head: The first 132 bytes of the file, or all of them.
+        name: File name; its suffix distinguishes camera raw files from other TIFF files, and
+            decides for SVG and Netpbm files, which have no signature.
+
+    Returns:
+        One of `DECODED`, or the name of another format, such as `"HEIC"`; None if the content is
+        not that of an image.
+
+    Example:
+        >>> image_format(b"GIF89a" + bytes(126)), image_format(b"file,label"), image_format(b"")
+        ('GIF', None, None)
+    """
+    for offset, signature, found in _SIGNATURES:
+        if head.startswith(signature, offset):
+            raw = found == "TIFF" and _RAW_SUFFIX.search(name)
+            return "camera raw" if raw else found
+    if head.startswith(b"RIFF") and head.startswith(b"WEBP", 8):
+        return "WebP"
+    if head.startswith(b"ftyp", 4):
+        # The compatible brands decide where the main one (mif1) only says "an image".
+        brands = [head[8:12], *(head[i : i + 4] for i in range(16, min(len(head), 64), 4))]
+        found_brands = [_BRANDS[brand] for brand in brands if brand in _BRANDS]
+        return "AVIF" if "AVIF" in found_brands else found_brands[0] if found_brands else None
+    # Two letters are too few: the size of the second header must be one that exists.
+    if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_HEADERS:
+        return "BMP"
+    return _BY_SUFFIX.get(Path(name).suffix.lower())
+
+
+def read_head(path: str | os.PathLike[str]) -> bytes:
+    """Returns the first bytes of a file, as many as `image_format` needs."""
+    with open(path, "rb") as file:
+        return file.read(_HEAD)
+
+
+def has_image_suffix(name: str) -> bool:
+    """Returns whether a file name ends as those of images do.
+
+    Example:
+        >>> has_image_suffix("tulip.JFIF"), has_image_suffix("notes.txt")
+        (True, False)
+    """
+    return bool(_SUFFIX.search(name) or _RAW_SUFFIX.search(name))
+
+
+def is_backup(name: str) -> bool:
+    """Returns whether a file name is that of a program's backup copy.
+
+    Example:
+        >>> is_backup("tulip.jpg_original"), is_backup("tulip.jpg")
+        (True, False)
+    """
+    return name.lower().endswith(_BACKUP_ENDINGS)
