@@ -3,7 +3,7 @@ PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 # Test processes at a time; each holds a TensorFlow of about 1 GB.
 WORKERS ?= 2
-EXTRAS := dev,serving,litert,kerascv,jax,onnx,openvino
+EXTRAS := dev,serving,litert,kerascv,jax,onnx,openvino,formats,dicom
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
