@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 DECODED = ("JPEG", "PNG", "GIF", "BMP", "WebP")  # by training, prediction and serving
+# By `keras-vit data convert`, with the extras that it names.
+CONVERTIBLE = frozenset(("HEIC", "AVIF", "TIFF", "JPEG 2000", "DICOM", "PSD", "Netpbm"))
 
 # What ends in one of these suffixes is an image even if its content is not recognized.
 _RAW_SUFFIX = re.compile(
@@ -62,7 +64,7 @@ def image_format(head: bytes, name: str = "") -> str | None:
     """Returns the format of an image file.
 
     Args:
-        head: The first 132 bytes of the file, or all of them.
+        head: The first bytes of the file, 132 at least if it has them.
         name: File name; its suffix distinguishes camera raw files from other TIFF files, and
             decides for SVG and Netpbm files, which have no signature.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -34,6 +36,14 @@ class Method(enum.StrEnum):
     grad_cam = "grad_cam"
 
 
+class Part(enum.StrEnum):
+    """Splits of a data set."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="RUN_OR_FILE", help="Run folder, .keras or weight file.")
 ]
@@ -50,6 +60,20 @@ def evaluate(
     image_size: SizeOption = None,
     batch_size: BatchOption = 32,
     on_bad_image: BadImageOption = OnBadImage.fail,
+    part: Annotated[
+        Part | None,
+        typer.Option(
+            help="Split to evaluate on. By default validation of a run; of --data test, else "
+            "validation, else all images.",
+            show_default=False,
+        ),
+    ] = None,
+    with_training_images: Annotated[
+        bool,
+        typer.Option(
+            help="With --data: also evaluate on the images that the run was trained on.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Where evaluation.json and the picture go."),
@@ -71,7 +95,8 @@ def evaluate(
 
     Where images may show several classes, print average precision in place of accuracy.
 
-    Without --data a run is evaluated on the images that it held out; with it, on all of them.
+    Without --data a run is evaluated on the images that it held out; with it, on all that it was
+    not trained on, recognized by their content.
 
     keras-vit evaluate runs/photos --report runs/photos/report
     """
@@ -82,20 +107,25 @@ def evaluate(
     check_data(data)
     check_exists("--real", real, "ImageNet's reassessed labels, real.json")
     start_keras()
-    from keras_vit import training
+    from keras_vit import files, training
     from keras_vit.evaluation import MultiLabelReport
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
     from keras_vit.visualization import multi_label, plots
 
     network = load_model(model, constructor, size)
-    examples, held_out = _examples(model, data, on_bad_image)
+    chosen = _examples(model, data, on_bad_image, part and part.value, with_training_images)
     out = out or (training.Run(model).path if data is None else Path("evaluation"))
     if report is not None:
-        scores = _write_report(model, network, examples, held_out, report, real, batch_size)
+        scores = _write_report(model, network, chosen, report, real, batch_size)
     else:
-        scores = evaluate_model(network, examples, batch_size=batch_size, verbose=_progress())
+        scores = evaluate_model(
+            network, chosen.examples, batch_size=batch_size, verbose=_progress()
+        )
     print(scores.text())
-    scores.write_json(out / "evaluation.json")
+    files.write_json(
+        out / "evaluation.json",
+        {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
+    )
     if isinstance(scores, MultiLabelReport):
         picture = multi_label.label_scores(scores, out / "label_scores.png")
     else:
@@ -184,9 +214,7 @@ def probe(
         examples = sources.load(run.read_config().data)
         parts = sources.read_split(run.split, examples)
     else:
-        examples = sources.load(data)
-        found = sources.audit(examples)
-        examples = found.accept(examples, on_bad_image.value)
+        examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
         parts = sources.split(examples, found.digests)
     known, asked = (examples.subset(part) for part in parts)
     result = reports.probe(
@@ -221,30 +249,78 @@ def card(
     print(f"Written: {path}. Complete what stands there in italics before you publish it.")
 
 
-def _examples(model: Path, data: str | None, on_bad_image: OnBadImage) -> tuple[Any, bool]:
-    """Returns the images to evaluate on, and whether they are those that a run held out."""
+class _Chosen(NamedTuple):
+    """Images to evaluate on, what they are in words, and the counts of all files of the source."""
+
+    examples: Any
+    what: str
+    inventory: dict[str, Any] | None
+
+
+def _examples(
+    model: Path, data: str | None, on_bad_image: OnBadImage, part: str | None, trained_too: bool
+) -> _Chosen:
     from keras_vit import data as sources
     from keras_vit import training
 
-    run = training.Run(model)
-    if data is None and not run.config.is_file():
+    run = training.Run(model if model.is_dir() else model.parent)
+    own = run.config.is_file()
+    if data is None and not (own and model.is_dir()):
         raise ValueError(
             f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
         )
     if data is None:
+        name = part or "validation"
         examples = sources.load(run.read_config().data)
-        return examples.subset(sources.read_split(run.split, examples)[1]), True
-    if run.config.is_file() and _given(run, data) is not None:
-        print(
-            "Note: most of these images are those that the run was trained on. Without --data it "
-            "is evaluated on those that it held out.\n"
+        chosen = sources.read_split(run.split, examples, (name,))[0]
+        if not len(chosen):
+            raise ValueError(f"`--part` must be a split of the run. Received: {name}, without any")
+        what = "held out" if name == "validation" else f"the {name} split"
+        return _Chosen(examples.subset(chosen), what, run.resolved().get("inventory"))
+    examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+    inventory = dataclasses.asdict(found.inventory)
+    facts: list[str] = []
+    if part or examples.splits:
+        splits = examples.splits or ()
+        available = [name for name in sources.SPLITS if name in splits]
+        name = part or next(n for n in ("test", "validation", "train") if n in available)
+        if name not in available:
+            raise ValueError(
+                f"`--part` must be a split of {data}. Received: {name}; it has "
+                f"{', '.join(available) or 'none'}"
+            )
+        examples = examples.subset([i for i, n in enumerate(splits) if n == name])
+        facts.append(f"the {name} split")
+    if own and part != "train":
+        examples = _unseen(run, examples, found.digests, trained_too, facts)
+    print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")
+    return _Chosen(examples, ", ".join(facts) or "all", inventory)
+
+
+def _unseen(
+    run: Any, examples: Any, digests: Mapping[str, str], trained_too: bool, facts: list[str]
+) -> Any:
+    """Leaves out the images that a run was trained on, unless `trained_too`, and counts them."""
+    from keras_vit import data as sources
+    from keras_vit.data.splits import short_digest, training_digests
+
+    trained = training_digests(run.split)
+    if not trained:  # a run of an earlier version
+        everything = sources.load(run.read_config().data)
+        seen = everything.subset(sources.read_split(run.split, everything, ("train",))[0])
+        found = sources.audit(seen).digests.values()
+        trained = frozenset(short_digest(digest) for digest in found)
+    new = [i for i, n in enumerate(examples.names) if short_digest(digests[n]) not in trained]
+    if count := len(examples) - len(new):
+        fact = f"{count} of {len(examples)} images are among those that the run was trained on"
+        facts.append(f"{fact}, and are {'included' if trained_too else 'left out'}")
+    if not new and not trained_too:
+        raise ValueError(
+            "`--data` must hold images that the run was not trained on; --with-training-images "
+            f"evaluates on the others. Received: {examples.source}, whose {len(examples)} images "
+            "were all trained on"
         )
-    examples = sources.load(data)
-    found = sources.audit(examples)
-    examples = found.accept(examples, on_bad_image.value)
-    if found.text():
-        print(found.text())
-    return examples, False
+    return examples if trained_too else examples.subset(new)
 
 
 def _progress() -> int:
@@ -260,8 +336,7 @@ def _given(run: Any, data: str | None) -> str | None:
 def _write_report(
     model: Path,
     network: Any,
-    examples: Any,
-    held_out: bool,
+    chosen: _Chosen,
     report: Path,
     real: Path | None,
     batch_size: int,
@@ -270,12 +345,17 @@ def _write_report(
 
     judgement = reports.judge(
         network,
-        examples,
+        chosen.examples,
         real=str(real) if real else None,
         batch_size=batch_size,
         verbose=_progress(),
     )
+    examples = chosen.examples
     source = Path(examples.source).name or examples.source
+    unreadable = sum(
+        sum(n.values()) for n in (chosen.inventory or {}).get("unreadable", {}).values()
+    )
+    without = f"; {unreadable} images cannot be read" if unreadable else ""
     run = training.Run(model)
     configuration = run.as_written() if run.config.is_file() else {}
     versions = configuration.pop("versions", None) or training.run.versions()
@@ -283,7 +363,7 @@ def _write_report(
         judgement,
         report,
         title=f"{model.resolve().name}",
-        subtitle=f"{len(examples)} images of {source}" + (", held out" if held_out else ""),
+        subtitle=f"{len(examples)} images of {source}: {chosen.what}{without}",
         configuration=configuration,
         versions=versions,
     )

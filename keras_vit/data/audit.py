@@ -20,17 +20,15 @@ from keras_vit import checks
 from keras_vit.constants import MAX_IMAGE_SIDE, MIN_IMAGE_SIDE
 from keras_vit.data import exif, pixels
 from keras_vit.data.examples import Examples
+from keras_vit.data.inventory import Inventory, count_images
+from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 from keras_vit.preprocessing import Preprocessing
 
 ON_BAD_IMAGE = ("fail", "skip")
 _LISTED = 20
-_SIGNATURES = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG": "PNG",
-    b"GIF8": "GIF",
-    b"BM": "BMP",
-    b"RIFF": "WebP",
-}
+_FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
+_PNG_DEPTH = 24  # offset of the bits per sample in a PNG file
+_NARROW = 64  # of 256 values: a quarter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +45,8 @@ class Audit:
         sizes: For each usable image, its name and its height and width in pixels.
         ranges: For each usable image, its name and its lowest and highest pixel value.
         oriented: How many usable images a camera noted another orientation of than upright.
+        inventory: Counts of all files of the source.
+        narrow: Names of 16-bit images that use less than a quarter of their range.
 
     Example:
         >>> report = Audit(bad=(("rose/a.jpg", "not an image"),), digests={"rose/b.jpg": "0" * 64})
@@ -62,6 +62,8 @@ class Audit:
     sizes: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     oriented: int = 0
+    inventory: Inventory = dataclasses.field(default_factory=Inventory)
+    narrow: tuple[str, ...] = ()
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
         """Returns the images that can be used.
@@ -75,8 +77,8 @@ class Audit:
             `examples`, without the bad images.
 
         Raises:
-            ValueError: If there are bad images and `on_bad_image` is `"fail"`, or if no image
-                is left.
+            ValueError: If there are bad images and `on_bad_image` is `"fail"`, or if a class
+                loses all its images.
 
         Example:
             >>> from keras_vit.data import load
@@ -85,15 +87,25 @@ class Audit:
             3
         """
         checks.one_of("on_bad_image", on_bad_image, ON_BAD_IMAGE)
-        if self.bad and on_bad_image == "fail":
-            raise ValueError(
-                f"Every image of {examples.source} must decode. Repair or remove the files, or "
-                f"leave them out with --on-bad-image skip. Received: {self._bad_text()}"
-            )
         kept = [i for i, name in enumerate(examples.names) if name in self.digests]
-        if not kept:
-            raise ValueError(f"No image of {examples.source} can be used: {self._bad_text()}")
-        return examples.subset(kept)
+        accepted = examples.subset(kept)
+        lost = np.flatnonzero((examples.class_counts() > 0) & (accepted.class_counts() == 0))
+        if self.bad and (on_bad_image == "fail" or len(lost) or not kept):
+            without = f" No image is left of {_brief(examples, lost)}." if len(lost) else ""
+            raise ValueError(
+                f"Every image of {examples.source} must be readable. {self._remedy(examples)} "
+                f"Received: {self._bad_text()}\n{self.inventory.text()}{without}"
+            )
+        return accepted
+
+    def _remedy(self, examples: Examples) -> str:
+        skip = "leave them out with --on-bad-image skip."
+        if CONVERTIBLE & {reason for _, reason in self.bad}:
+            return (
+                f"Convert the images with `keras-vit data convert {examples.source} NEW_FOLDER`, "
+                f"or {skip}"
+            )
+        return f"Repair or remove the files, or {skip}"
 
     def text(self) -> str:
         """Returns a report to print, of at most twenty names in each part; empty if all is well."""
@@ -106,12 +118,24 @@ class Audit:
             if groups:
                 lines = [" = ".join(group) for group in groups]
                 parts.append(listed(f"{fact} ({len(groups)}):", lines))
+        if self.narrow:
+            title = (
+                f"16-bit images that use less than a quarter of their range, and so are dark or "
+                f"flat in 8 bits; keras-vit data convert widens it ({len(self.narrow)}):"
+            )
+            parts.append(listed(title, list(self.narrow)))
         return "\n".join(parts)
 
     def _bad_text(self) -> str:
         total = len(self.bad) + len(self.digests)
         lines = [f"{name}: {reason}" for name, reason in self.bad]
         return listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
+
+
+def _brief(examples: Examples, classes: np.ndarray) -> str:
+    names = [examples.class_names[i] for i in classes[:_LISTED]]
+    more = [f"... and {len(classes) - _LISTED} more"] if len(classes) > _LISTED else []
+    return ", ".join([*names, *more])
 
 
 def listed(title: str, lines: list[str]) -> str:
@@ -170,6 +194,7 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
     def names(groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(examples.names[i] for i in group) for group in groups)
 
+    shown = tuple(examples.shown(index) for index in range(len(examples)))
     return Audit(
         tuple(bad),
         {name: found.digest for name, found in good.items()},
@@ -178,7 +203,44 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
         {name: found.size for name, found in good.items()},
         {name: found.range for name, found in good.items()},
         sum(found.oriented for found in good.values()),
+        count_images(examples.names, shown, tuple(bad), examples.ignored),
+        tuple(name for name, found in good.items() if found.narrow),
     )
+
+
+def usable_images(
+    examples: Examples, on_bad_image: str = "fail", *, progress: bool = True
+) -> tuple[Examples, Audit]:
+    """Audits images, prints what was found, and returns those that can be used.
+
+    Args:
+        examples: The images.
+        on_bad_image: `"fail"` or `"skip"`, see `Audit.accept`.
+        progress: Whether to show a progress bar on the terminal.
+
+    Returns:
+        The images that can be used, and the audit of all.
+
+    Raises:
+        ValueError: As `Audit.accept` does.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> kept, found = usable_images(load("digits").subset(range(7)), progress=False)
+        Checking the images of digits ...
+        >>> len(kept)
+        7
+    """
+    for note in examples.notes:
+        print(note)
+    print(f"Checking the images of {examples.source} ...", flush=True)
+    found = audit(examples, progress=progress)
+    accepted = found.accept(examples, on_bad_image)
+    if not found.inventory.complete:
+        print(found.inventory.text())
+    if found.text():
+        print(found.text())
+    return accepted, found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +249,7 @@ class _Image:
     size: tuple[int, int]
     range: tuple[int, int]
     oriented: bool
+    narrow: bool
 
 
 def _inspect(examples: Examples, index: int) -> _Image | str:
@@ -195,17 +258,21 @@ def _inspect(examples: Examples, index: int) -> _Image | str:
         encoded = examples.read(index)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
+    kind = image_format(encoded, examples.names[index])
+    if kind not in DECODED:
+        return kind or (_FOREIGN if encoded else "empty file")
     # The header is looked at first: a small file can claim more pixels than there is memory.
     if reason := _wrong_size(encoded):
         return reason
     with tf.device("CPU"):
         image, oriented = (found.numpy() for found in _decode(encoded))
     if not image.size:
-        kind = next((name for start, name in _SIGNATURES.items() if encoded.startswith(start)), "")
-        return f"damaged or truncated {kind}" if kind else "not a JPEG, PNG, GIF, BMP or WebP"
+        return f"damaged or truncated {kind}"
     height, width = image.shape[:2]
     extremes = int(image.min()), int(image.max())
-    return _Image(_digest(image), (height, width), extremes, bool(oriented))
+    sixteen_bits = kind == "PNG" and encoded[_PNG_DEPTH] == 16
+    narrow = sixteen_bits and extremes[0] < extremes[1] < extremes[0] + _NARROW
+    return _Image(_digest(image), (height, width), extremes, bool(oriented), narrow)
 
 
 @tf.function(input_signature=[tf.TensorSpec((), tf.string)])

@@ -27,8 +27,7 @@ class DataCheck:
         source: What was checked.
         counts: Images of each class that can be used.
         audit: What cannot be used, and what is there twice.
-        leaks: Images whose content is in the training and in the validation part, as the source
-            divides them.
+        leaks: Images whose content is in several of the splits that the source brings.
         sizes: Smallest, median and largest height and width in pixels.
         odd_sizes: Images of an unusual size.
         flat: Images of one single value.
@@ -37,6 +36,7 @@ class DataCheck:
         images: Images that can be used, where one may show several classes or none; None where
             each shows one.
         without_class: How many of these show no class.
+        notes: How the source was understood.
 
     Example:
         >>> from keras_vit.data import load
@@ -55,6 +55,7 @@ class DataCheck:
     refused: str
     images: int | None = None
     without_class: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def blocking(self) -> bool:
@@ -71,7 +72,9 @@ class DataCheck:
         """Returns the report to print."""
         width = max((len(name) for name in self.counts), default=0)
         total = sum(self.counts.values()) if self.images is None else self.images
-        lines = [f"{total} images in {len(self.counts)} classes of {self.source}"]
+        lines = [*self.notes, f"{total} images in {len(self.counts)} classes of {self.source}"]
+        if not self.audit.inventory.complete:
+            lines += [f"  {line}" for line in self.audit.inventory.text().splitlines()]
         if len(self.counts) <= 100:
             lines += [
                 f"  {name:<{width}}  {count:>6}  {count / max(total, 1):6.1%}"
@@ -91,7 +94,7 @@ class DataCheck:
             )
         parts = [self.audit.text()] if self.audit.text() else []
         for title, names in (
-            ("Same content in training and validation", [" = ".join(g) for g in self.leaks]),
+            ("Same content in several splits", [" = ".join(g) for g in self.leaks]),
             ("Unusual size", list(self.odd_sizes)),
             ("One single value everywhere", list(self.flat)),
             ("Nearly black: values in [0, 1] written as [0, 255]?", list(self.dark)),
@@ -117,6 +120,7 @@ class DataCheck:
             **content,
             "rare": self.rare,
             "oriented": found.oriented,
+            "inventory": dataclasses.asdict(found.inventory),
             "bad": dict(found.bad),
             "duplicates": found.duplicates,
             "contradictions": found.contradictions,
@@ -171,6 +175,7 @@ def check(examples: Examples, *, progress: bool = True) -> DataCheck:
         refused=refused,
         images=len(kept) if kept.multi_label else None,
         without_class=int((~kept.labels.any(axis=1)).sum()) if kept.multi_label else 0,
+        notes=examples.notes,
     )
 
 

@@ -42,6 +42,8 @@ class Examples:
             itself, else None.
         flip_safe: Whether a mirrored image still shows its class. A mirrored digit does not.
         columns: What else is known of each image, such as the camera: N values by name.
+        notes: Sentences on how the source was understood, to print.
+        ignored: Number of files of the source that are not among the images, by kind.
 
     Raises:
         ValueError: If the lengths differ, a name occurs twice, a label is no index of
@@ -72,6 +74,8 @@ class Examples:
     splits: tuple[str, ...] | None = None
     flip_safe: bool = True
     columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # A frozen dataclass can only be normalised through object.__setattr__.

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterator
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.data.examples import Examples
-
-SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
-# Folders that may stand beside train/; the first one found is the validation set.
-_VALIDATION_FOLDERS = ("val", "validation", "valid", "test")
+from keras_vit.data.examples import SPLIT_NAMES, Examples
+from keras_vit.data.inventory import OUTSIDE, FoundFiles, find_files
 
 
 def load_folder(folder: str | os.PathLike[str]) -> Examples:
     """Finds the images of a folder of class folders; nothing is read or written.
 
-    Each subfolder with an image in it, however deep, is a class, and its images are those with a
-    known suffix (JPEG, PNG, GIF, BMP, WebP). Hidden files and folders are left out; symbolic
-    links are followed. If `folder` has `train/` and one of `val/`, `validation/`, `valid/` and
-    `test/`, each of these two holds the class folders, and the division is kept.
+    Each subfolder with an image in it, however deep, is a class. The content decides what an image
+    is (`keras_vit.data.inventory.find_files`); those that cannot be read are among them, for
+    `keras_vit.data.audit` to name. Symbolic links are followed.
+
+    Where every visible subfolder has the name of a split (`train`, `training`, `val`, `valid`,
+    `validation`, `dev`, `test`, `testing`, in any case), one of them is for training, and each has
+    subfolders, these are the class folders. A single subfolder that has all class folders in it is
+    passed over.
 
     Args:
         folder: The folder.
@@ -30,8 +34,8 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
         The images in the order of their names, which are paths below `folder` with `/`.
 
     Raises:
-        ValueError: If there are no class folders with images, or `train/` lacks a class that the
-            validation folder has.
+        ValueError: If there are no class folders with images, a class name is blank or not UTF-8,
+            or a class has no images for training.
 
     Example:
         >>> import tempfile
@@ -44,98 +48,126 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
         (('daisy/a.PNG', 'rose/b.jpg'), ('daisy', 'rose'))
     """
     folder = Path(folder)
-    roots = _divided(folder) or {"": folder}
-    found = sorted(
-        (path.relative_to(folder).as_posix(), class_folder.name, split)
-        for split, root in roots.items()
-        for class_folder in _subfolders(root)
-        for path in images_below(class_folder)
-    )
-    if not found:
-        raise ValueError(_nothing_found(folder))
-    names, classes, splits = zip(*found, strict=True)
+    found = find_files(folder)
+    layout = _layout(folder, found)
+    inside = [name for name in found.images if len(layout.levels(name)) > layout.depth + 1]
+    if not inside:
+        raise ValueError(_nothing_found(folder, found))
+    classes = [layout.levels(name)[layout.depth] for name in inside]
     class_names = sorted(set(classes))
-    divided = "" not in roots
-    if divided:
+    _check_names(folder, class_names)
+    ignored = Counter(found.ignored)
+    if outside := len(found.images) - len(inside):
+        ignored[OUTSIDE] = outside
+    splits = None
+    if layout.split:
+        splits = tuple(SPLIT_NAMES[layout.levels(name)[0].lower()] for name in inside)
         trained = {name for name, split in zip(classes, splits, strict=True) if split == "train"}
         if untrained := sorted(set(class_names) - trained):
             raise ValueError(
-                "Every class of the validation folder must have images to learn from. Add them, "
-                f"or remove the class. Received: no image in {roots['train']} for {untrained[:20]}"
+                "Every class must have images in the training folder. Add them, or remove the "
+                f"class. Received: {folder} with no image to train on for {untrained[:20]}"
             )
     return Examples(
-        names=names,
+        names=tuple(inside),
         labels=np.searchsorted(class_names, classes),
         class_names=tuple(class_names),
         source=str(folder),
-        paths=tuple(str(folder / name) for name in names),
-        splits=splits if divided else None,
+        paths=tuple(str(folder / name) for name in inside),
+        splits=splits,
+        notes=(*layout.notes, *_nested(inside, layout)),
+        ignored=ignored,
     )
 
 
-def _divided(folder: Path) -> dict[str, Path] | None:
-    subfolders = {path.name.lower(): path for path in _subfolders(folder)}
-    validation = next((name for name in _VALIDATION_FOLDERS if name in subfolders), None)
-    # A folder train/ without subfolders is a class: trains.
-    if validation and "train" in subfolders and _subfolders(subfolders["train"]):
-        return {"train": subfolders["train"], "validation": subfolders[validation]}
-    return None
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """Position of the class folders: below `prefix`, and there below folders of splits or not."""
+
+    prefix: str
+    split: bool
+    notes: tuple[str, ...]
+
+    @property
+    def depth(self) -> int:
+        return int(self.split)
+
+    def levels(self, name: str) -> list[str]:
+        return name.removeprefix(self.prefix).split("/") if name.startswith(self.prefix) else []
 
 
-def _subfolders(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+def _layout(folder: Path, found: FoundFiles) -> _Layout:
+    prefix, notes = "", []
+    while (inner := _only_folder(found.images, prefix)) and _has_class_folders(found.images, inner):
+        prefix = inner
+    if prefix:
+        notes.append(f"The class folders are those below {folder / prefix}.")
+    subfolders = _subfolders(found.folders, prefix)
+    named = [name for name in subfolders if name.lower() in SPLIT_NAMES]
+    training = [name for name in named if SPLIT_NAMES[name.lower()] == "train"]
+    flat = [name for name in named if not _subfolders(found.folders, f"{prefix}{name}/")]
+    split = bool(training) and len(named) == len(subfolders) > 1 and not flat
+    if split:
+        notes.append(f"Splits, each with class folders: {', '.join(subfolders)}.")
+    elif named and training:
+        others = [name for name in subfolders if name not in named]
+        why = f"{flat[0]} has no subfolders" if flat else f"{others[0]} is none" if others else ""
+        if why:
+            notes.append(f"Classes, not splits, since {why}: {', '.join(named)}.")
+    return _Layout(prefix, split, tuple(notes))
 
 
-def images_below(folder: Path) -> Iterator[Path]:
-    """Yields the images of a folder and all below it, like `rglob`, but follows symbolic links.
+def _only_folder(images: Iterable[str], prefix: str) -> str | None:
+    """Returns the prefix of the subfolder that has all images in it."""
+    tops = {name.removeprefix(prefix).partition("/")[::2] for name in images}
+    names = {top for top, rest in tops if rest}
+    loose = any(not rest for _, rest in tops)
+    return f"{prefix}{names.pop()}/" if len(names) == 1 and not loose else None
 
-    Args:
-        folder: The folder; links that lead round in circles are not followed.
 
-    Yields:
-        Paths of visible files with a known suffix, in no particular order.
+def _has_class_folders(images: Iterable[str], prefix: str) -> bool:
+    """Returns whether there are two folders with images below `prefix`, and no image beside them.
 
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> (folder / "2024").mkdir()
-        >>> (folder / "2024" / "a.jpg").touch()
-        >>> [path.name for path in images_below(folder)]
-        ['a.jpg']
+    One folder is enough where it is passed over in turn.
     """
-    for root, folders, files in os.walk(folder, followlinks=True):
-        here = Path(root).resolve()
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".") and not here.is_relative_to((here / name).resolve())
-        ]
-        for name in files:
-            if is_image(name):
-                yield Path(root, name)
+    rests = [name.removeprefix(prefix).partition("/") for name in images]
+    tops = {top for top, _, rest in rests if rest}
+    if any(not rest for _, _, rest in rests):
+        return False
+    return len(tops) > 1 or _has_class_folders(images, f"{prefix}{tops.pop()}/")
 
 
-def is_image(name: str) -> bool:
-    """Tells by its name whether a file is a visible image.
-
-    Args:
-        name: Without folders.
-
-    Returns:
-        Whether it ends in a known suffix and does not begin with a point.
-
-    Example:
-        >>> is_image("tulip.JPG"), is_image("._tulip.jpg")
-        (True, False)
-    """
-    return not name.startswith(".") and name.lower().endswith(SUFFIXES)
+def _subfolders(folders: Iterable[str], prefix: str) -> list[str]:
+    inner = [name.removeprefix(prefix) for name in folders if name.startswith(prefix)]
+    return [name for name in inner if name and "/" not in name]
 
 
-def _nothing_found(folder: Path) -> str:
-    loose = sum(1 for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+def _nested(names: list[str], layout: _Layout) -> list[str]:
+    deeper = [name for name in names if len(layout.levels(name)) > layout.depth + 2]
+    if not deeper:
+        return []
+    folder = deeper[0].rpartition("/")[0]
+    return [
+        f"{len(deeper)} images lie in subfolders of class folders, such as {folder}, and belong to "
+        f"the class of the upper folder, such as {layout.levels(deeper[0])[layout.depth]}."
+    ]
+
+
+def _check_names(folder: Path, class_names: list[str]) -> None:
+    for name in class_names:
+        # Control characters, and the surrogates that stand for bytes that are not UTF-8.
+        if not name.strip() or {unicodedata.category(c) for c in name} & {"Cc", "Cs"}:
+            raise ValueError(
+                "The name of a class folder must be UTF-8 text without control characters, and "
+                f"not blank. Rename the folder. Received: {name!r} in {folder}"
+            )
+
+
+def _nothing_found(folder: Path, found: FoundFiles) -> str:
+    ignored = ", ".join(f"{count} {kind}" for kind, count in found.ignored.items()) or "none"
     return (
         "`data` must be a folder with one subfolder of images for each class, or with a "
-        f"labels.csv. Images end in {', '.join(SUFFIXES)}. Received: data={str(folder)!r}, with "
-        f"{len(_subfolders(folder))} subfolders, none of which holds an image, and {loose} images "
-        "outside of them"
+        f"labels.csv. Received: data={str(folder)!r}, with {len(_subfolders(found.folders, ''))} "
+        f"subfolders, none of which holds an image, and {len(found.images)} images outside of "
+        f"them; other files: {ignored}"
     )

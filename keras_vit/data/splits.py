@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.data.examples import Examples
+from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.table import SEPARATOR
 from keras_vit.files import atomic_path
+
+_PIXELS = "pixels"  # column of the digests of decoded images
+_DIGITS = 32  # of a SHA-256, which has 64
 
 
 def require_trainable(examples: Examples) -> None:
@@ -63,7 +67,9 @@ def split(
     Every class is divided alike, with at least one image on each side. Images with the same
     content stay together, under whatever names and labels. The result depends on the names and
     the seed, not on the order of the examples. Where the source brings its own division, that
-    one is kept, but training images that also occur in the validation set are left out.
+    one is kept, but training images that also occur in the validation or the test set are left
+    out, and validation images that also occur in the test set. A source with a training and a test
+    set alone has its validation set split off the training set; test images are in neither.
 
     Where an image may show several classes, it counts as one of the rarest of them; those without
     any are a class of their own. Every class then has an image to learn from, and one to validate
@@ -94,20 +100,22 @@ def split(
             "`validation_fraction` must be in (0, 1). Received: "
             f"validation_fraction={validation_fraction!r}"
         )
-    require_trainable(examples)
     content = np.array([digests[name] for name in examples.names])
     if examples.splits is not None:
-        held_out = np.array(examples.splits) == "validation"
-        repeated = ~held_out & np.isin(content, content[held_out])
-        train, validation = np.flatnonzero(~held_out & ~repeated), np.flatnonzero(held_out)
+        train, validation = _own_split(examples, content)
+        if len(train) and "validation" not in examples.splits:
+            alone = dataclasses.replace(examples.subset(train), splits=None)
+            parts = split(alone, digests, validation_fraction=validation_fraction, seed=seed)
+            return train[parts[0]], train[parts[1]]
+        require_trainable(examples)
         if not len(train) or not len(validation):
             raise ValueError(
-                "Both parts that the data is divided into must hold images, and that to learn from "
-                f"others than that to validate on. Received: {examples.source} with {len(train)} "
-                f"and {len(validation)}"
+                "The training and the validation set must both hold images that are in no other "
+                f"set. Received: {examples.source} with {len(train)} and {len(validation)}"
             )
         return train, validation
 
+    require_trainable(examples)
     different = different_contents(examples, digests)
     counts = examples.subset(different).class_counts()
     for label in np.flatnonzero(examples.class_counts()):
@@ -131,6 +139,15 @@ def split(
         _put_on_both_sides(chosen, labels)
     held_out = np.isin(content, content[different[chosen]])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the training and validation images of a source, without what recurs further on."""
+    splits = np.array(examples.splits)
+    train, validation, test = (splits == name for name in SPLITS)
+    validation &= ~np.isin(content, content[test])
+    train &= ~np.isin(content, content[splits != "train"])
+    return np.flatnonzero(train), np.flatnonzero(validation)
 
 
 def different_contents(examples: Examples, digests: Mapping[str, str]) -> np.ndarray:
@@ -180,16 +197,20 @@ def write_split(
     examples: Examples,
     train: Sequence[int] | np.ndarray,
     validation: Sequence[int] | np.ndarray,
+    digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a division as a CSV file with the columns `file`, `label` and `split`.
+    """Writes a division as a CSV file with the columns `file`, `label`, `split` and `pixels`.
 
     Where an image may show several classes, the column is `labels`, with `|` between the names.
+    The test images of the source are written as well.
 
     Args:
         path: The file to write.
         examples: The images.
         train: Indices of the training images.
         validation: Indices of the validation images.
+        digests: Name of each image -> digest of its content, as `audit` finds them, of which the
+            first 32 digits are kept; None leaves the column out.
 
     Example:
         >>> import tempfile
@@ -199,34 +220,46 @@ def write_split(
         >>> path.read_text().splitlines()[:2]
         ['file,label,split', 'digit_0000.png,0,train']
     """
+    test = np.flatnonzero(np.array(examples.splits or ()) == "test")
     with (
         atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("file", _column(examples), "split"))
-        for name, indices in (("train", train), ("validation", validation)):
+        pixels = [_PIXELS] if digests else []
+        writer.writerow(("file", _column(examples), "split", *pixels))
+        for split_name, indices in zip(SPLITS, (train, validation, test), strict=True):
             for i in indices:
-                writer.writerow((examples.names[i], SEPARATOR.join(examples.shown(i)), name))
+                name = examples.names[i]
+                row = (name, SEPARATOR.join(examples.shown(int(i))), split_name)
+                writer.writerow((*row, short_digest(digests[name])) if digests else row)
 
 
 def _column(examples: Examples) -> str:
     return "labels" if examples.multi_label else "label"
 
 
-def read_split(path: str | os.PathLike[str], examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+def read_split(
+    path: str | os.PathLike[str],
+    examples: Examples,
+    splits: Sequence[str] = ("train", "validation"),
+    digests: Mapping[str, str] | None = None,
+) -> tuple[np.ndarray, ...]:
     """Reads a division that `write_split` wrote.
 
     Args:
         path: The file.
-        examples: The images; those that the file does not name are in neither part.
+        examples: The images; those that the file does not name are in no split.
+        splits: The splits to read.
+        digests: Name of each image -> digest of its content, compared with those in the file if it
+            has any.
 
     Returns:
-        Indices of the training and of the validation images, in the order of the file.
+        Indices of the images of each split, in the order of the file.
 
     Raises:
-        ValueError: If the file names an image that is no longer there, or one that has changed
-            its label.
+        ValueError: If the file names an image that is no longer there, or one whose label or
+            content has changed.
 
     Example:
         >>> import tempfile
@@ -236,23 +269,47 @@ def read_split(path: str | os.PathLike[str], examples: Examples) -> tuple[np.nda
         >>> read_split(path, load("digits"))
         (array([5, 1]), array([2]))
     """
-    with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        rows = list(csv.DictReader(file))
+    rows = [row for row in _rows(path) if row["split"] in splits]
     index = {name: i for i, name in enumerate(examples.names)}
-    changed = [
-        row["file"]
-        for row in rows
-        if row["file"] not in index
-        or SEPARATOR.join(examples.shown(index[row["file"]])) != row.get(_column(examples))
-    ]
-    if changed:
+    changes: dict[str, list[str]] = {"missing": [], "under another label": [], "replaced": []}
+    for row in rows:
+        name = row["file"]
+        if name not in index:
+            changes["missing"].append(name)
+        elif SEPARATOR.join(examples.shown(index[name])) != row.get(_column(examples)):
+            changes["under another label"].append(name)
+        elif digests and not digests[name].startswith(row.get(_PIXELS) or ""):
+            changes["replaced"].append(name)
+    if any(changes.values()):
+        found = "; ".join(f"{len(n)} {what}: {n[:20]}" for what, n in changes.items() if n)
         raise ValueError(
             f"The images of {examples.source} must be those that {path} divides. Restore them, or "
-            f"start a new run. Received: {len(changed)} images gone or under another label, the "
-            f"first of them {changed[:20]}"
+            f"start a new run. Received: {found}"
         )
+    return tuple(
+        np.array([index[row["file"]] for row in rows if row["split"] == name], dtype=int)
+        for name in splits
+    )
 
-    def part(name: str) -> np.ndarray:
-        return np.array([index[row["file"]] for row in rows if row["split"] == name], dtype=int)
 
-    return part("train"), part("validation")
+def training_digests(path: str | os.PathLike[str]) -> frozenset[str]:
+    """Returns the digests of the training images that a division names, 32 digits each.
+
+    Args:
+        path: The file, written by `write_split`.
+
+    Returns:
+        The digests; empty for a file of an earlier version, which has none.
+    """
+    rows = _rows(path)
+    return frozenset(row[_PIXELS] for row in rows if row["split"] == "train" and row.get(_PIXELS))
+
+
+def short_digest(digest: str) -> str:
+    """Returns the first 32 digits of a digest, as `write_split` keeps them."""
+    return digest[:_DIGITS]
+
+
+def _rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return list(csv.DictReader(file))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.data.examples import Examples
-from keras_vit.data.folder import images_below, is_image
+from keras_vit.data.inventory import find_files
 from keras_vit.data.sources import TABLE, load
 from keras_vit.data.splits import different_contents, split
 
@@ -42,15 +42,16 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
     folder = Path(data).expanduser()
     if not folder.is_dir() or (folder / TABLE).is_file():
         return load(data)
-    if not any(path.is_file() and is_image(path.name) for path in folder.iterdir()):
+    found = find_files(folder)
+    if all("/" in name for name in found.images):
         return load(data)
-    names = sorted(path.relative_to(folder).as_posix() for path in images_below(folder))
     return Examples(
-        names=tuple(names),
-        labels=np.zeros(len(names), "int32"),
+        names=found.images,
+        labels=np.zeros(len(found.images), "int32"),
         class_names=(_NO_CLASS,),
         source=str(folder),
-        paths=tuple(str(folder / name) for name in names),
+        paths=tuple(str(folder / name) for name in found.images),
+        ignored=found.ignored,
     )
 
 

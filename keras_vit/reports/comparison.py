@@ -239,8 +239,7 @@ def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examp
     if not runs:
         return
     if len(runs) < len(models):
-        found = data.audit(examples)
-        usable = found.accept(examples, config.on_bad_image)
+        usable, found = data.usable_images(examples, config.on_bad_image)
         _, held_out = data.split(
             usable,
             found.digests,

@@ -139,7 +139,9 @@ def judge(
     )
     names = contract.labels or ()
     # Without its folders, and without an opinion on whether these images could be trained on.
-    told = dataclasses.replace(examples, source=Path(examples.source).name or examples.source)
+    told = dataclasses.replace(
+        examples, source=Path(examples.source).name or examples.source, notes=(), ignored={}
+    )
     checked = dataclasses.replace(data.check(told, progress=bool(verbose)), refused="")
     if examples.multi_label:
         scores = evaluate_labels(labels, probabilities, names, contract.thresholds or ())

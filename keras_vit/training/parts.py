@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_vit import data
+from keras_vit.data.inventory import Inventory
 from keras_vit.training.run import CommonConfig, Run
 
 Split = Callable[..., tuple[np.ndarray, np.ndarray]]
@@ -20,7 +21,7 @@ def find_parts(
     resume: bool,
     writes: bool,
     split: Split = data.split,
-) -> tuple[data.Examples, data.Examples]:
+) -> tuple[data.Examples, data.Examples, Inventory]:
     """Looks at every image of a run and divides those that can be used.
 
     Args:
@@ -32,7 +33,7 @@ def find_parts(
         split: Divides images, as `data.split` does.
 
     Returns:
-        The images to train on, and those to validate on.
+        The images to train on, those to validate on, and the counts of all files.
 
     Raises:
         ValueError: If an image cannot be used, there are too few, or they are no longer those
@@ -42,18 +43,14 @@ def find_parts(
         >>> import tempfile
         >>> digits, run = data.load("digits").subset(range(100)), Run(tempfile.mkdtemp())
         >>> config = CommonConfig("digits", "ViTMicro4", validation_fraction=0.3)
-        >>> training, held_out = find_parts(config, digits, run, resume=False, writes=True)
+        >>> training, held_out, _ = find_parts(config, digits, run, resume=False, writes=True)
         Checking the images of digits ...
         >>> len(training), len(held_out)
         (70, 30)
     """
-    print(f"Checking the images of {config.data} ...")
-    found = data.audit(examples)
-    examples = found.accept(examples, config.on_bad_image)
-    if found.text():
-        print(found.text())
+    examples, found = data.usable_images(examples, config.on_bad_image)
     if resume:
-        training, validation = data.read_split(run.split, examples)
+        training, validation = data.read_split(run.split, examples, digests=found.digests)
     else:
         training, validation = split(
             examples,
@@ -62,5 +59,5 @@ def find_parts(
             seed=config.split_seed,
         )
         if writes:
-            data.write_split(run.split, examples, training, validation)
-    return examples.subset(training), examples.subset(validation)
+            data.write_split(run.split, examples, training, validation, found.digests)
+    return examples.subset(training), examples.subset(validation), found.inventory

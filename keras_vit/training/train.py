@@ -110,7 +110,7 @@ def train(
         if resume:
             keep_orientation(network, run)
             _check_classes(config, run, examples)
-        training, validation = find_parts(
+        training, validation, inventory = find_parts(
             config, examples, run, resume=resume, writes=where.is_chief
         )
         steps = data.steps_per_epoch(training, recipe.batch_size)
@@ -137,6 +137,7 @@ def train(
                     "flip": recipe.augmentation.flip and examples.flip_safe,
                     "training_examples": len(training),
                     "validation_examples": len(validation),
+                    "inventory": dataclasses.asdict(inventory),
                     "classes": len(examples.class_names),
                     "preprocessing": contract.get_config(),
                 }
@@ -227,7 +228,8 @@ def _finish(run: Run, validation: data.Examples) -> Report | MultiLabelReport:
                 set_thresholds(path, validation)
     model = keras.saving.load_model(run.last)
     report = evaluate(model, validation, verbose=0)
-    report.write_json(run.evaluation)
+    inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
+    files.write_json(run.evaluation, {**report.to_json(), "inventory": inventory})
     if isinstance(report, MultiLabelReport):
         picture = multi_label.label_scores(report, run.label_scores)
     else:

@@ -19,24 +19,104 @@ def test_evaluate_writes_a_report(run: Path, call: Call, tmp_path: Path) -> None
     assert code == 0
     expected = json.loads((run / "evaluation.json").read_text())
     found = json.loads((tmp_path / "report" / "report.json").read_text())
-    assert found["scores"] == expected == json.loads((tmp_path / "evaluation.json").read_text())
+    evaluation = json.loads((tmp_path / "evaluation.json").read_text())
+    assert evaluation.pop("images") == "held out"
+    assert evaluation == expected
+    assert expected.pop("inventory") == {"used": 33, "unreadable": {}, "ignored": {}}
+    assert found["scores"] == expected
     page = (tmp_path / "report" / "index.html").read_text()
     assert f"<h1>{run.name}</h1>" in page
-    assert "7 images of photos, held out" in page
+    assert "7 images of photos: held out" in page
     assert found["configuration"]["model"] == "ViTNano"
     assert found["versions"]["keras"]
     assert str(run.parent) not in page
     assert "which opens in any browser" in output
 
 
-def test_evaluate_says_when_images_were_trained_on(
+@pytest.mark.parametrize("model", ["", "last.keras"])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_evaluate_leaves_out_what_the_run_was_trained_on(
+    run: Path, photos: Path, call: Call, tmp_path: Path, model: str, earlier: bool
+) -> None:
+    run = shutil.copytree(run, tmp_path / "run")
+    split = run / "split.csv"
+    if earlier:  # without digests
+        rows = [row.rpartition(",")[0] for row in split.read_text().splitlines()]
+        split.write_text("\n".join(rows) + "\n")
+    copies = shutil.copytree(photos, tmp_path / "copies")
+    for path in copies.glob("*/*"):  # recognized by content, whatever the name
+        path.rename(path.with_name(f"copy_{path.name}"))
+    options = ("--data", copies, "--out", tmp_path, "--report", tmp_path / "report")
+    code, output, _ = call("evaluate", run / model, *options)
+    assert code == 0
+    fact = "26 of 33 images are among those that the run was trained on, and are"
+    assert f"{fact} left out." in output
+    assert f"7 images of copies: {fact} left out" in (tmp_path / "report/index.html").read_text()
+    assert json.loads((tmp_path / "evaluation.json").read_text())["num_examples"] == 7
+    code, output, _ = call("evaluate", run / model, *options, "--with-training-images")
+    assert f"{fact} included." in output
+    assert json.loads((tmp_path / "evaluation.json").read_text())["num_examples"] == 33
+
+
+def test_evaluate_of_training_images_alone_is_refused(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:
-    code, output, _ = call("evaluate", run, "--data", photos, "--out", tmp_path)
+    rows = (run / "split.csv").read_text().splitlines()
+    trained = [row.split(",")[0] for row in rows if ",train," in row]
+    for name in trained:
+        path = tmp_path / "trained" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(photos / name, path)
+    code, _, message = call("evaluate", run, "--data", tmp_path / "trained", "--out", tmp_path)
+    check_failure(code, message, "whose 26 images were all trained on")
+
+
+@pytest.mark.parametrize(
+    ("folders", "part", "images"),
+    [
+        (("train", "val", "test"), None, "test"),
+        (("train", "val", "test"), "validation", "val"),
+        (("train", "val"), None, "val"),
+    ],
+)
+def test_evaluate_of_a_folder_of_splits_takes_one(
+    run: Path,
+    photos: Path,
+    call: Call,
+    tmp_path: Path,
+    folders: tuple[str, ...],
+    part: str | None,
+    images: str,
+) -> None:
+    classes = sorted(path.name for path in photos.iterdir())
+    for number, folder in enumerate(folders):
+        for name in classes:
+            for path in sorted((photos / name).iterdir())[: number + 1]:
+                copy = tmp_path / "data" / folder / name / path.name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+    options = ("--part", part) if part else ()
+    code, output, _ = call(
+        *("evaluate", run, "--data", tmp_path / "data", "--out", tmp_path),
+        *("--with-training-images", *options),
+    )
     assert code == 0
-    assert "most of these images are those that the run was trained on" in output
-    code, output, _ = call("evaluate", run / "last.keras", "--data", photos, "--out", tmp_path)
-    assert "trained on" not in output
+    name = {"test": "test", "val": "validation"}[images]
+    assert f"The {name} split." in output
+    found = json.loads((tmp_path / "evaluation.json").read_text())
+    assert found["num_examples"] == len(classes) * (folders.index(images) + 1)
+    assert found["images"].startswith(f"the {name} split")
+
+
+def test_evaluate_needs_a_split_that_is_there(
+    run: Path, photos: Path, call: Call, tmp_path: Path
+) -> None:
+    code, _, message = call("evaluate", run, "--part", "test")
+    check_failure(code, message, "`--part` must be a split of the run. Received: test, without any")
+    code, _, message = call("evaluate", run, "--data", photos, "--part", "test")
+    check_failure(
+        code, message, f"`--part` must be a split of {photos}. Received: test; it has none"
+    )
 
 
 def test_evaluate_tells_the_accuracy_on_the_values_of_a_column(
@@ -50,7 +130,7 @@ def test_evaluate_tells_the_accuracy_on_the_values_of_a_column(
     report = tmp_path / "report"
     code, _, _ = call(
         *("evaluate", run / "last.keras", "--data", folder),
-        *("--out", tmp_path, "--report", report),
+        *("--out", tmp_path, "--report", report, "--with-training-images"),
     )
     assert code == 0
     slices = json.loads((report / "report.json").read_text())["slices"]

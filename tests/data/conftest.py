@@ -36,14 +36,16 @@ def save() -> Save:
 
 @pytest.fixture
 def write(save: Save) -> Callable[..., Path]:
-    """Writes files below a folder; those without content get an image of their own."""
+    """Writes files below a folder; those without content get an image, or words if .txt."""
 
     def write_files(folder: Path, files: dict[str, bytes | None] | list[str]) -> Path:
         contents = files if isinstance(files, dict) else dict.fromkeys(files)
         for seed, (name, content) in enumerate(contents.items()):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(save(seed) if content is None else content)
+            if content is None:
+                content = b"words" if path.suffix == ".txt" else save(seed)
+            path.write_bytes(content)
         return folder
 
     return write_files

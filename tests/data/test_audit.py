@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.data import Audit, Examples, audit, load
+from keras_vit.data import Audit, Examples, audit, load, usable_images
 from keras_vit.data.audit import listed
 
 Save = Callable[..., bytes]
@@ -42,7 +42,7 @@ def test_bad_images_are_named_with_their_reason(bad_folder: Path) -> None:
     report = audit(load(bad_folder), progress=False)
     no_image = "not a JPEG, PNG, GIF, BMP or WebP"
     assert dict(report.bad) == {
-        "a/empty.png": no_image,
+        "a/empty.png": "empty file",
         "a/text.jpg": no_image,
         "a/truncated.jpg": "damaged or truncated JPEG",
         "b/one.bmp": "1 x 1 pixels; the shorter side must be at least 2",
@@ -72,7 +72,7 @@ def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
     examples = load(bad_folder)
     report = audit(examples, progress=False)
     message = (
-        r"must decode\. .*--on-bad-image skip\. Received: 7 of 9 images .*\n  a/empty.png: not"
+        r"must be readable\. Repair .*--on-bad-image skip\. Received: 7 of 9 .*\n  a/empty.png: em"
     )
     with pytest.raises(ValueError, match=message):
         report.accept(examples)
@@ -85,8 +85,63 @@ def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
 
 def test_nothing_left_is_an_error(noise: Callable[..., Examples]) -> None:
     examples = noise(2, encoded=(b"", b"x"))
-    with pytest.raises(ValueError, match="No image of noise can be used: 2 of 2"):
+    with pytest.raises(ValueError, match=r"2 of 2 images cannot (.|\n)*No image is left of a, b\."):
         audit(examples, progress=False).accept(examples, on_bad_image="skip")
+
+
+def test_photographs_in_an_unknown_format_stop_training(
+    tmp_path: Path, save: Callable[..., bytes]
+) -> None:
+    for name, jpegs, heics in (("rose", 3, 1), ("tulip", 2, 2), ("daisy", 0, 1)):
+        (tmp_path / name).mkdir()
+        for i in range(jpegs):
+            (tmp_path / name / f"{i}.jpg").write_bytes(save(i, format="JPEG"))
+        for i in range(heics):
+            head = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+            (tmp_path / name / f"{i}.HEIC").write_bytes(head)
+    (tmp_path / "rose" / "notes.txt").touch()
+    examples = load(tmp_path)
+    report = audit(examples, progress=False)
+    assert report.inventory.text().splitlines() == [
+        "5  images that can be used",
+        "4  HEIC: daisy 1, rose 1, tulip 2",
+        "1  ignored: .txt",
+    ]
+    with pytest.raises(ValueError, match=rf"Convert .* data convert {tmp_path} NEW_FOLDER`, or"):
+        report.accept(examples)
+    with pytest.raises(ValueError, match=r"No image is left of daisy\."):
+        report.accept(examples, "skip")
+    (tmp_path / "daisy" / "1.jpg").write_bytes(save(7, format="JPEG"))
+    kept, _ = usable_images(load(tmp_path), "skip", progress=False)
+    assert kept.class_counts().tolist() == [1, 3, 2]
+
+
+def test_unreadable_file_is_named(
+    noise: Callable[..., Examples],
+    write: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    examples = load(write(tmp_path, ["a/1.png", "b/2.png"]))
+
+    def refuse(self: Examples, index: int) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Examples, "read", refuse)
+    found = audit(examples, progress=False)
+    assert found.inventory.unreadable == {"cannot be read: Permission denied": {"a": 1, "b": 1}}
+
+
+@pytest.mark.parametrize(("highest", "narrow"), [(4095, True), (40_000, False), (7, False)])
+def test_16_bit_image_of_a_small_range_is_named(
+    noise: Callable[..., Examples], highest: int, narrow: bool
+) -> None:
+    levels = np.linspace(0, highest, 77).reshape(7, 11).astype(np.uint16)
+    file = io.BytesIO()
+    PIL.Image.fromarray(levels).save(file, "PNG")
+    found = audit(noise(1, encoded=(file.getvalue(),)), progress=False)
+    assert found.narrow == (("000.png",) if narrow else ())
+    assert ("16-bit images that use less than a quarter" in found.text()) == narrow
 
 
 def test_user_folder_is_never_written_to(bad_folder: Path) -> None:

@@ -106,7 +106,7 @@ def test_leaks_are_images_of_both_parts(noise: Noise, save: Save) -> None:
     assert found.audit.duplicates == (names(0, 6), names(1, 7), names(3, 8))
     assert found.leaks == (names(0, 6),)
     assert not found.blocking
-    title = "Same content in training and validation (1):\n  000.png = 006.png"
+    title = "Same content in several splits (1):\n  000.png = 006.png"
     assert title in found.text()
     without = check(noise(12, encoded=encoded), progress=False)
     assert (without.leaks, without.audit.duplicates) == ((), found.audit.duplicates)
@@ -134,7 +134,13 @@ def test_nothing_usable_is_reported(noise: Noise) -> None:
     assert (found.counts, found.sizes) == ({"a": 0, "b": 0, "c": 0}, {})
     assert found.blocking
     assert found.rare == {}
-    assert found.text().startswith("0 images in 3 classes of noise\n  a       0    0.0%\n")
+    assert found.text().splitlines()[:5] == [
+        "0 images in 3 classes of noise",
+        "  0  images that can be used",
+        "  1  empty file: a 1",
+        "  1  not a JPEG, PNG, GIF, BMP or WebP: b 1",
+        "  a       0    0.0%",
+    ]
 
 
 def test_oriented_images_are_counted_and_seen_upright(noise: Noise, save: Save) -> None:
@@ -168,6 +174,12 @@ def test_report_is_json(noise: Noise, save: Save) -> None:
         "refused": found.refused,
         "rare": {},
         "oriented": 0,
+        "notes": [],
+        "inventory": {
+            "used": 7,
+            "unreadable": {"not a JPEG, PNG, GIF, BMP or WebP": {"b": 1}},
+            "ignored": {},
+        },
         "bad": {"007.png": "not a JPEG, PNG, GIF, BMP or WebP"},
         "duplicates": [["000.png", "006.png"]],
         "contradictions": [],

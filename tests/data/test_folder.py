@@ -68,7 +68,6 @@ def test_hidden_and_other_files_are_left_out(tmp_path: Path, write: Write) -> No
             "a/._1.png",
             "a/.thumbnails/1.png",
             "a/notes.txt",
-            "a/scan.tiff",
             "b/2.png",
             ".git/3.png",
             "docs/readme.txt",
@@ -78,6 +77,17 @@ def test_hidden_and_other_files_are_left_out(tmp_path: Path, write: Write) -> No
     examples = load_folder(tmp_path)
     assert examples.names == ("a/1.png", "b/2.png")
     assert examples.class_names == ("a", "b")
+    assert examples.ignored == {
+        "hidden": 4,
+        ".txt": 2,
+        "image outside of the class folders": 1,
+    }
+
+
+def test_image_of_an_unknown_format_is_kept_for_the_audit(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["a/1.png", "b/2.png"])
+    (tmp_path / "b" / "scan.tiff").write_bytes(b"II*\0")
+    assert load_folder(tmp_path).names == ("a/1.png", "b/2.png", "b/scan.tiff")
 
 
 def test_nested_folders_belong_to_their_class(tmp_path: Path, write: Write) -> None:
@@ -85,6 +95,10 @@ def test_nested_folders_belong_to_their_class(tmp_path: Path, write: Write) -> N
     examples = load_folder(tmp_path)
     assert examples.names == ("a/2023/may/1.png", "a/2024/1.png", "b/1.png")
     assert examples.class_names == ("a", "b")
+    assert examples.notes == (
+        "2 images lie in subfolders of class folders, such as a/2023/may, and belong to the class "
+        "of the upper folder, such as a.",
+    )
 
 
 def test_symbolic_links_are_followed_but_not_in_circles(tmp_path: Path, write: Write) -> None:
@@ -106,34 +120,92 @@ def test_name_that_is_no_unicode_is_found(tmp_path: Path, write: Write) -> None:
     assert examples.read(0).startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("held_out", ["val", "validation", "valid", "test", "Val"])
-def test_division_into_folders_is_kept(tmp_path: Path, write: Write, held_out: str) -> None:
-    write(tmp_path, ["train/a/1.png", "train/b/2.png", f"{held_out}/a/1.png"])
+@pytest.mark.parametrize("held_out", ["val", "valid", "validation", "dev", "test", "Testing"])
+@pytest.mark.parametrize("trained", ["train", "TRAINING"])
+def test_folders_of_splits(tmp_path: Path, write: Write, trained: str, held_out: str) -> None:
+    write(tmp_path, [f"{trained}/a/1.png", f"{trained}/b/2.png", f"{held_out}/a/1.png"])
     examples = load_folder(tmp_path)
     assert examples.class_names == ("a", "b")
     divided = dict(zip(examples.names, examples.splits or (), strict=True))
     assert divided == {
-        "train/a/1.png": "train",
-        "train/b/2.png": "train",
-        f"{held_out}/a/1.png": "validation",
-    }
+        f"{trained}/a/1.png": "train",
+        f"{trained}/b/2.png": "train",
+        f"{held_out}/a/1.png": "test" if held_out.startswith("Test") or held_out == "test"
+        else "validation",
+    }  # fmt: skip
+    first, second = sorted((trained, held_out))
+    assert examples.notes == (f"Splits, each with class folders: {first}, {second}.",)
 
 
-def test_test_folder_is_left_alone_beside_a_validation_folder(tmp_path: Path, write: Write) -> None:
+def test_three_splits(tmp_path: Path, write: Write) -> None:
     write(tmp_path, ["train/a/1.png", "train/b/2.png", "val/a/3.png", "test/a/4.png"])
-    assert load_folder(tmp_path).names == ("train/a/1.png", "train/b/2.png", "val/a/3.png")
+    assert load_folder(tmp_path).splits == ("test", "train", "train", "validation")
 
 
-def test_folder_of_trains_is_a_class(tmp_path: Path, write: Write) -> None:
-    write(tmp_path, ["train/1.png", "test/2.png", "bus/3.png"])
+@pytest.mark.parametrize(
+    ("names", "classes", "note"),
+    [
+        (["train/1.png", "test/2.png"], ("test", "train"), "test has no subfolders: test, train"),
+        (
+            ["train/a/1.png", "train/b/2.png", "test/3.png"],
+            ("test", "train"),
+            "test has no subfolders: test, train",
+        ),
+        (
+            ["train/a/1.png", "test/b/2.png", "bus/3.png"],
+            ("bus", "test", "train"),
+            "bus is none: test, train",
+        ),
+    ],
+)
+def test_folders_that_only_look_like_splits_are_classes(
+    tmp_path: Path, write: Write, names: list[str], classes: tuple[str, ...], note: str
+) -> None:
+    write(tmp_path, names)
     examples = load_folder(tmp_path)
-    assert examples.class_names == ("bus", "test", "train")
-    assert examples.splits is None
+    assert (examples.class_names, examples.splits) == (classes, None)
+    assert examples.notes[0] == f"Classes, not splits, since {note}."
+
+
+def test_class_called_test(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["test/1.png", "rose/2.png"])
+    examples = load_folder(tmp_path)
+    assert (examples.class_names, examples.splits, examples.notes) == (("rose", "test"), None, ())
+
+
+@pytest.mark.parametrize("above", ["flowers", "data/flowers", "train"])
+def test_folder_above_the_class_folders(tmp_path: Path, write: Write, above: str) -> None:
+    write(tmp_path, [f"{above}/rose/1.png", f"{above}/tulip/2.png"])
+    examples = load_folder(tmp_path)
+    assert examples.class_names == ("rose", "tulip")
+    assert examples.names == (f"{above}/rose/1.png", f"{above}/tulip/2.png")
+    assert examples.notes == (f"The class folders are those below {tmp_path / above}.",)
+
+
+def test_folder_above_the_splits(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["flowers/train/a/1.png", "flowers/train/b/2.png", "flowers/val/a/3.png"])
+    examples = load_folder(tmp_path)
+    assert examples.class_names == ("a", "b")
+    assert examples.splits == ("train", "train", "validation")
+
+
+def test_single_class_is_not_passed_over(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["rose/2024/1.png", "rose/2.png"])
+    assert load_folder(tmp_path).class_names == ("rose",)
+
+
+@pytest.mark.parametrize("name", ["  ", "caf\udce9", "a\nb"])
+def test_class_name_that_is_no_text_is_refused(tmp_path: Path, write: Write, name: str) -> None:
+    write(tmp_path, [f"{name}/1.png", "b/2.png"])
+    with pytest.raises(ValueError, match=r"must be UTF-8 text without control char.*Received: '"):
+        load_folder(tmp_path)
 
 
 def test_class_without_training_images_is_refused(tmp_path: Path, write: Write) -> None:
     write(tmp_path, ["train/a/1.png", "train/b/2.png", "val/c/3.png"])
-    with pytest.raises(ValueError, match=r"Every class of the validation .*for \['c'\]"):
+    with pytest.raises(
+        ValueError, match=r"Every class must have images in the training .*for \['c'\]"
+    ):
         load_folder(tmp_path)
 
 

@@ -94,6 +94,7 @@ def test_config_is_what_was_asked_for(run: Run, config: RunConfig) -> None:
         "flip": True,
         "training_examples": TRAINED,
         "validation_examples": HELD_OUT,
+        "inventory": {"used": TRAINED + HELD_OUT, "unreadable": {}, "ignored": {}},
         "classes": 3,
     }
 
@@ -143,7 +144,10 @@ def test_samples_are_held_out_images_byte_for_byte(run: Run) -> None:
 
 def test_evaluation_is_that_of_the_last_epoch(run: Run) -> None:
     report = evaluate(keras.saving.load_model(run.last), held_out(run), verbose=0)
-    assert json.loads(run.evaluation.read_text()) == report.to_json()
+    assert json.loads(run.evaluation.read_text()) == {
+        **report.to_json(),
+        "inventory": {"used": TRAINED + HELD_OUT, "unreadable": {}, "ignored": {}},
+    }
     assert report.num_examples == HELD_OUT
 
 

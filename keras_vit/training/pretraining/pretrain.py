@@ -146,7 +146,7 @@ def pretrain(
             groups.set_trainable(trainee.network, recipe.trainable)
         if resume:
             keep_orientation(trainee.network, run)
-        training, validation = find_parts(
+        training, validation, inventory = find_parts(
             config, examples, run, resume=resume, writes=where.is_chief, split=split_images
         )
         steps = data.steps_per_epoch(training, recipe.batch_size)
@@ -173,6 +173,7 @@ def pretrain(
                     "mask_ratio": config.masked,
                     "training_examples": len(training),
                     "validation_examples": len(validation),
+                    "inventory": dataclasses.asdict(inventory),
                     "preprocessing": contract.get_config(),
                 }
                 run.write_config(config, resolved)

@@ -115,6 +115,7 @@ def test_config_is_what_was_asked_for(run: Run, config: PretrainConfig) -> None:
         "mask_ratio": 0.75,
         "training_examples": TRAINED,
         "validation_examples": HELD_OUT,
+        "inventory": {"used": TRAINED + HELD_OUT, "unreadable": {}, "ignored": {}},
     }
 
 

@@ -1,0 +1,198 @@
+"""Inventory of a data source: every file is an image or counted by a reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from keras_vit.files import is_output
+from keras_vit.image_formats import has_image_suffix, image_format, is_backup, read_head
+
+OUTSIDE = "image outside of the class folders"
+UNNAMED = "image that the table does not name"
+_HIDDEN, _OUTPUT, _BACKUP, _SPECIAL = (
+    "hidden",
+    "written by keras-vit",
+    "backup copy",
+    "special file",
+)
+_EMPTY = "empty folder"
+_LISTED = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class FoundFiles:
+    """Files below a folder.
+
+    Args:
+        images: Paths of all images, readable or not, below the folder, with `/`, sorted.
+        folders: Paths of all visible folders below it, sorted.
+        ignored: Number of all other files and of empty folders, by kind.
+    """
+
+    images: tuple[str, ...]
+    folders: tuple[str, ...]
+    ignored: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Inventory:
+    """Counts of the files of a data source.
+
+    Args:
+        used: Number of images that can be used.
+        unreadable: Number of the other images, by reason and class.
+        ignored: Number of files that are no images of the data set and of empty folders, by kind.
+
+    Example:
+        >>> print(Inventory(29, {"HEIC": {"rose": 20, "tulip": 23}}, {".txt": 1}).text())
+        29  images that can be used
+        43  HEIC: rose 20, tulip 23
+         1  ignored: .txt
+    """
+
+    used: int = 0
+    unreadable: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def text(self) -> str:
+        """Returns a table with a line for each count."""
+        rows = [(self.used, "images that can be used")]
+        for reason, classes in self.unreadable.items():
+            rows.append((sum(classes.values()), f"{reason}: {_brief(classes)}"))
+        rows += [(count, f"ignored: {kind}") for kind, count in self.ignored.items()]
+        width = max(len(str(count)) for count, _ in rows)
+        return "\n".join(f"{count:{width}}  {what}" for count, what in rows)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every file of the source is an image that can be used."""
+        return not self.unreadable and not self.ignored
+
+
+def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
+    """Finds the images below a folder and counts all other files; symbolic links are followed.
+
+    The content decides what an image is; a file of unknown content is one if its suffix is an
+    image's. Hidden files, backup copies, outputs of this package and all but regular files are
+    not images.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The images, folders, and counts of the other files.
+
+    Raises:
+        ValueError: If a folder cannot be listed, or a folder name begins with two dots.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "2024").mkdir()
+        >>> (folder / "2024" / "a.jpg").touch()
+        >>> (folder / "notes.txt").touch()
+        >>> find_files(folder)
+        FoundFiles(images=('2024/a.jpg',), folders=('2024',), ignored={'.txt': 1})
+    """
+    images: list[str] = []
+    folders: list[str] = []
+    ignored: Counter[str] = Counter()
+    for name, kind in _walk(Path(folder), "", frozenset()):
+        if kind == "image":
+            images.append(name)
+        elif kind == "folder":
+            folders.append(name)
+        else:
+            ignored[kind] += 1
+    ordered = dict(sorted(ignored.items(), key=lambda item: (-item[1], item[0])))
+    return FoundFiles(tuple(sorted(images)), tuple(sorted(folders)), ordered)
+
+
+def _walk(
+    folder: Path, prefix: str, above: frozenset[tuple[int, int]], kind: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yields the name of each file and visible folder, and what it is; `kind` is that of all."""
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        if kind:
+            yield prefix, kind
+            return
+        raise ValueError(
+            f"Every folder of the data must be readable. Received: {folder}: {error.strerror}"
+        ) from error
+    here = (status.st_dev, status.st_ino)
+    if here in above:  # a symbolic link that leads round in circles
+        return
+    if not entries and not kind:
+        yield prefix, _EMPTY
+    for entry in entries:
+        name = prefix + entry.name
+        if not entry.is_dir():
+            yield name, kind or _kind(entry)
+            continue
+        if entry.name.startswith("..") and not kind:
+            raise ValueError(
+                "The name of a class folder must not begin with two dots, which hide it. Rename "
+                f"it. Received: {entry.path}"
+            )
+        inner = kind or (_HIDDEN if entry.name.startswith(".") else None)
+        if not inner and is_output(entry.path):
+            inner = _OUTPUT
+        if not inner:
+            yield name, "folder"
+        yield from _walk(Path(entry.path), f"{name}/", above | {here}, inner)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """Returns `"image"`, or the reason why a file is none."""
+    name = entry.name
+    if name.startswith("."):
+        return _HIDDEN
+    if is_backup(name):
+        return _BACKUP
+    suffix = Path(name).suffix.lower() or "without suffix"
+    try:
+        if not stat.S_ISREG(entry.stat().st_mode):
+            return _SPECIAL
+        found = image_format(read_head(entry.path), name)
+    except OSError:  # the audit says what is wrong with an image
+        found = None
+    return "image" if found or has_image_suffix(name) else suffix
+
+
+def count_images(
+    names: tuple[str, ...],
+    shown: tuple[tuple[str, ...], ...],
+    bad: tuple[tuple[str, str], ...],
+    ignored: Mapping[str, int],
+) -> Inventory:
+    """Counts images by whether they can be used.
+
+    Args:
+        names: Name of each image.
+        shown: Names of the classes of each.
+        bad: Name and reason for each image that cannot be used.
+        ignored: Number of other files by kind.
+
+    Returns:
+        The counts, the commonest reason first.
+    """
+    classes = dict(zip(names, shown, strict=True))
+    unreadable: dict[str, Counter[str]] = {}
+    for name, reason in bad:
+        unreadable.setdefault(reason, Counter()).update(["|".join(classes[name]) or "no class"])
+    ordered = sorted(unreadable.items(), key=lambda item: -item[1].total())
+    return Inventory(len(names) - len(bad), {k: dict(v) for k, v in ordered}, dict(ignored))
+
+
+def _brief(counts: Mapping[str, int]) -> str:
+    parts = [f"{name} {count}" for name, count in list(counts.items())[:_LISTED]]
+    more = [f"... and {len(counts) - _LISTED} more"] if len(counts) > _LISTED else []
+    return ", ".join([*parts, *more])

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import PIL.Image
+import pytest
+
+from keras_vit import files
+from keras_vit.data.folder import load_folder
+from keras_vit.data.inventory import Inventory, count_images, find_files
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+
+
+def write(path: Path, content: bytes | str = "jpeg") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        PIL.Image.new("RGB", (5, 7)).save(path, content)
+    return path
+
+
+def all_files(folder: Path) -> int:
+    return sum(len(names) for _, _, names in os.walk(folder))
+
+
+def test_find_files_decides_by_content(tmp_path: Path) -> None:
+    for name in ("a.jfif", "b.jpe", "c.mpo", "d", "e.txt", "f.png"):
+        write(tmp_path / name)
+    write(tmp_path / "g.jpg", HEIC)
+    write(tmp_path / "h.jpg", b"text")
+    write(tmp_path / "i.txt", b"text")
+    found = find_files(tmp_path)
+    assert found.images == ("a.jfif", "b.jpe", "c.mpo", "d", "e.txt", "f.png", "g.jpg", "h.jpg")
+    assert found.ignored == {".txt": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("notes.TXT", ".txt"),
+        ("a.xml", ".xml"),
+        ("LICENSE", "without suffix"),
+        ("Thumbs.db", ".db"),
+        ("._a.jpg", "hidden"),
+        (".git/objects/a.jpg", "hidden"),
+        ("a.jpg_original", "backup copy"),
+        ("a.jpg~", "backup copy"),
+    ],
+)
+def test_find_files_counts_what_is_no_image(tmp_path: Path, name: str, kind: str) -> None:
+    write(tmp_path / name)  # an image by content: the name decides here
+    if name.endswith((".TXT", ".xml", "LICENSE", ".db")):
+        write(tmp_path / name, b"words")
+    found = find_files(tmp_path)
+    assert (found.images, found.ignored) == ((), {kind: 1})
+
+
+def test_find_files_opens_only_regular_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jpg")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "b.jpg"))
+    (tmp_path / "c.jpg").symlink_to("/dev/zero")
+    (tmp_path / "d.jpg").symlink_to("nowhere")
+    found = find_files(tmp_path)
+    assert (found.images, found.ignored) == (("d.jpg",), {"special file": 3})
+
+
+def test_find_files_follows_links_but_not_round_in_circles(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "a.jpg")
+    data = tmp_path / "data"
+    for name in ("one", "two"):
+        (data / name).mkdir(parents=True)
+    (data / "rose").symlink_to(tmp_path / "elsewhere")
+    (data / "one" / "two").symlink_to(data / "two")
+    (data / "two" / "one").symlink_to(data / "one")
+    (data / "up").symlink_to(data)
+    assert find_files(data).images == ("rose/a.jpg",)
+
+
+def test_find_files_passes_over_outputs_of_commands(tmp_path: Path) -> None:
+    write(tmp_path / "rose" / "a.jpg")
+    write(tmp_path / "report" / "confusion_matrix.png")
+    (tmp_path / "report" / files.OUTPUT_MARKER).touch()
+    for name in ("config.yaml", "split.csv", "samples/rose_a.jpg"):  # a run of an earlier version
+        write(tmp_path / "runs" / "photos" / name)
+    found = find_files(tmp_path)
+    assert found.images == ("rose/a.jpg",)
+    assert found.ignored == {"written by keras-vit": 5}
+
+
+def test_find_files_counts_empty_folders(tmp_path: Path) -> None:
+    (tmp_path / "rose").mkdir()
+    (tmp_path / "tulip" / "2024").mkdir(parents=True)
+    assert find_files(tmp_path).ignored == {"empty folder": 2}
+
+
+def test_find_files_refuses_a_name_that_hides_a_class(tmp_path: Path) -> None:
+    write(tmp_path / "..x" / "a.jpg")
+    with pytest.raises(ValueError, match=r"must not begin with two dots.*Received: .*\.\.x"):
+        find_files(tmp_path)
+
+
+def test_find_files_refuses_an_unreadable_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "rose" / "a.jpg")
+    scan: Callable = os.scandir
+
+    def refuse(path: Path) -> object:
+        if Path(path).name == "rose":
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(ValueError, match=r"must be readable. Received: .*rose: Permission denied"):
+        find_files(tmp_path)
+
+
+def test_inventory_text_counts_by_class_and_cuts_long_lists() -> None:
+    many = {f"class {i}": 1 for i in range(25)}
+    text = Inventory(100, {"HEIC": many}, {"hidden": 2}).text().splitlines()
+    assert text[0] == "100  images that can be used"
+    assert text[1].startswith(" 25  HEIC: class 0 1, class 1 1")
+    assert text[1].endswith("class 19 1, ... and 5 more")
+    assert text[2] == "  2  ignored: hidden"
+
+
+def test_count_images_names_the_classes_of_each_reason() -> None:
+    shown = (("rose",), ("tulip",), ("rose", "tulip"), ())
+    bad = (("b", "HEIC"), ("c", "HEIC"), ("d", "empty file"))
+    found = count_images(("a", "b", "c", "d"), shown, bad, {})
+    assert found.used == 1
+    assert found.unreadable == {
+        "HEIC": {"tulip": 1, "rose|tulip": 1},
+        "empty file": {"no class": 1},
+    }
+
+
+def test_every_file_of_generated_trees_is_accounted_for(tmp_path: Path) -> None:
+    """Files in = images + files ignored, or one error that names the cause."""
+    draw = random.Random(5)
+    jpeg = write(tmp_path / "a.jpg").read_bytes()
+    folders = ("rose", "tulip", "train", "val", "TEST", "2024", ".hidden", "a b", "\u82b1", " ")
+    names = ("a.jpg", "b.JPE", "c", "d.txt", ".e.jpg", "f.jpg~", "g.heic", "Thumbs.db", "h.png")
+    loaded, messages = 0, []
+    for number in range(500):
+        root = tmp_path / str(number)
+        root.mkdir()
+        for _ in range(draw.randrange(1, 12)):
+            levels = [draw.choice(folders) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3)))]
+            content = draw.choice((jpeg, jpeg, HEIC, b"", b"words", jpeg[:9]))
+            write(root.joinpath(*levels, draw.choice(names)), content)
+        try:
+            examples = load_folder(root)
+        except ValueError as error:
+            messages.append((root, str(error)))
+            continue
+        loaded += 1
+        ignored = {k: n for k, n in examples.ignored.items() if k != "empty folder"}
+        assert len(examples) + sum(ignored.values()) == all_files(root)
+    assert loaded > 200
+    assert [text for root, text in messages if str(root) not in text] == []
