@@ -9,9 +9,10 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 # An image with a shorter side than this, in pixels, shows nothing and is a mistake.
 MIN_IMAGE_SIDE = 2
-# The longest side, in pixels, that is decoded: 16384 x 16384 RGB pixels are 0.75 GiB. It is also
-# the largest side of a WebP image (16383) rounded up (RFC 9649, section 2.6).
-MAX_IMAGE_SIDE = 16384
+# The largest image that is decoded, in pixels: what a camera of 64 megapixels makes (Samsung GW1).
+MAX_PIXELS = 9248 * 6944
+# Images of more pixels are decoded one at a time: each takes up to 9 bytes a pixel.
+LARGE_PIXELS = 16_000_000
 
 # A tensorflow-datasets split is held in memory in encoded form up to this many bytes.
 MAX_IN_MEMORY_BYTES = 4 * 2**30

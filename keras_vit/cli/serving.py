@@ -13,6 +13,7 @@ import typer
 
 from keras_vit.cli.loading import check_model, load_model
 from keras_vit.cli.options import DATA_HELP, check_data, check_exists, check_images
+from keras_vit.constants import MAX_PIXELS
 from keras_vit_toolkit import quiet_tensorflow, start_keras
 
 FILES = "Files"
@@ -193,7 +194,7 @@ def export(
     ] = 20_000_000,
     max_pixels: Annotated[
         int, typer.Option(min=1, help="Largest image it decodes.", rich_help_panel=SERVER)
-    ] = 25_000_000,
+    ] = MAX_PIXELS,
     warm_up: Annotated[
         bool | None,
         typer.Option(

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-import io
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import PIL.Image
 import tensorflow as tf
 from rich.console import Console
-from rich.progress import track
+from rich.progress import MofNCompleteColumn, Progress
 
 from keras_vit import checks
-from keras_vit.constants import MAX_IMAGE_SIDE, MIN_IMAGE_SIDE
-from keras_vit.data import exif, pixels
+from keras_vit.constants import MIN_IMAGE_SIDE
+from keras_vit.data import image_reading
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import Inventory, count_images
+from keras_vit.data.pipelines import reader
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
-from keras_vit.preprocessing import Preprocessing
 
 ON_BAD_IMAGE = ("fail", "skip")
 _LISTED = 20
 _FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
-_PNG_DEPTH = 24  # offset of the bits per sample in a PNG file
 _NARROW = 64  # of 256 values: a quarter
 
 
@@ -100,7 +98,7 @@ class Audit:
 
     def _remedy(self, examples: Examples) -> str:
         skip = "leave them out with --on-bad-image skip."
-        if CONVERTIBLE & {reason for _, reason in self.bad}:
+        if {*CONVERTIBLE, f"is {image_reading.REFUSED}"} & {reason for _, reason in self.bad}:
             return (
                 f"Convert the images with `keras-vit data convert {examples.source} NEW_FOLDER`, "
                 f"or {skip}"
@@ -173,13 +171,20 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
         >>> audit(load("digits").subset(range(7)), progress=False).text()
         ''
     """
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        inspected = threads.map(lambda index: _inspect(examples, index), range(len(examples)))
-        if progress:
-            console = Console(stderr=True)
-            findings = list(track(inspected, "Checking images", len(examples), console=console))
-        else:
-            findings = list(inspected)  # a bar that is disabled writes a line in rich 13
+    # Each thread has a pipeline of its own, which passes over damaged images: from Python 3.12 on,
+    # TensorFlow hangs if two threads raise an error.
+    number = min(os.cpu_count() or 1, len(examples)) or 1
+    parts = [range(part, len(examples), number) for part in range(number)]
+    inspected: dict[int, _Image | str] = {}
+    with ThreadPoolExecutor(number) as threads, _bar(len(examples), progress) as advance:
+
+        def inspect(part: range) -> None:
+            for index, image in _inspect(examples, part):
+                inspected[index] = image
+                advance()
+
+        list(threads.map(inspect, parts))  # raises what a thread raised
+    findings = [inspected[index] for index in range(len(examples))]
     bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
@@ -252,57 +257,67 @@ class _Image:
     narrow: bool
 
 
-def _inspect(examples: Examples, index: int) -> _Image | str:
-    """Returns what an image is, or why it cannot be used."""
-    try:
+@contextlib.contextmanager
+def _bar(total: int, shown: bool) -> Iterator[Callable[[], None]]:
+    """Yields a function that advances a progress bar by one image."""
+    if not shown:  # a bar that is disabled writes a line in rich 13
+        yield lambda: None
+        return
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Checking images", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _inspect(examples: Examples, indices: Sequence[int]) -> Iterator[tuple[int, _Image | str]]:
+    """Yields the index of each image with what it is, or why it cannot be used."""
+    read = reader(examples)
+
+    def inspected(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        image, oriented, header = image_reading.inspect(read(index)[0])
+        return index, image, oriented, *header
+
+    with tf.device("CPU"):
+        images = tf.data.Dataset.from_tensor_slices(np.array(indices, np.int64))
+        images = images.map(inspected).ignore_errors()
+        left = iter(indices)
+        for index, image, oriented, *header in images:
+            for missing in iter(left.__next__, int(index)):
+                yield missing, _damage(examples, missing)
+            yield int(index), _image(examples, int(index), image.numpy(), bool(oriented), header)
+        for missing in left:
+            yield missing, _damage(examples, missing)
+
+
+def _image(
+    examples: Examples, index: int, image: np.ndarray, oriented: bool, header: list[tf.Tensor]
+) -> _Image | str:
+    if int(header[0]) != image_reading.GOOD:
+        message = image_reading.message(image_reading.Header(*header), image_reading.LOCAL)
         encoded = examples.read(index)
+        kind = image_format(encoded, examples.names[index])
+        if kind not in DECODED:
+            return kind or (_FOREIGN if encoded else "empty file")
+        return message.numpy().decode().removeprefix("The image ")
+    height, width = image.shape[:2]
+    if min(height, width) < MIN_IMAGE_SIDE:
+        return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
+    low, high = int(image.min()), int(image.max())
+    narrow = low < high < low + _NARROW and _has_16_bits(examples.read(index))
+    return _Image(_digest(image), (height, width), (low, high), oriented, narrow)
+
+
+def _has_16_bits(encoded: bytes) -> bool:
+    """Returns whether an image is a PNG of 16 bits a sample."""
+    return encoded.startswith(b"\x89PNG") and encoded[24] == 16
+
+
+def _damage(examples: Examples, index: int) -> str:
+    try:
+        kind = image_format(examples.read(index), examples.names[index])
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    kind = image_format(encoded, examples.names[index])
-    if kind not in DECODED:
-        return kind or (_FOREIGN if encoded else "empty file")
-    # The header is looked at first: a small file can claim more pixels than there is memory.
-    if reason := _wrong_size(encoded):
-        return reason
-    with tf.device("CPU"):
-        image, oriented = (found.numpy() for found in _decode(encoded))
-    if not image.size:
-        return f"damaged or truncated {kind}"
-    height, width = image.shape[:2]
-    extremes = int(image.min()), int(image.max())
-    sixteen_bits = kind == "PNG" and encoded[_PNG_DEPTH] == 16
-    narrow = sixteen_bits and extremes[0] < extremes[1] < extremes[0] + _NARROW
-    return _Image(_digest(image), (height, width), extremes, bool(oriented), narrow)
-
-
-@tf.function(input_signature=[tf.TensorSpec((), tf.string)])
-def _decode(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns pixels, none if the image is damaged, and whether it has an orientation.
-
-    No error is raised: from Python 3.12 on, TensorFlow hangs if two threads raise one.
-    """
-
-    def decoded(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return pixels.decode(encoded, Preprocessing()), exif.orientation(encoded) != 1
-
-    none = tf.data.Dataset.from_tensors((tf.zeros((0, 0, 3), tf.uint8), False))
-    images = tf.data.Dataset.from_tensors(encoded).map(decoded).ignore_errors()
-    return images.concatenate(none).take(1).get_single_element()
-
-
-def _wrong_size(encoded: bytes) -> str:
-    try:
-        with PIL.Image.open(io.BytesIO(encoded)) as image:
-            width, height = image.size
-    except PIL.Image.DecompressionBombError:
-        return "more pixels than Pillow considers safe to decode"
-    except (OSError, SyntaxError, ValueError):  # the decoder has the last word on what is an image
-        return ""
-    if min(width, height) < MIN_IMAGE_SIDE:
-        return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
-    if max(width, height) > MAX_IMAGE_SIDE:
-        return f"{width} x {height} pixels; the longer side must be at most {MAX_IMAGE_SIDE}"
-    return ""
+    return f"damaged or truncated {kind}"
 
 
 def _digest(image: np.ndarray) -> str:

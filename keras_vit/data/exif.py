@@ -18,7 +18,7 @@ _HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a P
 _ORIENTATION, _SHORT = 0x0112, 3  # tag and type of the entry
 
 # A branch that is not taken costs time for each of its operators, so these stay one operator.
-_one_operator = functools.partial(
+one_operator = functools.partial(
     tf.function, autograph=False, experimental_attributes={"_noinline": True}
 )
 
@@ -28,7 +28,7 @@ def upright(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
     return tf.cond(_may_have_exif(encoded), lambda: _turned(image, encoded), lambda: image)
 
 
-@_one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def orientation(encoded: tf.Tensor) -> tf.Tensor:
     """Returns 1 to 8 as Exif numbers orientations, int64; 1, upright, without one.
 
@@ -41,7 +41,7 @@ def orientation(encoded: tf.Tensor) -> tf.Tensor:
     )
 
 
-@_one_operator(
+@one_operator(
     input_signature=[tf.TensorSpec((None, None, 3), tf.uint8), tf.TensorSpec((), tf.string)]
 )
 def _turned(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:

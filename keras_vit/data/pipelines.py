@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras_vit import checks
 from keras_vit.data import pixels
 from keras_vit.data.examples import Examples
+from keras_vit.data.image_reading import fit_within
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -65,7 +66,7 @@ def evaluation_dataset(
 
     def example(place: tf.Tensor) -> tuple[tf.Tensor, ...]:
         encoded, label = read(tf.minimum(place, number - 1))
-        prepared = pixels.prepare(encoded, contract)
+        prepared = pixels.scale(fit_within(encoded, contract), contract)
         if not pad:
             return prepared, label
         return prepared, label, tf.cast(place < number, tf.float32)
@@ -101,7 +102,9 @@ def image_dataset(
     with tf.device("CPU"):
         files = tf.constant(list(encoded), tf.string)
     dataset = tf.data.Dataset.from_tensor_slices(files)
-    dataset = dataset.map(lambda file: pixels.prepare(file, contract), tf.data.AUTOTUNE)
+    dataset = dataset.map(
+        lambda file: pixels.scale(fit_within(file, contract), contract), tf.data.AUTOTUNE
+    )
     return _batches(dataset, batch_size)
 
 

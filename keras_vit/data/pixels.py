@@ -10,7 +10,8 @@ import dataclasses
 
 import tensorflow as tf
 
-from keras_vit.data import exif
+from keras_vit.data import exif, image_headers
+from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
@@ -24,9 +25,10 @@ _LUMA = (19595, 38470, 7471)
 def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     """Decodes a JPEG, PNG, GIF (first frame), BMP or WebP image.
 
-    JPEGs come out as PIL decodes them, to the bit. Transparency is dropped, and 16-bit channels are
-    reduced to 8 bits. The orientation that cameras note (Exif) in JPEG, PNG and WebP files is
-    applied as `PIL.ImageOps.exif_transpose` does, unless the contract says otherwise.
+    Images come out as PIL converts them to RGB: JPEGs to the bit, transparency is dropped. 16-bit
+    channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP are refused
+    (`image_headers.is_refused`). The orientation that cameras note (Exif) in JPEG, PNG and WebP
+    files is applied as `PIL.ImageOps.exif_transpose` does, unless the contract says otherwise.
 
     Args:
         encoded: The file's bytes, a scalar string.
@@ -47,7 +49,7 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         tf.io.is_jpeg(encoded),
         # decode_image would use a faster transform that is off by one grey level on average.
         lambda: tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE"),
-        lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
+        lambda: _decode_others(encoded),
     )
     image = tf.ensure_shape(image, (None, None, 3))
     if contract.exif_orientation:
@@ -59,6 +61,35 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         luma = tf.reduce_sum(tf.cast(image, tf.int32) * _LUMA, axis=-1, keepdims=True)
         image = tf.cast((luma + 32768) // 65536, tf.uint8)
     return image
+
+
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
+    def decoded(content: tf.Tensor, channels: int = 3) -> tf.Tensor:
+        image = tf.io.decode_image(content, channels, expand_animations=False)
+        return tf.ensure_shape(image[..., :3], (None, None, 3))
+
+    refused = image_headers.is_refused(encoded[tf.newaxis])[0]
+    content = tf.where(refused, b"", encoded)  # an empty file raises
+
+    def bmp() -> tf.Tensor:
+        image = decoded(content)
+        # The decoder takes the indices of 8 bits for grey levels.
+        bits = tf.io.decode_raw(tf.strings.substr(encoded, 28, 2), tf.uint8, fixed_length=2)[0]
+        palette = image_headers.bmp_palette(encoded)
+        return tf.cond(
+            bits == 8, lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)), lambda: image
+        )
+
+    branches = {
+        "webp": lambda: decoded(content, channels=0),  # three would refuse transparency
+        "gif": lambda: decoded(image_headers.first_frame(encoded)[0]),
+        "bmp": bmp,
+    }
+    return tf.switch_case(
+        image_headers.formats(encoded[tf.newaxis])[0],
+        [branches.get(name, lambda: decoded(encoded)) for name in image_headers.FORMATS],
+    )
 
 
 def fit(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:

@@ -17,6 +17,7 @@ from keras_vit.data import pixels
 from keras_vit.data.augmentation import Augmentation, augment, random_erasing
 from keras_vit.data.augmentation_layers import apply_layers, read_layers
 from keras_vit.data.examples import Examples
+from keras_vit.data.image_reading import decode_in_turn
 from keras_vit.data.mixing import mix
 from keras_vit.data.pipelines import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
@@ -180,7 +181,7 @@ class _Pipeline:
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
         """Reads and changes an image; what is still to be done to it needs its two seeds."""
         encoded, label = self.read(image // self.augmentation.repeats)
-        decoded = pixels.decode(encoded, self.contract)
+        decoded = decode_in_turn(encoded, self.contract)
         seed = self.key(_AUGMENTATION, epoch, image)
         changed = augment(decoded, seed, self.contract, self.augmentation)
         erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))

@@ -1,5 +1,6 @@
 """A finished model as files that others can run, running such files, and asking a server."""
 
+from keras_vit.data.image_reading import Limits
 from keras_vit.export import saved_model, tflite
 from keras_vit.export.bundle import Bundle, bundle
 from keras_vit.export.client import Client
@@ -7,7 +8,6 @@ from keras_vit.export.keras_predictor import KerasPredictor
 from keras_vit.export.load import load_predictor
 from keras_vit.export.prediction import Prediction, predictions
 from keras_vit.export.predictor import Predictor
-from keras_vit.export.reading import Limits
 from keras_vit.export.rollout import Rollout
 from keras_vit.export.saved_model_predictor import SavedModelPredictor
 from keras_vit.export.tflite_predictor import TFLitePredictor

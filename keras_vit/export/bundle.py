@@ -19,9 +19,9 @@ import numpy as np
 
 from keras_vit import checks, checksums, data, files, training
 from keras_vit.data import Examples
+from keras_vit.data.image_reading import Limits
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.export import other_runtimes, saved_model, tflite, warmup
-from keras_vit.export.reading import Limits
 from keras_vit.export.verification import Artefact, VerificationError, Verified, table, verify
 from keras_vit.preprocessing import Preprocessing
 

@@ -40,6 +40,6 @@ class KerasPredictor:
 
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
         """Returns probabilities (N, classes), float32, for N encoded images."""
-        with checked(images, self._contract):
+        with checked(images):
             batches = image_dataset(images, self._contract, batch_size=batch_size)
             return self._network.predict(batches, verbose=0)

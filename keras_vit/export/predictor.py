@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import pixels
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.data.image_reading import problem
 
 
 class Predictor(Protocol):
@@ -53,12 +52,11 @@ class Predictor(Protocol):
 
 
 @contextlib.contextmanager
-def checked(images: Sequence[bytes], contract: Preprocessing) -> Iterator[None]:
+def checked(images: Sequence[bytes]) -> Iterator[None]:
     """Names the image that does not decode, where TensorFlow says only that one did not.
 
     Args:
         images: The images that the block works on.
-        contract: The contract that they are decoded by.
 
     Yields:
         Nothing.
@@ -67,8 +65,8 @@ def checked(images: Sequence[bytes], contract: Preprocessing) -> Iterator[None]:
         ValueError: If there is no image, or the block failed because of one of them.
 
     Example:
-        >>> with checked([b"text"], Preprocessing()):
-        ...     pixels.decode(b"text", Preprocessing())
+        >>> with checked([b"text"]):
+        ...     tf.io.decode_image(b"text")
         Traceback (most recent call last):
         ValueError: `images[0]` must be a complete JPEG, PNG, GIF, BMP or WebP image. ...
     """
@@ -78,10 +76,8 @@ def checked(images: Sequence[bytes], contract: Preprocessing) -> Iterator[None]:
         yield
     except tf.errors.InvalidArgumentError as error:
         for index, image in enumerate(images):
-            try:
-                pixels.decode(image, contract)
-            except tf.errors.InvalidArgumentError:
-                raise unreadable(index, image) from error
+            if why := problem(image):
+                raise unreadable(index, image, why) from error
         raise
 
 

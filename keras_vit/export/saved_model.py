@@ -10,8 +10,8 @@ import keras
 import tensorflow as tf
 
 from keras_vit import files
+from keras_vit.data.image_reading import Limits
 from keras_vit.export import contract_files
-from keras_vit.export.reading import Limits
 from keras_vit.export.signatures import Served
 from keras_vit.models import inference
 

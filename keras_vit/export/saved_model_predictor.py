@@ -57,7 +57,7 @@ class SavedModelPredictor:
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
         """Returns probabilities (N, classes), float32, for N encoded images."""
         found = []
-        with checked(images, self._contract):
+        with checked(images):
             for start in range(0, len(images), batch_size):
                 answer = self._classify(image_bytes=tf.constant(images[start : start + batch_size]))
                 bad = np.flatnonzero(~answer["ok"].numpy())

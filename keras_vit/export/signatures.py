@@ -15,9 +15,9 @@ import keras
 import tensorflow as tf
 
 from keras_vit.data import pixels
+from keras_vit.data.image_reading import Limits, Read, read_each
 from keras_vit.export import contract_files
 from keras_vit.export.prediction import BEST
-from keras_vit.export.reading import Limits, Read, read_each
 from keras_vit.models import Anatomy, inference
 
 _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER

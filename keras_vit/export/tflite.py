@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_vit import checks, files
 from keras_vit.data import pixels
+from keras_vit.data.image_reading import fit_within
 from keras_vit.export import contract_files, tflite_metadata
 from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
@@ -247,7 +248,7 @@ class Ladder:
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8
         for number, encoded in enumerate(self._images):
-            fitted = pixels.fit(pixels.decode(encoded, self._contract), self._contract)
+            fitted = fit_within(encoded, self._contract)
             full = np.broadcast_to(fitted.numpy(), self._shape).astype(dtype)
             if not number:  # the input's range is that of bytes, also if all images are dark
                 full.flat[0], full.flat[-1] = 0, 255

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import pixels
+from keras_vit.data.image_reading import fit_within
 from keras_vit.data.pipelines import read_ahead
 from keras_vit.export import contract_files
 from keras_vit.export.predictor import checked
@@ -60,11 +60,10 @@ class TFLitePredictor:
     def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
         """Returns probabilities (N, classes), float32, for N encoded images."""
         at_once = int(self._input["shape"][0])
-        with checked(images, self._contract):
+        with checked(images):
             # tf.data decodes the next images while the interpreter works on these.
             fitted = tf.data.Dataset.from_tensor_slices(list(images)).map(
-                lambda encoded: pixels.fit(pixels.decode(encoded, self._contract), self._contract),
-                tf.data.AUTOTUNE,
+                lambda encoded: fit_within(encoded, self._contract), tf.data.AUTOTUNE
             )
             batches = read_ahead(fitted.batch(at_once), max(1, batch_size // at_once))
             return np.concatenate([self._classify(batch) for batch in batches.as_numpy_iterator()])

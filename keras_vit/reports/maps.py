@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import data
+from keras_vit.data.image_reading import fit_within
 from keras_vit.models import Anatomy
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.visualization.relevance import OF_A_CLASS, maps_of
@@ -31,7 +31,7 @@ def read_pixels(encoded: Sequence[bytes], contract: Preprocessing) -> np.ndarray
         (1, 8, 12, 3)
     """
     with tf.device("CPU"):
-        images = [data.fit(data.decode(tf.constant(file), contract), contract) for file in encoded]
+        images = [fit_within(tf.constant(file), contract) for file in encoded]
         return np.stack([np.asarray(image) for image in images]).astype(np.uint8)
 
 

@@ -161,7 +161,7 @@ def test_export_takes_a_model_and_images(
     [
         (("--tflite", "all", "--tflite", "int8"), "`--tflite all` and `--tflite none` stand alone"),
         (("--name", "a/b"), "`name` must be a plain folder name"),
-        (("--max-pixels", "10"), "was refused: The image has more than 10 pixels"),
+        (("--max-pixels", "10"), "pixels, more than the limit of 10"),
     ],
 )
 def test_export_that_fails_leaves_nothing(

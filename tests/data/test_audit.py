@@ -33,7 +33,6 @@ def bad_folder(tmp_path: Path, write: Write, save: Save) -> Path:
             "b/one.bmp": save(2, (1, 1), format="BMP"),
             "b/thin.gif": save(3, (7, 1), format="GIF"),
             "b/truncated.png": save(4, (61, 43))[:500],
-            "b/wide.png": save(5, (20_000, 2)),
         },
     )
 
@@ -48,7 +47,6 @@ def test_bad_images_are_named_with_their_reason(bad_folder: Path) -> None:
         "b/one.bmp": "1 x 1 pixels; the shorter side must be at least 2",
         "b/thin.gif": "7 x 1 pixels; the shorter side must be at least 2",
         "b/truncated.png": "damaged or truncated PNG",
-        "b/wide.png": "20000 x 2 pixels; the longer side must be at most 16384",
     }
     assert sorted(report.digests) == ["a/good.png", "b/good.jpg"]
 
@@ -72,7 +70,7 @@ def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
     examples = load(bad_folder)
     report = audit(examples, progress=False)
     message = (
-        r"must be readable\. Repair .*--on-bad-image skip\. Received: 7 of 9 .*\n  a/empty.png: em"
+        r"must be readable\. Repair .*--on-bad-image skip\. Received: 6 of 8 .*\n  a/empty.png: em"
     )
     with pytest.raises(ValueError, match=message):
         report.accept(examples)
@@ -116,20 +114,15 @@ def test_photographs_in_an_unknown_format_stop_training(
     assert kept.class_counts().tolist() == [1, 3, 2]
 
 
-def test_unreadable_file_is_named(
-    noise: Callable[..., Examples],
-    write: Callable[..., Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    examples = load(write(tmp_path, ["a/1.png", "b/2.png"]))
-
-    def refuse(self: Examples, index: int) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Examples, "read", refuse)
+def test_unreadable_file_is_named(write: Callable[..., Path], tmp_path: Path) -> None:
+    write(tmp_path, ["a/1.png", "b/2.png"])
+    (tmp_path / "a" / "3.png").symlink_to("nowhere")
+    examples = load(tmp_path)
+    (tmp_path / "b" / "2.png").unlink()
     found = audit(examples, progress=False)
-    assert found.inventory.unreadable == {"cannot be read: Permission denied": {"a": 1, "b": 1}}
+    reason = "cannot be read: No such file or directory"
+    assert found.inventory.unreadable == {reason: {"a": 1, "b": 1}}
+    assert list(found.digests) == ["a/1.png"]
 
 
 @pytest.mark.parametrize(("highest", "narrow"), [(4095, True), (40_000, False), (7, False)])
@@ -172,7 +165,7 @@ def test_image_that_claims_too_many_pixels_is_not_decoded(noise: Callable[..., E
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR" + header) + chunk(b"IDAT" + zlib.compress(b"\0"))
     ((_, reason),) = audit(noise(1, encoded=(png,)), progress=False).bad
-    assert reason == "more pixels than Pillow considers safe to decode"
+    assert reason == "has 60000 x 60000 pixels, more than the limit of 64218112"
 
 
 def test_same_content_is_found_in_any_format(tmp_path: Path, write: Write, save: Save) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.session import signatures_of
-from tests.export.test_reading import GOOD
+from tests.data.test_image_reading import GOOD
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_vit.export import KerasPredictor, Predictor, SavedModelPredictor, TFLitePredictor
 from keras_vit.export.predictor import checked
-from tests.export.conftest import CONTRACT, LABELS
+from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -51,5 +51,5 @@ def test_predict_needs_an_image(predictor: Predictor) -> None:
 
 def test_checked_passes_other_errors_on(images: list[bytes]) -> None:
     error = tf.errors.InvalidArgumentError(None, None, "something else")
-    with pytest.raises(type(error), match="something else"), checked(images, CONTRACT):
+    with pytest.raises(type(error), match="something else"), checked(images):
         raise error

@@ -16,8 +16,8 @@ from benchmarks.session import signatures_of
 from keras_vit.data import pixels
 from keras_vit.export import KerasPredictor, load_predictor
 from tests.data.test_exif import FORMS, block, photo, with_pil
+from tests.data.test_image_reading import GOOD
 from tests.export.conftest import CONTRACT
-from tests.export.test_reading import GOOD
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.data import pixels
+from keras_vit.data.image_reading import Limits
 from keras_vit.export import contract_files
-from keras_vit.export.reading import Limits
 from keras_vit.export.signatures import Served
 from keras_vit.models import inference
 from keras_vit.visualization import relevance_maps

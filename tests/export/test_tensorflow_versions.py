@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.export import KerasPredictor, saved_model
-from tests.export.test_reading import GOOD, bad
+from tests.data.test_image_reading import GOOD, bad
 
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow, pytest.mark.timeout(1800)]
 

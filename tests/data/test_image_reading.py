@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
 
+from keras_vit.constants import MAX_PIXELS
 from keras_vit.data import pixels
-from keras_vit.export.reading import Limits, read_each
+from keras_vit.data.image_reading import REFUSED, Limits, read_each
 from keras_vit.preprocessing import Preprocessing
-from tests.export.test_image_headers import ANIMATION, FILES, PHOTO, encoded
+from tests.data.test_image_headers import ANIMATION, FILES, PHOTO, encoded
 
 pytestmark = pytest.mark.tensorflow
 
@@ -26,11 +27,15 @@ GOOD = {
     "cmyk jpeg": encoded("JPEG", PHOTO.convert("CMYK")),
     "rotated jpeg": encoded("JPEG", exif=ROTATED),
     "alpha png": encoded("PNG", PHOTO.convert("RGBA")),
+    "alpha webp": encoded("WEBP", PHOTO.convert("RGBA")),
+    "palette bmp": encoded("BMP", PHOTO.quantize(100)),
     "16-bit png": encoded("PNG", DEEP),
     "long jpeg": encoded("JPEG") + bytes(3000),
 }
 LIMITS = Limits(max_bytes=20_000, max_pixels=5000)
+LARGE = b"The image has 10000 x 10000 pixels, more than the limit of 64218112"
 WIDE = Image.new("RGB", (5001, 1))
+RARE = f"The image is {REFUSED}"
 BAD = {
     "": "The image is empty",
     "text": "The image is no JPEG, PNG, GIF, BMP or WebP",
@@ -38,12 +43,16 @@ BAD = {
     "half jpeg": "The image is damaged",
     "half png": "The image is damaged",
     "half gif": "The image is damaged",
-    "moving webp": "The image is damaged",
+    "moving webp": RARE,
+    "two-coloured bmp": RARE,
+    "small gif": RARE,
     "long png": "The image has more than 20000 bytes",
     **{
-        f"wide {form}": "The image has more than 5000 pixels" for form in FILES if form != "unknown"
+        f"wide {form}": "The image has 1 x 5001 pixels, more than the limit of 5000"
+        for form in FILES
+        if form != "unknown"
     },
-    "wide frame": "The image has more than 5000 pixels",
+    "wide frame": "The image has 32768 x 32768 pixels, more than the limit of 5000",
     "endless jpeg": "The image is a JPEG of more than 100 scans",
 }
 
@@ -56,6 +65,12 @@ def bad(name: str) -> bytes:
             return whole[: len(whole) // 2]
         case "moving":
             return encoded("WEBP", save_all=True, append_images=[PHOTO.rotate(90)])
+        case "two-coloured":
+            return encoded("BMP", PHOTO.convert("1"))
+        case "small":  # a frame of 37 x 53 pixels on a larger screen
+            gif = bytearray(FILES["gif"][0])
+            gif[6:10] = (60).to_bytes(2, "little") + (40).to_bytes(2, "little")
+            return bytes(gif)
         case "long":
             return encoded("PNG") + bytes(20_000)
         case "endless":  # the last scan over and over
@@ -138,5 +153,6 @@ def test_a_bomb_is_not_decoded() -> None:
     content = io.BytesIO()
     Image.new("1", (10_000, 10_000)).save(content, "PNG")
     assert len(content.getvalue()) < 30_000
+    assert MAX_PIXELS == 64_218_112
     _, ok, message = read(content.getvalue(), limits=Limits())
-    assert (ok.tolist(), message[0]) == ([False], b"The image has more than 25000000 pixels")
+    assert (ok.tolist(), message[0]) == ([False], LARGE)

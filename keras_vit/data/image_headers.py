@@ -1,4 +1,4 @@
-"""What image files say of themselves, read without decoding.
+"""Format and size of encoded images, read from their headers without decoding.
 
 All functions are graph-safe. B is the number of files.
 """
@@ -9,10 +9,11 @@ import tensorflow as tf
 
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
 _UNKNOWN, _JPEG, _PNG, _GIF, _BMP, _WEBP = range(len(FORMATS))
-_LENGTH = 32  # bytes; the longest of the headers (WebP's VP8X) ends at 30
+_LENGTH = 66  # bytes; the longest of the headers (a BMP's with masks) ends there
 _BLOCKS = 1 << 15  # of up to 255 bytes, 8 MB at most, up to the end of a GIF's first frame
 _LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders refuse them far below
 _EXTENSION, _IMAGE = 0x21, 0x2C  # what a block of a GIF starts with
+_CONTROL = 0xF9  # the label of an extension that holds the transparent color
 
 
 def formats(encoded: tf.Tensor) -> tf.Tensor:
@@ -43,60 +44,107 @@ def formats(encoded: tf.Tensor) -> tf.Tensor:
     return found
 
 
-def areas(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns how many pixels the files say that they hold.
+def sides(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns height and width of images by their first bytes.
 
     Args:
         encoded: The files' bytes, string (B,).
 
     Returns:
-        Height times width, int64 (B,); 0 for a JPEG, which says it further back
+        Height and width, int64 (B, 2); 0 for a JPEG, whose header stands further back
         (`tf.image.extract_jpeg_shape`), and for an unknown format.
 
     Example:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
-        >>> areas(tf.stack([png, "text"])).numpy()
-        array([35,  0])
+        >>> sides(tf.stack([png, "text"])).numpy()
+        array([[5, 7],
+               [0, 0]])
     """
     head, kinds = _head(encoded), formats(encoded)
     packed = _little(head, 21, 4)  # WebP without loss: two sides less one, of 14 bits each
-    lossless = (1 + packed % 2**14) * (1 + packed // 2**14 % 2**14)
-    lossy = _little(head, 26, 2) % 2**14 * (_little(head, 28, 2) % 2**14)
-    extended = (1 + _little(head, 24, 3)) * (1 + _little(head, 27, 3))
-    webp = tf.where(
-        _starts(head, b"VP8X", 12),
-        extended,
-        tf.where(_starts(head, b"VP8L", 12), lossless, lossy),
-    )
-    found = tf.zeros_like(packed)
-    for kind, area in (
-        (_PNG, _side(head, 16) * _side(head, 20)),
-        (_GIF, _little(head, 6, 2) * _little(head, 8, 2)),
-        (_BMP, _signed(_little(head, 18, 4)) * _signed(_little(head, 22, 4))),
+    lossless = (1 + packed // 2**14 % 2**14, 1 + packed % 2**14)
+    lossy = (_little(head, 28, 2) % 2**14, _little(head, 26, 2) % 2**14)
+    extended = (1 + _little(head, 27, 3), 1 + _little(head, 24, 3))
+    is_extended, is_lossless = (_starts(head, name, 12) for name in (b"VP8X", b"VP8L"))
+    webp = [
+        tf.where(is_extended, extended[i], tf.where(is_lossless, lossless[i], lossy[i]))
+        for i in range(2)
+    ]
+    found = [tf.zeros_like(packed)] * 2
+    for kind, pair in (
+        (_PNG, (_side(head, 20), _side(head, 16))),
+        (_GIF, (_little(head, 8, 2), _little(head, 6, 2))),
+        (_BMP, (_signed(_little(head, 22, 4)), _signed(_little(head, 18, 4)))),
         (_WEBP, webp),
     ):
-        found = tf.where(kinds == kind, area, found)
-    return found
+        found = [tf.where(kinds == kind, new, old) for new, old in zip(pair, found, strict=True)]
+    return tf.stack(found, axis=1)
+
+
+def is_refused(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns whether a BMP or WebP is of a kind that the decoder reads wrongly.
+
+    Of an animated WebP, TensorFlow 2.21 writes all frames into the memory of one.
+
+    Args:
+        encoded: The files' bytes, string (B,).
+
+    Returns:
+        bool (B,): True for an animated WebP, and for a BMP of less than 8 bits a pixel, of 16 bits,
+        compressed, with channels in an order of its own, or of OS/2.
+
+    Example:
+        >>> is_refused(tf.constant([b"BM" + bytes(60), b"text"])).numpy()
+        array([ True, False])
+    """
+    head, kinds = _head(encoded), formats(encoded)
+    animated = _starts(head, b"VP8X", 12) & (head[:, 20] // 2 % 2 == 1)
+    bits, compression = _little(head, 28, 2), _little(head, 30, 4)
+    masks = ((54, 0xFF0000), (58, 0xFF00), (62, 0xFF))
+    usual = tf.reduce_all([_little(head, at, 4) == mask for at, mask in masks], axis=0)
+    common = (compression == 0) & ((bits == 8) | (bits == 24) | (bits == 32))
+    common |= (compression == 3) & (bits == 32) & usual
+    common &= _little(head, 14, 4) >= 40
+    return ((kinds == _BMP) & ~common) | ((kinds == _WEBP) & animated)
+
+
+def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns the colors of a BMP of 8 bits a pixel.
+
+    Args:
+        encoded: The file's bytes, a scalar string that starts as a BMP.
+
+    Returns:
+        Red, green and blue, uint8 (256, 3); the identity for a BMP of more bits.
+    """
+    head = _head(encoded[tf.newaxis])
+    start = tf.cast(14 + tf.minimum(_little(head, 14, 4)[0], 1024), tf.int32)
+    entries = tf.cast(tf.minimum(_little(head, 46, 4)[0], 256), tf.int32)
+    entries = tf.where(entries == 0, 256, entries)
+    table = tf.strings.substr(encoded, start, 4 * entries)
+    table = tf.reshape(tf.io.decode_raw(table, tf.uint8, fixed_length=1024), (256, 4))
+    return tf.reverse(table[:, :3], axis=[1])
 
 
 def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Cuts a GIF after its first image.
+    r"""Cuts a GIF after its first image, and makes that opaque.
 
-    Decoders read all frames of a GIF into memory before they return the first one.
+    Decoders read all frames of a GIF into memory before they return the first one, and draw what
+    is transparent black.
 
     Args:
         encoded: The file's bytes, a scalar string that starts as a GIF.
 
     Returns:
-        The bytes of a GIF with one image, and the pixels of that image's rectangle, a scalar int64.
-        A file without a complete image in its first 32768 blocks comes back empty, with 0 pixels.
+        The bytes of a GIF with one image, and height and width of that image's rectangle, int64
+        (2,). A file without a complete image in its first 32768 blocks comes back empty, with 0.
 
     Example:
         >>> gif = b"GIF89a" + bytes([1, 0, 1, 0, 0, 0, 0]) + b"," + bytes([0, 0, 0, 0, 1, 0, 1, 0])
         >>> gif += bytes([0, 2, 2, 68, 1, 0]) + b"rest;"
-        >>> frame, area = first_frame(tf.constant(gif))
-        >>> frame.numpy()[-6:], int(area)
-        (b'\x02\x02D\x01\x00;', 1)
+        >>> frame, size = first_frame(tf.constant(gif))
+        >>> frame.numpy()[-6:], size.numpy()
+        (b'\x02\x02D\x01\x00;', array([1, 1]))
     """
     data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data)
@@ -109,13 +157,18 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
 
     def block(
-        position: tf.Tensor, left: tf.Tensor, drawn: tf.Tensor, ended: tf.Tensor, area: tf.Tensor
+        position: tf.Tensor,
+        left: tf.Tensor,
+        drawn: tf.Tensor,
+        ended: tf.Tensor,
+        size: tf.Tensor,
+        control: tf.Tensor,
     ) -> tuple[tf.Tensor, ...]:
         """Passes the head of an image or an extension and the blocks of bytes that follow it."""
         kind = at(position)
         image = kind == _IMAGE
-        sides = [
-            tf.cast(at(position + low) + 256 * at(position + low + 1), tf.int64) for low in (5, 7)
+        here = [
+            tf.cast(at(position + low) + 256 * at(position + low + 1), tf.int64) for low in (7, 5)
         ]
         end, left = tf.while_loop(
             lambda end, left: (at(end) != 0) & (end < length) & (left > 0),
@@ -128,17 +181,31 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             left,
             image & complete,
             image | ~complete | (kind != _EXTENSION),
-            tf.where(image, sides[0] * sides[1], area),
+            tf.where(image, here, size),
+            tf.where((kind == _EXTENSION) & (at(position + 1) == _CONTROL), position + 3, control),
         )
 
     start = 13 + colours(at(tf.constant(10)))
-    position, _, drawn, _, area = tf.while_loop(
-        lambda position, left, drawn, ended, area: ~ended & (position < length) & (left > 0),
+    position, _, drawn, _, size, control = tf.while_loop(
+        lambda position, left, drawn, ended, *_: ~ended & (position < length) & (left > 0),
         block,
-        (start, tf.constant(_BLOCKS), *[tf.constant(False)] * 2, tf.constant(0, tf.int64)),
+        (
+            start,
+            tf.constant(_BLOCKS),
+            *[tf.constant(False)] * 2,
+            tf.zeros(2, tf.int64),
+            tf.constant(0),
+        ),
     )
     frame = tf.strings.join([tf.strings.substr(encoded, 0, position), b";"])
-    return tf.where(drawn, frame, b""), tf.where(drawn, area, 0)
+    # Flags 0: no color of the image is transparent, as without a control extension.
+    opaque = [
+        tf.strings.substr(frame, 0, control),
+        b"\0",
+        tf.strings.substr(frame, control + 1, length),
+    ]
+    frame = tf.where(control > 0, tf.strings.join(opaque), frame)
+    return tf.where(drawn, frame, b""), tf.where(drawn, size, 0)
 
 
 def scans(encoded: tf.Tensor) -> tf.Tensor:

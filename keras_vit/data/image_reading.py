@@ -1,0 +1,356 @@
+"""Limits on images of unknown origin, and decoding within them.
+
+All functions are graph-safe, so that they are part of input pipelines and of a SavedModel. B is the
+number of files; h and w are the model's image size, C the number of channels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_vit import checks
+from keras_vit.constants import LARGE_PIXELS, MAX_PIXELS
+from keras_vit.data import exif, image_headers, pixels
+from keras_vit.data.exif import one_operator
+from keras_vit.preprocessing import Preprocessing
+
+_AT_ONCE = 4  # images of a batch that are decoded at a time
+SCANS = 100  # of a JPEG
+REFUSED = (
+    "an animated WebP, a BMP of less than 8 bits a pixel, of 16 bits or compressed, or a GIF whose "
+    "first frame does not fill it"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Largest images that are decoded.
+
+    Images of up to 16 megapixels are decoded four at a time, larger ones one at a time. One takes
+    3 bytes a pixel, a progressive JPEG and one that is turned upright up to 9, and one that is
+    turned to grey up to 15. A JPEG of more than 100 scans is not decoded.
+
+    Args:
+        max_bytes: Size of the file.
+        max_pixels: Height times width, read before anything is decoded; by default what a camera of
+            64 megapixels makes.
+
+    Raises:
+        ValueError: If one is not positive.
+
+    Example:
+        >>> Limits(max_pixels=1_000_000).max_bytes
+        20000000
+    """
+
+    max_bytes: int = 20_000_000
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        checks.positive_int("max_bytes", self.max_bytes)
+        checks.positive_int("max_pixels", self.max_pixels)
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Texts for the codes of `Header`, of which the first means a good image.
+
+        That of a large image follows its height and width.
+        """
+        return (
+            "",
+            "The image is empty",
+            f"The image has more than {self.max_bytes} bytes",
+            "The image is no JPEG, PNG, GIF, BMP or WebP",
+            f" pixels, more than the limit of {self.max_pixels}",
+            f"The image is a JPEG of more than {SCANS} scans",
+            f"The image is {REFUSED}",
+            "The image is damaged",
+        )
+
+
+LOCAL = Limits(max_bytes=2**31 - 1)  # of files on this machine's disk
+GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, _RARE, DAMAGED = range(8)
+
+
+class Header(NamedTuple):
+    """What is known of an image before it is decoded.
+
+    Args:
+        code: Index into `Limits.messages`, a scalar int32.
+        height: In pixels, a scalar int64; 0 if it is not known.
+        width: In pixels.
+    """
+
+    code: tf.Tensor
+    height: tf.Tensor
+    width: tf.Tensor
+
+
+class Read(NamedTuple):
+    """B images as they were read.
+
+    Args:
+        pixels: uint8 (B, h, w, C), at the model's size; zeros for a bad image.
+        ok: bool (B,), whether each one could be read.
+        message: string (B,), what is wrong with it, or nothing.
+    """
+
+    pixels: tf.Tensor
+    ok: tf.Tensor
+    message: tf.Tensor
+
+
+def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
+    """Reads what decides whether an image is decoded.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        limits: The limits.
+
+    Returns:
+        The code and the size.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the header of a JPEG is damaged.
+    """
+    length = tf.strings.length(encoded)
+
+    def jpeg() -> tuple[tf.Tensor, ...]:
+        sides = tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64)
+        return sides, image_headers.scans(encoded), tf.constant(True), tf.constant(False)
+
+    def other() -> tuple[tf.Tensor, ...]:
+        sides, known, refused = _other_header(encoded)
+        return sides, tf.constant(0, tf.int64), known, refused
+
+    is_jpeg = tf.io.is_jpeg(encoded) & (length <= limits.max_bytes)
+    sides, scans, known, refused = tf.cond(is_jpeg, jpeg, other)
+    code = tf.constant(GOOD)
+    for found, fails in (  # the last that fails counts
+        (_SCANNED, scans > SCANS),
+        (_LARGE, sides[0] * sides[1] > limits.max_pixels),
+        (_RARE, refused),
+        (_FOREIGN, ~known),
+        (_LONG, length > limits.max_bytes),
+        (_EMPTY, length == 0),
+    ):
+        code = tf.where(fails, found, code)
+    return Header(code, sides[0], sides[1])
+
+
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the size, whether the format is known, and whether its kind is refused."""
+    one = encoded[tf.newaxis]
+    kind, screen = image_headers.formats(one)[0], image_headers.sides(one)[0]
+    frame = tf.cond(
+        kind == image_headers.FORMATS.index("gif"),
+        lambda: image_headers.first_frame(encoded)[1],
+        lambda: screen,
+    )
+    small = tf.reduce_all(frame > 0) & tf.reduce_any(frame < screen)
+    refused = small | image_headers.is_refused(one)[0]
+    return tf.maximum(screen, frame), kind != image_headers.FORMATS.index("unknown"), refused
+
+
+def message(header: Header, limits: Limits) -> tf.Tensor:
+    """Returns what is wrong with images, string, of the shape of the header's codes."""
+    text = tf.gather(tf.constant(limits.messages), header.code)
+    size = [tf.strings.as_string(side) for side in (header.height, header.width)]
+    large = tf.strings.join(["The image has ", size[0], " x ", size[1], text])
+    return tf.where(header.code == _LARGE, large, text)
+
+
+def decode_in_turn(
+    encoded: tf.Tensor, contract: Preprocessing, area: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Decodes an image as `keras_vit.data.decode` does, a large one while no other large one is.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        contract: The pixel contract.
+        area: Height times width, if it is known.
+
+    Returns:
+        Pixels (H, W, C), uint8, [0, 255].
+    """
+
+    @one_operator
+    def large(encoded: tf.Tensor) -> tf.Tensor:
+        return _turns().execute(lambda: pixels.decode(encoded, contract))
+
+    return tf.cond(
+        (_area(encoded) if area is None else area) > LARGE_PIXELS,
+        lambda: large(encoded),
+        lambda: pixels.decode(encoded, contract),
+    )
+
+
+def _area(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns height times width, a scalar int64."""
+    return tf.cond(
+        tf.io.is_jpeg(encoded),
+        lambda: tf.reduce_prod(tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64)),
+        lambda: _other_area(encoded),
+    )
+
+
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def _other_area(encoded: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_prod(image_headers.sides(encoded[tf.newaxis]))
+
+
+@functools.cache
+def _turns() -> tf.CriticalSection:
+    with tf.init_scope(), tf.device("CPU"):
+        return tf.CriticalSection(name="large_images")
+
+
+def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Read:
+    """Decodes, resizes and crops each image that can be, and says of the others why not.
+
+    Args:
+        encoded: Image files, string (B,).
+        contract: The pixel contract.
+        limits: What is not even decoded.
+
+    Returns:
+        The pixels and what is wrong.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
+        >>> read = read_each(tf.stack([png, "text"]), Preprocessing(size=3), Limits())
+        >>> read.pixels.shape, read.ok.numpy(), read.message[1].numpy()[:19]
+        (TensorShape([2, 3, 3, 3]), array([ True, False]), b'The image is no JPE')
+    """
+    shape = (*contract.size, contract.num_channels)
+    blank = tf.zeros(shape, tf.uint8)
+    none = tf.constant(0, tf.int64)
+
+    def read(encoded: tf.Tensor, at_once: int, large: bool) -> tuple[tf.Tensor, ...]:
+        """Returns codes, sizes and pixels, the latter of images of up to 16 megapixels or above."""
+        number = tf.size(encoded)
+
+        def each(index: tf.Tensor, image: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            header = read_header(image, limits)
+            now = (header.height * header.width > LARGE_PIXELS) == large
+            fitted = tf.cond(
+                (header.code == GOOD) & now,
+                lambda: pixels.fit(pixels.decode(image, contract), contract),
+                lambda: blank,
+            )
+            return index, *header, fitted
+
+        # What does not decode raises, and a data set can pass over that without an operator that a
+        # server lacks; a lack of memory it passes over as well, and the image is called damaged. A
+        # last element keeps the data set from being empty.
+        images = (
+            tf.data.Dataset.from_tensor_slices((tf.range(number), encoded))
+            .map(each, num_parallel_calls=at_once)
+            .ignore_errors()
+            .concatenate(tf.data.Dataset.from_tensors((-1, DAMAGED, none, none, blank)))
+            .batch(tf.cast(number, tf.int64) + 1)
+        )
+        index, code, *found = (part[:-1] for part in images.get_single_element())
+        place = index[:, tf.newaxis]
+        code = tf.tensor_scatter_nd_update(tf.fill(number[tf.newaxis], DAMAGED), place, code)
+        whole = [tf.scatter_nd(place, f, tf.concat([[number], tf.shape(f)[1:]], 0)) for f in found]
+        return code, *whole
+
+    code, height, width, fitted = read(encoded, _AT_ONCE, large=False)
+    left = (code == GOOD) & (height * width > LARGE_PIXELS)
+
+    @one_operator
+    def read_large(
+        encoded: tf.Tensor, left: tf.Tensor, code: tf.Tensor, fitted: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        found = read(tf.boolean_mask(encoded, left), 1, large=True)
+        place = tf.where(left)
+        return (
+            tf.tensor_scatter_nd_update(code, place, found[0]),
+            tf.tensor_scatter_nd_update(fitted, place, found[3]),
+        )
+
+    code, fitted = tf.cond(
+        tf.reduce_any(left),
+        lambda: read_large(encoded, left, code, fitted),
+        lambda: (code, fitted),
+    )
+    return Read(
+        tf.ensure_shape(fitted, (None, *shape)),
+        code == GOOD,
+        message(Header(code, height, width), limits),
+    )
+
+
+def fit_within(encoded: tf.Tensor, contract: Preprocessing, limits: Limits = LOCAL) -> tf.Tensor:
+    """Decodes, resizes and crops an image, if it is within limits.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        contract: The pixel contract.
+        limits: The limits.
+
+    Returns:
+        Pixels (h, w, C), uint8, with a static shape.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the image exceeds the limits or is damaged.
+    """
+    header = read_header(encoded, limits)
+    check = tf.debugging.Assert(header.code == GOOD, [message(header, limits)])
+    with tf.control_dependencies([check] if check is not None else []):
+        decoded = decode_in_turn(tf.identity(encoded), contract, header.height * header.width)
+        return pixels.fit(decoded, contract)
+
+
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
+    """Decodes an image of this machine's disk.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+
+    Returns:
+        Pixels (H, W, 3), uint8, none if the header tells that the image is bad; whether the image
+        has an orientation other than upright; and the header.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the image is damaged.
+    """
+    header = read_header(encoded, LOCAL)
+    area = header.height * header.width
+    image = tf.cond(
+        header.code == GOOD,
+        lambda: decode_in_turn(encoded, Preprocessing(), area),
+        lambda: tf.zeros((0, 0, 3), tf.uint8),
+    )
+    # Not while it decodes: an error there would cancel this, and `ignore_errors` does not ignore
+    # that.
+    with tf.control_dependencies([image]):
+        return image, exif.orientation(tf.identity(encoded)) != 1, header
+
+
+def problem(encoded: bytes) -> str:
+    """Returns what is wrong with an image; nothing if it is good.
+
+    Args:
+        encoded: The file's bytes.
+
+    Returns:
+        One of `Limits.messages`.
+
+    Example:
+        >>> problem(b"text")
+        'The image is no JPEG, PNG, GIF, BMP or WebP'
+    """
+    try:
+        with tf.device("CPU"):
+            header = inspect(tf.constant(encoded))[2]
+    except tf.errors.InvalidArgumentError:
+        return LOCAL.messages[DAMAGED]
+    return message(header, LOCAL).numpy().decode()
