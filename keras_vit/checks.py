@@ -8,6 +8,15 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+_TABLES = (".csv", ".tsv", ".jsonl")
+# What to do with files that hold images or labels but are not read.
+_REMEDIES = {
+    (".xlsx", ".xls", ".ods"): "Save the spreadsheet as CSV UTF-8.",
+    (".zip", ".tar", ".gz", ".tgz", ".7z"): "Unpack the archive and name the folder.",
+    (".parquet",): "Write its images to files, and their names and labels to a CSV file.",
+    (".json",): "Write the names and labels of the images to a CSV file.",
+}
+
 
 def nearest(value: str, options: Iterable[str]) -> str:
     """Returns a "Did you mean ...?" sentence for a misspelt name, or an empty string.
@@ -205,7 +214,7 @@ def image_source(data: str | os.PathLike[str]) -> None:
     """Raises `ValueError` unless `keras_vit.data.load` may find images there.
 
     Args:
-        data: A folder, a CSV file, `"tfds:NAME"` or `"digits"`.
+        data: A folder, a table (.csv, .tsv or .jsonl), `"tfds:NAME"` or `"digits"`.
 
     Raises:
         ValueError: If `data` is none of these, with the nearest that is.
@@ -214,19 +223,24 @@ def image_source(data: str | os.PathLike[str]) -> None:
         >>> image_source("digits")
     """
     spec, path = str(data), Path(data).expanduser()
-    is_table = path.is_file() and path.suffix.lower() == ".csv"
+    is_table = path.is_file() and path.suffix.lower() in _TABLES
     if path.is_dir() or is_table or spec.startswith("tfds:") or spec == "digits":
         return
+    for suffixes, remedy in _REMEDIES.items():
+        if path.is_file() and path.suffix.lower() in suffixes:
+            raise ValueError(
+                f"`data` must be a folder or a table. {remedy} Received: data={spec!r}"
+            )
     scheme, colon, name = spec.partition(":")
     if colon and nearest(scheme, ["tfds"]):
         hint = f" Did you mean 'tfds:{name}'?"
     else:
         beside = path.parent.iterdir() if path.parent.is_dir() else ()
-        names = [str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix == ".csv"]
+        names = [str(path.parent / p.name) for p in beside if p.is_dir() or p.suffix in _TABLES]
         hint = nearest(spec, ["digits", *names])
     raise ValueError(
-        "`data` must be a folder of class folders, a folder with a labels.csv, a CSV file, "
-        f'"tfds:NAME" or "digits".{hint} Received: data={spec!r}'
+        "`data` must be a folder of class folders, a folder with a labels.csv, a table (.csv, .tsv "
+        f'or .jsonl), "tfds:NAME" or "digits".{hint} Received: data={spec!r}'
         f"{'' if path.exists() else ', which does not exist'}"
     )
 

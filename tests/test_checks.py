@@ -99,7 +99,11 @@ def test_image_source_names_what_may_be_there_and_the_nearest(
     Path("photos").mkdir()
     Path("table.CSV").touch()
     Path("a.png").touch()
-    for data in ("photos", tmp_path, "table.CSV", "tfds:cifar10", "digits"):
+    Path("table.tsv").touch()
+    Path("table.jsonl").touch()
+    Path("photos.zip").mkdir()
+    tables = ("table.CSV", "table.tsv", "table.jsonl")
+    for data in ("photos", tmp_path, "photos.zip", *tables, "tfds:cifar10", "digits"):
         checks.image_source(data)
     with pytest.raises(ValueError, match=r"^`data` must be a folder of class f") as error:
         checks.image_source("fotos")
@@ -108,3 +112,31 @@ def test_image_source_names_what_may_be_there_and_the_nearest(
     )
     with pytest.raises(ValueError, match=r"\. Received: data='a\.png'$"):
         checks.image_source("a.png")
+    with pytest.raises(ValueError, match=r"Did you mean 'table\.jsonl'\? Received"):
+        checks.image_source("tabel.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "remedy"),
+    [
+        *((suffix, "Save the spreadsheet as CSV UTF-8.") for suffix in (".xlsx", ".xls", ".ods")),
+        *(
+            (suffix, "Unpack the archive and name the folder.")
+            for suffix in (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".TGZ")
+        ),
+        (".parquet", "Write its images to files, and their names and labels to a CSV file."),
+        (".json", "Write the names and labels of the images to a CSV file."),
+    ],
+)
+def test_image_source_says_what_to_do_with_other_files(
+    tmp_path: Path, suffix: str, remedy: str
+) -> None:
+    path = tmp_path / f"photos{suffix}"
+    with pytest.raises(ValueError, match=r"which does not exist$"):
+        checks.image_source(path)
+    path.touch()
+    with pytest.raises(ValueError, match=r"^`data` must be a folder or a table") as error:
+        checks.image_source(path)
+    assert str(error.value) == (
+        f"`data` must be a folder or a table. {remedy} Received: data='{path}'"
+    )

@@ -40,8 +40,8 @@ class Strategy(enum.StrEnum):
 
 
 DATA_HELP = (
-    "A folder with one folder of images for each class, a folder (or CSV file) with labels.csv, "
-    "tfds:NAME, or digits (scikit-learn's handwritten digits, no download)."
+    "A folder with one folder of images for each class, a table (.csv, .tsv, .jsonl) or a folder "
+    "with labels.csv, tfds:NAME, or digits (scikit-learn's handwritten digits, no download)."
 )
 _SIZE_HELP = "Pixels: 224, or HEIGHTxWIDTH. By default the size of the weights."
 _BAD_IMAGE_HELP = "Files that do not decode: list them and stop, or leave them out."

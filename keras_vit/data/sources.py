@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from keras_vit.data.table import load_table
 from keras_vit.data.tfds import load_tfds
 
 TABLE = "labels.csv"
+TABLES = (TABLE, "metadata.csv", "metadata.jsonl")
 
 
 def load(data: str | os.PathLike[str]) -> Examples:
@@ -25,8 +27,8 @@ def load(data: str | os.PathLike[str]) -> Examples:
         data: One of
 
             - a folder of class folders (`keras_vit.data.folder.load_folder`);
-            - a folder with a `labels.csv`, or the path of such a file
-              (`keras_vit.data.table.load_table`);
+            - a folder with a `labels.csv`, `metadata.csv` or `metadata.jsonl`, of which the first
+              counts, or the path of such a file (`keras_vit.data.table.load_table`);
             - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.tfds.load_tfds`);
             - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, which need no
               download.
@@ -46,7 +48,13 @@ def load(data: str | os.PathLike[str]) -> Examples:
     spec = str(data)
     path = Path(data).expanduser()
     if path.is_dir():
-        return load_table(path / TABLE) if (path / TABLE).is_file() else load_folder(path)
+        tables = [name for name in TABLES if (path / name).is_file()]
+        if not tables:
+            return load_folder(path)
+        examples = load_table(path / tables[0])
+        ignored = f"{tables[0]} is read; {' and '.join(tables[1:])} beside it: ignored."
+        notes = (ignored,) if tables[1:] else ()
+        return dataclasses.replace(examples, notes=examples.notes + notes)
     if path.is_file():
         return load_table(path)
     return load_tfds(spec.removeprefix("tfds:")) if spec.startswith("tfds:") else _digits()

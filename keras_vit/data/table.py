@@ -1,25 +1,27 @@
-"""A CSV file that names images and their classes."""
+"""A table that names images and their classes."""
 
 from __future__ import annotations
 
-import csv
+import itertools
 import os
+import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.data.examples import Examples
+from keras_vit.data.examples import SPLIT_NAMES, SPLITS, Examples
+from keras_vit.data.table_text import CLASS_COLUMNS, COLUMNS, SEPARATOR, Row, read_rows
 from keras_vit.preprocessing import imagenet_labels, imagenet_wnids
 
-_CLASS_COLUMNS = ("class_index", "wnid", "label")
-_SEVERAL = "labels"
-SEPARATOR = "|"
-
-Row = dict[str, str]
+_CLASS_COLUMNS = CLASS_COLUMNS[:-1]
+_SEVERAL = CLASS_COLUMNS[-1]
+_OUTSIDE = os.path.join(os.pardir, "")
+_ADDRESS = re.compile(r"\w+://")
 
 
 def load_table(path: str | os.PathLike[str]) -> Examples:
-    r"""Reads a CSV file with a column `file` and at least one that tells the class.
+    r"""Reads a table with a column `file` and at least one that tells the class.
 
     `class_index` and `wnid` stand for the 1000 ImageNet classes, so that `class_names` are all of
     them, in their order; but where `class_index` comes with a `label` of its own, the labels are
@@ -31,16 +33,26 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     Where none of them is there, `labels` holds the names of all classes that an image shows, such
     as `daisy|rose`, and nothing where it shows none; its sorted names are the classes.
 
+    A column `split` with `train`, `validation` (or `val`, `valid`, `dev`) and `test` divides the
+    images.
+
+    The table may also have no header line, or be one of the `metadata.csv` and `metadata.jsonl`
+    of Hugging Face, with `file_name` for `file`. `notes` tell whatever is not plain: another
+    encoding or separator, other names of the columns, images outside of the folder.
+
     Args:
-        path: The CSV file (UTF-8, commas, header line). Files are relative to its folder.
+        path: The CSV file (best UTF-8, commas, header line), or a `.jsonl` file with an object in
+            each line. Files are relative to its folder.
 
     Returns:
-        The images in the order of the rows, named as in the column `file`; with a column `labels`
-        they have several labels each, (N, K). `columns` are the other ones.
+        The images in the order of the rows, named as in the column `file`, with `/` and in the
+        Unicode form of the file system; with a column `labels` they have several labels each,
+        (N, K). `columns` are the other ones.
 
     Raises:
-        ValueError: If a column is missing, a file does not exist or is named twice, or a class is
-            unknown or contradictory, empty, or named twice for one image.
+        ValueError: If the table is damaged, a column is missing, a file does not exist or is named
+            twice, a split is unknown, or a class is unknown or contradictory, empty, or named
+            twice for one image.
 
     Example:
         >>> import tempfile
@@ -51,62 +63,108 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
         ('daisy',)
     """
     path = Path(path)
-    # Spreadsheets write a byte order mark, which must not become part of the first column's name.
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, skipinitialspace=True)
-        columns = [name for name in _CLASS_COLUMNS if name in (reader.fieldnames or ())]
-        if not columns and _SEVERAL in (reader.fieldnames or ()):
-            columns = [_SEVERAL]
-        if "file" not in (reader.fieldnames or ()) or not columns:
-            raise ValueError(
-                "The CSV file must have a header line with the column `file` and one of "
-                f"{', '.join([*_CLASS_COLUMNS, _SEVERAL])}. Received: {path} with the columns "
-                f"{reader.fieldnames}"
-            )
-        known = {"file", *_CLASS_COLUMNS, _SEVERAL}
-        others: dict[str, list[str]] = {
-            name: [] for name in reader.fieldnames or () if name and name not in known
-        }
-        rows = {}  # line number -> row
-        for row in reader:
-            cells = {name: (row[name] or "").strip() for name in ["file", *columns, *others]}
-            for name, values in others.items():
-                values.append(cells.pop(name))
-            rows[reader.line_num] = cells
-    _check_files(path, rows)
+    rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or _find(path, cell)))
+    header = list(next(iter(rows.values())))
+    columns = [name for name in _CLASS_COLUMNS if name in header]
+    if not columns and _SEVERAL in header:
+        columns = [_SEVERAL]
+    if "file" not in header or not columns:
+        raise ValueError(
+            "The table must have a header line (JSON Lines: keys) with the column `file` and one "
+            f"of {', '.join(CLASS_COLUMNS)}. Received: {path} with the columns {header}"
+        )
+    names, file_notes = _files(path, rows)
     labels: np.ndarray | list[int]
+    # What the messages show of a row.
+    needed = {line: {name: row[name] for name in ("file", *columns)} for line, row in rows.items()}
+    for line, row in needed.items():
+        if any(len(cell.splitlines()) > 1 for name, cell in row.items() if name != "file"):
+            raise ValueError(
+                "A class must have a name of one line; a quote is probably missing. Received: "
+                f"{row} in line {line} of {path}"
+            )
     if columns == [_SEVERAL]:
-        labels, class_names = _several(path, rows)
+        labels, class_names = _several(path, needed)
     else:
-        labels, class_names = _classes(path, rows, columns)
-    names = tuple(row["file"] for row in rows.values())
+        labels, class_names = _classes(path, needed, columns)
     return Examples(
         names=names,
         labels=np.array(labels),
         class_names=class_names,
         source=str(path),
         paths=tuple(str(path.parent / name) for name in names),
-        columns={name: tuple(values) for name, values in others.items()},
+        splits=_splits(path, rows) if "split" in header else None,
+        columns={
+            name: tuple(row[name] for row in rows.values())
+            for name in header
+            if name not in COLUMNS
+        },
+        notes=notes + file_notes,
     )
 
 
-def _check_files(path: Path, rows: dict[int, Row]) -> None:
-    if not rows:
-        raise ValueError(f"The CSV file must name at least one image. Received: {path} without any")
-    first_line: dict[str, int] = {}
+def _find(path: Path, name: str) -> str | None:
+    """Returns the name as the file system has it, or None if there is no such file."""
+    slashed = name.replace("\\", "/")
+    forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
+    names = itertools.chain((name, slashed), forms)
+    # os.path.isfile, unlike Path.is_file, is False for a name that is too long.
+    return next((n for n in names if os.path.isfile(os.path.join(path.parent, n))), None)
+
+
+def _files(path: Path, rows: dict[int, Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of the existing files, and notes on them."""
+    lines: dict[str, int] = {}
+    missing, written, outside = [], 0, 0
     for line, row in rows.items():
-        if (first := first_line.setdefault(row["file"], line)) != line:
+        if not row["file"] or _ADDRESS.match(row["file"]):
             raise ValueError(
-                f"The CSV file must name each image once. Received: {row['file']!r} in lines "
-                f"{first} and {line} of {path}"
+                "`file` must be the path of an image on this machine; download what has an "
+                f"address first. Received: {row['file']!r} in line {line} of {path}"
             )
-    missing = [name for name in first_line if not (path.parent / name).is_file()]
+        found = _find(path, row["file"])
+        name = found or row["file"]
+        if (first := lines.setdefault(name, line)) != line:
+            raise ValueError(
+                f"The table must name each image once. Received: {name!r} in lines {first} and "
+                f"{line} of {path}"
+            )
+        if not found:
+            missing.append(name)
+        written += name != row["file"]
+        if os.path.isabs(name) or os.pardir in name:
+            outside += os.path.relpath(path.parent / name, path.parent).startswith(_OUTSIDE)
     if missing:
         raise ValueError(
-            f"Every file in the CSV file must exist, seen from {path.parent}. Correct the column "
+            f"Every file in the table must exist, seen from {path.parent}. Correct the column "
             f"`file` or remove the rows. Received: {len(missing)} missing, the first of them "
-            f"{missing[:20]}"
+            f"{missing[:20]}, in {path}"
         )
+    notes = []
+    if written:
+        notes.append(
+            "Read with / for \\ or in the Unicode form of the files: "
+            f"{written} of {len(rows)} names in {path.name}."
+        )
+    if outside:
+        lie = "image lies" if outside == 1 else "images lie"
+        notes.append(f"{outside} {lie} outside of {path.parent}.")
+    return tuple(lines), tuple(notes)
+
+
+def _splits(path: Path, rows: dict[int, Row]) -> tuple[str, ...] | None:
+    """Returns the division, or None if nothing is held out."""
+    splits = {line: SPLIT_NAMES.get(row["split"].lower(), "") for line, row in rows.items()}
+    found = set(splits.values())
+    for line, split in splits.items():
+        if not split and (rows[line]["split"] or found & {*SPLITS[1:]}):
+            raise ValueError(
+                f"`split` must be one of {', '.join(SPLIT_NAMES)}. Received: "
+                f"{rows[line]['split']!r} in line {line} of {path}"
+            )
+    if "train" not in found:
+        raise ValueError(f"`split` must be train in at least one row. Received: {path} without any")
+    return tuple(splits.values()) if found & {*SPLITS[1:]} else None
 
 
 def _several(path: Path, rows: dict[int, Row]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -153,7 +211,7 @@ def _classes(
             if row["wnid"] not in position:
                 raise wrong(line, "`wnid` must be one of the 1000 WordNet ids of ImageNet-1k")
             indices[line] = position[row["wnid"]]
-        elif row["class_index"].isdecimal():
+        elif row["class_index"].isdecimal() and len(row["class_index"]) < 10:
             indices[line] = int(row["class_index"])
         else:
             raise wrong(line, "`class_index` must be a whole number, counted from 0")

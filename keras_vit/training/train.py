@@ -37,6 +37,7 @@ from keras_vit.weights import list_weights
 _SAMPLES = 16
 _FEW_UPDATES = 100  # a small folder; three epochs of 3000 photographs are 550
 _LONGEST_LABEL = 80  # characters of a file name, for all that an image shows
+_LONGEST_NAME, _LONGEST_SUFFIX = 200, 20  # bytes; file systems allow 255
 
 
 def train(
@@ -216,7 +217,10 @@ def _write_samples(run: Run, validation: data.Examples) -> None:
         label, name = "_".join(validation.shown(index)) or "none", validation.names[index]
         label = label if not validation.multi_label else label[:_LONGEST_LABEL]
         name = name if name.startswith(f"{label}/") else f"{label}_{name}"
-        name = re.sub(r"[^\w.-]", "_", name)
+        # Neither a slash nor a name of dots alone: nothing leads out of the folder.
+        stem, suffix = os.path.splitext(re.sub(r"[^\w.-]", "_", name))
+        end = suffix.encode()[:_LONGEST_SUFFIX]
+        name = (stem.encode()[: _LONGEST_NAME - len(end)] + end).decode(errors="ignore")
         (run.samples / name).write_bytes(validation.read(int(index)))
 
 

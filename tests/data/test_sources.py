@@ -21,6 +21,26 @@ def test_folder_table_and_csv_are_told_apart(tmp_path: Path, write: Callable[...
     assert load(tmp_path).class_names == ("a", "b")
 
 
+def test_first_table_of_a_folder_counts(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write(tmp_path, ["a/1.png", "b/2.png"])
+    (tmp_path / "metadata.jsonl").write_text('{"file_name": "a/1.png", "labels": ["ant", "cow"]}\n')
+    examples = load(tmp_path)
+    assert examples.class_names == ("ant", "cow")
+    assert examples.labels.tolist() == [[1, 1]]
+    assert not any("ignored" in note for note in examples.notes)
+    (tmp_path / "metadata.csv").write_text("file_name,label\nb/2.png,7\n")
+    examples = load(tmp_path)
+    assert examples.class_names == ("7",)
+    assert examples.notes[-1] == "metadata.csv is read; metadata.jsonl beside it: ignored."
+    (tmp_path / "labels.csv").write_text("file,label\nb/2.png,bee\n")
+    examples = load(tmp_path)
+    assert examples.class_names == ("bee",)
+    assert examples.notes == (
+        "labels.csv is read; metadata.csv and metadata.jsonl beside it: ignored.",
+    )
+    assert load(tmp_path / "metadata.jsonl").class_names == ("ant", "cow")
+
+
 def test_home_folder_is_expanded(
     tmp_path: Path, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

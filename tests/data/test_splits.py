@@ -163,11 +163,11 @@ def test_written_split_is_read_back(tmp_path: Path, uneven: Examples) -> None:
 
 
 def test_split_with_awkward_names_is_read_back(tmp_path: Path, noise: Noise) -> None:
-    odd = ('a, "b".png', "line\nbreak.png", "caf\udce9.png")
-    examples = noise(3, names=odd)
-    write_split(tmp_path / "split.csv", examples, [2, 0], [1])
+    odd = ('a, "b".png', "line\nbreak.png", "caf\udce9.png", "../\\'\t;.png", " .png ")
+    examples = noise(5, names=odd)
+    write_split(tmp_path / "split.csv", examples, [2, 0, 4], [1, 3])
     train, validation = read_split(tmp_path / "split.csv", examples)
-    assert (train.tolist(), validation.tolist()) == ([2, 0], [1])
+    assert (train.tolist(), validation.tolist()) == ([2, 0, 4], [1, 3])
 
 
 def test_changed_data_are_noticed(tmp_path: Path, noise: Noise) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,9 +65,9 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must have a header line .*with the columns None"),
+        ("", "must name at least one image"),
         ("name,label\n1.png,a\n", r"must have a header line .*columns \['name', 'label'\]"),
-        ("file,class\n1.png,a\n", "one of class_index, wnid, label, labels. "),
+        ("file,kind\n1.png,a\n", "one of class_index, wnid, label, labels. "),
         ("file,label\n", "must name at least one image"),
         ("file,label\n1.png,a\n2.png,b\n1.png,b\n", "each image once. .*'1.png' in lines 2 and 4"),
         ("file,label\n1.png,a\n0.png,b\n", r"must exist, .*Received: 1 missing, .*\['0.png'\]"),
@@ -78,6 +80,18 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
         ("file,class_index,label\n1.png,0,a\n2.png,2,b\n", "without a gap.*Received: .*2, 'b'"),
         ("file,class_index,label\n1.png,0,a\n2.png,0,b\n", "each with one `label`"),
         ("file,class_index,label\n1.png,0,a\n2.png,1,a\n", "each with one `label`"),
+        ("file,class_index\n1.png," + "9" * 5000, "`class_index` must be a whole number"),
+        ("file,label\n1.png,a\n,b\n", "`file` must be the path .*Received: '' in line 3 of"),
+        ("gs://x/1.png,a\n", "download what .*Received: 'gs://x/1.png' in line 1 of"),
+        ("file,label\nhttps://x/1.png,a\n", "download what .*'https://x/1.png' in line 2 of"),
+        ("file,label\nS3://x/1.png,a\n", "download what .*'S3://x/1.png' in line 2 of"),
+        ('file,label\n1.png,"a\n2.png,b"\n', "name of one line; .*in line 2 of"),
+        ("file,label,split\n1.png,a,train\n2.png,b,fold 1\n", "`split` must.*'fold 1' in line 3"),
+        ("file,label,split\n1.png,a,train\n2.png,b,eval\n", "one of train, training, val.*'eval'"),
+        ("file,label,split\n1.png,a,test\n2.png,b,\n", "`split` must.*Received: '' in line 3 of"),
+        ("file,label,split\n1.png,a,dev\n2.png,b,test\n", "must be train in at least one row"),
+        ("file,label,split\n1.png,a,\n2.png,b,\n", "must be train in at least one row"),
+        ("sub\\3.png,a\nsub/3.png,b\n", "each image once. .*'sub/3.png' in lines 1 and 2"),
         ("file,labels\n1.png,a\n2.png,a||b\n", "`labels` must hold different .*in line 3"),
         ("file,labels\n1.png,a|b|a\n", r"`labels` must hold different .*'a\|b\|a'.* in line 2"),
         ("file,labels\n1.png,\n2.png,\n", "must name a class for at least one image. .*labels.csv"),
@@ -107,3 +121,111 @@ def test_one_label_stays_one_whatever_it_contains(table: Callable[[str], Path]) 
     examples = load_table(table("file,label,labels\n1.png,a|b,x\n2.png,c,y|z\n"))
     assert not examples.multi_label
     assert examples.class_names == ("a|b", "c")
+
+
+def test_split_divides_the_images(table: Callable[[str], Path]) -> None:
+    path = table("file,label,Split,camera\n1.png,a,TRAIN,x\n2.png,b,Val,y\nsub/3.png,a,testing,z\n")
+    examples = load_table(path)
+    assert examples.splits == ("train", "validation", "test")
+    assert examples.columns == {"camera": ("x", "y", "z")}
+    assert examples.notes == ()
+
+
+@pytest.mark.parametrize("last", ["training", ""])
+def test_training_images_alone_are_not_divided(table: Callable[[str], Path], last: str) -> None:
+    examples = load_table(table(f"file,label,split\n1.png,a,train\n2.png,b,{last}\n"))
+    assert examples.splits is None
+    assert examples.columns == {}
+
+
+def test_backslashes_are_slashes_where_the_file_exists_so(table: Callable[[str], Path]) -> None:
+    path = table("file,label\nsub\\3.png,a\nsub\\4.png,b\n1.png,a\n")
+    (path.parent / "sub\\4.png").write_bytes(b"")
+    examples = load_table(path)
+    assert examples.names == ("sub/3.png", "sub\\4.png", "1.png")
+    assert examples.notes == (
+        "Read with / for \\ or in the Unicode form of the files: 1 of 3 names in labels.csv.",
+    )
+
+
+@pytest.mark.parametrize(("stored", "written"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_either_unicode_form_names_the_file(
+    table: Callable[[str], Path], stored: str, written: str
+) -> None:
+    name = unicodedata.normalize(stored, "Bär.png")
+    path = table(f"file,label\n{unicodedata.normalize(written, name)},a\n1.png,b\n")
+    (path.parent / name).write_bytes(b"bear")
+    examples = load_table(path)
+    assert examples.names[0] == name
+    assert examples.read(0) == b"bear"
+    assert len(examples.notes) == 1
+
+
+def test_images_elsewhere_are_counted(table: Callable[[str], Path]) -> None:
+    inside = table("").parent
+    beside = inside / "tables" / "t.csv"
+    beside.parent.mkdir()
+    (beside.parent / "..a.png").write_bytes(b"")
+    beside.write_text(
+        f"file,label\n../1.png,a\n{inside / '2.png'},b\n..a.png,a\n{beside.parent}/../sub/3.png,a\n"
+    )
+    examples = load_table(beside)
+    assert examples.notes == (f"3 images lie outside of {beside.parent}.",)
+    assert examples.read(1) == (inside / "2.png").read_bytes()
+    beside.write_text(f"file,label\n../1.png,a\n{beside.parent}/..a.png,a\n")
+    assert load_table(beside).notes == (f"1 image lies outside of {beside.parent}.",)
+
+
+def test_name_that_is_too_long_is_missing(table: Callable[[str], Path]) -> None:
+    with pytest.raises(ValueError, match="1 missing"):
+        load_table(table(f"file,label\n1.png,a\n{'x' * 5000},b\n"))
+
+
+def random_table(generator: random.Random) -> tuple[bytes, int]:
+    """Returns a table of the images 1.png, 2.png, sub/3.png, perhaps damaged, and its rows."""
+    files = generator.sample(["1.png", "2.png", "sub/3.png"], generator.randint(0, 3))
+    if generator.random() < 0.1:
+        files.append(generator.choice(["0.png", "1.png", "../1.png", "http://x/1.png"]))
+    delimiter = generator.choice(",;\t")
+    extra = generator.random() < 0.5
+    lines = []
+    for file in files:
+        cells = [
+            file.replace("/", generator.choice("/\\")),
+            generator.choice(["a", "Bär", "c d", "c"] + [""] * (generator.random() < 0.2)),
+        ]
+        cells += [generator.choice(["train", "val", "train", "val", "test", "x"])] * extra
+        cells += ["more"] * (generator.random() < 0.03)
+        cells = [f'"{cell}"' if generator.random() < 0.2 else cell for cell in cells]
+        lines.append(delimiter.join(cells))
+    header = generator.choice(
+        ["file,label", "File, Class", "path,label", "file,label", "file,file", "a,b", ""]
+    )
+    if header:
+        header += generator.choice([",split", ",camera"]) * extra
+        lines.insert(0, header.replace(",", delimiter))
+    content = (
+        generator.choice(["\n", "\r\n", "\n\n", "\r"])
+        .join(lines)
+        .encode(generator.choice(["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "latin-1"]))
+    )
+    for _ in range(generator.choice([0, 0, 0, 1, 3])):
+        at = generator.randint(0, len(content))
+        new = generator.choice([b"\0", b'"', b",", generator.randbytes(2)])
+        content = content[:at] + new + content[at + generator.randint(0, 1) :]
+    return content, len(files)
+
+
+def test_any_table_is_read_in_full_or_refused(table: Callable[[str], Path]) -> None:
+    path = table("")
+    read = 0
+    for seed in range(300):
+        content, rows = random_table(random.Random(seed))
+        path.write_bytes(content)
+        try:
+            assert len(load_table(path)) == rows, (seed, content)
+            read += 1
+        except ValueError as error:
+            if str(path) not in str(error) or len(str(error)) > 1000:
+                pytest.fail(f"{seed}: {error}")
+    assert 60 < read < 240

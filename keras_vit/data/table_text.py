@@ -1,0 +1,238 @@
+"""Reading of tables: bytes to rows with named cells."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import io
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_vit.data.examples import SPLIT_NAMES
+
+CLASS_COLUMNS = ("class_index", "wnid", "label", "labels")
+COLUMNS = ("file", *CLASS_COLUMNS, "split")
+SEPARATOR = "|"
+# A column, the columns beside which it has no other name, and its other names, the first first.
+_SYNONYMS = (
+    ("file", {"file"}, ("file_name", "filename", "image_path", "path", "image")),
+    ("label", {*CLASS_COLUMNS}, ("class", "category", "target")),
+)
+_NAMES = {*COLUMNS, *(name for _, _, names in _SYNONYMS for name in names)}
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_SHOWN = 80  # characters of a damaged line
+
+Row = dict[str, str]
+
+
+def read_rows(
+    path: Path, names_image: Callable[[str], bool]
+) -> tuple[dict[int, Row], tuple[str, ...]]:
+    r"""Reads a table of text, or of JSON objects if its name ends in `.jsonl`.
+
+    Args:
+        path: The file: UTF-8, UTF-16 or Windows-1252; with commas, semicolons or tabs.
+        names_image: Tells whether a cell is the name of an image. In a table without a header line
+            one of the first cells must be.
+
+    Returns:
+        The rows by the number of their line, each with all columns under the names that
+        `load_table` knows; and sentences on how the file was understood.
+
+    Raises:
+        ValueError: If the file is no such table, or has no rows.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "labels.csv"
+        >>> _ = path.write_text("File;class\na.jpg;daisy\n")
+        >>> rows, notes = read_rows(path, lambda cell: cell.endswith(".jpg"))
+        >>> rows
+        {2: {'file': 'a.jpg', 'label': 'daisy'}}
+        >>> for note in notes:
+        ...     print(note)
+        The columns of labels.csv are separated by semicolons.
+        The column `class` of labels.csv is taken as `label`.
+    """
+    notes: list[str] = []
+    text = _decode(path, notes)
+    if path.suffix.lower() == ".jsonl":
+        header, lines = _read_objects(path, text, notes)
+    else:
+        header, lines = _read_cells(path, text, names_image, notes)
+    if not lines:
+        raise ValueError(f"The table must name at least one image. Received: {path} without any")
+    header = _known_names(path, header, notes)
+    for line, cells in lines.items():
+        if any(cells[len(header) :]):
+            raise ValueError(
+                "A row must not have more cells than the header line. Put cells that hold the "
+                f"separator in quotes. Received: {len(cells)} cells and {len(header)} columns in "
+                f"line {line} of {path}"
+            )
+    if "" in header:
+        notes.append(f"Columns of {path.name} without a name are ignored.")
+    rows = {}
+    for line, cells in lines.items():
+        filled = itertools.zip_longest(header, cells[: len(header)], fillvalue="")
+        rows[line] = {name: cell for name, cell in filled if name}
+    return rows, tuple(notes)
+
+
+def _decode(path: Path, notes: list[str]) -> str:
+    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    encodings = {"utf-8": "", "cp1252": "Windows-1252"}
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encodings = {"utf-16": "UTF-16"}
+    elif b"\0\0" in (content[1:4:2], content[:4:2]):  # two letters of ASCII
+        encodings = {"utf-16-le" if content[1:2] == b"\0" else "utf-16-be": "UTF-16"}
+    for encoding in encodings:
+        with contextlib.suppress(UnicodeDecodeError):
+            text = content.decode(encoding)
+            break
+    else:
+        raise ValueError(
+            "A table must be text in UTF-8, UTF-16 or Windows-1252. Save it as CSV UTF-8. "
+            f"Received: {path}"
+        )
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(
+            "A table must be text without NUL bytes. Save it as CSV UTF-8. Received: one in line "
+            f"{line} of {path}"
+        )
+    if name := encodings[encoding]:
+        word = re.search(r"\w{0,20}[^\W\x00-\x7f]\w{0,20}", text)
+        such = f", with words such as {word[0]}" if word else ""
+        notes.append(f"{path.name} is read as {name}{such}.")
+    return text
+
+
+def _read_cells(
+    path: Path, text: str, names_image: Callable[[str], bool], notes: list[str]
+) -> tuple[list[str], dict[int, list[str]]]:
+    def fit(delimiter: str) -> tuple[int, bool]:
+        first: list[str] = []
+        with contextlib.suppress(ValueError):
+            first = next(_cells(path, text, delimiter), (0, first))[1]
+        return len({cell.lower() for cell in first} & _NAMES), any(map(names_image, first))
+
+    delimiter = max(_DELIMITERS, key=fit)
+    lines = dict(_cells(path, text, delimiter))
+    if not lines:
+        return [], lines
+    if delimiter != ",":
+        notes.append(f"The columns of {path.name} are separated by {_DELIMITERS[delimiter]}.")
+    first_line, header = next(iter(lines.items()))
+    if fit(delimiter) == (0, True) and (guess := _guess_header(lines, names_image)):
+        notes.append(f"{path.name} has no header line: its columns are {', '.join(guess)}.")
+        return guess, lines
+    del lines[first_line]
+    return header, lines
+
+
+def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the cells of each row that is not blank, with the line that the row begins in."""
+    # Strict: otherwise a quote without its pair makes all rows up to the next one a single cell.
+    file = io.StringIO(text, newline="")
+    reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+    line = 1
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            "Every quote of a table must have its pair, with the cell between them; one is "
+            f"probably missing. Received: {error}, in the row that begins in line {line} of {path}"
+        ) from error
+
+
+def _guess_header(
+    lines: dict[int, list[str]], names_image: Callable[[str], bool]
+) -> list[str] | None:
+    """Returns names of two columns, or of three if one of them holds nothing but splits."""
+    rows = list(lines.values())
+    header = ["label"] * len(rows[0])
+    if len(header) == 3:
+        for i in range(3):
+            if all(len(row) > i and row[i].lower() in SPLIT_NAMES for row in rows):
+                header[i] = "split"
+                break
+    header[next(i for i, cell in enumerate(rows[0]) if names_image(cell))] = "file"
+    return header if header.count("label") == 1 else None
+
+
+def _read_objects(
+    path: Path, text: str, notes: list[str]
+) -> tuple[list[str], dict[int, list[str]]]:
+    objects: dict[int, dict[str, Any]] = {}
+    for line, source in enumerate(text.split("\n"), 1):
+        if not source.strip():
+            continue
+        try:
+            found = json.loads(source, object_pairs_hook=_unique)
+            if not isinstance(found, dict):
+                raise ValueError
+            objects[line] = {name.strip(): _cell(name, value) for name, value in found.items()}
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                "Every line must be a JSON object with each key once; labels are text or numbers, "
+                f"and `labels` a list of them without {SEPARATOR!r}. Received: "
+                f"{source[:_SHOWN]!r} in line {line} of {path}"
+            ) from error
+    names = dict.fromkeys(name for cells in objects.values() for name in cells)
+    ignored = [name for name in names if any(c.get(name, "") is None for c in objects.values())]
+    if ignored:
+        notes.append(f"Ignored in {path.name}, as lists or objects: {', '.join(ignored)}.")
+    header = [name for name in names if name not in ignored]
+    return header, {n: [cells.get(name, "") for name in header] for n, cells in objects.items()}
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
+def _cell(name: str, value: Any) -> str | None:
+    """Returns a value as the cell of a CSV file, or None if it is neither needed nor one value."""
+    if isinstance(value, list) and name.strip().lower() == "labels":
+        cells = [_cell("label", label) for label in value]
+        if not all(cells) or any(SEPARATOR in str(cell) for cell in cells):
+            raise ValueError
+        return SEPARATOR.join(map(str, cells))
+    if isinstance(value, (dict, list)):
+        if name.strip().lower() in _NAMES:
+            raise ValueError
+        return None
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
+    text.encode()  # half of a surrogate pair is no text
+    if "\0" in text:
+        raise ValueError
+    return text.strip()
+
+
+def _known_names(path: Path, header: list[str], notes: list[str]) -> list[str]:
+    header = [name.lower() if name.lower() in COLUMNS else name for name in header]
+    for column, instead, names in _SYNONYMS:
+        lower = [name.lower() for name in header]
+        synonym = next((name for name in names if name in lower), None)
+        if synonym and not instead & {*header}:
+            notes.append(f"The column `{synonym}` of {path.name} is taken as `{column}`.")
+            header[lower.index(synonym)] = column
+    repeated = [name for name, count in Counter(header).items() if name and count > 1]
+    if repeated:
+        raise ValueError(
+            f"The columns of a table must have different names. Received: {repeated} more than "
+            f"once in {path}"
+        )
+    return header

@@ -1,0 +1,42 @@
+"""The images that a run keeps (`keras_vit.training.train`)."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit import data
+from keras_vit.training import Run
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "sample"),
+    [
+        ("a", "../../x.jpg", "a_.._.._x.jpg"),
+        ("a", "/abs/x.jpg", "a__abs_x.jpg"),
+        ("..", "../x.jpg", ".._x.jpg"),
+        (".", "./..", "._.."),
+        ("a", "..", "a_.."),
+        ("a/..", "caf\udce9\n.png", "a_.._caf__.png"),
+        ("a", f"{'x' * 300}.jpg", f"a_{'x' * 194}.jpg"),
+        ("ä", f"{'ä' * 150}.png", f"ä_{'ä' * 96}.png"),
+        ("." * 300, "x.jpg", f"{'.' * 196}.jpg"),
+        ("a", f"x.{'y' * 300}", f"a_x.{'y' * 19}"),
+    ],
+)
+def test_samples_stay_in_their_folder(tmp_path: Path, label: str, name: str, sample: str) -> None:
+    examples = data.Examples(
+        names=(name,), labels=np.zeros(1), class_names=(label,), source="", encoded=(b"image",)
+    )
+    run = Run(tmp_path / "run")
+    module = importlib.import_module("keras_vit.training.train")  # the attribute is the function
+    module._write_samples(run, examples)
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [
+        Path("run", "samples", sample)
+    ]
+    assert len(sample.encode()) <= 200
