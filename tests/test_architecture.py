@@ -24,7 +24,8 @@ FLOORS = (
     {
         *("_version", "constants", "checks", "files", "preprocessing"),
         *("accelerators", "checksums", "download", "file_lock", "transfer", "verification"),
-        *("image_formats", "image_conversion"),
+        *("image_formats", "image_conversion", "image_files", "image_reading"),
+        *("table_renaming", "worker_pool"),
     },
     {"layers", "data"},
     {"models", "adamw"},

@@ -1,8 +1,9 @@
-"""`keras-vit data check` and `keras-vit data preview`."""
+"""`keras-vit data check`, `keras-vit data preview` and `keras-vit data convert`."""
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,17 @@ from keras_vit.cli.options import (
 )
 from keras_vit_toolkit import start_keras
 
-app = typer.Typer(help="Look at images before a model does: check, preview.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at images before a model does: check, preview; convert.", no_args_is_help=True
+)
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
+
+
+class ImageFormat(enum.StrEnum):
+    """What `convert` writes."""
+
+    jpg = "jpg"
+    png = "png"
 
 
 @app.command()
@@ -93,3 +103,64 @@ def preview(
     shown = contract.to_rgb(contract.unscale(images.numpy()))
     plots.contact_sheet(shown, labels.numpy(), examples.class_names, out)
     print(f"Written: {out}, {number} images as the recipe {recipe} changes them")
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The folder to copy.")],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write.")],
+    format: Annotated[
+        ImageFormat, typer.Option(help="Of converted images; jpg has quality 95.")
+    ] = ImageFormat.jpg,
+    max_side: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Pixels to which the longer side is reduced, where it is longer. Images that "
+            "need no conversion are then written anew as well.",
+        ),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH",
+            help="Values that become black and white in images of more than 8 bits. By default "
+            "the window of a DICOM file, and the range of each other image.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="At work at once; by default one for each core.")
+    ] = None,
+) -> None:
+    """Copy a folder so that training can read every image: HEIC, AVIF, TIFF, DICOM and others.
+
+    What is readable already is copied byte for byte, `labels.csv` gets the new names, and SOURCE is
+    never changed. The same command goes on after an interruption. Ends with status 1 if an image
+    could not be converted.
+
+    keras-vit data convert photos/ photos-jpg/
+    """
+    from keras_vit import image_conversion
+
+    result = image_conversion.convert_images(
+        source,
+        dest,
+        format=format.value,
+        max_side=max_side,
+        window=_read_window(window),
+        processes=processes,
+    )
+    print(result.text())
+    print(f"\nNext: keras-vit data check {dest}")
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def _read_window(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise ValueError(f"`--window` must read like 0,4095. Received: --window {text}") from None
+    return low, high
