@@ -24,8 +24,7 @@ FLOORS = (
     {
         *("_version", "constants", "checks", "files", "preprocessing"),
         *("accelerators", "checksums", "download", "file_lock", "transfer", "verification"),
-        *("image_formats", "image_conversion", "image_files", "image_reading"),
-        *("table_renaming", "worker_pool"),
+        *("image_formats", "image_conversion"),
     },
     {"layers", "data"},
     {"models", "adamw"},

@@ -15,9 +15,10 @@ import filelock
 from rich.console import Console
 from rich.progress import track
 
-from keras_vit import checks, image_files, image_reading, worker_pool
+from keras_vit import checks
+from keras_vit.image_conversion import copying, reading, workers
 
-_MARKER, _LOCK = f"{image_files.OURS}.json", f"{image_files.OURS}.lock"
+_MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
 _LISTED = 20
 
 
@@ -128,27 +129,27 @@ def convert_images(
     """
     options = _checked(format, max_side, window)
     processes = checks.positive_int(
-        "processes", worker_pool.cores() if processes is None else processes
+        "processes", workers.cores() if processes is None else processes
     )
     source, destination = _checked_folders(Path(source), Path(destination))
     marker = json.dumps({"source": str(source), **dataclasses.asdict(options)}, indent=2) + "\n"
     _check_marker(destination, marker)
-    names, folders, failed, special = image_files.walk(source, destination)
+    names, folders, failed, special = copying.walk(source, destination)
     show = partial(_shown, progress=progress)
-    with worker_pool.pool(min(processes, len(names) or 1)) as run:
-        inspect = partial(image_files.inspected, source, max_side)
+    with workers.pool(min(processes, len(names) or 1)) as run:
+        inspect = partial(copying.inspected, source, max_side)
         files = list(show(run(inspect, names), "Looking at files", len(names)))
         _check_extras(files)
         destination.mkdir(parents=True, exist_ok=True)
         with _alone(destination):
-            image_files.remove_unfinished(destination)
-            with image_files.unfinished(destination / _MARKER) as temporary:
+            copying.remove_unfinished(destination)
+            with copying.unfinished(destination / _MARKER) as temporary:
                 temporary.write_text(marker, encoding="utf-8")
             for folder in folders:
                 (destination / folder).mkdir(parents=True, exist_ok=True)
-            targets = image_files.targets(files, folders, options.format)
+            targets = copying.targets(files, folders, options.format)
             jobs = {file: target for file, target in targets.items() if not file.is_table}
-            outcomes = run(partial(image_files.made, source, destination, options), jobs.items())
+            outcomes = run(partial(copying.made, source, destination, options), jobs.items())
             shown = show(outcomes, "Converting images", len(jobs))
             done = dict(zip(jobs, shown, strict=True))
             renames = {
@@ -157,18 +158,18 @@ def convert_images(
                 if target != file.name and not done[file].failure
             }
             for table in targets.keys() - jobs.keys():
-                image_files.copy_table(
+                copying.copy_table(
                     source / table.name, destination / table.name, table.name, renames
                 )
-                done[table] = image_files.Outcome()
-            image_files.remove_unfinished(destination)  # of processes that outlived a killed run
+                done[table] = copying.Outcome()
+            copying.remove_unfinished(destination)  # of processes that outlived a killed run
     return _summed(done, failed, special)
 
 
 def _checked(
     format: str, max_side: int | None, window: tuple[float, float] | None
-) -> image_files.Options:
-    checks.one_of("format", format, tuple(image_files.FORMATS))
+) -> copying.Options:
+    checks.one_of("format", format, tuple(copying.FORMATS))
     if max_side is not None:
         checks.positive_int("max_side", max_side)
     if window is not None and not (len(window) == 2 and window[0] < window[1]):
@@ -176,7 +177,7 @@ def _checked(
             "`window` must be two numbers, the lower one first. Received: "
             f"window={','.join(map(str, window))}"
         )
-    return image_files.Options(format, max_side, window)
+    return copying.Options(format, max_side, window)
 
 
 def _checked_folders(source: Path, destination: Path) -> tuple[Path, Path]:
@@ -199,7 +200,7 @@ def _check_marker(destination: Path, marker: str) -> None:
         if found.is_file():
             if found.read_text(encoding="utf-8") == marker:
                 return
-        elif all(path.name.startswith(image_files.OURS) for path in destination.iterdir()):
+        elif all(path.name.startswith(copying.OURS) for path in destination.iterdir()):
             return
     raise ValueError(
         "`destination` must be new, or an empty folder, or one that was converted from the same "
@@ -207,9 +208,9 @@ def _check_marker(destination: Path, marker: str) -> None:
     )
 
 
-def _check_extras(files: list[image_files.File]) -> None:
+def _check_extras(files: list[copying.File]) -> None:
     for format, extra in {file.format: None for file in files}.items():
-        if format and (extra := image_reading.missing_extra(format)):
+        if format and (extra := reading.missing_extra(format)):
             raise ImportError(
                 f"There are {format} files, and what reads them is not installed. Install it "
                 f'with\n    pip install "keras-vit-toolkit[{extra}]"'
@@ -239,7 +240,7 @@ def _shown(results: Iterable, title: str, total: int, progress: bool) -> Iterabl
 
 
 def _summed(
-    done: Mapping[image_files.File, image_files.Outcome],
+    done: Mapping[copying.File, copying.Outcome],
     failed: list[tuple[str, str]],
     special: int,
 ) -> Conversion:

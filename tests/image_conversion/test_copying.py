@@ -7,12 +7,12 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from keras_vit import image_files
-from keras_vit.image_files import File
+from keras_vit.image_conversion import copying
+from keras_vit.image_conversion.copying import File
 
 
 def found_in(source: Path) -> tuple:
-    return image_files.walk(source, source / "nowhere")
+    return copying.walk(source, source / "nowhere")
 
 
 def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_walk_stays_out_of_the_new_folder(tmp_path: Path) -> None:
         folder.mkdir()
     (source / "link").symlink_to(destination)
     (source / ".keras_vit_convert.json").touch()  # of an earlier conversion to this folder
-    assert image_files.walk(source, destination) == ([], [], [], 0)
+    assert copying.walk(source, destination) == ([], [], [], 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes in the file system")
@@ -77,14 +77,15 @@ def test_walk_names_folders_without_permission(
         ("a.tga", bytes(20), File("a.tga", "TGA", True)),
         ("a.dcm", bytes(20), File("a.dcm", "DICOM", True)),
         ("scan", bytes(128) + b"DICM", File("scan", "DICOM", True)),
-        ("photo", b"GIF89a", File("photo", "GIF")),
+        ("photo", b"GIF89a", ("GIF", "damaged, or a kind of GIF that Pillow")),
+        ("photo", b"RIFF\0\0\0\0WEBP", File("photo", "WebP")),
     ],
 )
 def test_inspected_knows_files_by_content(
     tmp_path: Path, name: str, content: bytes, expected: File | tuple[str, str]
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    found = image_files.inspected(tmp_path, None, name)
+    found = copying.inspected(tmp_path, None, name)
     if isinstance(expected, File):
         assert found == expected
     else:
@@ -98,14 +99,14 @@ def test_inspected_names_files_without_permission(
     def read_head(path: Path) -> bytes:
         raise PermissionError
 
-    monkeypatch.setattr(image_files.image_formats, "read_head", read_head)
-    found = image_files.inspected(tmp_path, None, "labels.csv")
+    monkeypatch.setattr(copying.image_formats, "read_head", read_head)
+    found = copying.inspected(tmp_path, None, "labels.csv")
     assert found == File("labels.csv", failure="no permission to read it")
     assert not found.is_table
 
 
 def targets(files: list[File], folders: tuple[str, ...] = (), format: str = "jpg") -> list[str]:
-    return list(image_files.targets(files, list(folders), format).values())
+    return list(copying.targets(files, list(folders), format).values())
 
 
 def new(name: str) -> File:
@@ -131,7 +132,7 @@ def test_targets_keep_a_suffix_that_is_right() -> None:
 
 def test_unfinished_leaves_nothing_if_it_fails(tmp_path: Path) -> None:
     def fail() -> None:
-        with image_files.unfinished(tmp_path / "a.jpg") as temporary:
+        with copying.unfinished(tmp_path / "a.jpg") as temporary:
             temporary.write_bytes(b"half")
             raise OSError("full")
 
@@ -140,7 +141,7 @@ def test_unfinished_leaves_nothing_if_it_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / ".keras_vit_convert.tmp-17").touch()
-    image_files.remove_unfinished(tmp_path)
+    copying.remove_unfinished(tmp_path)
     assert list((tmp_path / "b").iterdir()) == []
 
 
@@ -148,13 +149,13 @@ def test_made_does_again_what_changed(tmp_path: Path) -> None:
     source, destination = tmp_path / "source", tmp_path / "new"
     for folder in (source, destination):
         folder.mkdir()
-    options = image_files.Options("png", None, None)
+    options = copying.Options("png", None, None)
     PIL.Image.new("RGB", (5, 7), "red").save(source / "a.tif")
     (source / "b.txt").write_text("one")
     jobs = [(new("a.tif"), "a.png"), (File("b.txt"), "b.txt")]
 
     def present() -> list[bool]:
-        return [image_files.made(source, destination, options, job).present for job in jobs]
+        return [copying.made(source, destination, options, job).present for job in jobs]
 
     assert present() == [False, False]
     assert present() == [True, True]
@@ -167,14 +168,14 @@ def test_made_does_again_what_changed(tmp_path: Path) -> None:
         assert image.getpixel((2, 3)) == (0, 0, 255)
     assert (destination / "b.txt").read_text() == "three"
     (source / "a.tif").unlink()
-    failure = image_files.made(source, destination, options, jobs[0]).failure
+    failure = copying.made(source, destination, options, jobs[0]).failure
     assert failure.startswith("cannot be read as HEIC: [Errno 2]")
 
 
 def test_copy_table_keeps_times(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("file\na.heic\n")
     os.utime(tmp_path / "labels.csv", ns=(3_000_000_007, 5_000_000_011))
-    image_files.copy_table(
+    copying.copy_table(
         tmp_path / "labels.csv", tmp_path / "new.csv", "labels.csv", {"a.heic": "a.jpg"}
     )
     assert (tmp_path / "new.csv").read_text() == "file\na.jpg\n"

@@ -4,7 +4,7 @@ import codecs
 
 import pytest
 
-from keras_vit import table_renaming
+from keras_vit.image_conversion import tables
 
 RENAMES = {"a.heic": "a.jpg", "rose/b,c.tif": "b,c.jpg", "rose/ä.png": "ä.png.jpg"}
 
@@ -23,7 +23,7 @@ RENAMES = {"a.heic": "a.jpg", "rose/b,c.tif": "b,c.jpg", "rose/ä.png": "ä.png.
     ],
 )
 def test_renamed_replaces_whole_cells(name: str, before: str, after: str) -> None:
-    assert table_renaming.renamed(before.encode(), name, RENAMES).decode() == after
+    assert tables.renamed(before.encode(), name, RENAMES).decode() == after
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_renamed_replaces_whole_cells(name: str, before: str, after: str) -> Non
     ],
 )
 def test_renamed_leaves_other_text(name: str, text: str) -> None:
-    assert table_renaming.renamed(text.encode(), name, RENAMES) == text.encode()
+    assert tables.renamed(text.encode(), name, RENAMES) == text.encode()
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_renamed_leaves_other_text(name: str, text: str) -> None:
 def test_renamed_keeps_the_encoding(encoding: str, mark: bytes) -> None:
     before = mark + "a.heic,rose/ä.png\n".encode(encoding)
     after = mark + "a.jpg,rose/ä.png.jpg\n".encode(encoding)
-    assert table_renaming.renamed(before, "labels.csv", RENAMES) == after
+    assert tables.renamed(before, "labels.csv", RENAMES) == after
 
 
 def test_is_table_goes_by_the_suffix() -> None:
-    assert all(map(table_renaming.is_table, ("a.csv", "b/labels.TSV", "c.jsonl")))
-    assert not any(map(table_renaming.is_table, ("a.txt", "csv", "c.json")))
+    assert all(map(tables.is_table, ("a.csv", "b/labels.TSV", "c.jsonl")))
+    assert not any(map(tables.is_table, ("a.txt", "csv", "c.json")))

@@ -9,8 +9,9 @@ import PIL.Image
 import pytest
 from PIL import ImageCms
 
-from keras_vit import image_formats, image_reading
-from tests.image_samples import DISPLAY_P3, deep_png, deep_tiff
+from keras_vit import image_formats
+from keras_vit.image_conversion import reading
+from tests.image_conversion.samples import DISPLAY_P3, deep_png, deep_tiff
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 RAMP = np.arange(5 * 7 * 3).reshape(5, 7, 3) * 39 + 17  # 17 to 4073: 12 of 16 bits
@@ -19,14 +20,14 @@ STRETCHED = np.rint((RAMP - 17) * 255 / (4073 - 17)).astype(np.uint8)
 
 def read(
     path: Path, format: str = "TIFF", window: tuple[float, float] | None = None, max_side: int = 0
-) -> image_reading.Picture:
-    return image_reading.read_picture(path, format, window, max_side or None)
+) -> picture.Picture:
+    return reading.read_picture(path, format, window, max_side or None)
 
 
 def decoded(path: Path, max_side: int | None = None) -> tuple[bool, bool]:
     head = image_formats.read_head(path)
     format = image_formats.image_format(head, path.name)
-    return image_reading.is_decoded(path, format, head, max_side)
+    return reading.is_decoded(path, format, head, max_side)
 
 
 def noise(height: int = 13, width: int = 17) -> PIL.Image.Image:
@@ -166,11 +167,11 @@ def test_window_sets_what_is_black_and_white(tmp_path: Path) -> None:
 
 
 def test_scaled_survives_constant_and_missing_values() -> None:
-    assert image_reading.scaled(np.uint16([[7, 7]]), (7, 7)).tolist() == [[0, 0]]
+    assert reading.scaled(np.uint16([[7, 7]]), (7, 7)).tolist() == [[0, 0]]
     values = np.float32([[np.nan, 1, 3, np.inf]])
-    assert image_reading._range(values) == (1, 3)
-    assert image_reading._range(np.float32([[np.nan]])) == (0, 0)
-    assert image_reading.scaled(values, (1, 3)).tolist() == [[0, 0, 255, 255]]
+    assert reading._range(values) == (1, 3)
+    assert reading._range(np.float32([[np.nan]])) == (0, 0)
+    assert reading.scaled(values, (1, 3)).tolist() == [[0, 0, 255, 255]]
 
 
 def test_max_side_shrinks_only(tmp_path: Path) -> None:
@@ -226,16 +227,16 @@ def test_modes_become_grey_or_rgb(tmp_path: Path, mode: str) -> None:
 
 def test_pixel_limit_is_restored() -> None:
     before = PIL.Image.MAX_IMAGE_PIXELS
-    with image_reading.pixel_limit():
+    with reading.pixel_limit():
         assert before != PIL.Image.MAX_IMAGE_PIXELS
     assert before == PIL.Image.MAX_IMAGE_PIXELS
 
 
 def test_image_of_too_many_pixels_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.ppm").write_bytes(b"P6\n20000 10001\n255\n")
-    with image_reading.pixel_limit(), pytest.raises(PIL.Image.DecompressionBombError) as error:
+    with reading.pixel_limit(), pytest.raises(PIL.Image.DecompressionBombError) as error:
         read(tmp_path / "a.ppm", "Netpbm")
-    assert image_reading.failure(error.value, "Netpbm") == "more than 200 megapixels"
+    assert reading.failure(error.value, "Netpbm") == "more than 200 megapixels"
 
 
 @pytest.mark.parametrize(
@@ -249,8 +250,8 @@ def test_image_of_too_many_pixels_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_failure_says_why(error: Exception, reason: str) -> None:
-    assert image_reading.failure(error, "TIFF").startswith(reason)
-    assert "\n" not in image_reading.failure(error, "TIFF")
+    assert reading.failure(error, "TIFF").startswith(reason)
+    assert "\n" not in reading.failure(error, "TIFF")
 
 
 def test_ghostscript_is_never_started(tmp_path: Path) -> None:
@@ -261,10 +262,10 @@ def test_ghostscript_is_never_started(tmp_path: Path) -> None:
 
 
 def test_missing_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_reading.importlib.util, "find_spec", lambda name: None)
-    assert image_reading.missing_extra("HEIC") == "formats"
-    assert image_reading.missing_extra("DICOM") == "dicom"
-    assert image_reading.missing_extra("TIFF") is None
+    monkeypatch.setattr(reading.importlib.util, "find_spec", lambda name: None)
+    assert reading.missing_extra("HEIC") == "formats"
+    assert reading.missing_extra("DICOM") == "dicom"
+    assert reading.missing_extra("TIFF") is None
 
 
 def write_dicom(path: Path, values: np.ndarray, **fields: object) -> None:
@@ -317,7 +318,7 @@ def test_dicom_takes_its_own_window(
     write_dicom(tmp_path / "a.dcm", FRAMES, **fields)
     found = read(tmp_path / "a.dcm", "DICOM")
     assert found.window == expected
-    np.testing.assert_array_equal(found.image, image_reading.scaled(FRAMES[0], expected))
+    np.testing.assert_array_equal(found.image, reading.scaled(FRAMES[0], expected))
     assert read(tmp_path / "a.dcm", "DICOM", (3, 50)).window == (3, 50)
 
 
@@ -358,9 +359,25 @@ def test_dicom_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     dataset.save_as(path)
     with pytest.raises(RuntimeError) as error:
         read(path, "DICOM")
-    assert image_reading.failure(error.value, "DICOM").startswith("cannot be read as DICOM: ")
+    assert reading.failure(error.value, "DICOM").startswith("cannot be read as DICOM: ")
 
 
 def test_sample_profile_is_one() -> None:
     name = ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(DISPLAY_P3)))
     assert name.strip() == "test"
+
+
+def test_animations_and_small_first_frames_are_not_decoded(tmp_path: Path) -> None:
+    frame = PIL.Image.new("RGB", (17, 13), "red")
+    for name, options in (("still", {}), ("moving", {"append_images": [frame.rotate(180), frame]})):
+        path = tmp_path / f"{name}.webp"
+        PIL.Image.effect_noise((17, 13), 90).convert("RGB").save(path, save_all=True, **options)
+        head = image_formats.read_head(path)
+        assert reading.is_decoded(path, "WebP", head, None) == (name == "still", False)
+    path = tmp_path / "a.gif"
+    frame.save(path)
+    assert reading.is_decoded(path, "GIF", image_formats.read_head(path), None) == (True, False)
+    content = bytearray(path.read_bytes())
+    content[6] += 1  # a screen wider than the frame
+    path.write_bytes(content)
+    assert reading.is_decoded(path, "GIF", image_formats.read_head(path), None) == (False, False)

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from keras_vit import worker_pool
+from keras_vit.image_conversion import workers
 
 # Without `keras_vit` in full, as the command runs, so that processes are forked.
 START = """
 import os, signal, sys, time
 import keras_vit_toolkit
 keras_vit_toolkit._register_package()
-from keras_vit import worker_pool
+from keras_vit.image_conversion import workers
 """
 
 
@@ -25,12 +25,12 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_pool_of_one_is_this_process() -> None:
-    with worker_pool.pool(1) as compute:
+    with workers.pool(1) as compute:
         assert list(compute(lambda value: (value, os.getpid()), [3])) == [(3, os.getpid())]
 
 
 def test_cores_is_what_this_process_may_use() -> None:
-    assert 1 <= worker_pool.cores() <= (os.cpu_count() or 1)
+    assert 1 <= workers.cores() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks")
@@ -39,7 +39,7 @@ def test_pool_computes_in_order_in_other_processes() -> None:
 def look(value):
     return value, os.getpid() == start
 start = os.getpid()
-with worker_pool.pool(2) as compute:
+with workers.pool(2) as compute:
     assert list(compute(look, range(37))) == [(value, False) for value in range(37)]
 """)
     assert (found.returncode, found.stderr) == (0, "")
@@ -51,7 +51,7 @@ def test_pool_says_that_the_system_ended_a_process() -> None:
 def die(value):
     os.kill(os.getpid(), signal.SIGKILL)
 try:
-    with worker_pool.pool(2) as compute:
+    with workers.pool(2) as compute:
         list(compute(die, range(5)))
 except RuntimeError as error:
     print(error)
@@ -68,7 +68,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
 def wait(value):
     os.write(1, b"%d\\n" % os.getpid())
     time.sleep(50)
-with worker_pool.pool(3) as compute:
+with workers.pool(3) as compute:
     list(compute(wait, range(24)))
 """
     command = [sys.executable, "-c", START + code]

@@ -80,14 +80,18 @@ def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> tu
         bits, compression = head[28], int.from_bytes(head[30:34], "little")
         if head[14] < 40 or bits not in (24, 32) or compression:
             return False, False
-    elif format == "PNG" and head[24] == 16:  # bits
+    elif (format == "PNG" and head[24] == 16) or (
+        format == "WebP" and head[12:16] == b"VP8X" and head[20] & 2
+    ):  # bits
         return False, False
-    if format not in image_formats.DECODED or (format in ("GIF", "BMP", "WebP") and not max_side):
+    if format not in image_formats.DECODED or (format in ("BMP", "WebP") and not max_side):
         return format in image_formats.DECODED, False
     with PIL.Image.open(path, formats=_formats()) as image:
         if (max_side and max(image.size) > max_side) or image.mode == "CMYK":
             return False, False
-        if format in ("GIF", "BMP", "WebP"):
+        if format == "GIF":  # its first frame fills it
+            return bool(image.tile) and image.tile[0].extents == (0, 0, *image.size), False
+        if format in ("BMP", "WebP"):
             return True, False
         try:
             return _to_srgb(image) is None, False

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from keras_vit import image_formats, image_reading, table_renaming
+from keras_vit import image_formats
+from keras_vit.image_conversion import reading, tables
 
 FORMATS = {"jpg": "JPEG", "png": "PNG"}  # suffix -> as Pillow calls it
 OURS = ".keras_vit_convert"  # the marker, the lock and unfinished files begin so
@@ -36,7 +37,7 @@ class File:
 
     @property
     def is_table(self) -> bool:
-        return not self.failure and self.format is None and table_renaming.is_table(self.name)
+        return not self.failure and self.format is None and tables.is_table(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,11 +108,11 @@ def inspected(source: Path, max_side: int | None, name: str) -> File:
             return File(name, suffix[1:].upper(), True)
         if format in _REFUSED:
             return File(name, format, failure=_REFUSED[format])
-        with image_reading.pixel_limit():
-            decoded, bad = image_reading.is_decoded(path, format, head, max_side)
+        with reading.pixel_limit():
+            decoded, bad = reading.is_decoded(path, format, head, max_side)
         return File(name, format, not decoded, bad)
     except Exception as error:  # Pillow raises all kinds on damaged files
-        return File(name, format, failure=image_reading.failure(error, format))
+        return File(name, format, failure=reading.failure(error, format))
 
 
 def targets(files: list[File], folders: list[str], format: str) -> dict[File, str]:
@@ -152,15 +153,15 @@ def made(source: Path, destination: Path, options: Options, job: tuple[File, str
             if same_size and there.st_mtime_ns == times.st_mtime_ns:
                 return Outcome(present=True)
         if file.convert:
-            with image_reading.pixel_limit():
-                picture = image_reading.read_picture(
+            with reading.pixel_limit():
+                picture = reading.read_picture(
                     old, str(file.format), options.window, options.max_side
                 )
             content = io.BytesIO()
             picture.image.save(content, FORMATS[options.format], quality=95, subsampling=0)
             outcome = Outcome(False, "", picture.pages, picture.window, picture.bad_profile)
     except Exception as error:  # Pillow raises all kinds on damaged files
-        return Outcome(failure=image_reading.failure(error, file.format))
+        return Outcome(failure=reading.failure(error, file.format))
     with unfinished(new) as temporary:
         if file.convert:
             temporary.write_bytes(content.getbuffer())
@@ -174,7 +175,7 @@ def copy_table(old: Path, new: Path, name: str, renames: Mapping[str, str]) -> N
     """Copies a table with the new names of images."""
     times = old.stat()
     with unfinished(new) as temporary:
-        temporary.write_bytes(table_renaming.renamed(old.read_bytes(), name, renames))
+        temporary.write_bytes(tables.renamed(old.read_bytes(), name, renames))
         os.utime(temporary, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 

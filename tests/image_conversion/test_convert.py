@@ -14,9 +14,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit import image_conversion, image_reading
-from keras_vit.image_conversion import Conversion
-from tests.image_samples import DISPLAY_P3, deep_png
+from keras_vit import image_conversion
+from keras_vit.image_conversion import Conversion, reading
+from tests.image_conversion.samples import DISPLAY_P3, deep_png
 
 
 def convert(source: Path, destination: Path, **options: object) -> Conversion:
@@ -210,7 +210,7 @@ def test_two_runs_at_once_are_refused(source: Path, tmp_path: Path) -> None:
 def test_missing_extra_is_named_before_work_starts(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, extra: str
 ) -> None:
-    monkeypatch.setattr(image_reading.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(reading.importlib.util, "find_spec", lambda name: None)
     convert(source, tmp_path / "without")
     (source / "x").write_bytes(head)
     with pytest.raises(ImportError, match=rf'pip install "keras-vit-toolkit\[{extra}\]"'):
