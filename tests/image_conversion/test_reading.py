@@ -20,7 +20,7 @@ STRETCHED = np.rint((RAMP - 17) * 255 / (4073 - 17)).astype(np.uint8)
 
 def read(
     path: Path, format: str = "TIFF", window: tuple[float, float] | None = None, max_side: int = 0
-) -> picture.Picture:
+) -> reading.Picture:
     return reading.read_picture(path, format, window, max_side or None)
 
 
