@@ -7,13 +7,15 @@ import dataclasses
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import filelock
+
 from keras_vit.checksums import file_digests
-from keras_vit.file_lock import file_lock
 from keras_vit.files import write_json
 from keras_vit.transfer import discard, mebibytes, say, transfer
 from keras_vit.verification import Expected
@@ -113,7 +115,7 @@ def fetch(
         with _explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             waiting = f"Waiting for another process, which downloads {path} ..."
-            with file_lock(path.with_name(f".{file_name}.lock"), waiting):
+            with _alone(path.with_name(f".{file_name}.lock"), waiting):
                 found = _unchanged(path)
                 if found is None and path.exists():
                     found = _inspect(path, urls, expected)
@@ -124,6 +126,21 @@ def fetch(
     except ValueError as error:
         raise _other(path, urls, error) from error
     return dataclasses.replace(found, level="SHA-256") if sha256 else found
+
+
+@contextlib.contextmanager
+def _alone(path: Path, waiting: str) -> Iterator[None]:
+    """Keeps other processes out; says once if another one is in."""
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        print(waiting, file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def cache_folder() -> Path:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-OUTPUT_MARKER = ".keras_vit_output"  # in every folder that a command creates
-
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -53,27 +51,6 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def is_output(folder: str | os.PathLike[str]) -> bool:
-    """Returns whether a command of this package wrote a folder.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        Whether it holds the marker that commands write first, or a run of an earlier version.
-
-    Example:
-        >>> import tempfile
-        >>> is_output(tempfile.mkdtemp())
-        False
-    """
-    folder = Path(folder)
-    if (folder / OUTPUT_MARKER).is_file():
-        return True
-    earlier = ("split.csv", "checkpoints", "last.keras")
-    return (folder / "config.yaml").is_file() and any((folder / name).exists() for name in earlier)
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:

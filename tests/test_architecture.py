@@ -23,7 +23,7 @@ TESTS = ROOT / "tests"
 FLOORS = (
     {
         *("_version", "constants", "checks", "files", "preprocessing"),
-        *("accelerators", "checksums", "download", "file_lock", "transfer", "verification"),
+        *("accelerators", "checksums", "download", "output_folder", "transfer", "verification"),
         *("image_formats", "image_conversion"),
     },
     {"layers", "data"},

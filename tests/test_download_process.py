@@ -9,10 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
+import filelock
 import pytest
 
 from keras_vit.download import fetch
-from keras_vit.file_lock import file_lock
 from tests.loopback import Loopback, Page
 
 CONTENT = bytes(range(251)) * 1201
@@ -88,7 +88,7 @@ def test_fetch_waits_for_another_one_and_takes_its_file(
     folder.mkdir()
     monkeypatch.delattr("keras_vit.download.file_digests")  # it is not verified a second time
     thread = threading.Thread(target=lambda: fetched.append(fetch([URL], "Ti_16.npz")))
-    with file_lock(folder / ".Ti_16.npz.lock", "nobody else is here yet"):
+    with filelock.FileLock(folder / ".Ti_16.npz.lock"):
         thread.start()
         thread.join(0.5)
         assert thread.is_alive()

@@ -82,8 +82,9 @@ def preview(
 
     from keras_vit import data as sources
     from keras_vit import models, training, zoo
-    from keras_vit.visualization import plots
+    from keras_vit.visualization import drawing, plots
 
+    drawing.check_picture(out)
     chosen = training.recipe(recipe).replace(**settings)
     contract = models.default_preprocessing(zoo.constructor(model).config)
     if size := size or chosen.image_size:

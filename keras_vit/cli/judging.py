@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import sys
@@ -24,6 +25,9 @@ from keras_vit.cli.options import (
     parse_size,
 )
 from keras_vit_toolkit import start_keras
+
+_EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
+_REPORT = ("index.html", "report.json")
 
 
 class Method(enum.StrEnum):
@@ -107,32 +111,40 @@ def evaluate(
     check_data(data)
     check_exists("--real", real, "ImageNet's reassessed labels, real.json")
     start_keras()
-    from keras_vit import files, training
+    from keras_vit import files, output_folder, training
     from keras_vit.evaluation import MultiLabelReport
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
     from keras_vit.visualization import multi_label, plots
 
-    network = load_model(model, constructor, size)
-    chosen = _examples(model, data, on_bad_image, part and part.value, with_training_images)
-    out = out or (training.Run(model).path if data is None else Path("evaluation"))
-    if report is not None:
-        scores = _write_report(model, network, chosen, report, real, batch_size)
-    else:
-        scores = evaluate_model(
-            network, chosen.examples, batch_size=batch_size, verbose=_progress()
+    if data is None and model.is_file():
+        raise ValueError(
+            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
         )
-    print(scores.text())
-    files.write_json(
-        out / "evaluation.json",
-        {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
-    )
-    if isinstance(scores, MultiLabelReport):
-        picture = multi_label.label_scores(scores, out / "label_scores.png")
-    else:
-        picture = plots.confusion_matrix(scores, out / "confusion_matrix.png")
-    print(f"\nWritten: {out}/evaluation.json and {out}/{picture.name}")
-    if report is not None:
-        print(f"Written: {report}/index.html, which opens in any browser, and report.json")
+    out = out or (training.Run(model).path if data is None else Path("evaluation"))
+    with contextlib.ExitStack() as alone:
+        alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
+        if report is not None and report.resolve() != out.resolve():
+            alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
+        network = load_model(model, constructor, size)
+        chosen = _examples(model, data, on_bad_image, part and part.value, with_training_images)
+        if report is not None:
+            scores = _write_report(model, network, chosen, report, real, batch_size)
+        else:
+            scores = evaluate_model(
+                network, chosen.examples, batch_size=batch_size, verbose=_progress()
+            )
+        print(scores.text())
+        files.write_json(
+            out / "evaluation.json",
+            {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
+        )
+        if isinstance(scores, MultiLabelReport):
+            picture = multi_label.label_scores(scores, out / "label_scores.png")
+        else:
+            picture = plots.confusion_matrix(scores, out / "confusion_matrix.png")
+        print(f"\nWritten: {out}/evaluation.json and {out}/{picture.name}")
+        if report is not None:
+            print(f"Written: {report}/index.html, which opens in any browser, and report.json")
 
 
 def explain(
@@ -201,7 +213,7 @@ def probe(
     check_data(data)
     start_keras()
     from keras_vit import data as sources
-    from keras_vit import files, reports, training
+    from keras_vit import files, output_folder, reports, training
 
     run = training.Run(model)
     own = run.config.is_file() and data in (None, _given(run, data))
@@ -209,26 +221,27 @@ def probe(
         raise ValueError(
             f"`--data` must name labelled images, unless a run is probed. Received: {model}"
         )
-    network = load_model(model, constructor, size, classifier=False)
-    if own or data is None:
-        examples = sources.load(run.read_config().data)
-        parts = sources.read_split(run.split, examples)
-    else:
-        examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
-        parts = sources.split(examples, found.digests)
-    known, asked = (examples.subset(part) for part in parts)
-    result = reports.probe(
-        network,
-        known,
-        asked,
-        cache=cache,
-        sheet=out / "neighbours.png",
-        batch_size=batch_size,
-        verbose=1,
-    )
-    print(result.text())
-    files.write_json(out / "probe.json", result.to_json())
-    print(f"\nWritten: {out}/probe.json and neighbours.png")
+    with output_folder.writing(out, "probe", ("probe.json", "neighbours.png")):
+        network = load_model(model, constructor, size, classifier=False)
+        if own or data is None:
+            examples = sources.load(run.read_config().data)
+            parts = sources.read_split(run.split, examples)
+        else:
+            examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+            parts = sources.split(examples, found.digests)
+        known, asked = (examples.subset(part) for part in parts)
+        result = reports.probe(
+            network,
+            known,
+            asked,
+            cache=cache,
+            sheet=out / "neighbours.png",
+            batch_size=batch_size,
+            verbose=1,
+        )
+        print(result.text())
+        files.write_json(out / "probe.json", result.to_json())
+        print(f"\nWritten: {out}/probe.json and neighbours.png")
 
 
 def card(
@@ -265,10 +278,6 @@ def _examples(
 
     run = training.Run(model if model.is_dir() else model.parent)
     own = run.config.is_file()
-    if data is None and not (own and model.is_dir()):
-        raise ValueError(
-            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
-        )
     if data is None:
         name = part or "validation"
         examples = sources.load(run.read_config().data)

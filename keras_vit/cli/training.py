@@ -185,7 +185,14 @@ def train(
         **{name: value for name, value in changes.items() if value is not None},
     )
     with stoppable():
-        training.train(run_config, out, resume=resume, tensorboard=tensorboard, profile=profile)
+        training.train(
+            run_config,
+            out,
+            resume=resume,
+            tensorboard=tensorboard,
+            profile=profile,
+            smaller_batches=config is None and "batch_size" not in numbers,
+        )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Labelled images: finding, checking, dividing and batching them (needs TensorFlow)."""
 
-from keras_vit.data.audit import Audit, audit, usable_images
+from keras_vit.data.audit import Audit, audit, readable_images, usable_images
 from keras_vit.data.augmentation import Augmentation, random_flip, random_resized_crop
 from keras_vit.data.augmentation_layers import write_layers
 from keras_vit.data.check import DataCheck, check
@@ -33,6 +33,7 @@ __all__ = [
     "random_flip",
     "random_resized_crop",
     "read_split",
+    "readable_images",
     "require_trainable",
     "scale",
     "split",

@@ -213,6 +213,31 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
     )
 
 
+def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
+    """Audits images again, of which one could not be read, and returns the others.
+
+    Args:
+        examples: The images.
+        on_bad_image: `"fail"` or `"skip"`, see `Audit.accept`.
+
+    Returns:
+        The images that can be read.
+
+    Raises:
+        ValueError: As `Audit.accept` does.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> len(readable_images(load("digits").subset(range(7))))
+        7
+    """
+    found = audit(examples, progress=False)
+    accepted = found.accept(examples, on_bad_image)
+    if found.bad:
+        print(f"\nGoing on without images that cannot be read any more:\n{found.text()}")
+    return accepted
+
+
 def usable_images(
     examples: Examples, on_bad_image: str = "fail", *, progress: bool = True
 ) -> tuple[Examples, Audit]:

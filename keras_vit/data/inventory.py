@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from keras_vit.files import is_output
 from keras_vit.image_formats import has_image_suffix, image_format, is_backup, read_head
+from keras_vit.output_folder import is_output
 
 OUTSIDE = "image outside of the class folders"
 UNNAMED = "image that the table does not name"

@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_vit import checks
 from keras_vit.data.examples import Examples
 from keras_vit.data.folder import load_folder
+from keras_vit.data.inventory import UNNAMED, find_files
 from keras_vit.data.table import load_table
 from keras_vit.data.tfds import load_tfds
 
@@ -52,9 +53,12 @@ def load(data: str | os.PathLike[str]) -> Examples:
         if not tables:
             return load_folder(path)
         examples = load_table(path / tables[0])
+        found = find_files(path)
+        unnamed = set(found.images) - {os.path.normpath(name) for name in examples.names}
+        others = {**found.ignored, UNNAMED: len(unnamed)} if unnamed else found.ignored
         ignored = f"{tables[0]} is read; {' and '.join(tables[1:])} beside it: ignored."
         notes = (ignored,) if tables[1:] else ()
-        return dataclasses.replace(examples, notes=examples.notes + notes)
+        return dataclasses.replace(examples, notes=examples.notes + notes, ignored=others)
     if path.is_file():
         return load_table(path)
     return load_tfds(spec.removeprefix("tfds:")) if spec.startswith("tfds:") else _digits()

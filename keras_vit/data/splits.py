@@ -244,6 +244,7 @@ def read_split(
     examples: Examples,
     splits: Sequence[str] = ("train", "validation"),
     digests: Mapping[str, str] | None = None,
+    on_missing: str = "fail",
 ) -> tuple[np.ndarray, ...]:
     """Reads a division that `write_split` wrote.
 
@@ -253,6 +254,7 @@ def read_split(
         splits: The splits to read.
         digests: Name of each image -> digest of its content, compared with those in the file if it
             has any.
+        on_missing: `"skip"` leaves out images that are no longer there.
 
     Returns:
         Indices of the images of each split, in the order of the file.
@@ -280,6 +282,10 @@ def read_split(
             changes["under another label"].append(name)
         elif digests and not digests[name].startswith(row.get(_PIXELS) or ""):
             changes["replaced"].append(name)
+    if on_missing == "skip" and changes["missing"]:
+        print(f"Without {len(changes['missing'])} images that {path} names.")
+        rows = [row for row in rows if row["file"] in index]
+        changes["missing"] = []
     if any(changes.values()):
         found = "; ".join(f"{len(n)} {what}: {n[:20]}" for what, n in changes.items() if n)
         raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import find_files
-from keras_vit.data.sources import TABLE, load
+from keras_vit.data.sources import TABLES, load
 from keras_vit.data.splits import different_contents, split
 
 _NO_CLASS = "image"
@@ -21,7 +21,7 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
 
     Args:
         data: What `keras_vit.data.load` takes; or a folder with images directly in it and no
-            `labels.csv`: then all images below it belong to it, however deep and whatever their
+            table: then all images below it belong to it, however deep and whatever their
             folders are called.
 
     Returns:
@@ -40,7 +40,7 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
         ('2024/a.PNG', 'b.jpg')
     """
     folder = Path(data).expanduser()
-    if not folder.is_dir() or (folder / TABLE).is_file():
+    if not folder.is_dir() or any((folder / name).is_file() for name in TABLES):
         return load(data)
     found = find_files(folder)
     if all("/" in name for name in found.images):

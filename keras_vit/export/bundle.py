@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks, checksums, data, files, training
+from keras_vit import checks, checksums, data, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
 from keras_vit.evaluation.evaluate import predict
@@ -29,6 +29,7 @@ MANIFEST = "manifest.json"
 _SAMPLE = 200  # images that are verified by default
 _CALIBRATION = 100  # images that ranges are measured on
 _WARM_UP_IMAGES = 4
+_HIDDEN = ".keras_vit_export."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,62 +171,73 @@ def bundle(
     for rung in chosen:
         tflite.check_rung(rung, source.model, calibration)
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
 
     def say(text: str) -> None:
         if verbose:
             print(text, flush=True)
 
-    say(f"Keras model on {len(checked)} images")
-    shown = int(bool(verbose) and sys.stdout.isatty())
-    truth, expected, contract = predict(source.model, checked, verbose=shown)
-    # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
-    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=directory) as hidden:
-        staged = Path(hidden)
-        artefacts = list(
-            _write_all(
-                source.model, staged, chosen, runtimes, calibration, limits, tflite_batch_size, say
+    with output_folder.writing(directory, "export", ()):
+        folders = (directory / name, directory / f"{name}-files")
+        leftovers = (path for folder in folders for path in folder.glob(".[0-9]*.*"))
+        for path in (*directory.glob(f"{_HIDDEN}*"), *leftovers):  # of exports that were killed
+            shutil.rmtree(path, ignore_errors=True)
+        say(f"Keras model on {len(checked)} images")
+        shown = int(bool(verbose) and sys.stdout.isatty())
+        truth, expected, contract = predict(source.model, checked, verbose=shown)
+        # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
+        with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
+            staged = Path(hidden)
+            artefacts = list(
+                _write_all(
+                    source.model,
+                    staged,
+                    chosen,
+                    runtimes,
+                    calibration,
+                    limits,
+                    tflite_batch_size,
+                    say,
+                )
             )
-        )
-        images = (checked.read(index) for index in range(len(checked)))
-        results = verify(
-            artefacts,
-            images,
-            expected,
-            truth,
-            staged / "verification",
-            names=checked.names,
-            thresholds=contract.thresholds,
-            min_agreement=min_agreement,
-            progress=bool(verbose),
-        )
-        _refuse(results, checked.names, named=rungs is not None)
-        for artefact, result in zip(artefacts, results, strict=True):
-            if not result.ok:
-                artefact.path.unlink()
-        if warm_up:
-            say("Warm-up requests")
-            smallest = sorted((checked.read(i) for i in range(min(50, len(checked)))), key=len)
-            warmup.write(staged / "saved_model", smallest[:_WARM_UP_IMAGES], name=name)
-        version = _next(directory, name)
-        _describe(
-            staged,
-            name=name,
-            version=version,
-            contract=contract,
-            limits=limits,
-            results=results,
-            images=len(checked),
-            model=source.model.name,
-            source=source.described,
-        )
-        found = None
-        if any((staged / "files").iterdir()):
-            found = directory / f"{name}-files" / str(version)
-            _place(staged / "files", found)
-        # Last: the server takes what appears here.
-        place = directory / name / str(version)
-        _place(staged / "saved_model", place)
+            images = (checked.read(index) for index in range(len(checked)))
+            results = verify(
+                artefacts,
+                images,
+                expected,
+                truth,
+                staged / "verification",
+                names=checked.names,
+                thresholds=contract.thresholds,
+                min_agreement=min_agreement,
+                progress=bool(verbose),
+            )
+            _refuse(results, checked.names, named=rungs is not None)
+            for artefact, result in zip(artefacts, results, strict=True):
+                if not result.ok:
+                    artefact.path.unlink()
+            if warm_up:
+                say("Warm-up requests")
+                smallest = sorted((checked.read(i) for i in range(min(50, len(checked)))), key=len)
+                warmup.write(staged / "saved_model", smallest[:_WARM_UP_IMAGES], name=name)
+            version = _next(directory, name)
+            _describe(
+                staged,
+                name=name,
+                version=version,
+                contract=contract,
+                limits=limits,
+                results=results,
+                images=len(checked),
+                model=source.model.name,
+                source=source.described,
+            )
+            found = None
+            if any((staged / "files").iterdir()):
+                found = directory / f"{name}-files" / str(version)
+                _place(staged / "files", found)
+            # Last: the server takes what appears here.
+            place = directory / name / str(version)
+            _place(staged / "saved_model", place)
     return Bundle(place, found, results, len(checked))
 
 

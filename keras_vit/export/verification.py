@@ -229,6 +229,7 @@ def _run(folder: Path, progress: bool) -> None:
     name = said = ""
     with subprocess.Popen(
         command,
+        stdin=subprocess.PIPE,  # its end, which comes with that of this process, ends the other one
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

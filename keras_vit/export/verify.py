@@ -8,8 +8,10 @@ and in `times.json` how long one image takes. What goes wrong is an exception.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -147,7 +149,14 @@ def main(folder: Path) -> None:
     (folder / "times.json").write_text(json.dumps(times))
 
 
+def _end_with_parent() -> None:
+    """Ends this process once the parent has ended, whose end of the pipe closes then."""
+    sys.stdin.read()
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         main(Path(sys.argv[1]))
     except Exception as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_vit import data, files, weights, zoo
+from keras_vit import data, files, output_folder, weights, zoo
 from keras_vit.evaluation import McNemar, Report, evaluate_predictions, mcnemar
 from keras_vit.evaluation.published import FLOWERS, shows_flowers
 from keras_vit.reports.contestant import RUN, Contestant, measure_run, run_contestant
@@ -19,6 +19,7 @@ from keras_vit.training.build import check_model
 from keras_vit.visualization import comparison_curves, save_figure
 
 GOOD = 0.95  # the accuracy to which the minutes are counted
+_FILES = ("comparison.md", "comparison.json", "curves.png")
 _SHOWN_CLASSES = 20  # in the table; all of them stand in comparison.json
 
 
@@ -94,12 +95,12 @@ class Comparison:
             The files.
         """
         out = Path(folder)
-        table, content = out / "comparison.md", out / "comparison.json"
+        table, content, picture = (out / name for name in _FILES)
         with files.atomic_path(table) as temporary:
             temporary.write_text(self.markdown(), encoding="utf-8")
         files.write_json(content, self.to_json())
         curves = comparison_curves({c.name: c.history for c in self.contestants})
-        return table, content, save_figure(curves, out / "curves.png")
+        return table, content, save_figure(curves, picture)
 
     def _rows(self) -> list[list[str]]:
         def row(name: str, tell: Callable[[Contestant], str]) -> list[str]:
@@ -172,6 +173,13 @@ def compare(
     """
     start, out = dict(start or {}), Path(out)
     _check(models, start)
+    with output_folder.writing(out, "compare", _FILES):
+        return _compare(config, models, out, start)
+
+
+def _compare(
+    config: RunConfig, models: Sequence[str], out: Path, start: Mapping[str, str]
+) -> Comparison:
     examples = data.load(config.data)
     _check_images(config, models, examples)
     contestants = []

@@ -97,7 +97,7 @@ class Checkpoints:
         """
         for leftover in self.folder.glob(".step_*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        damaged = []
+        damaged: list[str] = []
         for path in self.paths():
             try:
                 # Opened here: np.load leaves a damaged file open.
@@ -105,7 +105,10 @@ class Checkpoints:
                     variables = {name: file[name] for name in file.files}
                 content: dict[str, Any] = json.loads(str(variables.pop("progress")))
                 content["history"] = tuple(content["history"])
-                return Progress(**content), variables
+                progress = Progress(**content)
+                if damaged:
+                    print(f"Damaged states are passed over ({'; '.join(damaged)}): {path.name}.")
+                return progress, variables
             except (
                 KeyError,
                 TypeError,

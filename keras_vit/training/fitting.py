@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
 from keras_vit import data
 from keras_vit.preprocessing import Preprocessing
@@ -85,6 +86,7 @@ def fit_remaining(
     parts: tuple[data.Examples, data.Examples],
     contract: Preprocessing,
     callbacks: Sequence[keras.callbacks.Callback] = (),
+    on_bad_image: str = "fail",
 ) -> None:
     """Trains the rest of an epoch that was interrupted, then whole epochs.
 
@@ -96,6 +98,11 @@ def fit_remaining(
         parts: Examples to train on, and to validate on.
         contract: The pixel contract.
         callbacks: What else watches the training.
+        on_bad_image: What to do if an image has become unreadable since it was checked: `"fail"`
+            raises an error that names it, `"skip"` goes on without it.
+
+    Raises:
+        ValueError: If images have become unreadable and must not or cannot be left out.
     """
     training, validation = parts
     several = where.replicas > 1
@@ -120,7 +127,7 @@ def fit_remaining(
         until = progress.epoch + 1 if progress.step else recipe.epochs
         dataset = where.distribute(
             lambda shard: data.training_dataset(
-                training,
+                training,  # noqa: B023
                 contract,
                 recipe.augmentation,
                 batch_size=recipe.batch_size,
@@ -139,14 +146,22 @@ def fit_remaining(
             step=progress.step,
         )
         bars = [bar] if where.is_chief else []
-        with contextlib.closing(bar):
-            trainee.fit(
-                dataset,
-                epochs=until,
-                initial_epoch=progress.epoch,
-                steps_per_epoch=save.steps - progress.step,
-                validation_data=validation_data(),
-                callbacks=[EvaluateAverages(), save, *callbacks, *bars],
-                shuffle=False,  # the data set has its own order
-                verbose=0,
-            )
+        try:
+            with contextlib.closing(bar):
+                trainee.fit(
+                    dataset,
+                    epochs=until,
+                    initial_epoch=progress.epoch,
+                    steps_per_epoch=save.steps - progress.step,
+                    validation_data=validation_data(),
+                    callbacks=[EvaluateAverages(), save, *callbacks, *bars],
+                    shuffle=False,  # the data set has its own order
+                    verbose=0,
+                )
+        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
+            alone = where.workers == 1  # others wait for this one's batches
+            left = [data.readable_images(p, on_bad_image if alone else "fail") for p in parts]
+            steps = data.steps_per_epoch(left[0], recipe.batch_size)
+            if [len(p) for p in left] == [len(p) for p in parts] or steps < save.steps:
+                raise
+            parts = training, validation = left[0], left[1]

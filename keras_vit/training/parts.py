@@ -50,7 +50,9 @@ def find_parts(
     """
     examples, found = data.usable_images(examples, config.on_bad_image)
     if resume:
-        training, validation = data.read_split(run.split, examples, digests=found.digests)
+        training, validation = data.read_split(
+            run.split, examples, digests=found.digests, on_missing=config.on_bad_image
+        )
     else:
         training, validation = split(
             examples,

@@ -7,12 +7,13 @@ import dataclasses
 import importlib.metadata
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from keras_vit import checks, files
+from keras_vit import checks, files, output_folder
 from keras_vit.data import Augmentation, write_layers
 from keras_vit.data.audit import ON_BAD_IMAGE
 from keras_vit.training.distribution import STRATEGIES
@@ -136,12 +137,31 @@ class Run:
         self.tensorboard = self.path / "tensorboard"
 
     def require_new(self) -> None:
-        """Raises `ValueError` if the folder already holds a run."""
+        """Raises `ValueError` if the folder already holds a run, or files of the user."""
         if self.config.exists():
             raise ValueError(
                 f"`out` must be a new folder. Received: out={str(self.path)!r}, which holds a run. "
                 "Choose another one, or go on with it with `resume=True` (--resume)."
             )
+        output_folder.require_writable(self.path)
+
+    @contextlib.contextmanager
+    def writing(self, command: str, *, resume: bool, writes: bool = True) -> Iterator[None]:
+        """Keeps other processes from training into the folder, which must be new unless resumed.
+
+        Args:
+            command: `"train"` or `"pretrain"`.
+            resume: Whether the run was started before.
+            writes: Whether this process writes; of several workers, only the chief does.
+        """
+        if not writes:
+            yield
+            return
+        names = () if resume else None
+        with output_folder.writing(self.path, command, names):
+            if not resume:  # another process may have made a run of it in the meantime
+                self.require_new()
+            yield
 
     def require_complete(self) -> None:
         """Raises `ValueError` unless the run has come to its end."""

@@ -21,7 +21,7 @@ from keras_vit.training.build import (
     keep_orientation,
     precision_of,
 )
-from keras_vit.training.distribution import devices
+from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
 from keras_vit.training.machine import report_unused_accelerator
@@ -47,6 +47,7 @@ def train(
     resume: bool = False,
     tensorboard: bool = True,
     profile: tuple[int, int] | None = None,
+    smaller_batches: bool = False,
 ) -> Report | MultiLabelReport | None:
     """Trains a model and writes a run folder.
 
@@ -63,6 +64,7 @@ def train(
         resume: Whether to go on where `out` was saved last.
         tensorboard: Whether TensorBoard logs are written.
         profile: First and last step to profile for TensorBoard, counted from 1.
+        smaller_batches: Whether a batch size above the number of training images is reduced.
 
     Returns:
         The evaluation of `last.keras` on the validation examples; None on workers other than the
@@ -98,6 +100,28 @@ def train(
     where = devices(config.strategy, config.model_parallel)
     report_unused_accelerator(config.strategy)
     where.check(recipe)
+    with run.writing("train", resume=resume, writes=where.is_chief):
+        return _train(
+            config,
+            run,
+            where,
+            resume=resume,
+            tensorboard=tensorboard,
+            profile=profile,
+            smaller_batches=smaller_batches and not resume,
+        )
+
+
+def _train(
+    config: RunConfig,
+    run: Run,
+    where: Devices,
+    *,
+    resume: bool,
+    tensorboard: bool,
+    profile: tuple[int, int] | None,
+    smaller_batches: bool,
+) -> Report | MultiLabelReport | None:
     callbacks = _callbacks(run, tensorboard, profile) if where.is_chief else []
     examples = data.load(config.data)
     config = fit_to_labels(config, examples)
@@ -114,6 +138,9 @@ def train(
         training, validation, inventory = find_parts(
             config, examples, run, resume=resume, writes=where.is_chief
         )
+        if smaller_batches:
+            config = _with_full_batch(config, len(training), where)
+            recipe = config.recipe
         steps = data.steps_per_epoch(training, recipe.batch_size)
         with where.scope():
             trainee = build_trainee(config, network, training)
@@ -156,8 +183,21 @@ def train(
                 )
                 _advise(config, steps)
             parts = (training, validation)
-            fit_remaining(trainee, save, recipe, where, parts, contract, callbacks)
+            fit_remaining(
+                trainee, save, recipe, where, parts, contract, callbacks, config.on_bad_image
+            )
     return _finish(run, validation) if where.is_chief else None
+
+
+def _with_full_batch(config: RunConfig, images: int, where: Devices) -> RunConfig:
+    """Returns the configuration with a batch size of at most the number of images."""
+    recipe = config.recipe
+    parts = where.replicas * recipe.accumulation_steps * (2 if recipe.augmentation.mixes else 1)
+    if images >= recipe.batch_size or images < parts:
+        return config
+    size = images // parts * parts
+    print(f"Batch size {size} in place of {recipe.batch_size}: there are {images} images.")
+    return dataclasses.replace(config, recipe=recipe.replace(batch_size=size))
 
 
 def _advise(config: RunConfig, steps: int) -> None:

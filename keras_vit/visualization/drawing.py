@@ -24,6 +24,7 @@ from keras_vit import files
 COLOURS = ("#1f5fa8", "#d9822b", "#2f9e6e", "#b04a8f", "#7a6ff0", "#c23b3b", "#0f8a9d", "#8a6d3b")
 GREY = "#9aa5b1"  # what stands behind
 LINE = "#e6e9ee"  # of a grid
+_SOFTWARE = "keras_vit"  # in the metadata of pictures
 _INK = "#000000"  # matplotlib's text and frames, which take a page's colour there
 _LONGEST_NAME = 28  # characters
 
@@ -100,7 +101,8 @@ def check_picture(path: str | os.PathLike[str]) -> None:
         path: The file; its suffix is the format.
 
     Raises:
-        ValueError: If matplotlib does not know the suffix.
+        ValueError: If matplotlib does not know the suffix, or the file exists and is not a picture
+            that `save_figure` wrote.
 
     Example:
         >>> check_picture("map.png")
@@ -110,6 +112,11 @@ def check_picture(path: str | os.PathLike[str]) -> None:
         raise ValueError(
             f"`path` must end in the format of a picture, such as .png, .svg or .pdf. "
             f"Received: path={os.fspath(path)!r}"
+        )
+    if Path(path).exists() and _SOFTWARE.encode() not in Path(path).read_bytes():
+        raise ValueError(
+            "`path` must be a new file, or a picture that keras_vit has drawn; nothing else is "
+            f"overwritten. Received: path={os.fspath(path)!r}"
         )
 
 
@@ -133,7 +140,11 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """
     FigureCanvasAgg(figure)
     with files.atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130, bbox_inches="tight", pad_inches=0.15)
+        key = {".png": "Software", ".svg": "Creator", ".pdf": "Creator"}.get(
+            Path(path).suffix.lower()
+        )
+        metadata = {key: _SOFTWARE} if key else None
+        figure.savefig(temporary, dpi=130, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
     return Path(path)
 
 

@@ -99,6 +99,7 @@ def load_weights(
         del tensors[name]
     used = tuple(name for name in shapes if name not in reset)
     _check_names({name: shapes[name] for name in used}, tensors, checkpoint.source)
+    _check_numbers({name: tensors[name] for name in used}, checkpoint.source)
     for name in used:
         variables[name].assign(tensors.pop(name))  # popped, so that memory is freed on the way
     for name in reset:
@@ -196,6 +197,16 @@ def _report(
     ]
     rows += [TensorReport("left", names=(name,)) for name in checkpoint.origin.left]
     return LoadReport(checkpoint.source, tuple(rows), tuple(dict.fromkeys(resized.values())))
+
+
+def _check_numbers(tensors: dict[str, np.ndarray], source: str) -> None:
+    # The extremes of a tensor are NaN if one of its values is, and need no memory.
+    bad = [n for n, t in tensors.items() if t.size and not np.isfinite([t.min(), t.max()]).all()]
+    if bad:
+        raise ValueError(
+            f"Weights must be finite numbers. Received: {source}, with NaN or infinite values in "
+            f"{len(bad)} tensors, such as {', '.join(bad[:5])}"
+        )
 
 
 def _check_names(

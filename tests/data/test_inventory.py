@@ -9,7 +9,7 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from keras_vit import files
+from keras_vit import output_folder
 from keras_vit.data.folder import load_folder
 from keras_vit.data.inventory import Inventory, count_images, find_files
 
@@ -86,7 +86,7 @@ def test_find_files_follows_links_but_not_round_in_circles(tmp_path: Path) -> No
 def test_find_files_passes_over_outputs_of_commands(tmp_path: Path) -> None:
     write(tmp_path / "rose" / "a.jpg")
     write(tmp_path / "report" / "confusion_matrix.png")
-    (tmp_path / "report" / files.OUTPUT_MARKER).touch()
+    (tmp_path / "report" / output_folder.MARKER).touch()
     for name in ("config.yaml", "split.csv", "samples/rose_a.jpg"):  # a run of an earlier version
         write(tmp_path / "runs" / "photos" / name)
     found = find_files(tmp_path)

@@ -91,3 +91,13 @@ def test_file_that_is_no_table_is_refused(tmp_path: Path, write: Callable[..., P
     write(tmp_path, ["1.png"])
     with pytest.raises(ValueError, match="`data` must be a folder of class folders"):
         load(tmp_path / "1.png")
+
+
+def test_images_that_a_table_does_not_name_are_counted(tmp_path: Path, write: Callable) -> None:
+    write(tmp_path, ["a.png", "sub/b.png", "sub/c.png", "notes.txt"])
+    (tmp_path / "labels.csv").write_text("file,label\n./a.png,x\nsub/b.png,y\n")
+    assert load(tmp_path).ignored == {
+        ".csv": 1,
+        ".txt": 1,
+        "image that the table does not name": 1,
+    }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,9 @@ def test_newest_states_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "wrong byte"])
-def test_damaged_state_gives_way_to_the_one_before(tmp_path: Path, damage: str) -> None:
+def test_damaged_state_gives_way_to_the_one_before(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, Progress(step=1), ARRAYS)
     checkpoints.save(2, Progress(step=2), ARRAYS)
@@ -48,6 +51,10 @@ def test_damaged_state_gives_way_to_the_one_before(tmp_path: Path, damage: str) 
     wrong = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     newest.write_bytes({"cut": content[:-40], "empty": b"", "wrong byte": wrong}[damage])
     assert checkpoints.load()[0].step == 1
+    assert re.match(
+        r"Damaged states are passed over \(step_0+2\.npz: .*\): step_0+1\.npz\.",
+        capsys.readouterr().out,
+    )
 
 
 def test_what_an_interruption_left_is_removed(tmp_path: Path) -> None:

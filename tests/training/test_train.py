@@ -73,7 +73,7 @@ def test_run_leaves_these_files_and_no_others(run: Run) -> None:
     assert {path.name for path in run.path.iterdir()} == {
         *("config.yaml", "labels.txt", "split.csv", "history.csv", "times.csv", "curves.png"),
         *("last.keras", "best.keras", "checkpoints", "evaluation.json", "confusion_matrix.png"),
-        *("samples", "tensorboard"),
+        *("samples", "tensorboard", ".keras_vit_output", ".keras_vit_lock"),
         *(["mistakes.png"] if run.mistakes.exists() else []),  # there need not be any
     }
     states = sorted(path.name for path in run.checkpoints.iterdir())

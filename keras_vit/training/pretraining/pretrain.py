@@ -14,7 +14,7 @@ from keras_vit.data.unlabelled import load_images, split_images
 from keras_vit.training import groups
 from keras_vit.training.averaging import averages
 from keras_vit.training.build import build_encoder, keep_orientation, precision_of
-from keras_vit.training.distribution import devices
+from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
 from keras_vit.training.machine import report_unused_accelerator
@@ -137,6 +137,14 @@ def pretrain(
     where = devices(config.strategy)
     report_unused_accelerator(config.strategy)
     where.check(recipe)
+    with run.writing("pretrain", resume=resume, writes=where.is_chief):
+        return _pretrain(config, run, where, resume=resume)
+
+
+def _pretrain(
+    config: PretrainConfig, run: Run, where: Devices, *, resume: bool
+) -> dict[str, float] | None:
+    recipe = config.recipe
     examples = load_images(config.data)
     with where.active():
         # Before the images are looked at, which takes a while: a wrong size or weight file shows
@@ -183,7 +191,8 @@ def pretrain(
                     f"{len(validation)} held out, in {precision_of(config)} on {where.name}; "
                     f"epochs: {recipe.epochs}, full batches in each: {steps}."
                 )
-            fit_remaining(trainee, save, recipe, where, (training, validation), contract)
+            parts = (training, validation)
+            fit_remaining(trainee, save, recipe, where, parts, contract, (), config.on_bad_image)
         if not where.is_chief:
             return None
         _finish(config, run, trainee, validation)

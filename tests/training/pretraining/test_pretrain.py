@@ -98,7 +98,7 @@ class InterruptAt(keras.callbacks.Callback):
 def test_run_leaves_these_files_and_no_others(run: Run) -> None:
     assert {path.name for path in run.path.iterdir()} == {
         *("config.yaml", "split.csv", "history.csv", "curves.png", "checkpoints"),
-        *("last.keras", "reconstruction.png"),
+        *("last.keras", "reconstruction.png", ".keras_vit_output", ".keras_vit_lock"),
     }
     for name in ("curves.png", "reconstruction.png"):
         assert (run.path / name).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")

@@ -1,0 +1,138 @@
+"""Folders that commands write: a marker, and a lock while one command writes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import filelock
+
+from keras_vit.files import write_json
+
+MARKER = ".keras_vit_output"
+_LOCK = ".keras_vit_lock"
+# What folders of earlier versions, without a marker, hold.
+_EARLIER = (
+    *(("config.yaml", name) for name in ("split.csv", "checkpoints", "last.keras")),
+    *(("evaluation.json", name) for name in ("confusion_matrix.png", "label_scores.png")),
+    ("comparison.json", "runs"),
+    ("report.json", "index.html"),
+    ("probe.json", "neighbours.png"),
+)
+
+
+def is_output(folder: str | os.PathLike[str]) -> bool:
+    """Returns whether a command of this package created a folder.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Whether it holds the marker that commands write first, or the files of an earlier version.
+
+    Example:
+        >>> import tempfile
+        >>> is_output(tempfile.mkdtemp())
+        False
+    """
+    folder = Path(folder)
+    if (folder / MARKER).is_file():
+        return True
+    return any((folder / a).is_file() and (folder / b).exists() for a, b in _EARLIER)
+
+
+def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> None:
+    """Raises an error if writing would overwrite what a user has put there.
+
+    Args:
+        folder: The folder to write, which need not exist.
+        names: The files that will be written; None for any, which needs a folder of its own.
+
+    Raises:
+        ValueError: If the folder was not created by a command of this package and holds one of
+            the files, or anything if `names` is None.
+
+    Example:
+        >>> require_writable("evaluation", ["evaluation.json"])
+    """
+    folder = Path(folder)
+    if is_output(folder) or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ValueError(f"`out` must be a folder. Received: out={str(folder)!r}, which is a file")
+    there = sorted(os.listdir(folder)) if names is None else names
+    found = [name for name in there if (folder / name).exists() and not name.startswith(_LOCK)]
+    if found:
+        raise ValueError(
+            "`out` must be a new folder, or one that keras-vit created; nothing else is "
+            f"overwritten. Received: out={str(folder)!r}, which holds {', '.join(found[:5])}"
+        )
+
+
+@contextlib.contextmanager
+def writing(
+    folder: str | os.PathLike[str], command: str, names: Sequence[str] | None = None
+) -> Iterator[None]:
+    """Keeps other processes from writing to a folder, and marks it if it is new.
+
+    A new folder in which nothing was written is removed if the block raises.
+
+    Args:
+        folder: The folder; it is created if needed.
+        command: The command that writes, for messages.
+        names: As for `require_writable`.
+
+    Raises:
+        ValueError: As `require_writable` does, or if another process writes to the folder.
+        OSError: If the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with writing(tempfile.mkdtemp(), "evaluate"):
+        ...     print("alone")
+        alone
+    """
+    folder = Path(folder)
+    require_writable(folder, names)
+    marker, created = folder / MARKER, not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    new = not os.listdir(folder)
+    own = new or marker.exists()
+    lock = filelock.FileLock(folder / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise ValueError(
+            "`out` must not be in use. Wait until the other process has ended, or stop it. "
+            f"Received: out={str(folder)!r}, to which {_holder(marker)} writes"
+        ) from None
+    try:
+        if own:
+            started = time.strftime("%Y-%m-%d %H:%M:%S")
+            holder = {"command": command, "process": os.getpid(), "host": platform.node()}
+            write_json(marker, {**holder, "started": started})
+        yield
+    except BaseException:
+        if new and not set(os.listdir(folder)) - {MARKER, _LOCK}:
+            for name in (MARKER, _LOCK):
+                (folder / name).unlink(missing_ok=True)
+            if created:
+                folder.rmdir()
+        raise
+    finally:
+        lock.release()
+
+
+def _holder(marker: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        found = json.loads(marker.read_text(encoding="utf-8"))
+        return (
+            f"`keras-vit {found['command']}`, process {found['process']} on {found['host']} since "
+            f"{found['started']},"
+        )
+    return "another process"

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keras_vit.output_folder
+from keras_vit.output_folder import MARKER, is_output, require_writable, writing
+
+# The module alone: the package takes seconds to import.
+HOLDER = """
+import sys, time, types
+root = types.ModuleType("keras_vit")
+root.__path__ = [sys.argv[1]]
+sys.modules["keras_vit"] = root
+from keras_vit.output_folder import writing
+
+with writing(sys.argv[2], "train"):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(folder: Path) -> subprocess.Popen[str]:
+    """Another process that writes to a folder."""
+    package = Path(keras_vit.output_folder.__file__).parent
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(package), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+def test_writing_refuses_a_folder_in_use_and_names_its_holder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with hold(folder) as process:
+        message = rf"must not be in use.*`keras-vit train`, process {process.pid} on .* since 20"
+        with pytest.raises(ValueError, match=message), writing(folder, "train"):
+            pass
+        process.kill()
+    with writing(folder, "export"):
+        assert json.loads((folder / MARKER).read_text())["process"] == os.getpid()
+
+
+def test_writing_marks_a_new_folder_first(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    for _ in range(2):  # a start that failed can be repeated
+        with writing(folder, "train"):
+            assert is_output(folder)
+            (folder / "split.csv").touch()
+
+
+def test_writing_overwrites_nothing_that_it_did_not_create(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("mine")
+    with (
+        pytest.raises(ValueError, match=r"nothing else is overwritten.*which holds labels.txt"),
+        writing(tmp_path, "train"),
+    ):
+        pass
+    with writing(tmp_path, "evaluate", ("evaluation.json",)):
+        pass
+    assert not is_output(tmp_path)  # a folder of the user is not marked
+    (tmp_path / "evaluation.json").write_text("mine")
+    with pytest.raises(ValueError, match=r"which holds evaluation\.json"):
+        require_writable(tmp_path, ("evaluation.json",))
+    assert (tmp_path / "evaluation.json").read_text() == "mine"
+
+
+def test_require_writable_refuses_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(ValueError, match=r"`out` must be a folder.*which is a file"):
+        require_writable(tmp_path / "run")
+
+
+def test_writing_removes_a_new_folder_if_nothing_was_written(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty"):
+        with pytest.raises(KeyError), writing(tmp_path / name, "train"):
+            raise KeyError
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+    with pytest.raises(KeyError), writing(tmp_path / "kept", "train"):
+        raise KeyError((tmp_path / "kept" / "split.csv").touch())
+    assert is_output(tmp_path / "kept")
+
+
+@pytest.mark.parametrize("names", keras_vit.output_folder._EARLIER)
+def test_is_output_recognizes_folders_of_earlier_versions(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    (tmp_path / names[0]).touch()
+    assert not is_output(tmp_path)
+    (tmp_path / names[1]).touch()
+    assert is_output(tmp_path)
