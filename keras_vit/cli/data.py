@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,13 +21,6 @@ app = typer.Typer(
     help="Look at images before a model does: check, preview; convert.", no_args_is_help=True
 )
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
-
-
-class ImageFormat(enum.StrEnum):
-    """What `convert` writes."""
-
-    jpg = "jpg"
-    png = "png"
 
 
 @app.command()
@@ -110,16 +102,9 @@ def preview(
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The folder to copy.")],
     dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write.")],
-    format: Annotated[
-        ImageFormat, typer.Option(help="Of converted images; jpg has quality 95.")
-    ] = ImageFormat.jpg,
+    format: Annotated[str, typer.Option(help="Of new images: jpg (quality 95) or png.")] = "jpg",
     max_side: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Pixels to which the longer side is reduced, where it is longer. Images that "
-            "need no conversion are then written anew as well.",
-        ),
+        int | None, typer.Option(min=1, help="Pixels; larger images are shrunk and written anew.")
     ] = None,
     window: Annotated[
         str | None,
@@ -129,9 +114,7 @@ def convert(
             "the window of a DICOM file, and the range of each other image.",
         ),
     ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="At work at once; by default one for each core.")
-    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Default: one per core.")] = None,
 ) -> None:
     """Copy a folder so that training can read every image: HEIC, AVIF, TIFF, DICOM and others.
 
@@ -146,7 +129,7 @@ def convert(
     result = image_conversion.convert_images(
         source,
         dest,
-        format=format.value,
+        format=format,
         max_side=max_side,
         window=_read_window(window),
         processes=processes,

@@ -1,24 +1,24 @@
-"""Copies a folder so that TensorFlow decodes every image in it, without TensorFlow."""
+"""A copy of a folder in which TensorFlow decodes every image, made without TensorFlow."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-import filelock
 from rich.console import Console
 from rich.progress import track
 
-from keras_vit import checks
-from keras_vit.image_conversion import copying, reading, workers
+from keras_vit import checks, file_lock
+from keras_vit.image_conversion import copying, workers
 
 _MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
+_EXTRAS = {"HEIC": ("pillow_heif", "formats"), "DICOM": ("pydicom", "dicom")}  # module, extra
 _LISTED = 20
 
 
@@ -27,54 +27,26 @@ class Conversion:
     """What became of the files of a folder.
 
     Args:
-        converted: Format -> number of images that were converted.
-        copied: Number of images that were copied byte for byte.
-        others: Number of other files that were copied, tables with new names included.
-        present: Number of files that an earlier run had finished.
-        special: Number of pipes, sockets and devices, which were skipped.
+        counts: What became of files, as in the example -> how many they are.
         failed: Name and reason for each file that is missing in the new folder.
-        pages: Number of pages and frames, other than the first, that were left out.
-        windows: Lowest and highest value taken from each image of more than 8 bits.
-        bad_profiles: Names of images whose damaged colour profile was ignored.
 
     Example:
-        >>> print(Conversion({"HEIC": 2}, copied=3).text())
-        Converted: 2 HEIC
-        Copied: 3 images, 0 other files
+        >>> print(Conversion({"Converted from HEIC": 2, "Copied images": 3}).text())
+        Converted from HEIC: 2
+        Copied images: 3
     """
 
-    converted: Mapping[str, int]
-    copied: int = 0
-    others: int = 0
-    present: int = 0
-    special: int = 0
+    counts: Mapping[str, int]
     failed: tuple[tuple[str, str], ...] = ()
-    pages: int = 0
-    windows: tuple[tuple[float, float], ...] = ()
-    bad_profiles: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Returns a report to print, of at most twenty names in each part."""
-        kinds = [f"{number} {kind}" for kind, number in sorted(self.converted.items())]
-        lines = [f"Converted: {', '.join(kinds) or 'no image'}"]
-        lines.append(f"Copied: {self.copied} images, {self.others} other files")
-        if self.present:
-            lines.append(f"There from an earlier run: {self.present} files")
-        if self.windows:
-            ends = [f"{low:g},{high:g}" for low, high in (min(self.windows), max(self.windows))]
-            used = f"window {ends[0]}" if ends[0] == ends[1] else f"windows {' to '.join(ends)}"
-            lines.append(f"More than 8 bits: {len(self.windows)} images, {used}")
-        if self.pages:
-            lines.append(f"Left out: {self.pages} pages or frames after the first of their file")
-        if self.special:
-            lines.append(f"Skipped: {self.special} pipes, sockets or devices")
-        for title, names in (
-            ("Damaged colour profiles, ignored", self.bad_profiles),
-            ("Not converted", [f"{name}: {reason}" for name, reason in self.failed]),
-        ):
-            if names:
-                lines += [f"{title} ({len(names)}):", *(f"  {name}" for name in names[:_LISTED])]
-                lines += [f"  ... and {len(names) - _LISTED} more"] * (len(names) > _LISTED)
+        """Returns a report to print, of at most twenty failures."""
+        lines = [f"{outcome}: {number}" for outcome, number in sorted(self.counts.items())]
+        if self.failed:
+            lines.append(f"Not converted: {len(self.failed)}")
+        lines += [f"  {name}: {reason}" for name, reason in self.failed[:_LISTED]]
+        if len(self.failed) > _LISTED:
+            lines.append(f"  ... and {len(self.failed) - _LISTED} more")
         return os.fsencode("\n".join(lines)).decode(errors="replace")
 
 
@@ -90,7 +62,7 @@ def convert_images(
 ) -> Conversion:
     """Copies a folder and converts the images that the decoders of this package cannot read.
 
-    What they read is copied byte for byte, except where colours would be wrong (CMYK, a colour
+    What they read is copied byte for byte, except where colors would be wrong (CMYK, a color
     profile other than sRGB, a palette in BMP) or 16 bits of a PNG would be cut to 8. All else that
     Pillow, pillow-heif (extra `formats`) and pydicom (extra `dicom`) read is written upright, in
     sRGB, without transparency. `labels.csv` and other tables (CSV, TSV, JSON lines) get the new
@@ -98,12 +70,14 @@ def convert_images(
 
     Args:
         source: The folder to copy.
-        destination: A new or empty folder, or one that an interrupted run left.
-        format: Of the converted images: `"jpg"` (quality 95, colour at full resolution) or
+        destination: A new or empty folder, or one that an interrupted run left. While another
+            process writes to it, this one waits.
+        format: Of the converted images: `"jpg"` (quality 95, color at full resolution) or
             `"png"`.
         max_side: Pixels; a larger image is shrunk and written anew, even if it is readable.
         window: Values that become 0 and 255 in images of more than 8 bits. By default the window
-            of a DICOM file, and the lowest and highest value of each other image.
+            of a DICOM file, and the lowest and highest value of each other image. RGB is cut to 8
+            bits before, and its values are those of the upper bytes times 257.
         processes: How many work; by default as many as there are processor cores. With 1, it is
             this one.
         progress: Whether to show a progress bar on the terminal.
@@ -112,7 +86,7 @@ def convert_images(
         What became of the files.
 
     Raises:
-        ValueError: If an argument is wrong or another process writes to `destination`.
+        ValueError: If an argument is wrong, or `destination` holds other files.
         ImportError: If there are HEIC or DICOM files and the extra to read them is missing.
         RuntimeError: If the system ended a process.
         OSError: If `destination` cannot be written.
@@ -122,54 +96,13 @@ def convert_images(
         >>> import PIL.Image
         >>> source, destination = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
         >>> PIL.Image.new("RGB", (5, 7)).save(source / "a.tif")
-        >>> convert_images(source, destination, processes=1, progress=False).converted
-        {'TIFF': 1}
+        >>> convert_images(source, destination, processes=1, progress=False).counts
+        Counter({'Converted from TIFF': 1})
         >>> (destination / "a.jpg").is_file()
         True
     """
-    options = _checked(format, max_side, window)
-    processes = checks.positive_int(
-        "processes", workers.cores() if processes is None else processes
-    )
-    source, destination = _checked_folders(Path(source), Path(destination))
-    marker = json.dumps({"source": str(source), **dataclasses.asdict(options)}, indent=2) + "\n"
-    _check_marker(destination, marker)
-    names, folders, failed, special = copying.walk(source, destination)
-    show = partial(_shown, progress=progress)
-    with workers.pool(min(processes, len(names) or 1)) as run:
-        inspect = partial(copying.inspected, source, max_side)
-        files = list(show(run(inspect, names), "Looking at files", len(names)))
-        _check_extras(files)
-        destination.mkdir(parents=True, exist_ok=True)
-        with _alone(destination):
-            copying.remove_unfinished(destination)
-            with copying.unfinished(destination / _MARKER) as temporary:
-                temporary.write_text(marker, encoding="utf-8")
-            for folder in folders:
-                (destination / folder).mkdir(parents=True, exist_ok=True)
-            targets = copying.targets(files, folders, options.format)
-            jobs = {file: target for file, target in targets.items() if not file.is_table}
-            outcomes = run(partial(copying.made, source, destination, options), jobs.items())
-            shown = show(outcomes, "Converting images", len(jobs))
-            done = dict(zip(jobs, shown, strict=True))
-            renames = {
-                file.name: os.path.basename(target)
-                for file, target in jobs.items()
-                if target != file.name and not done[file].failure
-            }
-            for table in targets.keys() - jobs.keys():
-                copying.copy_table(
-                    source / table.name, destination / table.name, table.name, renames
-                )
-                done[table] = copying.Outcome()
-            copying.remove_unfinished(destination)  # of processes that outlived a killed run
-    return _summed(done, failed, special)
-
-
-def _checked(
-    format: str, max_side: int | None, window: tuple[float, float] | None
-) -> copying.Options:
     checks.one_of("format", format, tuple(copying.FORMATS))
+    processes = checks.positive_int("processes", os.cpu_count() if processes is None else processes)
     if max_side is not None:
         checks.positive_int("max_side", max_side)
     if window is not None and not (len(window) == 2 and window[0] < window[1]):
@@ -177,86 +110,61 @@ def _checked(
             "`window` must be two numbers, the lower one first. Received: "
             f"window={','.join(map(str, window))}"
         )
-    return copying.Options(format, max_side, window)
+    source, destination = Path(source).resolve(), Path(destination).resolve()
+    options = {"source": str(source), "format": format, "max_side": max_side, "window": window}
+    marker = json.dumps(options, indent=2) + "\n"
+    _check_folders(source, destination, marker)
+    # A bar that is disabled writes a line in rich 13.
+    bar = partial(track, console=Console(stderr=True)) if progress else lambda results, *_: results
+    files = list(bar(copying.walk(source, "", {source, destination}, max_side), "Looking at files"))
+    _check_extras({file.format for file in files})
+    copying.set_targets(files, format)
+    destination.mkdir(parents=True, exist_ok=True)
+    waiting = f"Another process writes to {destination}. Waiting for its end."
+    with file_lock.file_lock(destination / _LOCK, waiting), workers.pool(processes) as run:
+        copying.remove_unfinished(destination)
+        temporary = destination / f"{copying.OURS}.tmp-marker"
+        temporary.write_text(marker, encoding="utf-8")
+        temporary.replace(destination / _MARKER)
+        for file in files:
+            if file.outcome == copying.FOLDER:
+                (destination / file.target).mkdir(parents=True, exist_ok=True)
+        done = [file for file in files if file.outcome or file.failure]
+        tables = [file for file in files if file.is_table]
+        jobs = [file for file in files if not (file.outcome or file.failure or file.is_table)]
+        write = partial(copying.write, source, destination, options)
+        done += bar(run(partial(write, {}), jobs), "Converting images", len(jobs))
+        renames = {file.name: os.path.basename(file.target) for file in done if not file.failure}
+        done += map(partial(write, renames), tables)
+    counts = Counter(file.outcome for file in done if file.outcome)
+    counts.update({"Left out pages": sum(file.pages for file in done)})
+    failed = sorted((file.name, file.failure) for file in done if file.failure)
+    return Conversion(+counts, tuple(failed))
 
 
-def _checked_folders(source: Path, destination: Path) -> tuple[Path, Path]:
+def _check_folders(source: Path, destination: Path, marker: str) -> None:
     if not source.is_dir():
         raise ValueError(f"`source` must be an existing folder. Received: {source}")
-    source, destination = source.resolve(), destination.resolve()
     if source.is_relative_to(destination) or destination.is_relative_to(source):
         raise ValueError(
             "`destination` must lie outside of `source`, and `source` outside of it. Received: "
             f"source={source}, destination={destination}"
         )
-    return source, destination
-
-
-def _check_marker(destination: Path, marker: str) -> None:
-    if not destination.exists():
-        return
     found = destination / _MARKER
-    if destination.is_dir():
-        if found.is_file():
-            if found.read_text(encoding="utf-8") == marker:
-                return
-        elif all(path.name.startswith(copying.OURS) for path in destination.iterdir()):
-            return
-    raise ValueError(
-        "`destination` must be new, or an empty folder, or one that was converted from the same "
-        f"source with the same options. Received: {destination}"
-    )
+    if found.is_file() and found.read_text(encoding="utf-8") == marker:
+        return
+    folder = destination.iterdir() if destination.is_dir() else [destination]
+    if destination.exists() and any(not path.name.startswith(copying.OURS) for path in folder):
+        raise ValueError(
+            "`destination` must be new, or an empty folder, or one that was converted from the "
+            f"same source with the same options. Received: {destination}"
+        )
 
 
-def _check_extras(files: list[copying.File]) -> None:
-    for format, extra in {file.format: None for file in files}.items():
-        if format and (extra := reading.missing_extra(format)):
+def _check_extras(formats: set[str | None]) -> None:
+    for format, (module, extra) in _EXTRAS.items():
+        if format in formats and importlib.util.find_spec(module) is None:
             raise ImportError(
                 f"There are {format} files, and what reads them is not installed. Install it "
                 f'with\n    pip install "keras-vit-toolkit[{extra}]"'
             )
-
-
-@contextlib.contextmanager
-def _alone(destination: Path) -> Iterator[None]:
-    lock = filelock.FileLock(destination / _LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        raise ValueError(
-            "`destination` must not be written by two processes at once. Received: "
-            f"{destination}, to which another one writes"
-        ) from None
-    try:
-        yield
-        (destination / _LOCK).unlink(missing_ok=True)
-    finally:
-        lock.release()
-
-
-def _shown(results: Iterable, title: str, total: int, progress: bool) -> Iterable:
-    # A bar that is disabled writes a line in rich 13.
-    return track(results, title, total, console=Console(stderr=True)) if progress else results
-
-
-def _summed(
-    done: Mapping[copying.File, copying.Outcome],
-    failed: list[tuple[str, str]],
-    special: int,
-) -> Conversion:
-    new = {file: made for file, made in done.items() if not (made.present or made.failure)}
-    copied = [file for file in new if not file.convert]
-    failures = [(file.name, made.failure) for file, made in done.items() if made.failure]
-    return Conversion(
-        converted=dict(Counter(str(file.format) for file in new if file.convert)),
-        copied=sum(file.format is not None for file in copied),
-        others=sum(file.format is None for file in copied),
-        present=sum(made.present for made in done.values()),
-        special=special,
-        failed=tuple(sorted([*failed, *failures])),
-        pages=sum(made.pages for made in new.values()),
-        windows=tuple(made.window for made in new.values() if made.window),
-        bad_profiles=tuple(
-            file.name for file, made in new.items() if file.bad_profile or made.bad_profile
-        ),
-    )

@@ -8,77 +8,34 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-_JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-
-
-def is_table(name: str) -> bool:
-    """Returns whether a file is one of those in which names are replaced."""
-    return name.lower().endswith((".csv", ".tsv", ".jsonl"))
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+_UTF_16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_JSON_STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*"'
 
 
 def renamed(table: bytes, name: str, renames: Mapping[str, str]) -> bytes:
-    r"""Returns a table in which each cell, or JSON string, that is an old name is the new one.
+    """Returns a table in which each cell, or JSON string, that is an old path has the new name."""
+    folder, is_json = posixpath.dirname(name), name.lower().endswith(".jsonl")
 
-    Quotes, separators, line ends and encoding stay; so does the part of the name before the last
-    slash or backslash.
-
-    Args:
-        table: Content of the file.
-        name: Its path with slashes; the cells' names are relative to its folder.
-        renames: Old path -> new name without folders.
-
-    Returns:
-        The new content, the same bytes where no name occurs.
-
-    Example:
-        >>> renamed(b"file,label\na.heic,daisy\n", "labels.csv", {"a.heic": "a.jpg"})
-        b'file,label\na.jpg,daisy\n'
-    """
-    folder = posixpath.dirname(name)
-
-    def new(cell: str) -> str:
+    def new(match: re.Match[str]) -> str:
+        cell = json.loads(match[0]) if is_json else match[1] or match[2] or ""
         path = posixpath.normpath(posixpath.join(folder, cell.replace("\\", "/")))
         old = posixpath.basename(path)
-        return cell.removesuffix(old) + renames[path] if path in renames else cell
-
-    def new_json(match: re.Match[str]) -> str:
-        try:
-            value = json.loads(match[0])
-        except ValueError:
+        if renames.get(path, old) == old:
             return match[0]
-        changed = new(value)
-        same_escapes = json.dumps(changed, ensure_ascii=match[0].isascii())
-        return match[0] if changed == value else same_escapes
+        changed = cell.removesuffix(old) + renames[path]
+        if is_json:
+            return json.dumps(changed, ensure_ascii=match[0].isascii())
+        return match[0].replace(cell, changed)
 
-    def new_cell(match: re.Match[str]) -> str:
-        if match[2] is None:
-            return match[1] + new(match[3])
-        inner = new(match[2].replace('""', '"')).replace('"', '""')
-        return f'{match[1]}"{inner}"'
-
-    encoding = _encoding(table)
-    text = table.decode(encoding)
-    if name.lower().endswith(".jsonl"):
-        return _JSON_STRING.sub(new_json, text).encode(encoding)
-    separator = re.escape(_separator(text, name))
-    # Spaces, then a cell in quotes or one without.
-    cell = rf'( *)(?:"((?:[^"]|"")*)"(?=[{separator}\r\n]|$)|([^{separator}\r\n\ufeff]+))'
-    return re.sub(cell, new_cell, text).encode(encoding)
-
-
-def _encoding(table: bytes) -> str:
-    # The mark of the byte order stays a character, so that it is written again.
-    if table.startswith(codecs.BOM_UTF16_LE):
-        return "utf-16-le"
-    if table.startswith(codecs.BOM_UTF16_BE):
-        return "utf-16-be"
     try:
-        table.decode()
+        text, encoding = table.decode(), "utf-8"
     except UnicodeDecodeError:
-        return "latin-1"  # any bytes come back the same
-    return "utf-8"
-
-
-def _separator(text: str, name: str) -> str:
+        encoding = _UTF_16.get(table[:2], "latin-1")  # whose bytes all come back the same
+        text = table.decode(encoding)
     first_line = text.partition("\n")[0]
-    return "\t" if name.lower().endswith(".tsv") else max(",;\t|", key=first_line.count)
+    tabs = name.lower().endswith(".tsv")
+    separator = "\t" if tabs else re.escape(max(",;\t|", key=first_line.count))
+    # A cell in quotes, or one without.
+    cell = rf' *(?:"((?:[^"]|"")*)"(?=[{separator}\r\n]|$)|([^{separator}\r\n\ufeff]+))'
+    return re.sub(_JSON_STRING if is_json else cell, new, text).encode(encoding)

@@ -26,7 +26,7 @@ def test_convert_writes_and_says_what_is_next(call: Call, source: Path, tmp_path
     code, output, _ = call("data", "convert", source, new, *options)
     assert (code, output) == (
         0,
-        f"Converted: 1 TIFF\nCopied: 1 images, 0 other files\n\nNext: keras-vit data check {new}\n",
+        f"Converted from TIFF: 1\nCopied images: 1\n\nNext: keras-vit data check {new}\n",
     )
     with PIL.Image.open(new / "a.png") as image:
         assert image.size == (29, 22)
@@ -38,7 +38,7 @@ def test_convert_ends_with_1_if_an_image_fails(call: Call, source: Path, tmp_pat
     (source / "c.tif").write_bytes(b"II*\0")
     code, output, _ = call("data", "convert", source, tmp_path / "new", "--processes", 1)
     assert code == 1
-    assert "Not converted (1):\n  c.tif: damaged, or a kind of TIFF" in output
+    assert "Not converted: 1\n  c.tif: cannot be read: " in output
     assert (tmp_path / "new" / "a.jpg").is_file()
 
 
@@ -48,6 +48,7 @@ def test_convert_fails_with_one_message(call: Call, source: Path, tmp_path: Path
         ((tmp_path / "none", tmp_path / "new"), "`source` must be an existing folder"),
         ((source, tmp_path / "new", "--window", "3"), "`--window` must read like 0,4095. Received"),
         ((source, tmp_path / "new", "--window", "5,3"), "`window` must be two numbers"),
+        ((source, tmp_path / "new", "--format", "gif"), "`format` must be one of 'jpg', 'png'"),
     ):
         code, _, messages = call("data", "convert", *arguments)
         check_failure(code, messages, message)
@@ -65,7 +66,7 @@ finally:
 """
     command = [sys.executable, "-c", code, str(source), str(tmp_path / "new")]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert found.stdout.startswith("Converted: 1 TIFF\nCopied: 1 images, 0 other files\n")
+    assert found.stdout.startswith("Converted from TIFF: 1\nCopied images: 1\n")
     assert found.stdout.endswith("\nset()\n")
     assert "Converting images" in found.stderr
     assert (tmp_path / "new" / "a.jpg").is_file()

@@ -1,4 +1,4 @@
-"""Image files of 16 bits and colour profiles, which Pillow does not write."""
+"""Image files of 16 bits and color profiles, which Pillow does not write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PNG_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 
 
 def deep_png(values: np.ndarray) -> bytes:
-    """Returns a 16-bit PNG of values (H, W, C): grey, with alpha, RGB or RGBA."""
+    """Returns a 16-bit PNG of values (H, W, C): gray, with alpha, RGB or RGBA."""
     height, width, channels = values.shape
     # Filter 1: every byte is the difference to that of the pixel before.
     rows = values.astype(">u2").view(np.uint8).reshape(height, width, 2 * channels)

@@ -7,15 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import filelock
 import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit import image_conversion
-from keras_vit.image_conversion import Conversion, reading
+from keras_vit import file_lock, image_conversion
+from keras_vit.image_conversion import Conversion
+from keras_vit.image_conversion import convert as conversion
 from tests.image_conversion.samples import DISPLAY_P3, deep_png
 
 
@@ -31,14 +32,14 @@ def noise(seed: int = 3, height: int = 13, width: int = 17) -> PIL.Image.Image:
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Content and time of every file, nothing of folders."""
+    """Content and time of every file, nothing of folders, and no time of the marker and lock."""
     return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        if path.is_file()
-        else (b"", 0)
+        str(path.relative_to(folder)): (
+            path.read_bytes() if path.is_file() else b"",
+            0 if path.is_dir() or path.name.startswith(".") else path.stat().st_mtime_ns,
+        )
         for path in sorted(folder.rglob("*"))
-        if path.name != ".keras_vit_convert.json"
-    } | {"marker": (b"".join(p.read_bytes() for p in folder.glob(".keras_vit_convert.json")), 0)}
+    }
 
 
 @pytest.fixture
@@ -74,7 +75,8 @@ def test_convert_images_copies_and_converts(source: Path, tmp_path: Path) -> Non
     assert {str(path.relative_to(new)) for path in new.rglob("*") if path.is_file()} == {
         *("rose/a.jpg", "rose/a.tif.jpg", "b.png", "c.gif", "d.webp", "e.jpg", "f.jpg", "g.webp"),
         *("h.jpg", "i.jpg", "p3.jpg", "bad_profile.jpg", "pages.jpg", "k.jpg", "l.jpg"),
-        *("labels.csv", "rose/other.csv", "notes.txt", ".keras_vit_convert.json"),
+        *("labels.csv", "rose/other.csv", "notes.txt"),
+        *(".keras_vit_convert.json", ".keras_vit_convert.lock"),
     }
     assert (new / "rose" / "empty").is_dir()
     after = contents(new)
@@ -86,15 +88,12 @@ def test_convert_images_copies_and_converts(source: Path, tmp_path: Path) -> Non
     assert after["labels.csv"] == (table, before["labels.csv"][1])
     assert after["e.jpg"][1] == before["e.jp2"][1]
     assert found.text().splitlines() == [
-        "Converted: 1 BMP, 1 JPEG, 1 JPEG 2000, 1 Netpbm, 3 PNG, 2 TIFF",
-        "Copied: 6 images, 3 other files",
-        "More than 8 bits: 2 images, windows 0,4095 to 12,4083",
-        "Left out: 1 pages or frames after the first of their file",
-        "Damaged colour profiles, ignored (1):",
-        "  bad_profile.jpg",
-        "Not converted (2):",
-        *(line for line in found.text().splitlines() if line.startswith("  damaged.tif: ")),
-        "  raw.nef: camera raw: develop it with the camera's program or a raw converter first",
+        *("Converted from BMP: 1", "Converted from JPEG: 1", "Converted from JPEG 2000: 1"),
+        *("Converted from Netpbm: 1", "Converted from PNG: 3", "Converted from TIFF: 2"),
+        *("Copied images: 6", "Copied other files: 3", "Folders: 2", "Left out pages: 1"),
+        "Not converted: 2",
+        *(line for line in found.text().splitlines() if line.startswith("  damaged.tif: cannot")),
+        "  raw.nef: cannot be read: camera raw: develop it with a raw converter first",
     ]
     for path in new.rglob("*.jpg"):
         if path.name in ("bad_profile.jpg", "a.jpg"):
@@ -112,10 +111,12 @@ def test_convert_images_goes_on(source: Path, tmp_path: Path) -> None:
     convert(source, new)
     before = contents(new)
     (new / "e.jpg").unlink()
-    (new / "rose" / ".keras_vit_convert.tmp-5").touch()
+    (new / ".keras_vit_convert.tmp-5").touch()
     found = convert(source, new)
-    assert (found.converted, found.copied, found.present) == ({"JPEG 2000": 1}, 0, 15)
-    assert "There from an earlier run: 15 files" in found.text()
+    assert found.counts == {
+        **{"Converted from JPEG 2000": 1, "Copied other files": 2, "Folders": 2},  # the tables
+        "There from an earlier run": 15,
+    }
     assert contents(new) == before
 
 
@@ -124,28 +125,22 @@ def test_convert_images_writes_png_and_shrinks(source: Path, tmp_path: Path) -> 
     found = convert(source, tmp_path / "new", format="png", max_side=20)
     with PIL.Image.open(tmp_path / "new" / "large.png") as image:
         assert (image.format, image.size) == ("PNG", (15, 20))
-    assert found.converted["JPEG"] == 2
+    assert found.counts["Converted from JPEG"] == 2
     assert (tmp_path / "new" / "rose" / "a.jpg").is_file()
     with PIL.Image.open(tmp_path / "new" / "f.png") as image:
         np.testing.assert_array_equal(image, noise(5))
 
 
 def test_convert_images_takes_one_window_for_all(source: Path, tmp_path: Path) -> None:
-    found = convert(source, tmp_path / "new", window=(0, 8190))
-    assert "More than 8 bits: 2 images, window 0,8190" in found.text()
+    convert(source, tmp_path / "new", window=(0, 8190))
     with PIL.Image.open(tmp_path / "new" / "k.jpg") as image:
         assert np.asarray(image).max() in range(125, 131)
 
 
 def test_conversion_lists_twenty_names_at_most() -> None:
     failed = tuple((f"{number:02}.tif", "damaged") for number in range(23))
-    lines = Conversion({}, special=2, failed=failed).text().splitlines()
-    assert lines[:4] == [
-        "Converted: no image",
-        "Copied: 0 images, 0 other files",
-        "Skipped: 2 pipes, sockets or devices",
-        "Not converted (23):",
-    ]
+    lines = Conversion({"Folders": 2}, failed=failed).text().splitlines()
+    assert lines[:3] == ["Folders: 2", "Not converted: 23", "  00.tif: damaged"]
     assert lines[-2:] == ["  19.tif: damaged", "  ... and 3 more"]
     assert "\N{REPLACEMENT CHARACTER}" in Conversion({}, failed=(("\udcff", ""),)).text()
 
@@ -193,14 +188,20 @@ def test_destination_must_be_new_or_of_the_same_run(source: Path, tmp_path: Path
     assert marker == expected
 
 
-def test_two_runs_at_once_are_refused(source: Path, tmp_path: Path) -> None:
+def test_second_run_waits_for_the_first(
+    source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     new = tmp_path / "new"
     new.mkdir()
-    with (
-        filelock.FileLock(new / ".keras_vit_convert.lock"),
-        pytest.raises(ValueError, match="`destination` must not be written by two processes at"),
-    ):
-        convert(source, new)
+    with ThreadPoolExecutor() as executor:
+        with file_lock.file_lock(new / ".keras_vit_convert.lock", ""):
+            second = executor.submit(convert, source, new)
+            end = time.monotonic() + 20
+            while "Another process writes to" not in capfd.readouterr().err:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            assert [path.name for path in new.iterdir()] == [".keras_vit_convert.lock"]
+        assert second.result().counts["Copied images"] == 6
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_two_runs_at_once_are_refused(source: Path, tmp_path: Path) -> None:
 def test_missing_extra_is_named_before_work_starts(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, extra: str
 ) -> None:
-    monkeypatch.setattr(reading.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(conversion.importlib.util, "find_spec", lambda name: None)
     convert(source, tmp_path / "without")
     (source / "x").write_bytes(head)
     with pytest.raises(ImportError, match=rf'pip install "keras-vit-toolkit\[{extra}\]"'):
@@ -223,7 +224,7 @@ def test_heic_is_converted(source: Path, tmp_path: Path) -> None:
     noise().resize((67, 41)).save(source / "photo.jpg", "HEIF")
     noise().resize((67, 41)).save(source / "phone.heic")
     found = convert(source, tmp_path / "new")
-    assert found.converted["HEIC"] == 2
+    assert found.counts["Converted from HEIC"] == 2
     for name in ("photo.jpg", "phone.jpg"):
         with PIL.Image.open(tmp_path / "new" / name) as image:
             assert (image.format, image.size) == ("JPEG", (67, 41))
@@ -250,7 +251,7 @@ def kill_and_compare(many: Path, tmp_path: Path, kills: int) -> None:
             process.send_signal(signal.SIGKILL)
     assert subprocess.run([*command, str(killed)], **quiet).returncode == 1
     assert contents(killed) == contents(tmp_path / "whole")
-    assert not list(killed.rglob("*.lock"))
+    assert not list(killed.rglob("*.tmp-*"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -11,8 +11,8 @@ from keras_vit.image_conversion import copying
 from keras_vit.image_conversion.copying import File
 
 
-def found_in(source: Path) -> tuple:
-    return copying.walk(source, source / "nowhere")
+def found_in(source: Path) -> list[File]:
+    return list(copying.walk(source, "", {source, source / "nowhere"}, None))
 
 
 def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
@@ -20,16 +20,22 @@ def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
     for folder in (source / "a" / "empty", other):
         folder.mkdir(parents=True)
     (other / "b.txt").touch()
+    (other / "back").symlink_to(source)
     (source / "link").symlink_to(other)
     (source / "again").symlink_to(other)
     (source / "file.txt").symlink_to(other / "b.txt")
     (source / "a" / "up").symlink_to(source)
     (source / "gone.jpg").symlink_to(source / "nothing")
-    names, folders, failed, special = found_in(source)
-    assert names == ["again/b.txt", "file.txt", "link/b.txt"]
-    assert folders == ["a", "a/empty", "again", "link"]
-    assert failed == [("gone.jpg", "a link to nothing")]
-    assert special == 0
+    files = found_in(source)
+    assert [file.name for file in files if file.outcome == copying.FOLDER] == [
+        *("a", "a/empty", "again", "link")
+    ]
+    assert [file for file in files if file.outcome != copying.FOLDER] == [
+        File("again/b.txt"),
+        File("file.txt"),
+        File("gone.jpg", failure="a link to nothing, or no permission"),
+        File("link/b.txt"),
+    ]
 
 
 def test_walk_stays_out_of_the_new_folder(tmp_path: Path) -> None:
@@ -38,59 +44,68 @@ def test_walk_stays_out_of_the_new_folder(tmp_path: Path) -> None:
         folder.mkdir()
     (source / "link").symlink_to(destination)
     (source / ".keras_vit_convert.json").touch()  # of an earlier conversion to this folder
-    assert copying.walk(source, destination) == ([], [], [], 0)
+    assert list(copying.walk(source, "", {source, destination}, None)) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes in the file system")
-def test_walk_counts_pipes_and_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walk_skips_pipes_and_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # names of sockets are short
     os.mkfifo("pipe.jpg")
     with socket.socket(socket.AF_UNIX) as opened:
         opened.bind("socket")
-        assert found_in(tmp_path) == ([], [], [], 2)
+        skipped = "Skipped pipes, sockets and devices"
+        assert found_in(tmp_path) == [File("pipe.jpg", skipped), File("socket", skipped)]
 
 
 def test_walk_names_folders_without_permission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret").mkdir()
-    original = os.scandir
+    original = Path.iterdir
 
-    def scandir(path: Path) -> object:
+    def iterdir(path: Path) -> object:
         if path.name == "secret":
             raise PermissionError
         return original(path)
 
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert found_in(tmp_path)[2] == [("secret/", "no permission to read this folder")]
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    failure = "no permission to read this folder"
+    assert found_in(tmp_path)[1:] == [File("secret/", failure=failure)]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("labels.csv", b"file,label", File("labels.csv")),
-        ("a.nef", b"II*\0" + bytes(9), ("camera raw", "camera raw: develop it with the camera's")),
-        ("a.svg", b"<svg/>", ("SVG", "SVG: a drawing, which has no pixels yet")),
-        ("a.jpg", b"", File("a.jpg", "JPG", True)),
-        ("a.jpg", b"\xff\xd8\xff\xe0", ("JPEG", "damaged, or a kind of JPEG that Pillow")),
-        ("a.bmp", b"BM" + bytes(12) + b"\x28\0\0\0", ("BMP", "cannot be read as BMP: index out")),
-        ("a.tga", bytes(20), File("a.tga", "TGA", True)),
-        ("a.dcm", bytes(20), File("a.dcm", "DICOM", True)),
-        ("scan", bytes(128) + b"DICM", File("scan", "DICOM", True)),
-        ("photo", b"GIF89a", ("GIF", "damaged, or a kind of GIF that Pillow")),
-        ("photo", b"RIFF\0\0\0\0WEBP", File("photo", "WebP")),
+        ("labels.csv", b"file,label", File("labels.csv", is_table=True)),
+        ("b/labels.TSV", b"file\tlabel", File("b/labels.TSV", is_table=True)),
+        ("c.jsonl", b"{}", File("c.jsonl", is_table=True)),
+        ("c.json", b"{}", File("c.json")),
+        ("csv", b"", File("csv")),
+        ("a.nef", b"II*\0" + bytes(9), ("camera raw", "cannot be read: camera raw: develop it")),
+        ("a.svg", b"<svg/>", File("a.svg", format="SVG", convert=True)),
+        ("a.jpg", b"", File("a.jpg", format="JPG", convert=True)),
+        ("a.jpg", b"\xff\xd8\xff\xe0", ("JPEG", "cannot be read: cannot identify image file")),
+        ("a.bmp", b"BM" + bytes(12) + b"\x28\0\0\0", ("BMP", "cannot be read: ")),
+        ("a.tga", bytes(20), File("a.tga", format="TGA", convert=True)),
+        ("a.dcm", bytes(20), File("a.dcm", format="DICOM", convert=True)),
+        ("scan", bytes(128) + b"DICM", File("scan", format="DICOM", convert=True)),
+        ("photo", b"GIF89a", ("GIF", "cannot be read: cannot identify image file")),
+        ("photo", b"RIFF\0\0\0\0WEBP", ("WebP", "cannot be read: cannot identify image file")),
     ],
 )
 def test_inspected_knows_files_by_content(
     tmp_path: Path, name: str, content: bytes, expected: File | tuple[str, str]
 ) -> None:
-    (tmp_path / name).write_bytes(content)
-    found = copying.inspected(tmp_path, None, name)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    found = copying.inspected(path, name, None)
     if isinstance(expected, File):
         assert found == expected
     else:
         assert found.format == expected[0]
         assert found.failure.startswith(expected[1])
+        assert not found.convert
 
 
 def test_inspected_names_files_without_permission(
@@ -100,27 +115,43 @@ def test_inspected_names_files_without_permission(
         raise PermissionError
 
     monkeypatch.setattr(copying.image_formats, "read_head", read_head)
-    found = copying.inspected(tmp_path, None, "labels.csv")
+    found = copying.inspected(tmp_path / "labels.csv", "labels.csv", None)
     assert found == File("labels.csv", failure="no permission to read it")
-    assert not found.is_table
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PermissionError(13, "denied"), "no permission to read it"),
+        (OSError("image file is truncated\nmore"), "cannot be read: image file is truncated"),
+        (MemoryError(), "cannot be read: MemoryError"),
+    ],
+)
+def test_reason_is_one_line(error: Exception, reason: str) -> None:
+    assert copying._reason(error) == reason
 
 
 def targets(files: list[File], folders: tuple[str, ...] = (), format: str = "jpg") -> list[str]:
-    return list(copying.targets(files, list(folders), format).values())
+    copying.set_targets([*files, *(File(name, copying.FOLDER) for name in folders)], format)
+    return [file.target for file in files]
+
+
+def same(name: str) -> File:
+    return File(name, format="JPEG")
 
 
 def new(name: str) -> File:
-    return File(name, "HEIC", True)
+    return File(name, format="HEIC", convert=True)
 
 
 def test_targets_avoid_other_files() -> None:
-    assert targets([new("a.heic"), File("a.png", "PNG")]) == ["a.jpg", "a.png"]
-    assert targets([new("a.heic"), File("a.jpg", "JPEG")]) == ["a.heic.jpg", "a.jpg"]
-    assert targets([new("a.HEIC"), File("A.JPG", "JPEG")]) == ["a.HEIC.jpg", "A.JPG"]
+    assert targets([new("a.heic"), same("a.png")]) == ["a.jpg", "a.png"]
+    assert targets([new("a.heic"), same("a.jpg")]) == ["a.heic.jpg", "a.jpg"]
+    assert targets([new("a.HEIC"), same("A.JPG")]) == ["a.HEIC.jpg", "A.JPG"]
     assert targets([new("a.heic"), new("a.tif")]) == ["a.heic.jpg", "a.tif.jpg"]
-    assert targets([new("b/a.heic"), File("a.jpg", "JPEG")]) == ["b/a.jpg", "a.jpg"]
+    assert targets([new("b/a.heic"), same("a.jpg")]) == ["b/a.jpg", "a.jpg"]
     assert targets([new("a.heic")], ("a.jpg",)) == ["a.heic.jpg"]
-    files = [new("a.heic"), File("a.heic.jpg", "JPEG"), File("a.jpg", "JPEG")]
+    files = [new("a.heic"), same("a.heic.jpg"), same("a.jpg")]
     assert targets(files) == ["a.heic.jpg.jpg", "a.heic.jpg", "a.jpg"]
 
 
@@ -130,53 +161,69 @@ def test_targets_keep_a_suffix_that_is_right() -> None:
     assert targets(files, format="png") == ["a.png", "b.png", "c.png", "d.png", "e.b.png"]
 
 
-def test_unfinished_leaves_nothing_if_it_fails(tmp_path: Path) -> None:
-    def fail() -> None:
-        with copying.unfinished(tmp_path / "a.jpg") as temporary:
-            temporary.write_bytes(b"half")
-            raise OSError("full")
-
-    with pytest.raises(OSError, match="full"):
-        fail()
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / ".keras_vit_convert.tmp-17").touch()
-    copying.remove_unfinished(tmp_path)
-    assert list((tmp_path / "b").iterdir()) == []
+def write(source: Path, destination: Path, *files: File, **renames: str) -> list[File]:
+    options = {"format": "png", "max_side": None, "window": None}
+    copying.set_targets(list(files), "png")
+    return [copying.write(source, destination, options, renames, file) for file in files]
 
 
-def test_made_does_again_what_changed(tmp_path: Path) -> None:
+def test_write_does_again_what_changed(tmp_path: Path) -> None:
     source, destination = tmp_path / "source", tmp_path / "new"
     for folder in (source, destination):
         folder.mkdir()
-    options = copying.Options("png", None, None)
     PIL.Image.new("RGB", (5, 7), "red").save(source / "a.tif")
     (source / "b.txt").write_text("one")
-    jobs = [(new("a.tif"), "a.png"), (File("b.txt"), "b.txt")]
 
-    def present() -> list[bool]:
-        return [copying.made(source, destination, options, job).present for job in jobs]
+    def outcomes() -> list[str]:
+        files = write(source, destination, new("a.tif"), File("b.txt"))
+        return [file.outcome for file in files]
 
-    assert present() == [False, False]
-    assert present() == [True, True]
+    assert outcomes() == ["Converted from HEIC", "Copied other files"]
+    assert outcomes() == ["There from an earlier run"] * 2
     PIL.Image.new("RGB", (5, 7), "blue").save(source / "a.tif")
-    times = (source / "b.txt").stat().st_mtime_ns
-    (source / "b.txt").write_text("three")
-    os.utime(source / "b.txt", ns=(times, times))
-    assert present() == [False, False]
+    (source / "b.txt").write_text("two")
+    assert outcomes() == ["Converted from HEIC", "Copied other files"]
     with PIL.Image.open(destination / "a.png") as image:
         assert image.getpixel((2, 3)) == (0, 0, 255)
-    assert (destination / "b.txt").read_text() == "three"
+    assert (destination / "b.txt").read_text() == "two"
     (source / "a.tif").unlink()
-    failure = copying.made(source, destination, options, jobs[0]).failure
-    assert failure.startswith("cannot be read as HEIC: [Errno 2]")
+    (failed,) = write(source, destination, new("a.tif"))
+    assert failed.failure.startswith("cannot be read: [Errno 2]")
+    assert not failed.outcome
 
 
-def test_copy_table_keeps_times(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("file\na.heic\n")
-    os.utime(tmp_path / "labels.csv", ns=(3_000_000_007, 5_000_000_011))
-    copying.copy_table(
-        tmp_path / "labels.csv", tmp_path / "new.csv", "labels.csv", {"a.heic": "a.jpg"}
-    )
-    assert (tmp_path / "new.csv").read_text() == "file\na.jpg\n"
-    assert (tmp_path / "new.csv").stat().st_mtime_ns == 5_000_000_011
+def test_write_renames_in_tables_and_keeps_times(tmp_path: Path) -> None:
+    source, destination = tmp_path / "source", tmp_path / "new"
+    for folder in (source, destination):
+        folder.mkdir()
+    (source / "labels.csv").write_text("file\na.heic\n")
+    os.utime(source / "labels.csv", ns=(3_000_000_007, 5_000_000_011))
+    for _ in range(2):  # never taken from an earlier run, where names may have been others
+        (table,) = write(
+            source, destination, File("labels.csv", is_table=True), **{"a.heic": "a.jpg"}
+        )
+        assert table.outcome == "Copied other files"
+    assert (destination / "labels.csv").read_text() == "file\na.jpg\n"
+    assert (destination / "labels.csv").stat().st_mtime_ns == 5_000_000_011
+
+
+def test_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, destination = tmp_path / "source", tmp_path / "new"
+    for folder in (source, destination):
+        folder.mkdir()
+    (source / "b.txt").write_text("new")
+    (destination / "b.txt").write_text("old")
+    os.utime(destination / "b.txt", ns=(0, 0))
+
+    def copyfile(old: Path, new: Path) -> None:
+        new.write_text("n")
+        raise OSError("full")
+
+    monkeypatch.setattr(copying.shutil, "copyfile", copyfile)
+    with pytest.raises(OSError, match="full"):
+        write(source, destination, File("b.txt"))
+    assert (destination / "b.txt").read_text() == "old"
+    copying.remove_unfinished(destination)
+    assert [path.name for path in destination.iterdir()] == ["b.txt"]

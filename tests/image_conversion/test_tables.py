@@ -53,8 +53,3 @@ def test_renamed_keeps_the_encoding(encoding: str, mark: bytes) -> None:
     before = mark + "a.heic,rose/ä.png\n".encode(encoding)
     after = mark + "a.jpg,rose/ä.png.jpg\n".encode(encoding)
     assert tables.renamed(before, "labels.csv", RENAMES) == after
-
-
-def test_is_table_goes_by_the_suffix() -> None:
-    assert all(map(tables.is_table, ("a.csv", "b/labels.TSV", "c.jsonl")))
-    assert not any(map(tables.is_table, ("a.txt", "csv", "c.json")))

@@ -29,10 +29,6 @@ def test_pool_of_one_is_this_process() -> None:
         assert list(compute(lambda value: (value, os.getpid()), [3])) == [(3, os.getpid())]
 
 
-def test_cores_is_what_this_process_may_use() -> None:
-    assert 1 <= workers.cores() <= (os.cpu_count() or 1)
-
-
 @pytest.mark.skipif(os.name != "posix", reason="forks")
 def test_pool_computes_in_order_in_other_processes() -> None:
     found = run("""
@@ -56,10 +52,7 @@ try:
 except RuntimeError as error:
     print(error)
 """)
-    assert found.stdout == (
-        "The system ended a process of the conversion, most often for lack of memory. The same "
-        "command goes on where it stopped; fewer --processes need less memory.\n"
-    )
+    assert found.stdout.startswith("A process in the process pool was terminated abruptly")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks into /proc")
