@@ -80,9 +80,9 @@ def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> tu
         bits, compression = head[28], int.from_bytes(head[30:34], "little")
         if head[14] < 40 or bits not in (24, 32) or compression:
             return False, False
-    elif (format == "PNG" and head[24] == 16) or (
+    elif (format == "PNG" and (head[24] == 16 or head[12:16] != b"IHDR")) or (
         format == "WebP" and head[12:16] == b"VP8X" and head[20] & 2
-    ):  # bits
+    ):  # bits, first chunk
         return False, False
     if format not in image_formats.DECODED or (format in ("BMP", "WebP") and not max_side):
         return format in image_formats.DECODED, False
