@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -208,6 +209,29 @@ def size_pair(name: str, value: object) -> tuple[int, int]:
             f"Received: {name}={value!r}"
         )
     return positive_int(name, sides[0]), positive_int(name, sides[1])
+
+
+def regular_file(name: str, path: str | os.PathLike[str]) -> None:
+    """Refuses what may never end or never begin, such as a pipe or `/dev/zero`, before it is read.
+
+    Args:
+        name: Name of the argument.
+        path: Its value.
+
+    Raises:
+        ValueError: If no regular file is at the path, nor a link to one.
+        OSError: If nothing is there.
+
+    Example:
+        >>> regular_file("path", "/dev/zero")
+        Traceback (most recent call last):
+        ValueError: `path` must be a regular file, no folder, pipe or device. Received: /dev/zero
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(
+            f"`{name}` must be a regular file, no folder, pipe or device. "
+            f"Received: {os.fspath(path)}"
+        )
 
 
 def image_source(data: str | os.PathLike[str]) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import filelock
@@ -103,29 +103,37 @@ def writing(
     folder.mkdir(parents=True, exist_ok=True)
     new = not os.listdir(folder)
     own = new or marker.exists()
-    lock = filelock.FileLock(folder / _LOCK)
+    with alone(folder / _LOCK, lambda: f"out={str(folder)!r}, to which {_holder(marker)} writes"):
+        try:
+            if own:
+                started = time.strftime("%Y-%m-%d %H:%M:%S")
+                holder = {"command": command, "process": os.getpid(), "host": platform.node()}
+                write_json(marker, {**holder, "started": started})
+            yield
+        except BaseException:
+            if new and not set(os.listdir(folder)) - {MARKER, _LOCK}:
+                for name in (MARKER, _LOCK):
+                    (folder / name).unlink(missing_ok=True)
+                if created:
+                    folder.rmdir()
+            raise
+
+
+@contextlib.contextmanager
+def alone(lock: Path, received: Callable[[], str]) -> Iterator[None]:
+    """Holds a lock, or raises an error with what was received if another process holds it."""
+    file_lock = filelock.FileLock(lock)
     try:
-        lock.acquire(timeout=0)
+        file_lock.acquire(timeout=0)
     except filelock.Timeout:
         raise ValueError(
-            "`out` must not be in use. Wait until the other process has ended, or stop it. "
-            f"Received: out={str(folder)!r}, to which {_holder(marker)} writes"
+            "The folder to write must not be in use. Wait until the other process has ended, or "
+            f"stop it. Received: {received()}"
         ) from None
     try:
-        if own:
-            started = time.strftime("%Y-%m-%d %H:%M:%S")
-            holder = {"command": command, "process": os.getpid(), "host": platform.node()}
-            write_json(marker, {**holder, "started": started})
         yield
-    except BaseException:
-        if new and not set(os.listdir(folder)) - {MARKER, _LOCK}:
-            for name in (MARKER, _LOCK):
-                (folder / name).unlink(missing_ok=True)
-            if created:
-                folder.rmdir()
-        raise
     finally:
-        lock.release()
+        file_lock.release()
 
 
 def _holder(marker: Path) -> str:

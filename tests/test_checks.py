@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +141,13 @@ def test_image_source_says_what_to_do_with_other_files(
     assert str(error.value) == (
         f"`data` must be a folder or a table. {remedy} Received: data='{path}'"
     )
+
+
+def test_regular_file_refuses_folders_pipes_and_devices(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", os.devnull):
+        with pytest.raises(ValueError, match="`image` must be a regular file, no folder, pipe or"):
+            checks.regular_file("image", path)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    checks.regular_file("image", tmp_path / "link")

@@ -116,7 +116,7 @@ def evaluate(
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
     from keras_vit.visualization import multi_label, plots
 
-    if data is None and model.is_file():
+    if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
         raise ValueError(
             f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
         )

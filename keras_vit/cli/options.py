@@ -149,7 +149,7 @@ def check_images(paths: list[Path]) -> None:
         paths: What the user named as images.
 
     Raises:
-        ValueError: If there is a folder, or nothing.
+        ValueError: If there is a folder, a pipe or a device, or nothing.
 
     Example:
         >>> Path("a.png").touch()
@@ -161,9 +161,11 @@ def check_images(paths: list[Path]) -> None:
             "`IMAGE` must be files; of a folder name what is in it, as in photos/*. Received: "
             f"{', '.join(folders)}"
         )
-    missing = [str(path) for path in paths if not path.is_file()]
+    missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise ValueError(f"`IMAGE` must be existing files. Received: {', '.join(missing)}")
+    for path in paths:
+        checks.regular_file("IMAGE", path)
 
 
 def check_exists(name: str, path: Path | None, what: str) -> None:

@@ -98,7 +98,8 @@ class Audit:
 
     def _remedy(self, examples: Examples) -> str:
         skip = "leave them out with --on-bad-image skip."
-        if {*CONVERTIBLE, f"is {image_reading.REFUSED}"} & {reason for _, reason in self.bad}:
+        refused = {f"is {kind}" for kind in image_reading.REFUSED}
+        if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
             return (
                 f"Convert the images with `keras-vit data convert {examples.source} NEW_FOLDER`, "
                 f"or {skip}"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit import checks
+
 SPLITS = ("train", "validation", "test")
 # What these are called in folder names and tables.
 SPLIT_NAMES = {
@@ -165,7 +167,9 @@ class Examples:
         """Returns the bytes of one image file as they are."""
         if self.encoded is not None:
             return self.encoded[index]
-        return Path(self.paths[index]).read_bytes()  # type: ignore[index]
+        path = self.paths[index]  # type: ignore[index]
+        checks.regular_file("paths", path)
+        return Path(path).read_bytes()
 
 
 def _brief(values: tuple | None) -> str:

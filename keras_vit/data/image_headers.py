@@ -13,6 +13,7 @@ _LENGTH = 66  # bytes; the longest of the headers (a BMP's with masks) ends ther
 _BLOCKS = 1 << 15  # of up to 255 bytes, 8 MB at most, up to the end of a GIF's first frame
 _LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders refuse them far below
 _EXTENSION, _IMAGE = 0x21, 0x2C  # what a block of a GIF starts with
+_ADOBE = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
 _CONTROL = 0xF9  # the label of an extension that holds the transparent color
 
 
@@ -82,16 +83,18 @@ def sides(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def is_refused(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether a BMP or WebP is of a kind that the decoder reads wrongly.
+    """Returns whether a PNG, BMP or WebP is of a kind that the decoder reads wrongly.
 
-    Of an animated WebP, TensorFlow 2.21 writes all frames into the memory of one.
+    Of an animated WebP, TensorFlow 2.21 writes all frames into the memory of one. A PNG whose size
+    does not stand at its start passes every limit on it.
 
     Args:
         encoded: The files' bytes, string (B,).
 
     Returns:
-        bool (B,): True for an animated WebP, and for a BMP of less than 8 bits a pixel, of 16 bits,
-        compressed, with channels in an order of its own, or of OS/2.
+        bool (B,): True for an animated WebP, for a PNG that does not begin with the chunk IHDR, and
+        for a BMP of less than 8 bits a pixel, of 16 bits, compressed, with channels in an order of
+        its own, or of OS/2.
 
     Example:
         >>> is_refused(tf.constant([b"BM" + bytes(60), b"text"])).numpy()
@@ -105,7 +108,8 @@ def is_refused(encoded: tf.Tensor) -> tf.Tensor:
     common = (compression == 0) & ((bits == 8) | (bits == 24) | (bits == 32))
     common |= (compression == 3) & (bits == 32) & usual
     common &= _little(head, 14, 4) >= 40
-    return ((kinds == _BMP) & ~common) | ((kinds == _WEBP) & animated)
+    headless = (kinds == _PNG) & ~_starts(head, b"IHDR", 12)
+    return headless | ((kinds == _BMP) & ~common) | ((kinds == _WEBP) & animated)
 
 
 def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
@@ -126,7 +130,7 @@ def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
     return tf.reverse(table[:, :3], axis=[1])
 
 
-def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     r"""Cuts a GIF after its first image, and makes that opaque.
 
     Decoders read all frames of a GIF into memory before they return the first one, and draw what
@@ -136,15 +140,16 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         encoded: The file's bytes, a scalar string that starts as a GIF.
 
     Returns:
-        The bytes of a GIF with one image, and height and width of that image's rectangle, int64
-        (2,). A file without a complete image in its first 32768 blocks comes back empty, with 0.
+        The bytes of a GIF with one image, height and width of that image's rectangle, int64 (2,),
+        and row and column of its corner, int64 (2,). A file without a complete image in its first
+        32768 blocks comes back empty, with 0.
 
     Example:
         >>> gif = b"GIF89a" + bytes([1, 0, 1, 0, 0, 0, 0]) + b"," + bytes([0, 0, 0, 0, 1, 0, 1, 0])
         >>> gif += bytes([0, 2, 2, 68, 1, 0]) + b"rest;"
-        >>> frame, size = first_frame(tf.constant(gif))
-        >>> frame.numpy()[-6:], size.numpy()
-        (b'\x02\x02D\x01\x00;', array([1, 1]))
+        >>> frame, size, corner = first_frame(tf.constant(gif))
+        >>> frame.numpy()[-6:], size.numpy(), corner.numpy()
+        (b'\x02\x02D\x01\x00;', array([1, 1]), array([0, 0]))
     """
     data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data)
@@ -168,7 +173,8 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         kind = at(position)
         image = kind == _IMAGE
         here = [
-            tf.cast(at(position + low) + 256 * at(position + low + 1), tf.int64) for low in (7, 5)
+            tf.cast(at(position + low) + 256 * at(position + low + 1), tf.int64)
+            for low in (7, 5, 3, 1)
         ]
         end, left = tf.while_loop(
             lambda end, left: (at(end) != 0) & (end < length) & (left > 0),
@@ -193,7 +199,7 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             start,
             tf.constant(_BLOCKS),
             *[tf.constant(False)] * 2,
-            tf.zeros(2, tf.int64),
+            tf.zeros(4, tf.int64),
             tf.constant(0),
         ),
     )
@@ -205,7 +211,8 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         tf.strings.substr(frame, control + 1, length),
     ]
     frame = tf.where(control > 0, tf.strings.join(opaque), frame)
-    return tf.where(drawn, frame, b""), tf.where(drawn, size, 0)
+    size = tf.where(drawn, size, 0)
+    return tf.where(drawn, frame, b""), size[:2], size[2:]
 
 
 def scans(encoded: tf.Tensor) -> tf.Tensor:
@@ -229,6 +236,26 @@ def scans(encoded: tf.Tensor) -> tf.Tensor:
     """
     data = tf.io.decode_raw(encoded, tf.uint8)
     return tf.math.count_nonzero((data[:-1] == 0xFF) & (data[1:] == 0xDA))
+
+
+def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns whether a JPEG lacks the segment in which Adobe's programs note its colors.
+
+    In a JPEG of four channels these programs turn light and dark round. Without the segment
+    TensorFlow takes the channels as they are, and Pillow turns them round all the same.
+
+    Args:
+        encoded: The file's bytes, a scalar string that starts as a JPEG.
+
+    Returns:
+        A scalar bool.
+
+    Example:
+        >>> bool(lacks_adobe(tf.io.encode_jpeg(tf.zeros((5, 7, 3), "uint8"))))
+        True
+    """
+    parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=_ADOBE, maxsplit=1)
+    return tf.size(parts.values) < 2
 
 
 def _head(encoded: tf.Tensor) -> tf.Tensor:

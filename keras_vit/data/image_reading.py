@@ -20,9 +20,12 @@ from keras_vit.preprocessing import Preprocessing
 
 _AT_ONCE = 4  # images of a batch that are decoded at a time
 SCANS = 100  # of a JPEG
-REFUSED = (
-    "an animated WebP, a BMP of less than 8 bits a pixel, of 16 bits or compressed, or a GIF whose "
-    "first frame does not fill it"
+REFUSED = (  # kinds that the decoder reads wrongly, in the order of `image_headers.FORMATS`
+    "a CMYK JPEG without the mark of Adobe's programs",
+    "a PNG whose size does not come first",
+    "a GIF whose first frame does not fill it",
+    "a BMP of less than 8 bits a pixel, of 16 bits, compressed or of a rare kind",
+    "an animated WebP",
 )
 
 
@@ -67,13 +70,13 @@ class Limits:
             "The image is no JPEG, PNG, GIF, BMP or WebP",
             f" pixels, more than the limit of {self.max_pixels}",
             f"The image is a JPEG of more than {SCANS} scans",
-            f"The image is {REFUSED}",
             "The image is damaged",
+            *(f"The image is {kind}" for kind in REFUSED),
         )
 
 
 LOCAL = Limits(max_bytes=2**31 - 1)  # of files on this machine's disk
-GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, _RARE, DAMAGED = range(8)
+GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, DAMAGED = range(7)
 
 
 class Header(NamedTuple):
@@ -120,21 +123,25 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
     length = tf.strings.length(encoded)
 
     def jpeg() -> tuple[tf.Tensor, ...]:
-        sides = tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64)
-        return sides, image_headers.scans(encoded), tf.constant(True), tf.constant(False)
+        shape = tf.image.extract_jpeg_shape(encoded)
+        refused = tf.cond(
+            shape[2] == 4, lambda: image_headers.lacks_adobe(encoded), lambda: tf.constant(False)
+        )
+        kind = tf.constant(image_headers.FORMATS.index("jpeg"))
+        return tf.cast(shape[:2], tf.int64), image_headers.scans(encoded), kind, refused
 
     def other() -> tuple[tf.Tensor, ...]:
-        sides, known, refused = _other_header(encoded)
-        return sides, tf.constant(0, tf.int64), known, refused
+        sides, kind, refused = _other_header(encoded)
+        return sides, tf.constant(0, tf.int64), kind, refused
 
     is_jpeg = tf.io.is_jpeg(encoded) & (length <= limits.max_bytes)
-    sides, scans, known, refused = tf.cond(is_jpeg, jpeg, other)
+    sides, scans, kind, refused = tf.cond(is_jpeg, jpeg, other)
     code = tf.constant(GOOD)
     for found, fails in (  # the last that fails counts
         (_SCANNED, scans > SCANS),
         (_LARGE, sides[0] * sides[1] > limits.max_pixels),
-        (_RARE, refused),
-        (_FOREIGN, ~known),
+        (DAMAGED + kind, refused),
+        (_FOREIGN, kind == image_headers.FORMATS.index("unknown")),
         (_LONG, length > limits.max_bytes),
         (_EMPTY, length == 0),
     ):
@@ -144,17 +151,17 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the size, whether the format is known, and whether its kind is refused."""
+    """Returns the size, the format as an index, and whether its kind is refused."""
     one = encoded[tf.newaxis]
     kind, screen = image_headers.formats(one)[0], image_headers.sides(one)[0]
-    frame = tf.cond(
+    frame, corner = tf.cond(
         kind == image_headers.FORMATS.index("gif"),
-        lambda: image_headers.first_frame(encoded)[1],
-        lambda: screen,
+        lambda: image_headers.first_frame(encoded)[1:],
+        lambda: (screen, tf.zeros_like(screen)),
     )
-    small = tf.reduce_all(frame > 0) & tf.reduce_any(frame < screen)
+    small = tf.reduce_all(frame > 0) & tf.reduce_any((frame < screen) | (corner > 0))
     refused = small | image_headers.is_refused(one)[0]
-    return tf.maximum(screen, frame), kind != image_headers.FORMATS.index("unknown"), refused
+    return tf.maximum(screen, frame), kind, refused
 
 
 def message(header: Header, limits: Limits) -> tf.Tensor:

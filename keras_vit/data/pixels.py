@@ -26,7 +26,7 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     """Decodes a JPEG, PNG, GIF (first frame), BMP or WebP image.
 
     Images come out as PIL converts them to RGB: JPEGs to the bit, transparency is dropped. 16-bit
-    channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP are refused
+    channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP and PNG are refused
     (`image_headers.is_refused`). The orientation that cameras note (Exif) in JPEG, PNG and WebP
     files is applied as `PIL.ImageOps.exif_transpose` does, unless the contract says otherwise.
 
@@ -88,7 +88,7 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
     }
     return tf.switch_case(
         image_headers.formats(encoded[tf.newaxis])[0],
-        [branches.get(name, lambda: decoded(encoded)) for name in image_headers.FORMATS],
+        [branches.get(name, lambda: decoded(content)) for name in image_headers.FORMATS],
     )
 
 

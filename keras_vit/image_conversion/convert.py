@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from keras_vit import checks, file_lock
+from keras_vit import checks, output_folder
 from keras_vit.image_conversion import copying, workers
 
 _MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
@@ -120,8 +120,8 @@ def convert_images(
     _check_extras({file.format for file in files})
     copying.set_targets(files, format)
     destination.mkdir(parents=True, exist_ok=True)
-    waiting = f"Another process writes to {destination}. Waiting for its end."
-    with file_lock.file_lock(destination / _LOCK, waiting), workers.pool(processes) as run:
+    received = f"destination={destination}, to which another process writes"
+    with output_folder.alone(destination / _LOCK, lambda: received), workers.pool(processes) as run:
         copying.remove_unfinished(destination)
         temporary = destination / f"{copying.OURS}.tmp-marker"
         temporary.write_text(marker, encoding="utf-8")

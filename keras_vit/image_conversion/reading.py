@@ -38,7 +38,8 @@ def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> bo
             return image.tile[0].extents == (0, 0, *image.size)
         if format == "WebP":  # without animation
             return head[12:16] != b"VP8X" or not head[20] & 2
-        return format != "PNG" or head[24] <= 8  # bits
+        # Of bits; a chunk before the header hides the size.
+        return format != "PNG" or (head[24] <= 8 and head[12:16] == b"IHDR")
 
 
 def read_picture(path: Path, format: str, window: Window, max_side: int | None) -> Picture:

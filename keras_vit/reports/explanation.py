@@ -42,8 +42,8 @@ def explain(
         each image.
 
     Raises:
-        ValueError: If a method or class is unknown, a file is no image, or the model no Vision
-            Transformer with a classifier.
+        ValueError: If a method or class is unknown, a file is no image or no regular file, or the
+            model no Vision Transformer with a classifier.
 
     Example:
         >>> import PIL.Image
@@ -60,6 +60,8 @@ def explain(
             f"`paths` must name 1 to {_MOST_IMAGES} image files for one picture. "
             f"Received: {len(paths)}"
         )
+    for path in paths:
+        checks.regular_file("paths", path)
     network, contract = inference.prepare(model)
     anatomy = Anatomy(network)
     chosen = None if of_class is None else find_class(of_class, contract.labels or ())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from keras_vit.cli.options import (
     absolute,
     check_data,
     check_exists,
+    check_images,
     check_resume_alone,
     check_weights,
     given_options,
@@ -52,6 +54,13 @@ def test_commands_offer_what_the_package_knows(options: type, known: Any) -> Non
 )
 def test_size_is_read(text: str | None, expected: tuple[int, int] | None) -> None:
     assert parse_size(text) == expected
+
+
+def test_pipes_and_devices_are_no_images(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")  # whoever opens it waits for a writer
+    for path in (tmp_path / "pipe.jpg", Path(os.devnull)):
+        with pytest.raises(ValueError, match=rf"`IMAGE` must be a regular file.*{path}"):
+            check_images([path])
 
 
 @pytest.mark.parametrize("text", ["", "x", "48x", "48 x 80", "-3", "4.5"])

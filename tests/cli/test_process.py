@@ -56,6 +56,8 @@ MISTAKES = {
     "evaluate here.jpg --report r --real no.json": "`--real` must be ImageNet's reassessed labels",
     "explain nosuch here.jpg": "`RUN_OR_FILE` must be a run folder or a file",
     "explain here.jpg nosuch.jpg": "`IMAGE` must be existing files",
+    "explain here.jpg /dev/zero": "`IMAGE` must be a regular file, no folder, pipe or device",
+    "predict here.jpg /dev/zero": "`IMAGE` must be a regular file, no folder, pipe or device",
     "probe nosuch": "`RUN_OR_FILE` must be a run folder or a file",
     "probe here.jpg --data nosuch": "`data` must be a folder of class folders",
     "card nosuch": "`RUN` must be a folder that `keras-vit train --out` has written",

@@ -55,7 +55,7 @@ def test_many_bad_images_are_all_reported(
     noise: Callable[..., Examples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error raised in two threads at once stops TensorFlow for ever from Python 3.12 on."""
-    encoded = (b"\x89PNG\r\n\x1a\n" + bytes(40),) * 3000
+    encoded = (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(32),) * 3000
     monkeypatch.setattr("os.cpu_count", lambda: 16)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

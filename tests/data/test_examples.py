@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,3 +79,11 @@ def test_one_class_an_image_is_counted_and_named(noise: Callable[..., Examples])
     assert not examples.multi_label
     assert examples.class_counts().tolist() == [2, 0, 3]
     assert examples.shown(3) == ("c",)
+
+
+def test_read_refuses_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")  # whoever opens it waits for a writer
+    path = str(tmp_path / "pipe.jpg")
+    examples = Examples(("pipe.jpg",), np.zeros(1), ("a",), "memory", paths=(path,))
+    with pytest.raises(ValueError, match=rf"`paths` must be a regular file, .*{path}"):
+        examples.read(0)

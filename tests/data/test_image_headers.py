@@ -69,11 +69,11 @@ def test_no_files_have_no_headers() -> None:
 
 @pytest.mark.parametrize("gif", FILES["gif"], ids=["one frame", "three frames"])
 def test_first_frame_is_the_image_that_is_shown_first(gif: bytes) -> None:
-    frame, size = image_headers.first_frame(tf.constant(gif))
+    frame, size, corner = image_headers.first_frame(tf.constant(gif))
     with Image.open(io.BytesIO(frame.numpy())) as cut, Image.open(io.BytesIO(gif)) as whole:
         assert cut.n_frames == 1
         np.testing.assert_array_equal(cut.convert("RGB"), whole.convert("RGB"))
-    assert size.numpy().tolist() == [37, 53]
+    assert (size.numpy().tolist(), corner.numpy().tolist()) == ([37, 53], [0, 0])
     assert len(frame.numpy()) <= len(gif)
 
 
@@ -83,7 +83,7 @@ def test_first_frame_of_an_animation_is_a_part_of_it() -> None:
 
 @pytest.mark.parametrize("length", [6, 10, 13, 30, 800, 1000])
 def test_a_gif_that_ends_early_has_no_frame(length: int) -> None:
-    frame, size = image_headers.first_frame(tf.constant(ANIMATION[:length]))
+    frame, size, _ = image_headers.first_frame(tf.constant(ANIMATION[:length]))
     assert (frame.numpy(), size.numpy().tolist()) == (b"", [0, 0])
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import zlib
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ GOOD = {
 LIMITS = Limits(max_bytes=20_000, max_pixels=5000)
 LARGE = b"The image has 10000 x 10000 pixels, more than the limit of 64218112"
 WIDE = Image.new("RGB", (5001, 1))
-RARE = f"The image is {REFUSED}"
+JPEG, PNG, GIF, BMP, WEBP = (f"The image is {kind}" for kind in REFUSED)
 BAD = {
     "": "The image is empty",
     "text": "The image is no JPEG, PNG, GIF, BMP or WebP",
@@ -43,9 +44,12 @@ BAD = {
     "half jpeg": "The image is damaged",
     "half png": "The image is damaged",
     "half gif": "The image is damaged",
-    "moving webp": RARE,
-    "two-coloured bmp": RARE,
-    "small gif": RARE,
+    "unmarked jpeg": JPEG,
+    "headless png": PNG,
+    "moving webp": WEBP,
+    "two-coloured bmp": BMP,
+    "small gif": GIF,
+    "shifted gif": GIF,
     "long png": "The image has more than 20000 bytes",
     **{
         f"wide {form}": "The image has 1 x 5001 pixels, more than the limit of 5000"
@@ -71,6 +75,19 @@ def bad(name: str) -> bytes:
             gif = bytearray(FILES["gif"][0])
             gif[6:10] = (60).to_bytes(2, "little") + (40).to_bytes(2, "little")
             return bytes(gif)
+        case "shifted":  # its frame begins at column 2
+            gif = bytearray(FILES["gif"][0])
+            gif[gif.index(b"\x2c\0\0\0\0") + 1] = 2
+            return bytes(gif)
+        case "unmarked":  # four channels, of which nothing says what they mean
+            cmyk = GOOD["cmyk jpeg"]
+            start = cmyk.index(b"\xff\xee\0\x0eAdobe")
+            return cmyk[:start] + cmyk[start + 16 :]
+        case "headless":  # a chunk with a small size before the one that counts
+            png = encoded("PNG", Image.new("RGB", (300, 500)))
+            size = b"noSe" + bytes((0, 0, 0, 5)) * 2
+            size += zlib.crc32(size).to_bytes(4, "big")
+            return png[:8] + b"\0\0\0\x08" + size + png[8:]
         case "long":
             return encoded("PNG") + bytes(20_000)
         case "endless":  # the last scan over and over

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -362,3 +363,14 @@ def test_animations_and_small_first_frames_are_not_decoded(tmp_path: Path) -> No
     content[6] += 1  # a screen wider than the frame
     path.write_bytes(content)
     assert not reading.is_decoded(path, "GIF", image_formats.read_head(path), None)
+
+
+def test_a_png_whose_size_does_not_come_first_is_not_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    PIL.Image.new("RGB", (17, 13), "red").save(path)
+    whole = path.read_bytes()
+    assert reading.is_decoded(path, "PNG", image_formats.read_head(path), None)
+    content = b"noSe" + bytes(8)
+    chunk = b"\0\0\0\x08" + content + zlib.crc32(content).to_bytes(4, "big")
+    path.write_bytes(whole[:8] + chunk + whole[8:])
+    assert not reading.is_decoded(path, "PNG", image_formats.read_head(path), None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import keras
@@ -73,6 +74,9 @@ def test_what_is_no_image_is_named(model: object, tmp_path: Path) -> None:
     (tmp_path / "no.jpg").write_text("no image")
     with pytest.raises(ValueError, match=r"`paths` must be images that decode .*no\.jpg"):
         explain(model, [tmp_path / "no.jpg"])
+    os.mkfifo(tmp_path / "pipe.jpg")  # whoever opens it waits for a writer
+    with pytest.raises(ValueError, match=r"`paths` must be a regular file, .*pipe\.jpg"):
+        explain(model, [tmp_path / "pipe.jpg"])
     with pytest.raises(ValueError, match="`paths` must name 1 to 100 image files"):
         explain(model, [])
     with pytest.raises(ValueError, match="`methods` must be one of"):
