@@ -37,9 +37,8 @@ def load_model(
     Raises:
         ValueError: If there is nothing, or it needs a constructor, or lacks a classifier.
     """
-    import keras
-
     from keras_vit import training, weights, zoo
+    from keras_vit.weights import whole_models
 
     if path.is_dir() and constructor is None:
         path = training.Run(path).last
@@ -50,7 +49,7 @@ def load_model(
                 "`--image-size` needs `--model`, the constructor to build at another size. "
                 f"Received: --image-size with {path}"
             )
-        return keras.saving.load_model(path, compile=False)
+        return whole_models.load_model(path)
     if constructor is None:
         raise ValueError(
             "A weight file needs the constructor that it belongs to, which `keras-vit evaluate`, "

@@ -15,6 +15,7 @@ _SMALLEST = 1e-12  # of a probability, before its logarithm is taken
 _WIDEST = 20.0  # a temperature lies between 1 / 20 and 20
 _FOLDS = 2
 _ENOUGH = 20_000  # images to fit one number on
+_MOST_NUMBERS = 20_000_000  # of them, in float64: 160 MB
 _BLOCK = 4096  # rows in float64 at a time
 
 
@@ -98,8 +99,8 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
 
     Args:
         labels: True classes, (N,).
-        probabilities: Of each class, (N, K). Of more than 20,000 rows every second, third ... one
-            is taken: one number needs no more.
+        probabilities: Of each class, (N, K). Of more than 20,000 rows, or 20 million numbers, every
+            second, third ... row is taken: one number needs no more.
 
     Returns:
         T, between 1/20 and 20: softmax(log p / T) has the smallest cross-entropy.
@@ -111,9 +112,10 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
 
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
-    step = -(-len(np.asarray(labels)) // _ENOUGH)
+    scores = np.asarray(probabilities)
+    step = -(-len(scores) // min(_ENOUGH, max(1, _MOST_NUMBERS // scores.shape[1])))
     true = np.asarray(labels)[::step]
-    scores = np.asarray(probabilities)[::step].astype(np.float64)
+    scores = scores[::step].astype(np.float64)
     logits = np.log(np.maximum(scores, _SMALLEST))
 
     def loss(log_temperature: float) -> float:

@@ -86,4 +86,12 @@ def predict(
         )
     labels = align(models.preprocessing_of(model).labels, examples)
     dataset = evaluation_dataset(examples, contract, batch_size=batch_size)
-    return labels, network.predict(dataset, verbose=verbose), contract
+    # Into one array: Keras keeps the batches and then joins them, which takes twice the memory.
+    probabilities = np.empty((len(labels), network.output_shape[-1]), np.float32)
+    progress, done = keras.utils.Progbar(len(dataset), verbose=verbose), 0
+    for images, *_ in dataset:
+        answers = network.predict_on_batch(np.asarray(images))
+        probabilities[done : done + len(answers)] = answers
+        done += len(answers)
+        progress.add(1)
+    return labels, probabilities, contract

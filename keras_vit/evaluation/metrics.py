@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn import metrics
 
 from keras_vit.evaluation.class_scores import ClassScores
 from keras_vit.evaluation.intervals import wilson
-from keras_vit.evaluation.report import Report
+from keras_vit.evaluation.report import DENSE_CLASSES, Report
+
+_BLOCK = 1024  # rows that are sorted at a time
 
 
 def evaluate_predictions(
@@ -45,9 +48,17 @@ def evaluate_predictions(
     correct = int((predicted == true).sum())
     top5 = None
     if len(class_names) > 5:
-        top5 = float(
-            metrics.top_k_accuracy_score(true, scores, k=5, labels=np.arange(len(class_names)))
+        every = np.arange(len(class_names))
+        found = (
+            metrics.top_k_accuracy_score(
+                true[i : i + _BLOCK], scores[i : i + _BLOCK], k=5, labels=every, normalize=False
+            )
+            for i in range(0, len(true), _BLOCK)
         )
+        top5 = float(sum(found) / len(true))
+    places = (np.searchsorted(present, true), np.searchsorted(present, predicted))
+    shape = (len(present), len(present))
+    confusion = sparse.coo_array((np.ones(len(true), int), places), shape).tocsr()
     columns = metrics.precision_recall_fscore_support(true, predicted, zero_division=0)
     return Report(
         accuracy=correct / len(true),
@@ -57,7 +68,7 @@ def evaluate_predictions(
             ClassScores(class_names[index], float(p), float(r), float(f1), int(support))
             for index, p, r, f1, support in zip(present, *columns, strict=True)
         ),
-        confusion=metrics.confusion_matrix(true, predicted),
+        confusion=confusion if len(present) > DENSE_CLASSES else confusion.toarray(),
     )
 
 
@@ -78,7 +89,8 @@ def _check(labels: np.ndarray, scores: np.ndarray, class_names: Sequence[str]) -
             f"`labels` must lie in [0, {len(class_names)}), the range of `class_names`. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
-    broken = np.flatnonzero(~np.isfinite(scores).all(axis=1))
+    ends = scores.min(axis=1), scores.max(axis=1)  # no array of (N, classes)
+    broken = np.flatnonzero(~np.isfinite(ends).all(axis=0))
     if len(broken):
         raise ValueError(
             f"`probabilities` must be finite; {len(broken)} of {len(scores)} rows are not, the "

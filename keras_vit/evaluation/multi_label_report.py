@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_vit import files
 from keras_vit.evaluation.label_scores import LabelScores
-from keras_vit.evaluation.report import shorten
+from keras_vit.evaluation.report import LONGEST_TABLE, left_out, shorten
 
 _COLUMNS = ("precision", "recall", "f1-score", "avg prec", "support", "threshold")
 
@@ -50,7 +50,7 @@ class MultiLabelReport:
 
     def text(self) -> str:
         """Returns a table of the labels and the numbers of all of them together."""
-        names = [shorten(row.name) for row in self.per_label]
+        names = [shorten(row.name) for row in self.per_label[:LONGEST_TABLE]]
         width = max((len(name) for name in names), default=0)
 
         def line(name: str, *cells: str) -> str:
@@ -68,8 +68,9 @@ class MultiLabelReport:
                         str(row.support),
                         _number(row.threshold),
                     )
-                    for name, row in zip(names, self.per_label, strict=True)
+                    for name, row in zip(names, self.per_label, strict=False)
                 ),
+                *left_out(self.per_label, "labels"),
                 "",
                 f"mean average precision {_number(mean)}",
                 f"F1 {self.micro_f1:.4f} micro, {self.macro_f1:.4f} macro; all labels right on "

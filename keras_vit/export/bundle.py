@@ -24,6 +24,7 @@ from keras_vit.evaluation.evaluate import predict
 from keras_vit.export import other_runtimes, saved_model, tflite, warmup
 from keras_vit.export.verification import Artefact, VerificationError, Verified, table, verify
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.whole_models import load_model
 
 MANIFEST = "manifest.json"
 _SAMPLE = 200  # images that are verified by default
@@ -265,7 +266,7 @@ class _Source:
         everything = data.load(config.data)
         trained, held_out = data.read_split(found.split, everything)
         return cls(
-            keras.saving.load_model(found.last, compile=False),
+            load_model(found.last),
             everything.subset(held_out) if examples is None else examples,
             everything.subset(trained),
             {

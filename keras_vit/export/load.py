@@ -6,14 +6,13 @@ import os
 import zipfile
 from pathlib import Path
 
-import keras
-
 from keras_vit import training
 from keras_vit.export import saved_model
 from keras_vit.export.keras_predictor import KerasPredictor
 from keras_vit.export.predictor import Predictor
 from keras_vit.export.saved_model_predictor import SavedModelPredictor
 from keras_vit.export.tflite_predictor import TFLitePredictor
+from keras_vit.weights.whole_models import load_model
 
 
 def load_predictor(path: str | os.PathLike[str]) -> Predictor:
@@ -70,4 +69,4 @@ def _load_keras(path: Path) -> Predictor:
         raise ValueError(
             f"`path` must be a complete .keras file. Received: path={str(path)!r}, which is damaged"
         )
-    return KerasPredictor(keras.saving.load_model(path, compile=False), name=str(path))
+    return KerasPredictor(load_model(path), name=str(path))

@@ -39,6 +39,8 @@ _METHODS = {
 }
 RESIZE_METHODS = tuple(_METHODS)
 
+_LARGEST_TABLE = 2**24  # ViT-G/14 at 980 pixels has half of it, and a hostile file any size
+
 
 def check_channels(hidden_size: int, position_embedding: str) -> None:
     """Raises `ValueError` unless tokens of this width can have such positions.
@@ -88,7 +90,7 @@ def sincos_2d(
         float32 array of shape (h, w, D) with values in [-1, 1].
 
     Raises:
-        ValueError: If `hidden_size` is not a multiple of 4.
+        ValueError: If `hidden_size` is not a multiple of 4, or the table is over-large.
 
     Example:
         >>> sincos_2d((5, 7), 12).shape
@@ -99,6 +101,11 @@ def sincos_2d(
     """
     check_channels(hidden_size, "sincos_2d")
     quarter = hidden_size // 4
+    if grid[0] * grid[1] * hidden_size > _LARGEST_TABLE:
+        raise ValueError(
+            f"`grid` must have {_LARGEST_TABLE:,} numbers at most, rows x columns x hidden_size. "
+            f"Received: grid={grid}, hidden_size={hidden_size}"
+        )
     omega = temperature ** -(np.arange(quarter) / max(quarter - endpoint, 1))  # (D/4,)
     row, column = np.mgrid[: grid[0], : grid[1]]  # (h, w) each
     angles = (column[..., None] * omega, row[..., None] * omega)  # (h, w, D/4) each

@@ -17,6 +17,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.evaluation_page import without_folders
 from keras_vit.training import Run
 from keras_vit.weights import registry
+from keras_vit.weights.whole_models import load_model
 
 _PICTURES = {
     "confusion_matrix": "Confusion matrix",
@@ -58,7 +59,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     source.require_complete()
     out = Path(folder) if folder is not None else source.path / "card"
     scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
-    model = keras.saving.load_model(source.last, compile=False)
+    model = load_model(source.last)
     license_, origin = weights_licence(config.weights, config.model)
     name = source.path.resolve().name
     kind = "vision-transformer" if models.tells_config(model) else "convolutional"

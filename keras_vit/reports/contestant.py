@@ -17,7 +17,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_vit import data, files
@@ -26,6 +25,7 @@ from keras_vit.reports import cost
 from keras_vit.training import Run, RunConfig, read_config, train
 from keras_vit.training.progress import read_times
 from keras_vit.training.run import write_config
+from keras_vit.weights.whole_models import load_model
 
 CONFIG, COST, PREDICTIONS, RUN = "config.yaml", "cost.json", "predictions.npz", "run"
 _IN_A_PROCESS = (
@@ -184,7 +184,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
     config = run.read_config()
     examples = data.load(config.data)
     held_out = examples.subset(data.read_split(run.split, examples)[1])
-    model = keras.saving.load_model(run.last, compile=False)
+    model = load_model(run.last)
     labels, probabilities, contract = predict(model, held_out, verbose=0)
     folder.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(folder / PREDICTIONS) as temporary:

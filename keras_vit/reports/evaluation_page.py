@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from keras_vit import files
@@ -223,13 +222,11 @@ def _add_slices(found: page.Page, judgement: Judgement) -> None:
 
 
 def _confused(scores: Report) -> list[list[str]]:
-    counts = scores.confusion.copy()
-    np.fill_diagonal(counts, 0)
-    order = np.argsort(-counts, axis=None, kind="stable")[:_MOST_PAIRS]
+    cells = scores.confused
+    cells = cells[cells[:, 0] != cells[:, 1]]
     pairs = []
-    for row, column in zip(*np.unravel_index(order, counts.shape), strict=True):
-        times, images = int(counts[row, column]), int(scores.confusion[row].sum())
-        if times:
-            names = shorten(scores.per_class[row].name), shorten(scores.per_class[column].name)
-            pairs.append([*names, str(times), f"{times / images:.1%}"])
+    for row, column, times in cells[(-cells[:, 2]).argsort(kind="stable")[:_MOST_PAIRS]].tolist():
+        true, taken = scores.per_class[row], scores.per_class[column]
+        share = f"{times / true.support:.1%}"
+        pairs.append([shorten(true.name), shorten(taken.name), str(times), share])
     return pairs

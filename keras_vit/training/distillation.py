@@ -16,6 +16,7 @@ from keras_vit import checks, models
 from keras_vit.models import inference
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.trainee import Classifier
+from keras_vit.weights.whole_models import load_model
 
 KINDS = ("soft", "hard")
 _SMALLEST = 1e-7  # of a probability, before its logarithm is taken
@@ -176,4 +177,4 @@ def load_teacher(path: str | os.PathLike[str], student: Preprocessing) -> Teache
         raise ValueError(
             f"`teacher` must be a run folder or a .keras file. Received: teacher={str(path)!r}"
         )
-    return Teacher(keras.saving.load_model(file, compile=False), student)
+    return Teacher(load_model(file), student)

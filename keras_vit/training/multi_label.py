@@ -6,12 +6,11 @@ import dataclasses
 import os
 from pathlib import Path
 
-import keras
-
 from keras_vit import data, files, models
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.evaluation.thresholds import choose_thresholds
 from keras_vit.training.run import RunConfig
+from keras_vit.weights.whole_models import load_model
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
@@ -70,7 +69,7 @@ def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> Non
         ValueError: If the model's classes exclude one another, or it lacks one of the data.
     """
     path = Path(path)
-    model = keras.saving.load_model(path, compile=False)
+    model = load_model(path)
     labels, probabilities, contract = predict(model, held_out, verbose=0)
     contract = dataclasses.replace(contract, thresholds=choose_thresholds(labels, probabilities))
     with files.atomic_path(path) as temporary:

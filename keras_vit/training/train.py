@@ -32,6 +32,7 @@ from keras_vit.training.progress import EpochClock, TensorBoard
 from keras_vit.training.run import Run, RunConfig
 from keras_vit.visualization import multi_label, plots
 from keras_vit.weights import list_weights
+from keras_vit.weights.whole_models import load_model
 
 # How many validation images a run keeps, to try predictions and verify exports with.
 _SAMPLES = 16
@@ -270,7 +271,7 @@ def _finish(run: Run, validation: data.Examples) -> Report | MultiLabelReport:
         for path in (run.last, run.best):
             if path.exists():
                 set_thresholds(path, validation)
-    model = keras.saving.load_model(run.last)
+    model = load_model(run.last, compile=True)
     report = evaluate(model, validation, verbose=0)
     inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
     files.write_json(run.evaluation, {**report.to_json(), "inventory": inventory})

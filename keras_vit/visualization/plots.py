@@ -18,7 +18,7 @@ from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figur
 
 _POINT = 1 / 72  # inch
 _MAX_ANNOTATED = 30  # classes; above, the cells are too small for numbers
-_MAX_LABELLED = 250  # classes; above, every second, third ... is labelled
+_MAX_DRAWN, _MOST_CONFUSED = 100, 50  # classes; of more than the first, the second are drawn
 _LONGEST_CAPTION = 18  # characters, above an image 1.6 inches wide
 _TRAINING, _VALIDATION = GREY, COLOURS[0]
 
@@ -41,7 +41,7 @@ class _Report(Protocol):
     def per_class(self) -> Sequence[_ClassRow]: ...
 
     @property
-    def confusion(self) -> np.ndarray: ...
+    def confusion(self) -> Any: ...
 
 
 def confusion_matrix(report: _Report, path: str | os.PathLike[str]) -> Path:
@@ -49,7 +49,8 @@ def confusion_matrix(report: _Report, path: str | os.PathLike[str]) -> Path:
 
     Each row is a true class. A cell holds the number of examples and their share of the row,
     which is also its colour, so that rare classes are as legible as common ones. With more
-    than 30 classes only the colours remain.
+    than 30 classes only the colours remain; of more than 100 the 50 are drawn that are confused
+    with others most.
 
     Args:
         report: A `keras_vit.evaluation.Report`.
@@ -222,32 +223,37 @@ def confusion_figure(report: _Report) -> Figure:
         >>> confusion_figure(report).axes[0].get_ylabel()
         'true class'
     """
-    counts = np.asarray(report.confusion)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    num_classes = len(counts)
+    counts = report.confusion  # of NumPy or sparse
+    total, support, everything = counts.sum(), counts.sum(axis=1), counts.shape[0]
+    shown, chosen = np.arange(everything), ""
+    if everything > _MAX_DRAWN:
+        wrong = support + counts.sum(axis=0) - 2 * counts.diagonal()
+        shown = np.sort(np.argsort(-wrong, kind="stable")[:_MOST_CONFUSED])
+        counts, chosen = counts[shown][:, shown], f"\n{len(shown)} most confused of {everything}"
+    counts = counts if isinstance(counts, np.ndarray) else counts.toarray()
+    shares = counts / np.maximum(support[shown, None], 1)
+    num_classes = len(shown)
     annotated = num_classes <= _MAX_ANNOTATED
     font = 9.0 if annotated else 6.0
-    step = math.ceil(num_classes / _MAX_LABELLED)
     # A label needs one line of its font, an annotated cell needs two lines and four digits.
-    cell = (4.6 if annotated else 1.25 / step) * font * _POINT
+    cell = (4.6 if annotated else 1.25) * font * _POINT
     side = max(num_classes * cell, 2.6)
     cell = side / num_classes
-    names = [shorten(row.name) for row in report.per_class]
+    labels = [shorten(report.per_class[index].name) for index in shown]
 
     # The matrix fills the figure; labels lie outside it and saving widens the picture for them.
     figure = Figure(figsize=(side, side))
     axes = figure.add_axes((0, 0, 1, 1))
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-    ticks = range(0, num_classes, step)
-    labels = [names[index] for index in ticks]
+    ticks = range(num_classes)
     axes.set_yticks(ticks, labels, fontsize=font)
     widest = max(len(label) for label in labels) * 0.65 * font * _POINT
-    axes.set_xticks(ticks, labels, fontsize=font, rotation=0 if widest < cell * step else 90)
+    axes.set_xticks(ticks, labels, fontsize=font, rotation=0 if widest < cell else 90)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class")
     low, high = report.interval
     axes.set_title(
-        f"accuracy {report.accuracy:.1%} of {counts.sum()}\n95% interval {low:.1%} to {high:.1%}",
+        f"accuracy {report.accuracy:.1%} of {total}\n95% interval {low:.1%} to {high:.1%}{chosen}",
         fontsize=10,
     )
     axes.tick_params(length=0 if annotated else 2)

@@ -6,7 +6,6 @@ A `config.json` tells what tensors cannot: heads, GELU, epsilon, labels and prep
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint, settle_positions
 from keras_vit.weights.configs import foreign_keras, keras_hub, timm, transformers
+from keras_vit.weights.containers.guards import WeightFileError, read_json
 
 # In the order of preference.
 _WEIGHT_FILES = (
@@ -107,7 +107,10 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = read_json(path, file, path.stat().st_size)
+    except WeightFileError:
+        raise
     except (ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} must be a JSON file ({error}).") from error
     if not isinstance(content, dict):

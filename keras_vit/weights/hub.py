@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from keras_vit.download import fetch
+from keras_vit.weights.containers.guards import read_json
 
 HUB = "https://huggingface.co"
 _LISTING = "files.json"
@@ -69,7 +69,8 @@ def _check_listing(path: Path) -> None:
 def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
     """Returns the revision and the files by their name."""
     try:
-        listing = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            listing = read_json(path, file, path.stat().st_size)
         revision = listing.get("sha", "main")
         files = {file["rfilename"]: file for file in listing["siblings"]}
         hashes = {name: (file.get("lfs") or {}).get("sha256") for name, file in files.items()}

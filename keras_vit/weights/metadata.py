@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any
 
+from keras_vit.constants import MAX_PIXELS
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.agreement import agreeing
@@ -20,6 +22,7 @@ from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, C
 
 KEY = "keras_vit"
 _LONGEST = 4 * 2**20  # the labels of ImageNet-21k take a tenth of it
+_MOST_TOKENS = 2**16  # 4096 pixels in patches of 16, whose attention takes 17 GB for each head
 
 
 def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
@@ -65,6 +68,12 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
             raise ValueError(f"longer than {_LONGEST:,} characters")
         content = json.loads(metadata[KEY])
         config = ViTConfig(**_checked(ViTConfig, content["config"]))
+        pixels, tokens = math.prod(config.usual_size), math.prod(config.grid)
+        if pixels > MAX_PIXELS or tokens > _MOST_TOKENS:
+            raise ValueError(
+                f"image_size={config.image_size} and a grid of {config.grid}, where {MAX_PIXELS:,} "
+                f"pixels and {_MOST_TOKENS:,} patches are the most"
+            )
         told = _checked(Preprocessing, content["preprocessing"])
         preprocessing = Preprocessing.from_config(told)
         tensors = agreeing(checkpoint, config)

@@ -34,6 +34,17 @@ def test_temperature_is_found() -> None:
     assert fit_temperature(labels, probabilities) == pytest.approx(0.5, rel=0.05)
 
 
+def test_temperature_of_many_numbers_is_found_on_every_third_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels, probabilities = sample(60, temperature=2.5)
+    expected = fit_temperature(labels[::3], probabilities[::3])
+    monkeypatch.setattr(
+        "keras_vit.evaluation.calibration._MOST_NUMBERS", 20 * probabilities.shape[1]
+    )
+    assert fit_temperature(labels, probabilities) == expected
+
+
 def test_calibration_gets_better_where_there_is_something_to_mend() -> None:
     labels, probabilities = sample(5_000, temperature=3.0)
     found = calibrate(labels, probabilities)

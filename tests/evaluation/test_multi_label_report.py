@@ -34,6 +34,13 @@ def test_text_has_a_line_for_each_label() -> None:
     assert len({len(line) for line in (lines[0], lines[2], lines[3])}) == 1
 
 
+def test_text_is_cut_after_fifty_labels() -> None:
+    many = dataclasses.replace(REPORT, per_label=REPORT.per_label[:1] * 53)
+    lines = many.text().splitlines()
+    assert many.text().count("daisy") == 50
+    assert lines[52] == "... and 3 more labels, all in evaluation.json"
+
+
 def test_text_without_any_label_that_occurs() -> None:
     empty = dataclasses.replace(REPORT, mean_average_precision=None, per_label=())
     assert "mean average precision -" in empty.text()

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.metrics import classification_report
 
 from keras_vit.evaluation import Report, evaluate_predictions
+from keras_vit.evaluation.report import left_out
 
 NAMES = ["daisy", "dandelion", "rose", "sunflower", "tulip", "a name of " + "very " * 9 + "many"]
 
@@ -56,3 +58,48 @@ def test_write_json_keeps_everything(report: Report, tmp_path: Path) -> None:
     assert read["top5_accuracy"] == report.top5
     assert [row["name"] for row in read["per_class"]] == NAMES
     assert np.trace(read["confusion"]) / 53 == pytest.approx(read["accuracy"])
+
+
+def of_many(num_classes: int, num_examples: int) -> Report:
+    generator = np.random.default_rng(5)
+    labels = np.arange(num_examples) % num_classes
+    taken = np.where(generator.random(num_examples) < 0.5, labels, generator.permutation(labels))
+    scores = np.zeros((num_examples, num_classes), "float32")
+    scores[np.arange(num_examples), taken] = 1
+    return evaluate_predictions(labels, scores, [f"class {i}" for i in range(num_classes)])
+
+
+def test_above_a_thousand_classes_the_confusion_matrix_is_sparse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dense = of_many(13, 101)
+    monkeypatch.setattr("keras_vit.evaluation.metrics.DENSE_CLASSES", 12)
+    found = of_many(13, 101)
+    assert isinstance(dense.confusion, np.ndarray)
+    assert sparse.issparse(found.confusion)
+    np.testing.assert_array_equal(found.confusion.toarray(), dense.confusion)
+    np.testing.assert_array_equal(found.confused, dense.confused)
+    assert (found.text(), found.num_examples) == (dense.text(), dense.num_examples)
+    content, expected = found.to_json(), dense.to_json()
+    matrix = np.zeros((content.pop("classes"),) * 2, int)
+    for true, predicted, count in content.pop("confusion_sparse"):
+        matrix[true, predicted] = count
+    assert matrix.tolist() == expected.pop("confusion")
+    assert content == expected
+
+
+def test_a_report_of_5000_classes_is_short(tmp_path: Path) -> None:
+    report = of_many(5000, 7000)
+    report.write_json(tmp_path / "evaluation.json")
+    assert (tmp_path / "evaluation.json").stat().st_size < 5e6  # 1.4 MB; dense it was 225
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == report.to_json()
+    lines = report.text().splitlines()
+    assert lines[51].split()[:2] == ["class", "49"]
+    assert lines[52] == "... and 4950 more classes, all in evaluation.json"
+    assert len(lines) < 65
+
+
+@pytest.mark.parametrize("number", [50, 51])
+def test_left_out(number: int) -> None:
+    more = ["... and 1 more labels, all in evaluation.json"]
+    assert left_out(range(number), "labels") == more[: number - 50]

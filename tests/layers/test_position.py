@@ -126,3 +126,8 @@ def test_resize_table_is_always_float32() -> None:
 def test_resize_table_suggests_the_nearest_method() -> None:
     with pytest.raises(ValueError, match="Did you mean 'bilinear_aligned'"):
         resize_table(normal(4, 6, 5), (2, 3), "bilinear_align")
+
+
+def test_sincos_2d_makes_no_table_of_any_size() -> None:
+    with pytest.raises(ValueError, match=r"`grid` must have 16,777,216 .* grid=\(2049, 2048\)"):
+        sincos_2d((2049, 2048), 4)

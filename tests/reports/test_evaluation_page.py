@@ -104,7 +104,11 @@ def test_numbers_are_kept_beside_the_page(tmp_path: Path) -> None:
     assert content["slices"][0]["images"] == 30
 
 
-def test_confused_pairs_are_the_most_frequent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dense", [1000, 2])
+def test_confused_pairs_are_the_most_frequent(
+    dense: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keras_vit.evaluation.metrics.DENSE_CLASSES", dense)
     labels = np.r_[np.zeros(9, int), np.ones(6, int), [2]]
     predicted = np.r_[[1] * 4, [0] * 5, [2] * 3, [1] * 3, [2]]
     scores = evaluate_predictions(labels, np.eye(3)[predicted], ["ant", "bee", "cow"])

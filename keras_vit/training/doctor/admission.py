@@ -10,6 +10,8 @@ import keras
 from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import CHANNELS, Preprocessing
 from keras_vit.training.run import Run
+from keras_vit.weights import whole_models
+from keras_vit.weights.containers.guards import WeightFileError
 
 # What an image is scaled to where a model does not say, as most published ones take it.
 _DEFAULT_SIDE = 224
@@ -51,9 +53,11 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
         )
     try:
         try:
-            return keras.saving.load_model(path), run
+            return whole_models.load_model(path, compile=True), run
         except (TypeError, ValueError):  # a loss or optimizer that Keras does not know
-            return keras.saving.load_model(path, compile=False), run
+            return whole_models.load_model(path), run
+    except WeightFileError:
+        raise
     except (TypeError, ValueError) as error:
         raise ValueError(
             "`RUN_OR_MODEL` must be a model that keras.saving.load_model can load. Layers of your "

@@ -19,13 +19,17 @@ import numpy as np
 
 from keras_vit.weights import containers
 from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, Checkpoint
-from keras_vit.weights.containers.guards import WeightFileError, open_zip, reading, refused
+from keras_vit.weights.containers.guards import (
+    LARGEST_JSON,
+    WeightFileError,
+    open_zip,
+    read_json,
+    reading,
+    refused,
+)
 from keras_vit.weights.dialects import kecam, keras_hub
 
 Layer = Mapping[str, Any]
-
-# Of JSON. A model has a few hundred layers of about a kilobyte, and its labels.
-LARGEST_CONFIG = 16 * 2**20
 
 
 def is_ours(path: Path, kind: str) -> bool:
@@ -111,15 +115,17 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
     """
     if kind == "keras":
         with open_zip(path) as archive:
-            if archive.getinfo("config.json").file_size > LARGEST_CONFIG:
-                what = f"over-large: its config.json may have {LARGEST_CONFIG:,} bytes"
-                raise refused(path, what)
-            return list(_layers(json.loads(archive.read("config.json"))))
+            size = archive.getinfo("config.json").file_size
+            with archive.open("config.json") as file:
+                return list(_layers(read_json(path, file, size, "config.json")))
     if kind != "legacy_h5":
         return []
     with reading(path), h5py.File(path) as file:
         if "model_config" in file.attrs:
-            return list(_layers(json.loads(file.attrs["model_config"])))
+            config = file.attrs["model_config"]
+            if len(config) > LARGEST_JSON:
+                raise refused(path, f"over-large: its model_config may have {LARGEST_JSON:,} bytes")
+            return list(_layers(json.loads(config)))
         return [{"name": name} for name in file]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path, PurePosixPath
 
 from keras_vit.weights.containers import h5, safetensors
-from keras_vit.weights.containers.guards import reading, refused
+from keras_vit.weights.containers.guards import open_zip, reading, refused
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -49,7 +48,7 @@ def format_of(path: Path) -> str:
 
 
 def _kind_of_zip(path: Path) -> str:
-    with reading(path), zipfile.ZipFile(path) as archive:
+    with open_zip(path) as archive:
         names = archive.namelist()
     if "model.weights.h5" in names:
         return "keras"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import keras
@@ -9,6 +10,7 @@ import pytest
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import Run, RunConfig
 from keras_vit.training.doctor.admission import check_input, contract_for, load_model
+from keras_vit.weights.containers.guards import LARGEST_JSON
 from tests.training.doctor.conftest import CONTRACT, solve
 
 pytestmark = pytest.mark.tensorflow
@@ -33,6 +35,18 @@ def test_load_model_does_without_a_loss_that_keras_does_not_know(tmp_path: Path)
     model.compile("sgd", mine)
     model.save(tmp_path / "m.keras")
     assert not load_model(tmp_path / "m.keras")[0].compiled
+
+
+def test_load_model_says_what_is_over_large(tmp_path: Path) -> None:
+    solve().save(tmp_path / "m.keras")
+    with (
+        zipfile.ZipFile(tmp_path / "m.keras") as old,
+        zipfile.ZipFile(tmp_path / "n.keras", "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        new.writestr("config.json", old.read("config.json") + b" " * LARGEST_JSON)
+        new.writestr("model.weights.h5", old.read("model.weights.h5"))
+    with pytest.raises(ValueError, match=r"n\.keras is over-large: its config\.json has 16,"):
+        load_model(tmp_path / "n.keras")
 
 
 def test_load_model_takes_the_last_model_of_a_run(tmp_path: Path) -> None:

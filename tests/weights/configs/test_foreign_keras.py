@@ -13,13 +13,13 @@ import pytest
 from keras_vit.weights import containers, read_checkpoint
 from keras_vit.weights.checkpoint import POSITIONS, Checkpoint, Origin, config_of
 from keras_vit.weights.configs.foreign_keras import (
-    LARGEST_CONFIG,
     complete,
     is_ours,
     place_positions,
     read_layers,
     read_tensors,
 )
+from keras_vit.weights.containers.guards import LARGEST_JSON
 from tests.helpers import normal, tiny_model
 from tests.weights.dialects.test_vit_keras import full_config, version_2_numbered
 from tests.weights.foreign import assert_same_weights, source_model, write_keras_3
@@ -71,8 +71,11 @@ def test_is_ours_looks_at_layers_alone(weights: Path, tmp_path: Path) -> None:
 
 
 def test_an_over_large_configuration_is_refused(weights: Path, tmp_path: Path) -> None:
-    path = write_archive(tmp_path / "m.keras", weights, "{}".ljust(LARGEST_CONFIG + 1))
-    with pytest.raises(ValueError, match=r"over-large: its config\.json may have 16,777,216 bytes"):
+    path = write_archive(tmp_path / "m.keras", weights, "{}".ljust(LARGEST_JSON + 1))
+    with pytest.raises(
+        ValueError,
+        match=r"config\.json has 16,777,217 bytes and may have 16,777,216",
+    ):
         read_layers(path, "keras")
 
 
@@ -150,6 +153,16 @@ def test_read_layers_of_a_legacy_file(tmp_path: Path) -> None:
     names = [layer["name"] for layer in read_layers(path, "legacy_h5")]
     assert names == ["vit-b16", "input", "Transformer/encoderblock_0", "ExtractToken"]
     assert containers.format_of(path) == "legacy_h5"
+
+
+def test_an_over_large_model_config_of_keras_2_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.attrs["model_config"] = json.dumps({"config": {"name": "a" * 50}})
+    monkeypatch.setattr("keras_vit.weights.configs.foreign_keras.LARGEST_JSON", 50)
+    with pytest.raises(ValueError, match=r"over-large: its model_config may have 50 bytes"):
+        read_layers(tmp_path / "m.h5", "legacy_h5")
 
 
 def test_read_layers_of_a_nested_model(tmp_path: Path) -> None:
