@@ -111,7 +111,7 @@ def evaluate(
     check_data(data)
     check_exists("--real", real, "ImageNet's reassessed labels, real.json")
     start_keras()
-    from keras_vit import files, output_folder, training
+    from keras_vit import files, output_folder
     from keras_vit.evaluation import MultiLabelReport
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
     from keras_vit.visualization import multi_label, plots
@@ -120,7 +120,7 @@ def evaluate(
         raise ValueError(
             f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
         )
-    out = out or (training.Run(model).path if data is None else Path("evaluation"))
+    out = out or (model if data is None and model.is_dir() else Path("evaluation"))
     with contextlib.ExitStack() as alone:
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
         if report is not None and report.resolve() != out.resolve():

@@ -68,6 +68,7 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
     assert asked == {
         **{"config": config, "out": tmp_path},
         **{"resume": False, "tensorboard": False, "profile": (3, 5)},
+        "smaller_batches": False,
     }
 
 
@@ -144,7 +145,8 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
         ("digit", "Did you mean 'digits'?"),
     ]
     for data, expected in cases:
-        code, _, message = call("train", "--data", data, "--model", "ViTNano", "--out", tmp_path)
+        out = tmp_path / "run"
+        code, _, message = call("train", "--data", data, "--model", "ViTNano", "--out", out)
         check_failure(code, message, expected)
 
 

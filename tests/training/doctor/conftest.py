@@ -94,6 +94,7 @@ def _decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
             fields = dataclasses.asdict(examples) | {
                 "labels": examples.labels.tobytes(),
                 "columns": tuple(examples.columns.items()),
+                "ignored": tuple(examples.ignored.items()),
             }
             key = (kind, *fields.values(), *more)
             if key not in DECODED:
