@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +56,11 @@ def load(data: str | os.PathLike[str]) -> Examples:
         examples = load_table(path / tables[0])
         found = find_files(path)
         unnamed = set(found.images) - {os.path.normpath(name) for name in examples.names}
-        others = {**found.ignored, UNNAMED: len(unnamed)} if unnamed else found.ignored
+        others = Counter({**found.ignored, UNNAMED: len(unnamed)})
+        others[Path(tables[0]).suffix] -= 1
         ignored = f"{tables[0]} is read; {' and '.join(tables[1:])} beside it: ignored."
         notes = (ignored,) if tables[1:] else ()
-        return dataclasses.replace(examples, notes=examples.notes + notes, ignored=others)
+        return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+others)
     if path.is_file():
         return load_table(path)
     return load_tfds(spec.removeprefix("tfds:")) if spec.startswith("tfds:") else _digits()

@@ -33,8 +33,14 @@ def test_evaluate_writes_a_report(run: Path, call: Call, tmp_path: Path) -> None
     assert "which opens in any browser" in output
 
 
-@pytest.mark.parametrize("model", ["", "last.keras"])
-@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize(
+    ("model", "earlier"),
+    [
+        ("", False),
+        pytest.param("last.keras", False, marks=pytest.mark.slow),
+        ("last.keras", True),
+    ],
+)
 def test_evaluate_leaves_out_what_the_run_was_trained_on(
     run: Path, photos: Path, call: Call, tmp_path: Path, model: str, earlier: bool
 ) -> None:

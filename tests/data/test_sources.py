@@ -97,7 +97,6 @@ def test_images_that_a_table_does_not_name_are_counted(tmp_path: Path, write: Ca
     write(tmp_path, ["a.png", "sub/b.png", "sub/c.png", "notes.txt"])
     (tmp_path / "labels.csv").write_text("file,label\n./a.png,x\nsub/b.png,y\n")
     assert load(tmp_path).ignored == {
-        ".csv": 1,
         ".txt": 1,
         "image that the table does not name": 1,
     }

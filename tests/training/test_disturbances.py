@@ -47,7 +47,10 @@ def config(photos: Path, nano: str) -> RunConfig:
     return RunConfig(str(photos), nano, recipe=RECIPE)
 
 
-@pytest.mark.parametrize("emptied", [False, True], ids=["removed", "emptied"])
+@pytest.mark.parametrize(
+    "emptied",
+    [pytest.param(False, id="removed"), pytest.param(True, id="emptied", marks=pytest.mark.slow)],
+)
 def test_image_that_vanishes_is_named_or_left_out(
     config: RunConfig,
     photos: Path,
