@@ -119,7 +119,7 @@ def convert(
     """Copy a folder so that training can read every image: HEIC, AVIF, TIFF, DICOM and others.
 
     What is readable already is copied byte for byte, `labels.csv` gets the new names, and SOURCE is
-    never changed. The same command goes on after an interruption. Ends with status 1 if an image
+    never changed. The same command resumes after an interruption. Ends with status 1 if an image
     could not be converted.
 
     keras-vit data convert photos/ photos-jpg/

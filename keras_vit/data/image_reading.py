@@ -80,7 +80,7 @@ GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, DAMAGED = range(7)
 
 
 class Header(NamedTuple):
-    """What is known of an image before it is decoded.
+    """Header of an image: whether it is decoded, and its size.
 
     Args:
         code: Index into `Limits.messages`, a scalar int32.

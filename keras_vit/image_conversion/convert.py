@@ -24,7 +24,7 @@ _LISTED = 20
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What became of the files of a folder.
+    """Result of the conversion of a folder.
 
     Args:
         counts: What became of files, as in the example -> how many they are.
@@ -66,7 +66,7 @@ def convert_images(
     profile other than sRGB, a palette in BMP) or 16 bits of a PNG would be cut to 8. All else that
     Pillow, pillow-heif (extra `formats`) and pydicom (extra `dicom`) read is written upright, in
     sRGB, without transparency. `labels.csv` and other tables (CSV, TSV, JSON lines) get the new
-    names. The source is never changed, and a run that was interrupted goes on.
+    names. The source is never changed, and an interrupted run resumes.
 
     Args:
         source: The folder to copy.

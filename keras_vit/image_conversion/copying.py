@@ -23,7 +23,7 @@ _PILLOW_SUFFIXES = {".tga", ".pcx", ".dds", ".sgi", ".qoi", ".ico", ".icns", ".x
 
 @dataclasses.dataclass
 class File:
-    """What stands in the source, and what became of it."""
+    """File or folder of the source, with the outcome of its conversion."""
 
     name: str  # with slashes, relative to the source
     outcome: str = ""

@@ -99,7 +99,7 @@ def fit_remaining(
         contract: The pixel contract.
         callbacks: What else watches the training.
         on_bad_image: What to do if an image has become unreadable since it was checked: `"fail"`
-            raises an error that names it, `"skip"` goes on without it.
+            raises an error that names it, `"skip"` continues without it.
 
     Raises:
         ValueError: If images have become unreadable and must not or cannot be left out.
