@@ -9,6 +9,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -177,10 +178,11 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
     number = min(os.cpu_count() or 1, len(examples)) or 1
     parts = [range(part, len(examples), number) for part in range(number)]
     inspected: dict[int, _Image | str] = {}
+    read = reader(examples)  # once: it holds what is in memory already
     with ThreadPoolExecutor(number) as threads, _bar(len(examples), progress) as advance:
 
         def inspect(part: range) -> None:
-            for index, image in _inspect(examples, part):
+            for index, image in _inspect(examples, read, part):
                 inspected[index] = image
                 advance()
 
@@ -295,9 +297,10 @@ def _bar(total: int, shown: bool) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _inspect(examples: Examples, indices: Sequence[int]) -> Iterator[tuple[int, _Image | str]]:
+def _inspect(
+    examples: Examples, read: Callable[..., Any], indices: Sequence[int]
+) -> Iterator[tuple[int, _Image | str]]:
     """Yields the index of each image with what it is, or why it cannot be used."""
-    read = reader(examples)
 
     def inspected(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
         image, oriented, header = image_reading.inspect(read(index)[0])

@@ -70,7 +70,7 @@ class Inventory:
 
     @property
     def complete(self) -> bool:
-        """Whether every file of the source is an image that can be used."""
+        """True if every file of the source is an image that can be used."""
         return not self.unreadable and not self.ignored
 
 

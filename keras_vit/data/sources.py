@@ -18,8 +18,7 @@ from keras_vit.data.inventory import UNNAMED, find_files
 from keras_vit.data.table import load_table
 from keras_vit.data.tfds import load_tfds
 
-TABLE = "labels.csv"
-TABLES = (TABLE, "metadata.csv", "metadata.jsonl")
+TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 
 
 def load(data: str | os.PathLike[str]) -> Examples:
