@@ -90,10 +90,6 @@ def evaluate(
             "on the values of each further column of labels.csv, problems of the images.",
         ),
     ] = None,
-    real: Annotated[
-        Path | None,
-        typer.Option(help="For --report: real.json, ImageNet's reassessed labels."),
-    ] = None,
 ) -> None:
     """Print accuracy and precision, recall and F1 of each class.
 
@@ -104,12 +100,9 @@ def evaluate(
 
     keras-vit evaluate runs/photos --report runs/photos/report
     """
-    if real is not None and report is None:
-        raise ValueError("`--real` needs `--report`. Received: --real without it")
     size = parse_size(image_size)
     check_model(model, constructor)
     check_data(data)
-    check_exists("--real", real, "ImageNet's reassessed labels, real.json")
     start_keras()
     from keras_vit import files, output_folder
     from keras_vit.evaluation import MultiLabelReport
@@ -128,7 +121,7 @@ def evaluate(
         network = load_model(model, constructor, size)
         chosen = _examples(model, data, on_bad_image, part and part.value, with_training_images)
         if report is not None:
-            scores = _write_report(model, network, chosen, report, real, batch_size)
+            scores = _write_report(model, network, chosen, report, batch_size)
         else:
             scores = evaluate_model(
                 network, chosen.examples, batch_size=batch_size, verbose=_progress()
@@ -347,7 +340,6 @@ def _write_report(
     network: Any,
     chosen: _Chosen,
     report: Path,
-    real: Path | None,
     batch_size: int,
 ) -> Any:
     from keras_vit import reports, training
@@ -355,7 +347,6 @@ def _write_report(
     judgement = reports.judge(
         network,
         chosen.examples,
-        real=str(real) if real else None,
         batch_size=batch_size,
         verbose=_progress(),
     )

@@ -9,7 +9,6 @@ from keras_vit.evaluation.metrics import evaluate_predictions
 from keras_vit.evaluation.multi_label_metrics import evaluate_labels
 from keras_vit.evaluation.multi_label_report import MultiLabelReport
 from keras_vit.evaluation.probes import linear_accuracy, nearest, neighbour_accuracy
-from keras_vit.evaluation.real_labels import RealAccuracy, real_accuracy
 from keras_vit.evaluation.report import Report
 from keras_vit.evaluation.significance import McNemar, mcnemar, mean_interval
 from keras_vit.evaluation.slices import Slice, slice_accuracies
@@ -23,7 +22,6 @@ __all__ = [
     "LeastSquares",
     "McNemar",
     "MultiLabelReport",
-    "RealAccuracy",
     "Reliability",
     "Report",
     "Slice",
@@ -39,6 +37,5 @@ __all__ = [
     "mean_interval",
     "nearest",
     "neighbour_accuracy",
-    "real_accuracy",
     "slice_accuracies",
 ]

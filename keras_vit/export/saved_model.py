@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 from keras_vit import files
 from keras_vit.data.image_reading import Limits
@@ -19,9 +18,6 @@ from keras_vit.models import inference
 EXTRA = "assets.extra"
 # Where it keeps the files that its graph reads when it is loaded.
 ASSETS = "assets"
-# The signature for `Classify`, which takes examples.
-EXAMPLES = "classify_examples"
-FEATURE = "image/encoded"
 
 
 def write(
@@ -29,7 +25,6 @@ def write(
     path: str | os.PathLike[str],
     *,
     limits: Limits | None = None,
-    tf_examples: bool = False,
 ) -> Path:
     """Exports a classifier as a SavedModel.
 
@@ -49,9 +44,6 @@ def write(
             It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
         path: The folder to write, which must not exist yet; it appears when it is complete.
         limits: How large an image may be; by default `Limits()`.
-        tf_examples: Whether to add `classify_examples`, which takes serialized `tf.train.Example`s
-            with the feature `image/encoded` and answers to TensorFlow Serving's `Classify`; an
-            image that cannot be read has no scores above 0.
 
     Returns:
         The folder.
@@ -78,15 +70,8 @@ def write(
             archive.track(resource)
         for name, (function, spec) in served.signatures().items():
             archive.add_endpoint(name, function, [spec])
-        if tf_examples:
-            spec = tf.TensorSpec((None,), tf.string, "inputs")
-            archive.add_endpoint(EXAMPLES, lambda inputs: _of_examples(served, inputs), [spec])
         archive.write_out(str(temporary), verbose=False)
         contract_files.write(contract, temporary / ASSETS)  # also what the graph does not read
-        if tf_examples:
-            updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(temporary))
-            updater.replace_method_name(EXAMPLES, "tensorflow/serving/classify")
-            updater.save()
     return Path(path)
 
 
@@ -147,10 +132,3 @@ def require_tensorflow() -> None:
             "export that file in a process with KERAS_BACKEND=tensorflow. "
             f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
         )
-
-
-def _of_examples(served: Served, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-    features = {FEATURE: tf.io.FixedLenFeature((), tf.string, "")}
-    encoded = tf.io.parse_example(inputs, features)[FEATURE]
-    answer = served.classify_bytes(encoded)
-    return {"classes": answer["top_labels"], "scores": answer["top_scores"]}

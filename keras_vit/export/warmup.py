@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_vit.export.saved_model import EXAMPLES, EXTRA, FEATURE
+from keras_vit.export.saved_model import EXTRA
 
 FILE = "tf_serving_warmup_requests"  # below saved_model.EXTRA
 NEEDED = "they need tensorflow-serving-api (pip install 'keras-vit-toolkit[serving]')"
@@ -83,10 +83,7 @@ def write(
     with tf.io.TFRecordWriter(str(path)) as records:
         for (signature, function), size in itertools.product(signatures.items(), batch_sizes):
             ((key, spec),) = function.structured_input_signature[1].items()
-            if signature == EXAMPLES:
-                log = _classification(name, signature, images, size)
-            else:
-                log = _prediction(name, signature, key, _tensor(spec, images, size))
+            log = _prediction(name, signature, key, _tensor(spec, images, size))
             records.write(log.SerializeToString())
     return path
 
@@ -98,7 +95,7 @@ def requests(path: Path) -> list[Any]:
         path: What `write` returned.
 
     Returns:
-        The requests, `PredictRequest`s and for `classify_examples` `ClassificationRequest`s.
+        The requests, `PredictRequest`s.
 
     Raises:
         ImportError: If tensorflow-serving-api is not installed.
@@ -115,7 +112,7 @@ def requests(path: Path) -> list[Any]:
 
     records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     logs = [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
-    return [getattr(log, log.WhichOneof("log_type")).request for log in logs]
+    return [log.predict_log.request for log in logs]
 
 
 def _prediction(name: str, signature: str, key: str, tensor: Any) -> Any:
@@ -126,18 +123,6 @@ def _prediction(name: str, signature: str, key: str, tensor: Any) -> Any:
     request.inputs[key].CopyFrom(tensor)
     log = prediction_log_pb2.PredictLog(request=request)
     return prediction_log_pb2.PredictionLog(predict_log=log)
-
-
-def _classification(name: str, signature: str, images: Sequence[bytes], size: int) -> Any:
-    from tensorflow_serving.apis import classification_pb2, prediction_log_pb2
-
-    request = classification_pb2.ClassificationRequest()
-    request.model_spec.name, request.model_spec.signature_name = name, signature
-    for image in itertools.islice(itertools.cycle(images), size):
-        example = request.input.example_list.examples.add()
-        example.features.feature[FEATURE].bytes_list.value.append(image)
-    log = prediction_log_pb2.ClassifyLog(request=request)
-    return prediction_log_pb2.PredictionLog(classify_log=log)
 
 
 def _tensor(spec: tf.TensorSpec, images: Sequence[bytes], size: int) -> Any:

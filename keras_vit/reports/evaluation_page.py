@@ -110,12 +110,6 @@ def _add_scores(found: page.Page, judgement: Judgement) -> None:
     if scores.top5 is not None:
         summary.append((f"{scores.top5:.1%}", "true class among the five most probable"))
     summary.append((f"{scores.macro_f1:.3f}", "mean F1 of the classes"))
-    if judgement.real is not None:
-        low, high = judgement.real.interval
-        what = (
-            f"by reassessed labels (ReaL), {low:.1%} to {high:.1%}, {judgement.real.images} images"
-        )
-        summary.append((f"{judgement.real.accuracy:.1%}", what))
     summary.append((f"{scores.num_examples}", "images"))
     found.section("summary", "Is it good?", page.numbers(summary))
     rows = [

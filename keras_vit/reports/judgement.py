@@ -14,19 +14,17 @@ from keras_vit import data, models
 from keras_vit.evaluation import (
     Calibration,
     MultiLabelReport,
-    RealAccuracy,
     Report,
     Slice,
     calibrate,
     evaluate_labels,
     evaluate_predictions,
-    real_accuracy,
     slice_accuracies,
 )
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.evaluation.mistakes import surest_mistakes
 from keras_vit.models import inference
-from keras_vit.preprocessing import Preprocessing, imagenet_labels
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.maps import maps_in_batches, read_pixels
 from keras_vit.visualization import overlay
 
@@ -70,7 +68,6 @@ class Judgement:
             classes do not exclude one another.
         mistakes: The most confident ones.
         slices: Accuracy on the values of each column of the data.
-        real: Accuracy by ImageNet's reassessed labels, if they were given.
         checked: What is wrong with the images.
 
     Example:
@@ -85,7 +82,6 @@ class Judgement:
     calibration: Calibration | None
     mistakes: tuple[Mistake, ...]
     slices: tuple[Slice, ...]
-    real: RealAccuracy | None
     checked: data.DataCheck
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +94,6 @@ class Judgement:
             "calibration": _calibration_json(self.calibration),
             "mistakes": mistakes,
             "slices": [row._asdict() for row in self.slices],
-            "real": self.real and self.real._asdict(),
             "data": self.checked.to_json(),
         }
 
@@ -107,7 +102,6 @@ def judge(
     model: keras.Model,
     examples: data.Examples,
     *,
-    real: str | None = None,
     batch_size: int = 32,
     verbose: int = 0,
 ) -> Judgement:
@@ -116,7 +110,6 @@ def judge(
     Args:
         model: As for `keras_vit.evaluation.evaluate`.
         examples: The images; those that do not decode have to be left out before.
-        real: The file `real.json` of ImageNet's reassessed labels, for its validation images.
         batch_size: Images in a step.
         verbose: 0 is silent, 1 shows a progress bar.
 
@@ -124,7 +117,7 @@ def judge(
         The judgement.
 
     Raises:
-        ValueError: As `evaluate`, or if `real` is given for other images or another model.
+        ValueError: As `evaluate`.
 
     Example:
         >>> digits = data.load("digits").subset(range(50))
@@ -132,8 +125,6 @@ def judge(
         >>> round(judge(models.build(config), digits).calibration.before.error, 2) < 0.2
         True
     """
-    if real is not None:  # before hours of predicting
-        _check_real(real, examples, models.preprocessing_of(model))
     labels, probabilities, contract = predict(
         model, examples, batch_size=batch_size, verbose=verbose
     )
@@ -145,7 +136,7 @@ def judge(
     checked = dataclasses.replace(data.check(told, progress=bool(verbose)), refused="")
     if examples.multi_label:
         scores = evaluate_labels(labels, probabilities, names, contract.thresholds or ())
-        return Judgement(scores, None, (), (), None, checked)
+        return Judgement(scores, None, (), (), checked)
     predicted = probabilities.argmax(axis=1)
     exclusive = contract.thresholds is None and len(labels) > 1
     return Judgement(
@@ -153,7 +144,6 @@ def judge(
         calibration=calibrate(labels, probabilities) if exclusive else None,
         mistakes=_mistakes(model, examples, labels, probabilities, contract),
         slices=slice_accuracies(labels, predicted, examples.columns),
-        real=real_accuracy(examples.names, predicted, real) if real else None,
         checked=checked,
     )
 
@@ -184,15 +174,6 @@ def _mistakes(
         )
         for i, *both in zip(chosen, shown, explained, strict=True)
     )
-
-
-def _check_real(path: str, examples: data.Examples, contract: Preprocessing) -> None:
-    if examples.multi_label or contract.labels != imagenet_labels():
-        raise ValueError(
-            "`real` needs a model of the 1000 ImageNet classes, and images of one class each. "
-            f"Received: a model of {len(contract.labels or ())} classes, and {examples.source}"
-        )
-    real_accuracy(examples.names, np.zeros(len(examples), int), path)  # raises where it must
 
 
 def _calibration_json(calibration: Calibration | None) -> dict[str, Any] | None:

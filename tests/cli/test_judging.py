@@ -146,11 +146,6 @@ def test_evaluate_tells_the_accuracy_on_the_values_of_a_column(
     ]
 
 
-def test_evaluate_of_reassessed_labels_needs_a_report(run: Path, call: Call) -> None:
-    code, _, message = call("evaluate", run, "--real", "real.json")
-    check_failure(code, message, "`--real` needs `--report`")
-
-
 def test_explain_draws_what_counts(run: Path, call: Call, tmp_path: Path) -> None:
     images = sorted((run / "samples").iterdir())[:2]
     code, output, _ = call("explain", run, *images, "--out", tmp_path / "all.png")

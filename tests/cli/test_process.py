@@ -53,7 +53,6 @@ MISTAKES = {
     "evaluate nosuch": "`RUN_OR_FILE` must be a run folder or a file",
     "evaluate /nosuch/no.npz --model ViTB16": "`RUN_OR_FILE` must be an existing file",
     "evaluate here.jpg --data nosuch": "`data` must be a folder of class folders",
-    "evaluate here.jpg --report r --real no.json": "`--real` must be ImageNet's reassessed labels",
     "explain nosuch here.jpg": "`RUN_OR_FILE` must be a run folder or a file",
     "explain here.jpg nosuch.jpg": "`IMAGE` must be existing files",
     "explain here.jpg /dev/zero": "`IMAGE` must be a regular file, no folder, pipe or device",

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.tensorflow
 
 RECIPES = json.loads((FILES / "recipes.json").read_text(encoding="utf-8"))
 OPTIONS = json.loads((FILES / "options.json").read_text(encoding="utf-8"))
+REMOVED = {"keras-vit evaluate": {"--real"}}  # on purpose: never run on the labels it was for
 
 
 @pytest.mark.parametrize("name", RECIPES["train"])
@@ -56,7 +57,7 @@ def found() -> dict[str, set[str]]:
 @pytest.mark.parametrize("words", OPTIONS)
 def test_command_has_the_options_it_had(words: str, found: dict[str, set[str]]) -> None:
     assert words in found
-    assert set(OPTIONS[words]) <= found[words]
+    assert set(OPTIONS[words]) - found[words] == REMOVED.get(words, set())
 
 
 def test_stored_help_tells_of_every_stored_option() -> None:

@@ -251,31 +251,6 @@ def test_labels_and_thresholds_can_be_changed_without_another_export(
     assert predictor.thresholds == (0.999999,) * 7
 
 
-def test_examples_are_classified_for_the_api_of_that_name(
-    model: keras.Model, images: list[bytes], tmp_path: Path
-) -> None:
-    folder = saved_model.write(model, tmp_path / "1", tf_examples=True)
-    features = [
-        tf.train.Features(
-            feature={
-                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image]))
-            }
-        )
-        for image in [*images, b"text"]
-    ]
-    sent = [tf.train.Example(features=f).SerializeToString() for f in features]
-    signatures = tf.saved_model.load(folder).signatures
-    answer = signatures["classify_examples"](inputs=tf.constant(sent))
-    expected = signatures["serving_default"](image_bytes=tf.constant([*images, b"text"]))
-    np.testing.assert_array_equal(answer["classes"], expected["top_labels"])
-    np.testing.assert_array_equal(answer["scores"], expected["top_scores"])
-    assert not answer["scores"][-1].numpy().any()
-    content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
-    methods = {n: s.method_name for n, s in content.meta_graphs[0].signature_def.items()}
-    assert methods["classify_examples"] == "tensorflow/serving/classify"
-    assert methods["serving_default"] == "tensorflow/serving/predict"
-
-
 def test_answers_are_the_same_every_time(exported: dict[str, Path], images: list[bytes]) -> None:
     serve = tf.saved_model.load(exported["saved_model"]).signatures["explain"]
     first, second = (serve(image_bytes=tf.constant(images)) for _ in range(2))

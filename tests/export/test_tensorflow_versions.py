@@ -75,22 +75,9 @@ def inputs(signatures: dict[str, tf.types.experimental.GenericFunction]) -> dict
     """What each signature is sent: the files, or the pixels that they have here."""
     images = tf.constant(list(IMAGES.values()))
     pixels = signatures["preprocess"](image_bytes=images)["pixels"]
-    examples = [
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={
-                    saved_model.FEATURE: tf.train.Feature(
-                        bytes_list=tf.train.BytesList(value=[image])
-                    )
-                }
-            )
-        ).SerializeToString()
-        for image in IMAGES.values()
-    ]
     other = {
         "classify_pixels": pixels,
         "classify_float": tf.cast(pixels, tf.float32) / 100,
-        saved_model.EXAMPLES: tf.constant(examples),
     }
     return {name: other.get(name, images) for name in signatures}
 
@@ -99,7 +86,7 @@ def test_answers_are_those_of_this_version(
     installed: tuple[str, Path], model: keras.Model, tmp_path: Path
 ) -> None:
     version, python = installed
-    folder = saved_model.write(model, tmp_path / "1", tf_examples=True)
+    folder = saved_model.write(model, tmp_path / "1")
     signatures = tf.saved_model.load(str(folder)).signatures
     expected = {}
     for name, value in inputs(signatures).items():

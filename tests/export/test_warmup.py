@@ -18,7 +18,7 @@ def test_warm_up_requests_are_answered(
 ) -> None:
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     folder = tmp_path / "1"
-    saved_model.write(keras.saving.load_model(exported["keras"]), folder, tf_examples=True)
+    saved_model.write(keras.saving.load_model(exported["keras"]), folder)
     path = warmup.write(folder, images[:2], name="flowers", batch_sizes=(1, 3))
     assert path == folder / "assets.extra" / "tf_serving_warmup_requests"
     loaded = tf.saved_model.load(folder)
@@ -26,11 +26,7 @@ def test_warm_up_requests_are_answered(
     for request in warmup.requests(path):
         signature = loaded.signatures[request.model_spec.signature_name]
         assert request.model_spec.name == "flowers"
-        if request.DESCRIPTOR.name == "ClassificationRequest":
-            examples = request.input.example_list.examples
-            inputs = {"inputs": tf.constant([e.SerializeToString() for e in examples])}
-        else:
-            inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
+        inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
         answer = signature(**inputs)
         seen.append((request.model_spec.signature_name, len(next(iter(answer.values())))))
         if "ok" in answer:
