@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,14 +27,15 @@ from keras_vit.cli.options import (
     absolute,
     check_data,
     check_weights,
-    parse_size,
-    read_settings,
+    config_settings,
+    recipe_settings,
 )
 from keras_vit.cli.training import stoppable
 from keras_vit_toolkit import start_keras
 
 
 def compare(
+    context: typer.Context,
     models: Annotated[
         str,
         typer.Option(
@@ -83,33 +84,16 @@ def compare(
     """
     check_data(data)
     start = _weights(weights)
-    numbers = read_settings(
-        set_,
-        image_size=parse_size(image_size),
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        precision=precision and precision.value,
-        seed=seed,
-    )
-    options: dict[str, Any] = {
-        "validation_fraction": validation_fraction,
-        "split_seed": split_seed,
-        "on_bad_image": on_bad_image and on_bad_image.value,
-        "strategy": strategy and strategy.value,
-    }
+    numbers = recipe_settings(context)
     # This process only looks at images; one that trains needs the memory of the GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prefer_jax_on_tpu(strategy)
     start_keras()
     from keras_vit import reports, training
 
-    config = training.RunConfig(
-        data=absolute(data) or data,
-        model="",  # each has its own
-        recipe=training.recipe(recipe).replace(**numbers),
-        **{name: value for name, value in options.items() if value is not None},
-    )
+    own = {"model": "", "weights": None}  # each has its own
+    changes = config_settings(context, training.RunConfig) | own
+    config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
     names = [name.strip() for name in models.split(",") if name.strip()]
     print(
         f"Each is trained by the recipe {recipe} (--recipe), {config.recipe.epochs} epochs; "

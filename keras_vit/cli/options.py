@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import re
 from pathlib import Path
@@ -49,6 +50,18 @@ _BAD_IMAGE_HELP = "Files that do not decode: list them and stop, or leave them o
 DataOption = Annotated[str | None, typer.Option(help=DATA_HELP)]
 SizeOption = Annotated[str | None, typer.Option(help=_SIZE_HELP)]
 BadImageOption = Annotated[OnBadImage, typer.Option(help=_BAD_IMAGE_HELP)]
+
+# Options that are fields of a recipe, and those that may be paths.
+_OF_RECIPE = (
+    "image_size",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "optimizer",
+    "precision",
+    "seed",
+)
+_PATHS = {"data", "weights", "teacher"}
 
 # `train` and `pretrain` have so many options that --help shows them in groups.
 IMAGES, NUMBERS, DEVICES, RUN = "Images and model", "Recipe", "Devices", "Run folder"
@@ -251,6 +264,33 @@ def _number(value: Any) -> Any:
         except ValueError:
             return value
     return tuple(map(_number, value)) if isinstance(value, list) else value
+
+
+def recipe_settings(context: typer.Context, **options: Any) -> dict[str, Any]:
+    """Returns the fields of a recipe that `--set` and the other options of a command give."""
+    given = {name: _plain(context.params.get(name)) for name in _OF_RECIPE}
+    given["image_size"] = parse_size(given["image_size"])
+    return read_settings(context.params["set_"], **given, **options)
+
+
+def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
+    """Returns the fields of a run's configuration that options give, but for the recipe.
+
+    Args:
+        context: Of the command.
+        config: `RunConfig` or `PretrainConfig`.
+
+    Returns:
+        Name -> value; paths are absolute, so that the run can be resumed from any folder.
+    """
+    names = {field.name for field in dataclasses.fields(config)} & given_options(context)
+    given = {name: _plain(context.params[name]) for name in names - {"recipe"}}
+    return given | {name: absolute(str(given[name])) for name in names & _PATHS}
+
+
+def _plain(value: Any) -> Any:
+    """Returns the value of an enum, and any other as it is."""
+    return value.value if isinstance(value, enum.Enum) else value
 
 
 def given_options(context: typer.Context) -> set[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keras_vit.cli.options import Precision, SetOption, parse_size, read_settings
+from keras_vit.cli.options import Precision, SetOption, recipe_settings
 from keras_vit.cli.training import Optimizer
 from keras_vit_toolkit import start_keras
 
@@ -42,6 +42,7 @@ class Kind(enum.StrEnum):
 
 
 def plan(
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="Constructor; see `keras-vit models`.")],
     device: Annotated[
         str,
@@ -93,15 +94,7 @@ def plan(
 
     keras-vit plan --model ViTB16 --recipe paper_finetune --set accumulation_steps=32 --device 24GB
     """
-    numbers = read_settings(
-        set_,
-        image_size=parse_size(image_size),
-        batch_size=batch_size,
-        precision=precision and precision.value,
-        optimizer=optimizer and optimizer.value,
-        remat=remat,
-        trainable=("head/*",) if frozen else None,
-    )
+    numbers = recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
     memory = parse_bytes(device)
     start_keras()
     from keras_vit import files, training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,13 +26,12 @@ from keras_vit.cli.options import (
     SplitSeedOption,
     StrategyOption,
     WeightsOption,
-    absolute,
     check_data,
     check_exists,
     check_resume_alone,
     check_weights,
-    parse_size,
-    read_settings,
+    config_settings,
+    recipe_settings,
 )
 from keras_vit.cli.training import stoppable
 from keras_vit_toolkit import start_keras
@@ -132,37 +131,14 @@ def pretrain(
         raise ValueError(f"`--data` must name images. {_DATA_HELP} Received: none")
     check_data(data)
     check_weights("--weights", weights)
-    settings = read_settings(
-        set_,
-        image_size=parse_size(image_size),
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        precision=precision and precision.value,
-        seed=seed,
-    )
-    changes: dict[str, Any] = {
-        "mask_ratio": mask_ratio,
-        "validation_fraction": validation_fraction,
-        "split_seed": split_seed,
-        "strategy": strategy and strategy.value,
-        "on_bad_image": on_bad_image and on_bad_image.value,
-        "save_minutes": save_minutes,
-        "save_steps": save_steps,
-        **{name: settings.pop(name, None) for name in _OF_DECODER},
-    }
+    settings = recipe_settings(context)
+    of_decoder = {name: settings.pop(name) for name in _OF_DECODER if name in settings}
     prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else None)
     start_keras()
     from keras_vit import training
 
-    config = training.PretrainConfig(
-        # Absolute, so that the run can be resumed from any folder.
-        data=absolute(data) or "",
-        model=model,
-        method=method.value,
-        weights=absolute(weights),
-        recipe=training.pretraining_recipe(recipe).replace(**settings),
-        **{name: value for name, value in changes.items() if value is not None},
-    )
+    changes = {"data": "", "model": model, **config_settings(context, training.PretrainConfig)}
+    numbers = training.pretraining_recipe(recipe).replace(**settings)
+    config = training.PretrainConfig(recipe=numbers, **changes, **of_decoder)
     with stoppable():
         training.pretrain(config, out, resume=resume)

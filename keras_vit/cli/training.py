@@ -34,14 +34,12 @@ from keras_vit.cli.options import (
     SplitSeedOption,
     StrategyOption,
     WeightsOption,
-    absolute,
     check_data,
     check_exists,
     check_resume_alone,
     check_weights,
-    given_options,
-    parse_size,
-    read_settings,
+    config_settings,
+    recipe_settings,
 )
 from keras_vit_toolkit import start_keras
 
@@ -143,16 +141,7 @@ def train(
     check_weights("--weights", weights)
     check_exists("--config", config, "a config.yaml")
     check_exists("--teacher", teacher, "a run folder or a .keras file")
-    numbers = read_settings(
-        set_,
-        image_size=parse_size(image_size),
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        optimizer=optimizer and optimizer.value,
-        precision=precision and precision.value,
-        seed=seed,
-    )
+    numbers = recipe_settings(context)
     prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else config)
     start_keras()
     from keras_vit import training
@@ -165,25 +154,8 @@ def train(
         chosen = training.recipe(recipe or ("finetune" if weights else "from_scratch"))
     if optimizer is Optimizer.sgd and chosen.optimizer != "sgd":
         chosen = chosen.replace(**training.recipes.SGD)
-    changes: dict[str, Any] = {
-        # Absolute, so that the run can be resumed and evaluated from any folder.
-        "data": absolute(data),
-        "model": model if "model" in given_options(context) else None,
-        "weights": absolute(weights),
-        "validation_fraction": validation_fraction,
-        "split_seed": split_seed,
-        "on_bad_image": on_bad_image and on_bad_image.value,
-        "strategy": strategy and strategy.value,
-        "model_parallel": model_parallel,
-        "teacher": absolute(str(teacher)) if teacher else None,
-        "save_minutes": save_minutes,
-        "save_steps": save_steps,
-    }
-    run_config = dataclasses.replace(
-        base,
-        recipe=chosen.replace(**numbers),
-        **{name: value for name, value in changes.items() if value is not None},
-    )
+    changes = config_settings(context, training.RunConfig)
+    run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
     with stoppable():
         training.train(
             run_config,
