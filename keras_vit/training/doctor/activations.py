@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.training.doctor.finding import Finding, shortlist
+from keras_vit.training.doctor.finding import Finding, Findings, shortlist
 from keras_vit.training.doctor.patient import Patient
 from keras_vit.training.doctor.recording import layers_of, watched
 
@@ -41,35 +41,31 @@ def check_activations(patient: Patient) -> list[Finding]:
         >>> check_activations(Patient(model, data.load("digits").subset(range(50))))[0].severity
         'fine'
     """
-    found: list[Finding] = []
+    found = Findings()
     broken = [
         weight.path
         for weight in patient.model.weights
         if not np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))).all()
     ]
     if broken:
-        found.append(
-            Finding(
-                "weights that are no numbers",
-                "serious",
-                f"{len(broken)} of {len(patient.model.weights)} variables hold NaN or infinity: "
-                f"{shortlist(broken)}.",
-                "The training diverged: go back to an earlier state, lower the learning rate, warm "
-                "up, clip gradients (clip_norm=1), and use bfloat16 and not float16.",
-                {"variables": broken},
-            )
+        found.add(
+            "weights that are no numbers",
+            "serious",
+            f"{len(broken)} of {len(patient.model.weights)} variables hold NaN or infinity: "
+            f"{shortlist(broken)}.",
+            "The training diverged: go back to an earlier state, lower the learning rate, warm "
+            "up, clip gradients (clip_norm=1), and use bfloat16 and not float16.",
+            {"variables": broken},
         )
     if not patient.finite:
         rows = int((~np.isfinite(patient.raw).all(axis=1)).sum())
-        found.append(
-            Finding(
-                "outputs that are no numbers",
-                "serious",
-                f"The answers to {rows} of {len(patient.raw)} images hold NaN or infinity.",
-                "See the weights. If they are numbers, pixels are scaled wrongly, or the precision "
-                "is too low.",
-                {"images": rows},
-            )
+        found.add(
+            "outputs that are no numbers",
+            "serious",
+            f"The answers to {rows} of {len(patient.raw)} images hold NaN or infinity.",
+            "See the weights. If they are numbers, pixels are scaled wrongly, or the precision "
+            "is too low.",
+            {"images": rows},
         )
     if broken:  # everything behind them is no number either
         return found
@@ -79,17 +75,15 @@ def check_activations(patient: Patient) -> list[Finding]:
         whole = [name for name, share in dead.items() if share == 1]
         followed = min(_FOLLOWED, len(patient.pixels))
         listed = shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
-        found.append(
-            Finding(
-                "dead activations",
-                "serious" if whole else "warning",
-                f"More than {_TOO_MANY:.0%} of the units of {len(dead)} of {len(silent)} layers "
-                f"answer none of {followed} images: {listed}.",
-                "A learning rate that was too high, or inputs that are far from mean 0, have "
-                "pushed them where no gradient flows: train again with a lower one, or with "
-                "normalisation or a leaky activation in front.",
-                {"dead": dead},
-            )
+        found.add(
+            "dead activations",
+            "serious" if whole else "warning",
+            f"More than {_TOO_MANY:.0%} of the units of {len(dead)} of {len(silent)} layers "
+            f"answer none of {followed} images: {listed}.",
+            "A learning rate that was too high, or inputs that are far from mean 0, have "
+            "pushed them where no gradient flows: train again with a lower one, or with "
+            "normalisation or a leaky activation in front.",
+            {"dead": dead},
         )
     over = {name: value for name, (value, limit) in largest.items() if value > limit}
     top = max(over or largest, key=lambda name: largest[name][0], default="")
@@ -98,15 +92,13 @@ def check_activations(patient: Patient) -> list[Finding]:
         if first_bad:
             seen = f"{first_bad!r} is the first layer whose result is no number. {seen}"
         in_half = any(largest[name][1] == _LARGE_IN_HALF for name in over)
-        found.append(
-            Finding(
-                "exploding activations",
-                "serious" if first_bad or in_half else "warning",
-                seen.strip(),
-                "Normalise between the layers, start residual branches from small weights, lower "
-                "the learning rate; float16 ends at 65504, bfloat16 does not.",
-                {"largest": over, "first_bad": first_bad},
-            )
+        found.add(
+            "exploding activations",
+            "serious" if first_bad or in_half else "warning",
+            seen.strip(),
+            "Normalise between the layers, start residual branches from small weights, lower "
+            "the learning rate; float16 ends at 65504, bfloat16 does not.",
+            {"largest": over, "first_bad": first_bad},
         )
     worst = max(silent.values(), default=0.0)
     fine = Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_vit import data
-from keras_vit.training.doctor.finding import Finding, shortlist
+from keras_vit.training.doctor.finding import Finding, Findings, shortlist
 from keras_vit.training.doctor.patient import Patient
 
 
@@ -35,99 +35,83 @@ def check_classes(patient: Patient) -> list[Finding]:
     rare = {name: count for name, count in check.rare.items() if count}
     fewest = min((count for count in counts.values() if count), default=0)
     looked_at = len(check.audit.digests) + len(check.audit.bad)
-    found: list[Finding] = []
+    found = Findings()
     labels = patient.contract.labels
     if labels and labels != names and patient.matched == "index":
-        found.append(
-            Finding(
-                "classes unknown to the model",
-                "warning",
-                f"None of the {len(names)} classes of the data ({shortlist(names)}) is among the "
-                f"{len(labels)} names of the model ({shortlist(labels)}); they were matched by "
-                "their places.",
-                "Use the same names for folders and labels.",
-                {"unknown": list(names)},
-            )
+        found.add(
+            "classes unknown to the model",
+            "warning",
+            f"None of the {len(names)} classes of the data ({shortlist(names)}) is among the "
+            f"{len(labels)} names of the model ({shortlist(labels)}); they were matched by "
+            "their places.",
+            "Use the same names for folders and labels.",
+            {"unknown": list(names)},
         )
     elif patient.unknown:
         lacked = set(patient.unknown)
         number = sum(bool(lacked & set(examples.shown(i))) for i in range(len(examples)))
-        found.append(
-            Finding(
-                "classes unknown to the model",
-                "serious",
-                f"{number} of {len(examples)} images are of classes that the model has no name "
-                f"for: {shortlist(patient.unknown)}.",
-                "Correct the spelling, leave the images out, or train a classifier that has them.",
-                {"unknown": list(patient.unknown), "images": number},
-            )
+        found.add(
+            "classes unknown to the model",
+            "serious",
+            f"{number} of {len(examples)} images are of classes that the model has no name "
+            f"for: {shortlist(patient.unknown)}.",
+            "Correct the spelling, leave the images out, or train a classifier that has them.",
+            {"unknown": list(patient.unknown), "images": number},
         )
     if check.audit.bad:
-        found.append(
-            Finding(
-                "images that do not decode",
-                "serious",
-                f"{len(check.audit.bad)} of {looked_at} images cannot be used, such as "
-                f"{': '.join(check.audit.bad[0])}.",
-                "Repair or remove them (keras-vit data check lists them), or train with "
-                "--on-bad-image skip.",
-                {"bad": len(check.audit.bad)},
-            )
+        found.add(
+            "images that do not decode",
+            "serious",
+            f"{len(check.audit.bad)} of {looked_at} images cannot be used, such as "
+            f"{': '.join(check.audit.bad[0])}.",
+            "Repair or remove them (keras-vit data check lists them), or train with "
+            "--on-bad-image skip.",
+            {"bad": len(check.audit.bad)},
         )
     if check.refused:
-        found.append(
-            Finding(
-                "data that cannot be trained on",
-                "warning",
-                check.refused,
-                "Nothing, if the images are only to evaluate on.",
-            )
+        found.add(
+            "data that cannot be trained on",
+            "warning",
+            check.refused,
+            "Nothing, if the images are only to evaluate on.",
         )
     if groups := check.audit.contradictions:
-        found.append(
-            Finding(
-                "contradicting labels",
-                "warning",
-                f"{len(groups)} pictures stand under several classes, among {looked_at} images, "
-                f"such as {' = '.join(groups[0])}.",
-                "Decide for one label each (keras-vit data check lists them).",
-                {"contradictions": len(groups)},
-            )
+        found.add(
+            "contradicting labels",
+            "warning",
+            f"{len(groups)} pictures stand under several classes, among {looked_at} images, "
+            f"such as {' = '.join(groups[0])}.",
+            "Decide for one label each (keras-vit data check lists them).",
+            {"contradictions": len(groups)},
         )
     if check.leaks:
-        found.append(
-            Finding(
-                "images in both parts",
-                "warning",
-                f"{len(check.leaks)} pictures are in the training and in the validation part, such "
-                f"as {' = '.join(check.leaks[0])}.",
-                "Take them out of one part: the accuracy on them says nothing.",
-                {"leaks": len(check.leaks)},
-            )
+        found.add(
+            "images in both parts",
+            "warning",
+            f"{len(check.leaks)} pictures are in the training and in the validation part, such "
+            f"as {' = '.join(check.leaks[0])}.",
+            "Take them out of one part: the accuracy on them says nothing.",
+            {"leaks": len(check.leaks)},
         )
     if empty:
-        found.append(
-            Finding(
-                "classes without images",
-                # A sample of many classes is meant so.
-                "warning" if len(empty) <= len(names) / 2 else "note",
-                f"{len(empty)} of {len(names)} classes have no image: {shortlist(empty)}.",
-                "Remove the folder or the class, or find out where its images are.",
-                {"empty": empty},
-            )
+        found.add(
+            "classes without images",
+            # A sample of many classes is meant so.
+            "warning" if len(empty) <= len(names) / 2 else "note",
+            f"{len(empty)} of {len(names)} classes have no image: {shortlist(empty)}.",
+            "Remove the folder or the class, or find out where its images are.",
+            {"empty": empty},
         )
     if rare:
         listed = shortlist([f"{name}: {count}" for name, count in rare.items()])
-        found.append(
-            Finding(
-                "class imbalance",
-                "warning",
-                f"{len(rare)} classes have less than a tenth of the {max(counts.values())} images "
-                f"of the largest one: {listed}.",
-                "Train with class_weights=balanced (keras-vit train --set class_weights=balanced), "
-                "for other models with fit(class_weight=...), and judge by the F1 of each class.",
-                {"rare": rare, "largest": max(counts.values())},
-            )
+        found.add(
+            "class imbalance",
+            "warning",
+            f"{len(rare)} classes have less than a tenth of the {max(counts.values())} images "
+            f"of the largest one: {listed}.",
+            "Train with class_weights=balanced (keras-vit train --set class_weights=balanced), "
+            "for other models with fit(class_weight=...), and judge by the F1 of each class.",
+            {"rare": rare, "largest": max(counts.values())},
         )
     fine = Finding(
         "classes",

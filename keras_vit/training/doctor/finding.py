@@ -58,6 +58,24 @@ class Finding:
         return dataclasses.asdict(self)
 
 
+class Findings(list[Finding]):
+    """Findings of one check; `numbers` are those of every finding without its own."""
+
+    def __init__(self, numbers: Mapping[str, Any] | None = None) -> None:
+        self.numbers = {} if numbers is None else numbers
+
+    def add(
+        self,
+        name: str,
+        severity: str,
+        evidence: str,
+        cure: str,
+        numbers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Appends a finding."""
+        self.append(Finding(name, severity, evidence, cure, numbers or self.numbers))
+
+
 def shortlist(names: Sequence[str], shown: int = 8) -> str:
     """Returns names for a line of evidence.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.training.doctor.finding import Finding
+from keras_vit.training.doctor.finding import Finding, Findings
 from keras_vit.training.doctor.patient import Patient
 
 # Loss of a new classifier, and of the first epoch, in units of log K.
@@ -63,68 +63,55 @@ def check_start(patient: Patient) -> list[Finding]:
         f"accuracy {patient.accuracy:.1%}."
     )
 
-    def finding(name: str, severity: str, evidence: str, cure: str) -> Finding:
-        return Finding(name, severity, evidence, cure, numbers)
-
-    found: list[Finding] = []
+    found = Findings(numbers)
     if patient.new and not trained:
         evidence = f"{seen} All classes are equally probable, as a new classifier has it."
         return [Finding("loss", "fine", evidence, numbers=numbers)]
     if number > 1 and share >= _COLLAPSED and largest < _COLLAPSED - 0.1:
         constant = "; the probabilities do not depend on the image" if varied < 1e-4 else ""
-        found.append(
-            finding(
-                "one answer for everything",
-                "serious" if trained or varied < 1e-4 else "warning" if surprised else "note",
-                f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
-                f"{np.mean(patient.labels == answer):.0%}{constant}.",
-                "If the model is trained, it has collapsed: lower the learning rate, warm up, look "
-                "for pixels scaled wrongly and dead layers below, and train it again. If it is "
-                "new, a smaller start of the classifier gives it a better one.",
-            )
+        found.add(
+            "one answer for everything",
+            "serious" if trained or varied < 1e-4 else "warning" if surprised else "note",
+            f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
+            f"{np.mean(patient.labels == answer):.0%}{constant}.",
+            "If the model is trained, it has collapsed: lower the learning rate, warm up, look "
+            "for pixels scaled wrongly and dead layers below, and train it again. If it is "
+            "new, a smaller start of the classifier gives it a better one.",
         )
     elif trained and not patient.learned and loss > 0.9 * start:
-        found.append(
-            finding(
-                "nothing learned",
-                "serious" if patient.run or updates >= _ENOUGH else "warning",
-                f"{seen} Guessing does as well{after}.",
-                "See what else is found here: pixels, labels, the learning rate, frozen layers.",
-            )
+        found.add(
+            "nothing learned",
+            "serious" if patient.run or updates >= _ENOUGH else "warning",
+            f"{seen} Guessing does as well{after}.",
+            "See what else is found here: pixels, labels, the learning rate, frozen layers.",
         )
     if loss > _TOO_HIGH * start and not found:
         if patient.learned:
-            found.append(
-                finding(
-                    "loss above that of guessing",
-                    "warning",
-                    f"{seen} The model is more often right than guessing is, but far too sure of "
-                    "its mistakes.",
-                    "If pixels and labels are right, it has memorised its training images: train "
-                    "for fewer epochs, with label smoothing, more augmentation or more images.",
-                )
+            found.add(
+                "loss above that of guessing",
+                "warning",
+                f"{seen} The model is more often right than guessing is, but far too sure of "
+                "its mistakes.",
+                "If pixels and labels are right, it has memorised its training images: train "
+                "for fewer epochs, with label smoothing, more augmentation or more images.",
             )
         else:
-            found.append(
-                finding(
-                    "start far from guessing",
-                    "warning",
-                    f"{seen} The classifier is sure of answers that are no better than guessing.",
-                    "If it is new, start it from zeros or small weights "
-                    '(kernel_initializer="zeros"), behind a normalisation. If it is trained, see '
-                    "pixels and labels.",
-                )
+            found.add(
+                "start far from guessing",
+                "warning",
+                f"{seen} The classifier is sure of answers that are no better than guessing.",
+                "If it is new, start it from zeros or small weights "
+                '(kernel_initializer="zeros"), behind a normalisation. If it is trained, see '
+                "pixels and labels.",
             )
     if history and history[0] > _TOO_HIGH * start:
         numbers["first_epoch"] = history[0]
-        found.append(
-            finding(
-                "start far from guessing",
-                "warning",
-                f"The mean loss of the first epoch was {history[0]:.3f}, and log("
-                f"{patient.num_classes}) = {start:.3f} is that of guessing.",
-                "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
-            )
+        found.add(
+            "start far from guessing",
+            "warning",
+            f"The mean loss of the first epoch was {history[0]:.3f}, and log("
+            f"{patient.num_classes}) = {start:.3f} is that of guessing.",
+            "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
         )
     return found or [Finding("loss", "fine", seen, numbers=numbers)]
 
