@@ -217,12 +217,10 @@ def probe(
     with output_folder.writing(out, "probe", ("probe.json", "neighbours.png")):
         network = load_model(model, constructor, size, classifier=False)
         if own or data is None:
-            examples = sources.load(run.read_config().data)
-            parts = sources.read_split(run.split, examples)
+            known, asked = run.examples("train"), run.examples()
         else:
             examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
-            parts = sources.split(examples, found.digests)
-        known, asked = (examples.subset(part) for part in parts)
+            known, asked = map(examples.subset, sources.split(examples, found.digests))
         result = reports.probe(
             network,
             known,
@@ -273,19 +271,18 @@ def _examples(
     own = run.config.is_file()
     if data is None:
         name = part or "validation"
-        examples = sources.load(run.read_config().data)
-        chosen = sources.read_split(run.split, examples, (name,))[0]
-        if not len(chosen):
+        examples = run.examples(name)
+        if not len(examples):
             raise ValueError(f"`--part` must be a split of the run. Received: {name}, without any")
         what = "held out" if name == "validation" else f"the {name} split"
-        return _Chosen(examples.subset(chosen), what, run.resolved().get("inventory"))
+        return _Chosen(examples, what, run.resolved().get("inventory"))
     examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
     inventory = dataclasses.asdict(found.inventory)
     facts: list[str] = []
     if part or examples.splits:
         splits = examples.splits or ()
-        available = [name for name in sources.SPLITS if name in splits]
-        name = part or next(n for n in ("test", "validation", "train") if n in available)
+        available = [name for name in ("test", "validation", "train") if name in splits]
+        name = part or available[0]
         if name not in available:
             raise ValueError(
                 f"`--part` must be a split of {data}. Received: {name}; it has "
@@ -303,15 +300,9 @@ def _unseen(
     run: Any, examples: Any, digests: Mapping[str, str], trained_too: bool, facts: list[str]
 ) -> Any:
     """Leaves out the images that a run was trained on, unless `trained_too`, and counts them."""
-    from keras_vit import data as sources
-    from keras_vit.data.splits import short_digest, training_digests
+    from keras_vit.data.splits import short_digest
 
-    trained = training_digests(run.split)
-    if not trained:  # a run of an earlier version
-        everything = sources.load(run.read_config().data)
-        seen = everything.subset(sources.read_split(run.split, everything, ("train",))[0])
-        found = sources.audit(seen).digests.values()
-        trained = frozenset(short_digest(digest) for digest in found)
+    trained = run.training_digests()
     new = [i for i, n in enumerate(examples.names) if short_digest(digests[n]) not in trained]
     if count := len(examples) - len(new):
         fact = f"{count} of {len(examples)} images are among those that the run was trained on"

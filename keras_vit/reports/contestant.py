@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit import data, files
+from keras_vit import files
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.reports import cost
 from keras_vit.training import Run, RunConfig, read_config, train
@@ -182,8 +182,7 @@ def _wait(process: subprocess.Popen) -> int:
 
 def _measure(run: Run, folder: Path, memory: int | None) -> None:
     config = run.read_config()
-    examples = data.load(config.data)
-    held_out = examples.subset(data.read_split(run.split, examples)[1])
+    held_out = run.examples()
     model = load_model(run.last)
     labels, probabilities, contract = predict(model, held_out, verbose=0)
     folder.mkdir(parents=True, exist_ok=True)

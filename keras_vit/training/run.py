@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import yaml
 
-from keras_vit import checks, files, output_folder
-from keras_vit.data import Augmentation, write_layers
+from keras_vit import checks, data, files, output_folder
+from keras_vit.data import Augmentation, Examples, write_layers
 from keras_vit.data.audit import ON_BAD_IMAGE
+from keras_vit.data.splits import short_digest, training_digests
 from keras_vit.training.distribution import STRATEGIES
 from keras_vit.training.recipe import Recipe
 from keras_vit.training.recipes import FINETUNE
@@ -202,6 +203,20 @@ class Run:
                 "`run` must be a folder that `keras-vit train --out` has written. "
                 f"Received: run={str(self.path)!r}: {error}"
             ) from error
+
+    def examples(self, part: str = "validation") -> Examples:
+        """Returns the images of one split of the run: `"train"`, `"validation"` or `"test"`."""
+        everything = data.load(self.read_config().data)
+        return everything.subset(data.read_split(self.split, everything, (part,))[0])
+
+    def training_digests(self) -> frozenset[str]:
+        """Returns the first 32 digits of the digest of each image that the run was trained on."""
+        found = training_digests(self.split)
+        if found:
+            return found
+        # Of an earlier version.
+        digests = data.audit(self.examples("train")).digests.values()
+        return frozenset(map(short_digest, digests))
 
     def resolved(self) -> dict[str, Any]:
         """Returns what the defaults came to when the run was started.
