@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from typing import Literal, overload
 
 import keras
 import numpy as np
@@ -28,26 +27,6 @@ _PRE_LOGITS, _HEADS = "pre_logits/", ("head/", "distillation_head/")
 _COMPUTED = ("gelu", "epsilon", "pooling", "norm_after_pooling")
 
 
-@overload
-def load_weights(
-    model: keras.Model,
-    source: str | os.PathLike[str] | Checkpoint,
-    *,
-    reset_head: bool = ...,
-    resize_patches: bool = ...,
-    report: Literal[True],
-) -> LoadReport: ...
-@overload
-def load_weights(
-    model: keras.Model,
-    source: str | os.PathLike[str] | Checkpoint,
-    *,
-    reset_head: bool = ...,
-    resize_patches: bool = ...,
-    report: Literal[False] = ...,
-) -> None: ...
-
-
 def load_weights(
     model: keras.Model,
     source: str | os.PathLike[str] | Checkpoint,
@@ -55,7 +34,7 @@ def load_weights(
     reset_head: bool = False,
     resize_patches: bool = False,
     report: bool = False,
-) -> LoadReport | None:
+) -> LoadReport:
     """Loads a checkpoint into a model; nothing is assigned unless everything fits.
 
     Position embeddings on another grid are resized the way the source does it, and the kernel
@@ -69,12 +48,12 @@ def load_weights(
         reset_head: Whether the classifier starts from zeros even if the file's would fit.
         resize_patches: Whether the weights may be of a model with another patch size; the
             kernel is then resized as in FlexiViT.
-        report: Whether the table of all tensors is returned; without it a warning tells what
-            was resized, started anew or dropped, and where the model computes otherwise than
-            the file's own (GELU, epsilon, pooling).
+        report: Whether the caller reads the report; without it a warning lists what was
+            resized, reset or dropped, and where the model computes otherwise than the file's own
+            (GELU, epsilon, pooling).
 
     Returns:
-        With `report`, what became of every tensor: print it for the table. Otherwise None.
+        The result for every tensor, a table when printed.
 
     Raises:
         ValueError: If the file cannot be read, is of another architecture, or lacks or adds
@@ -107,11 +86,9 @@ def load_weights(
             variables[name].assign(np.zeros(shapes[name], "float32"))
     found = _report(checkpoint, shapes, resized, reset, dropped)
     found = dataclasses.replace(found, differing=_differing(config, checkpoint))
-    if report:
-        return found
-    for note in found.notes():
+    for note in [] if report else found.notes():
         warnings.warn(note, UserWarning, stacklevel=2)
-    return None
+    return found
 
 
 def _check_architecture(

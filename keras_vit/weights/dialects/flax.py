@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import SHORTCUT, Dialect, Row
+from keras_vit.weights.dialects.rows import dense, norm
 
+_BLOCK = "Transformer/encoderblock_{block}"
 _ATTENTION = "MultiHeadDotProductAttention_1"
+_NORM = ("/scale", "/bias")
 _QKV = ("query", "key", "value")
 
 # Published files count submodules over all classes of a block, today's code per class.
@@ -27,20 +30,13 @@ _POSITIONS = (
 _BLOCK_NAME = re.compile(r"(Transformer/encoderblock_\d+)/([^/]+)/(.+)")
 
 
-def _block(ours: str, theirs: str | tuple[str, ...], axes: str) -> Row:
-    names = (theirs,) if isinstance(theirs, str) else theirs
-    full = tuple(f"Transformer/encoderblock_{{block}}/{name}" for name in names)
-    return Row(f"block_{{block}}/{ours}", full, axes)
-
-
 def _unit(layer: str, part: str = "stem") -> tuple[Row, ...]:
     """A convolution of a residual unit and the group norm that follows it."""
     ours, theirs = "stem/block{stage1}_unit{unit1}", "block{stage1}/unit{unit1}"
-    norm = layer.replace("conv", "gn")
+    gn = layer.replace("conv", "gn")
     return (
         Row(f"{ours}/{layer}/kernel", f"{theirs}/{layer}/kernel", "abio", part),
-        Row(f"{ours}/{norm}/gamma", f"{theirs}/{norm}/scale", "o", part),
-        Row(f"{ours}/{norm}/beta", f"{theirs}/{norm}/bias", "o", part),
+        *norm(f"{ours}/{gn}", f"{theirs}/{gn}", _NORM, part, "o"),
     )
 
 
@@ -49,63 +45,39 @@ _MAP = "MAPHead_0"
 _MAP_ATTENTION = f"{_MAP}/MultiHeadDotProductAttention_0"
 
 
-def _pool(ours: str, theirs: str | tuple[str, ...], axes: str) -> Row:
-    return Row(f"pooling/{ours}", theirs, axes, "attention pooling")
-
-
-def _key_value(kind: str) -> tuple[str, ...]:
-    return tuple(f"{_MAP_ATTENTION}/{part}/{kind}" for part in _QKV[1:])
-
+_POOL = "attention pooling"
+# Queries, or keys and values, of several heads.
+_HEADS = ("DKd -> D(Kd)", "Kd -> (Kd)")
 
 _ROWS = (
     Row("stem/conv_root/kernel", "conv_root/kernel", "abio", "stem"),
-    Row("stem/gn_root/gamma", "gn_root/scale", "o", "stem"),
-    Row("stem/gn_root/beta", "gn_root/bias", "o", "stem"),
+    *norm("stem/gn_root", "gn_root", _NORM, "stem", "o"),
     *_unit("conv1"),
     *_unit("conv2"),
     *_unit("conv3"),
     *_unit("conv_proj", SHORTCUT),
     Row("patch_encoder/class_token", "cls", "11D", "class token"),
-    Row("patch_encoder/projection/kernel", "embedding/kernel", "PQCD -> (PQC)D"),
-    Row("patch_encoder/projection/bias", "embedding/bias", "D"),
-    Row(
-        "patch_encoder/positions",
-        _POSITIONS[0],
-        "1TD -> TD",
-        "positions",
-    ),
+    *dense("patch_encoder/projection", "embedding", "PQCD -> (PQC)D"),
+    Row("patch_encoder/positions", _POSITIONS[0], "1TD -> TD", "positions"),
     Row("patch_encoder/patch_positions", _POSITIONS[1], "1ND -> ND", "patch positions"),
-    _block("norm_1/gamma", "LayerNorm_0/scale", "D"),
-    _block("norm_1/beta", "LayerNorm_0/bias", "D"),
-    _block("attention/qkv/kernel", tuple(f"{_ATTENTION}/{x}/kernel" for x in _QKV), "DKd -> D(Kd)"),
-    _block("attention/qkv/bias", tuple(f"{_ATTENTION}/{x}/bias" for x in _QKV), "Kd -> (Kd)"),
-    _block("attention/out/kernel", f"{_ATTENTION}/out/kernel", "KdD -> (Kd)D"),
-    _block("attention/out/bias", f"{_ATTENTION}/out/bias", "D"),
-    _block("norm_2/gamma", "LayerNorm_2/scale", "D"),
-    _block("norm_2/beta", "LayerNorm_2/bias", "D"),
-    _block("mlp/expand/kernel", "MlpBlock_3/Dense_0/kernel", "DM"),
-    _block("mlp/expand/bias", "MlpBlock_3/Dense_0/bias", "M"),
-    _block("mlp/reduce/kernel", "MlpBlock_3/Dense_1/kernel", "MD"),
-    _block("mlp/reduce/bias", "MlpBlock_3/Dense_1/bias", "D"),
-    Row("encoder_norm/gamma", "Transformer/encoder_norm/scale", "D"),
-    Row("encoder_norm/beta", "Transformer/encoder_norm/bias", "D"),
-    Row("pooling/probe", f"{_MAP}/probe", "11D", "attention pooling"),
-    _pool("query/kernel", f"{_MAP_ATTENTION}/query/kernel", "DKd -> D(Kd)"),
-    _pool("query/bias", f"{_MAP_ATTENTION}/query/bias", "Kd -> (Kd)"),
-    _pool("key_value/kernel", _key_value("kernel"), "DKd -> D(Kd)"),
-    _pool("key_value/bias", _key_value("bias"), "Kd -> (Kd)"),
-    _pool("out/kernel", f"{_MAP_ATTENTION}/out/kernel", "KdD -> (Kd)D"),
-    _pool("out/bias", f"{_MAP_ATTENTION}/out/bias", "D"),
-    _pool("norm/gamma", f"{_MAP}/LayerNorm_0/scale", "D"),
-    _pool("norm/beta", f"{_MAP}/LayerNorm_0/bias", "D"),
-    _pool("mlp/expand/kernel", f"{_MAP}/MlpBlock_0/Dense_0/kernel", "DM"),
-    _pool("mlp/expand/bias", f"{_MAP}/MlpBlock_0/Dense_0/bias", "M"),
-    _pool("mlp/reduce/kernel", f"{_MAP}/MlpBlock_0/Dense_1/kernel", "MD"),
-    _pool("mlp/reduce/bias", f"{_MAP}/MlpBlock_0/Dense_1/bias", "D"),
-    Row("pre_logits/kernel", "pre_logits/kernel", "DR", "representation"),
-    Row("pre_logits/bias", "pre_logits/bias", "R", "representation"),
-    Row("head/kernel", "head/kernel", "FY", "head"),
-    Row("head/bias", "head/bias", "Y", "head"),
+    *norm("block_{block}/norm_1", f"{_BLOCK}/LayerNorm_0", _NORM),
+    *dense(
+        "block_{block}/attention/qkv", tuple(f"{_BLOCK}/{_ATTENTION}/{x}" for x in _QKV), _HEADS
+    ),
+    *dense("block_{block}/attention/out", f"{_BLOCK}/{_ATTENTION}/out", "KdD -> (Kd)D"),
+    *norm("block_{block}/norm_2", f"{_BLOCK}/LayerNorm_2", _NORM),
+    *dense("block_{block}/mlp/expand", f"{_BLOCK}/MlpBlock_3/Dense_0", "DM"),
+    *dense("block_{block}/mlp/reduce", f"{_BLOCK}/MlpBlock_3/Dense_1", "MD"),
+    *norm("encoder_norm", "Transformer/encoder_norm", _NORM),
+    Row("pooling/probe", f"{_MAP}/probe", "11D", _POOL),
+    *dense("pooling/query", f"{_MAP_ATTENTION}/query", _HEADS, _POOL),
+    *dense("pooling/key_value", tuple(f"{_MAP_ATTENTION}/{x}" for x in _QKV[1:]), _HEADS, _POOL),
+    *dense("pooling/out", f"{_MAP_ATTENTION}/out", "KdD -> (Kd)D", _POOL),
+    *norm("pooling/norm", f"{_MAP}/LayerNorm_0", _NORM, _POOL),
+    *dense("pooling/mlp/expand", f"{_MAP}/MlpBlock_0/Dense_0", "DM", _POOL),
+    *dense("pooling/mlp/reduce", f"{_MAP}/MlpBlock_0/Dense_1", "MD", _POOL),
+    *dense("pre_logits", "pre_logits", "DR", "representation"),
+    *dense("head", "head", "FY", "head"),
 )
 
 

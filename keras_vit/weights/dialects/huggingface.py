@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.rows import TORCH, linear, norm
 
 _LAYER = "encoder.layer.{block}"
 _EMBEDDINGS = "embeddings"
@@ -25,21 +26,6 @@ _NEW_TO_PUBLISHED = {
 _NEW_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
 
 
-def _linear(ours: str, theirs: str | tuple[str, ...], axes: str, part: str = "") -> tuple[Row, Row]:
-    names = (theirs,) if isinstance(theirs, str) else theirs
-    outputs, inputs = axes[0], axes[1]
-    weights = tuple(f"{name}.weight" for name in names)
-    biases = tuple(f"{name}.bias" for name in names)
-    return (
-        Row(f"{ours}/kernel", weights, f"{axes} -> {inputs}{outputs}", part),
-        Row(f"{ours}/bias", biases, outputs, "qkv bias" if len(names) > 1 else part),
-    )
-
-
-def _norm(ours: str, theirs: str) -> tuple[Row, Row]:
-    return Row(f"{ours}/gamma", f"{theirs}.weight", "D"), Row(f"{ours}/beta", f"{theirs}.bias", "D")
-
-
 _ROWS = (
     Row("patch_encoder/class_token", f"{_EMBEDDINGS}.cls_token", "11D"),
     Row(
@@ -55,20 +41,21 @@ _ROWS = (
         "DCPQ -> (PQC)D",
     ),
     Row("patch_encoder/projection/bias", f"{_EMBEDDINGS}.patch_embeddings.projection.bias", "D"),
-    *_linear(
+    *linear(
         "block_{block}/attention/qkv",
         tuple(f"{_LAYER}.attention.attention.{part}" for part in _QKV),
         "ED",
+        bias_part="qkv bias",
     ),
-    *_linear("block_{block}/attention/out", f"{_LAYER}.attention.output.dense", "DE"),
-    *_linear("block_{block}/mlp/expand", f"{_LAYER}.intermediate.dense", "MD"),
-    *_linear("block_{block}/mlp/reduce", f"{_LAYER}.output.dense", "DM"),
-    *_norm("block_{block}/norm_1", f"{_LAYER}.layernorm_before"),
-    *_norm("block_{block}/norm_2", f"{_LAYER}.layernorm_after"),
-    *_norm("encoder_norm", "layernorm"),
-    *_linear("pre_logits", "pooler.dense", "RD", "representation"),
-    *_linear("head", "classifier", "YF", "head"),
-    *_linear("distillation_head", "distillation_classifier", "YF", "distillation head"),
+    *linear("block_{block}/attention/out", f"{_LAYER}.attention.output.dense", "DE"),
+    *linear("block_{block}/mlp/expand", f"{_LAYER}.intermediate.dense", "MD"),
+    *linear("block_{block}/mlp/reduce", f"{_LAYER}.output.dense", "DM"),
+    *norm("block_{block}/norm_1", f"{_LAYER}.layernorm_before", TORCH),
+    *norm("block_{block}/norm_2", f"{_LAYER}.layernorm_after", TORCH),
+    *norm("encoder_norm", "layernorm", TORCH),
+    *linear("pre_logits", "pooler.dense", "RD", "representation"),
+    *linear("head", "classifier", "YF", "head"),
+    *linear("distillation_head", "distillation_classifier", "YF", "distillation head"),
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.weights.dialects import keras_names
 from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.rows import NORM, dense, norm
 
 _BLOCK = "block{block}"
 
@@ -22,37 +23,21 @@ _PATTERNS = {
 }
 
 
-def _dense(ours: str, theirs: str, axes: str, part: str = "") -> tuple[Row, Row]:
-    return (
-        Row(f"{ours}/kernel", f"{theirs}/kernel", axes, part),
-        Row(f"{ours}/bias", f"{theirs}/bias", axes[-1], part),
-    )
-
-
-def _norm(ours: str, theirs: str, part: str = "") -> tuple[Row, Row]:
-    return (
-        Row(f"{ours}/gamma", f"{theirs}/gamma", "D", part),
-        Row(f"{ours}/beta", f"{theirs}/beta", "D", part),
-    )
-
-
 _ROWS = (
     Row("patch_encoder/class_token", "cls_token/tokens", "11D", "class token"),
     Row("patch_encoder/positions", "positional_embedding/positional_embedding", "1TD -> TD"),
-    Row("patch_encoder/projection/kernel", "stem_conv/kernel", "PQCD -> (PQC)D"),
-    Row("patch_encoder/projection/bias", "stem_conv/bias", "D", "patch bias"),
-    *_norm("pre_norm", "pre_ln", "norm before the blocks"),
-    *_norm("block_{block}/norm_1", f"{_BLOCK}_attn_ln"),
-    Row("block_{block}/attention/qkv/kernel", f"{_BLOCK}_attn_qkv/kernel", "DU"),
-    Row("block_{block}/attention/qkv/bias", f"{_BLOCK}_attn_qkv/bias", "U", "qkv bias"),
-    *_dense("block_{block}/attention/out", f"{_BLOCK}_attn_output", "ED"),
+    *dense("patch_encoder/projection", "stem_conv", "PQCD -> (PQC)D", bias_part="patch bias"),
+    *norm("pre_norm", "pre_ln", NORM, "norm before the blocks"),
+    *norm("block_{block}/norm_1", f"{_BLOCK}_attn_ln", NORM),
+    *dense("block_{block}/attention/qkv", f"{_BLOCK}_attn_qkv", "DU", bias_part="qkv bias"),
+    *dense("block_{block}/attention/out", f"{_BLOCK}_attn_output", "ED"),
     Row("block_{block}/scale_1/gamma", f"{_BLOCK}_attn_gamma/weight", "D", "layer scale"),
-    *_norm("block_{block}/norm_2", f"{_BLOCK}_mlp_ln"),
-    *_dense("block_{block}/mlp/expand", f"{_BLOCK}_mlp_dense_1", "DM"),
-    *_dense("block_{block}/mlp/reduce", f"{_BLOCK}_mlp_dense_2", "MD"),
+    *norm("block_{block}/norm_2", f"{_BLOCK}_mlp_ln", NORM),
+    *dense("block_{block}/mlp/expand", f"{_BLOCK}_mlp_dense_1", "DM"),
+    *dense("block_{block}/mlp/reduce", f"{_BLOCK}_mlp_dense_2", "MD"),
     Row("block_{block}/scale_2/gamma", f"{_BLOCK}_mlp_gamma/weight", "D", "layer scale"),
-    *_norm("encoder_norm", "out_ln"),
-    *_dense("head", "predictions", "FY", "head"),
+    *norm("encoder_norm", "out_ln", NORM),
+    *dense("head", "predictions", "FY", "head"),
 )
 
 

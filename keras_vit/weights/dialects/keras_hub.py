@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
 from keras_vit.weights.dialects.keras_names import Named, positions_of_all_tokens
+from keras_vit.weights.dialects.rows import NUMBERED, dense, norm
 
 _TOKENS = "vit_patching_and_embedding"
 _BLOCK = "vit_encoder/transformer_block_{block1}"
@@ -27,19 +29,7 @@ _DEIT = {
 }
 
 
-def _dense(
-    ours: str, theirs: str | tuple[str, ...], axes: tuple[str, str], part: str = "", bias: str = ""
-) -> tuple[Row, Row]:
-    names = (theirs,) if isinstance(theirs, str) else theirs
-    return (
-        Row(f"{ours}/kernel", tuple(f"{name}/0" for name in names), axes[0], part),
-        Row(f"{ours}/bias", tuple(f"{name}/1" for name in names), axes[1], bias or part),
-    )
-
-
-def _norm(ours: str, theirs: str) -> tuple[Row, Row]:
-    return Row(f"{ours}/gamma", f"{theirs}/0", "D"), Row(f"{ours}/beta", f"{theirs}/1", "D")
-
+_dense = functools.partial(dense, variables=NUMBERED)
 
 _ROWS = (
     Row("patch_encoder/class_token", f"{_TOKENS}/0", "11D", "class token"),
@@ -48,22 +38,22 @@ _ROWS = (
     *_dense(
         "patch_encoder/projection",
         f"{_TOKENS}/patch_embedding",
-        ("PQCD -> (PQC)D", "D"),
-        bias="patch bias",
+        "PQCD -> (PQC)D",
+        bias_part="patch bias",
     ),
-    *_norm("block_{block}/norm_1", f"{_BLOCK}/ln_1"),
+    *norm("block_{block}/norm_1", f"{_BLOCK}/ln_1", NUMBERED),
     *_dense(
         "block_{block}/attention/qkv",
         tuple(f"{_BLOCK}/mha/{part}" for part in _QKV),
         ("DKd -> D(Kd)", "Kd -> (Kd)"),
     ),
-    *_dense("block_{block}/attention/out", f"{_BLOCK}/mha/attention_output", ("KdD -> (Kd)D", "D")),
-    *_norm("block_{block}/norm_2", f"{_BLOCK}/ln_2"),
-    *_dense("block_{block}/mlp/expand", f"{_BLOCK}/mlp/dense_1", ("DM", "M")),
-    *_dense("block_{block}/mlp/reduce", f"{_BLOCK}/mlp/dense_2", ("MD", "D")),
-    *_norm("encoder_norm", "vit_encoder/ln"),
-    *_dense("pre_logits", "pre_logits", ("DR", "R"), "representation"),
-    *_dense("head", "predictions", ("FY", "Y"), "head"),
+    *_dense("block_{block}/attention/out", f"{_BLOCK}/mha/attention_output", "KdD -> (Kd)D"),
+    *norm("block_{block}/norm_2", f"{_BLOCK}/ln_2", NUMBERED),
+    *_dense("block_{block}/mlp/expand", f"{_BLOCK}/mlp/dense_1", "DM"),
+    *_dense("block_{block}/mlp/reduce", f"{_BLOCK}/mlp/dense_2", "MD"),
+    *norm("encoder_norm", "vit_encoder/ln", NUMBERED),
+    *_dense("pre_logits", "pre_logits", "DR", "representation"),
+    *_dense("head", "predictions", "FY", "head"),
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Row
+from keras_vit.weights.dialects.rows import NORM, dense, norm
 
 Named = dict[str, tuple[str, np.ndarray]]
 
@@ -82,34 +83,20 @@ def plain_rows(layers: Mapping[str, str]) -> tuple[Row, ...]:
         >>> plain_rows({name: f"their_{name}" for name in names})[0].theirs
         'their_class_token'
     """
-
-    def pair(ours: str, layer: str, parts: str, axes: str, part: str = "") -> tuple[Row, Row]:
-        names, letters = parts.split(), axes.split(", ")
-        first, second = (
-            Row(f"{ours}/{name}", f"{layers.get(layer, layer)}/{name}", axis, part)
-            for name, axis in zip(names, letters, strict=True)
-        )
-        return first, second
-
-    def qkv(name: str, axes: str) -> Row:
-        parts = tuple(f"{layers['attention']}/{part}/{name}" for part in ("query", "key", "value"))
-        return Row(f"block_{{block}}/attention/qkv/{name}", parts, axes)
-
-    dense, norm = "kernel bias", "gamma beta"
+    parts = tuple(f"{layers['attention']}/{part}" for part in ("query", "key", "value"))
     return (
         Row("patch_encoder/class_token", layers["class_token"], "11D"),
         Row("patch_encoder/positions", layers["positions"], "1TD -> TD"),
-        *pair("patch_encoder/projection", "projection", dense, "PQCD -> (PQC)D, D"),
-        *pair("block_{block}/norm_1", "norm_1", norm, "D, D"),
-        qkv("kernel", "DE"),
-        qkv("bias", "D"),
-        *pair("block_{block}/attention/out", "out", dense, "ED, D"),
-        *pair("block_{block}/norm_2", "norm_2", norm, "D, D"),
-        *pair("block_{block}/mlp/expand", "expand", dense, "DM, M"),
-        *pair("block_{block}/mlp/reduce", "reduce", dense, "MD, D"),
-        *pair("encoder_norm", "encoder_norm", norm, "D, D"),
-        *pair("pre_logits", "pre_logits", dense, "DR, R", "representation"),
-        *pair("head", "head", dense, "FY, Y", "head"),
+        *dense("patch_encoder/projection", layers["projection"], "PQCD -> (PQC)D"),
+        *norm("block_{block}/norm_1", layers["norm_1"], NORM),
+        *dense("block_{block}/attention/qkv", parts, ("DE", "D")),
+        *dense("block_{block}/attention/out", layers["out"], "ED"),
+        *norm("block_{block}/norm_2", layers["norm_2"], NORM),
+        *dense("block_{block}/mlp/expand", layers["expand"], "DM"),
+        *dense("block_{block}/mlp/reduce", layers["reduce"], "MD"),
+        *norm("encoder_norm", layers["encoder_norm"], NORM),
+        *dense("pre_logits", layers.get("pre_logits", "pre_logits"), "DR", "representation"),
+        *dense("head", layers["head"], "FY", "head"),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
 from keras_vit.weights.dialects.keras_names import Named, positions_of_all_tokens
+from keras_vit.weights.dialects.rows import NORM, dense, norm
 
 _LAYER = "encoder/layer_._{block}"
 _QKV = ("query", "key", "value")
@@ -15,21 +16,6 @@ _QKV = ("query", "key", "value")
 # A path has the layer of the model, the model's class, and the layer again.
 _INNER = re.compile(r"(?:.*/)?(?:vit|deit)/((?:embeddings|encoder|layernorm|pooler)/.+)")
 _OUTER = re.compile(r"(?:.*/)?(?:cls_)?(classifier|distillation_classifier)/(\w+)")
-
-
-def _dense(ours: str, theirs: str | tuple[str, ...], axes: str, part: str = "") -> tuple[Row, Row]:
-    names = (theirs,) if isinstance(theirs, str) else theirs
-    kernels = tuple(f"{name}/kernel" for name in names)
-    biases = tuple(f"{name}/bias" for name in names)
-    bias_part = "qkv bias" if len(names) > 1 else part
-    return (
-        Row(f"{ours}/kernel", kernels, axes, part),
-        Row(f"{ours}/bias", biases, axes[-1], bias_part),
-    )
-
-
-def _norm(ours: str, theirs: str) -> tuple[Row, Row]:
-    return Row(f"{ours}/gamma", f"{theirs}/gamma", "D"), Row(f"{ours}/beta", f"{theirs}/beta", "D")
 
 
 _ROWS = (
@@ -41,26 +27,22 @@ _ROWS = (
         "distillation token",
     ),
     Row("patch_encoder/positions", "embeddings/position_embeddings", "1TD -> TD"),
-    Row(
-        "patch_encoder/projection/kernel",
-        "embeddings/patch_embeddings/projection/kernel",
-        "PQCD -> (PQC)D",
-    ),
-    Row("patch_encoder/projection/bias", "embeddings/patch_embeddings/projection/bias", "D"),
-    *_dense(
+    *dense("patch_encoder/projection", "embeddings/patch_embeddings/projection", "PQCD -> (PQC)D"),
+    *dense(
         "block_{block}/attention/qkv",
         tuple(f"{_LAYER}/attention/attention/{part}" for part in _QKV),
         "DE",
+        bias_part="qkv bias",
     ),
-    *_dense("block_{block}/attention/out", f"{_LAYER}/attention/output/dense", "ED"),
-    *_dense("block_{block}/mlp/expand", f"{_LAYER}/intermediate/dense", "DM"),
-    *_dense("block_{block}/mlp/reduce", f"{_LAYER}/output/dense", "MD"),
-    *_norm("block_{block}/norm_1", f"{_LAYER}/layernorm_before"),
-    *_norm("block_{block}/norm_2", f"{_LAYER}/layernorm_after"),
-    *_norm("encoder_norm", "layernorm"),
-    *_dense("pre_logits", "pooler/dense", "DR", "representation"),
-    *_dense("head", "classifier", "FY", "head"),
-    *_dense("distillation_head", "distillation_classifier", "FY", "distillation head"),
+    *dense("block_{block}/attention/out", f"{_LAYER}/attention/output/dense", "ED"),
+    *dense("block_{block}/mlp/expand", f"{_LAYER}/intermediate/dense", "DM"),
+    *dense("block_{block}/mlp/reduce", f"{_LAYER}/output/dense", "MD"),
+    *norm("block_{block}/norm_1", f"{_LAYER}/layernorm_before", NORM),
+    *norm("block_{block}/norm_2", f"{_LAYER}/layernorm_after", NORM),
+    *norm("encoder_norm", "layernorm", NORM),
+    *dense("pre_logits", "pooler/dense", "DR", "representation"),
+    *dense("head", "classifier", "FY", "head"),
+    *dense("distillation_head", "distillation_classifier", "FY", "distillation head"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,30 +10,17 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, SHORTCUT, Dialect, Row
+from keras_vit.weights.dialects.rows import TORCH, linear, norm
+
+_norm = functools.partial(norm, variables=TORCH)
 
 
-def _linear(ours: str, theirs: str, axes: str, part: str = "", bias_part: str = "") -> list[Row]:
-    """A dense layer; `axes` are those of the weight, (outputs, inputs)."""
-    outputs, inputs = axes[0], axes[1]
-    return [
-        Row(f"{ours}/kernel", f"{theirs}.weight", f"{axes} -> {inputs}{outputs}", part),
-        Row(f"{ours}/bias", f"{theirs}.bias", outputs, bias_part or part),
-    ]
-
-
-def _norm(ours: str, theirs: str, part: str = "", axis: str = "D") -> list[Row]:
-    return [
-        Row(f"{ours}/gamma", f"{theirs}.weight", axis, part),
-        Row(f"{ours}/beta", f"{theirs}.bias", axis, part),
-    ]
-
-
-def _unit(ours: str, conv: str, norm: str, part: str = "stem") -> list[Row]:
+def _unit(ours: str, conv: str, gn: str, part: str = "stem") -> list[Row]:
     unit = "patch_embed.backbone.stages.{stage}.blocks.{unit}"
     kernel, group_norm = f"{ours}/kernel", ours.replace("conv", "gn")
     return [
         Row(kernel, f"{unit}.{conv}.weight", "oiab -> abio", part),
-        *_norm(group_norm, f"{unit}.{norm}", part, "o"),
+        *_norm(group_norm, f"{unit}.{gn}", part=part, axis="o"),
     ]
 
 
@@ -43,7 +31,7 @@ _POOL = "attention pooling"
 
 _ROWS = (
     Row("stem/conv_root/kernel", f"{_STEM}.conv.weight", "oiab -> abio", "stem"),
-    *_norm("stem/gn_root", f"{_STEM}.norm", "stem", "o"),
+    *_norm("stem/gn_root", f"{_STEM}.norm", part="stem", axis="o"),
     *_unit(f"{_OUR_UNIT}/conv1", "conv1", "norm1"),
     *_unit(f"{_OUR_UNIT}/conv2", "conv2", "norm2"),
     *_unit(f"{_OUR_UNIT}/conv3", "conv3", "norm3"),
@@ -54,27 +42,27 @@ _ROWS = (
     Row("patch_encoder/positions", "pos_embed", "1TD -> TD", "positions"),
     Row("patch_encoder/projection/kernel", "patch_embed.proj.weight", "DCPQ -> (PQC)D"),
     Row("patch_encoder/projection/bias", "patch_embed.proj.bias", "D", "patch bias"),
-    *_norm("pre_norm", "norm_pre", "norm before the blocks"),
+    *_norm("pre_norm", "norm_pre", part="norm before the blocks"),
     *_norm("block_{block}/norm_1", "blocks.{block}.norm1"),
-    *_linear("block_{block}/attention/qkv", "blocks.{block}.attn.qkv", "UD", bias_part="qkv bias"),
-    *_linear("block_{block}/attention/out", "blocks.{block}.attn.proj", "DE"),
+    *linear("block_{block}/attention/qkv", "blocks.{block}.attn.qkv", "UD", bias_part="qkv bias"),
+    *linear("block_{block}/attention/out", "blocks.{block}.attn.proj", "DE"),
     Row("block_{block}/scale_1/gamma", "blocks.{block}.ls1.gamma", "D", "layer scale"),
     *_norm("block_{block}/norm_2", "blocks.{block}.norm2"),
-    *_linear("block_{block}/mlp/expand", "blocks.{block}.mlp.fc1", "MD"),
-    *_linear("block_{block}/mlp/reduce", "blocks.{block}.mlp.fc2", "DM"),
+    *linear("block_{block}/mlp/expand", "blocks.{block}.mlp.fc1", "MD"),
+    *linear("block_{block}/mlp/reduce", "blocks.{block}.mlp.fc2", "DM"),
     Row("block_{block}/scale_2/gamma", "blocks.{block}.ls2.gamma", "D", "layer scale"),
     *_norm("encoder_norm", "norm"),
-    *_norm("encoder_norm", "fc_norm", NORM_AFTER_POOLING),
+    *_norm("encoder_norm", "fc_norm", part=NORM_AFTER_POOLING),
     Row("pooling/probe", "attn_pool.latent", "11D", _POOL),
-    *_linear("pooling/query", "attn_pool.q", "DE", _POOL),
-    *_linear("pooling/key_value", "attn_pool.kv", "VD", _POOL),
-    *_linear("pooling/out", "attn_pool.proj", "DE", _POOL),
-    *_norm("pooling/norm", "attn_pool.norm", _POOL),
-    *_linear("pooling/mlp/expand", "attn_pool.mlp.fc1", "MD", _POOL),
-    *_linear("pooling/mlp/reduce", "attn_pool.mlp.fc2", "DM", _POOL),
-    *_linear("pre_logits", "pre_logits.fc", "RD", "representation"),
-    *_linear("head", "head", "YF", "head"),
-    *_linear("distillation_head", "head_dist", "YF", "distillation head"),
+    *linear("pooling/query", "attn_pool.q", "DE", _POOL),
+    *linear("pooling/key_value", "attn_pool.kv", "VD", _POOL),
+    *linear("pooling/out", "attn_pool.proj", "DE", _POOL),
+    *_norm("pooling/norm", "attn_pool.norm", part=_POOL),
+    *linear("pooling/mlp/expand", "attn_pool.mlp.fc1", "MD", _POOL),
+    *linear("pooling/mlp/reduce", "attn_pool.mlp.fc2", "DM", _POOL),
+    *linear("pre_logits", "pre_logits.fc", "RD", "representation"),
+    *linear("head", "head", "YF", "head"),
+    *linear("distillation_head", "head_dist", "YF", "distillation head"),
 )
 
 

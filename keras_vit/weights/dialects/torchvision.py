@@ -7,8 +7,10 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.rows import TORCH, linear, norm
 
 _LAYER = "encoder.layers.encoder_layer_{block}"
+_ATTENTION = f"{_LAYER}.self_attention"
 # Files of 2021 and 2022 name the perceptron's layers in words (`MLPBlock`, version 1).
 _OLD_MLP = re.compile(r"(encoder\.layers\.encoder_layer_\d+\.mlp)\.linear_([12])\.(\w+)")
 
@@ -17,28 +19,16 @@ _ROWS = (
     Row("patch_encoder/positions", "encoder.pos_embedding", "1TD -> TD"),
     Row("patch_encoder/projection/kernel", "conv_proj.weight", "DCPQ -> (PQC)D"),
     Row("patch_encoder/projection/bias", "conv_proj.bias", "D"),
-    Row("block_{block}/norm_1/gamma", f"{_LAYER}.ln_1.weight", "D"),
-    Row("block_{block}/norm_1/beta", f"{_LAYER}.ln_1.bias", "D"),
-    Row(
-        "block_{block}/attention/qkv/kernel", f"{_LAYER}.self_attention.in_proj_weight", "UD -> DU"
-    ),
-    Row("block_{block}/attention/qkv/bias", f"{_LAYER}.self_attention.in_proj_bias", "U"),
-    Row(
-        "block_{block}/attention/out/kernel", f"{_LAYER}.self_attention.out_proj.weight", "DE -> ED"
-    ),
-    Row("block_{block}/attention/out/bias", f"{_LAYER}.self_attention.out_proj.bias", "D"),
-    Row("block_{block}/norm_2/gamma", f"{_LAYER}.ln_2.weight", "D"),
-    Row("block_{block}/norm_2/beta", f"{_LAYER}.ln_2.bias", "D"),
-    Row("block_{block}/mlp/expand/kernel", f"{_LAYER}.mlp.0.weight", "MD -> DM"),
-    Row("block_{block}/mlp/expand/bias", f"{_LAYER}.mlp.0.bias", "M"),
-    Row("block_{block}/mlp/reduce/kernel", f"{_LAYER}.mlp.3.weight", "DM -> MD"),
-    Row("block_{block}/mlp/reduce/bias", f"{_LAYER}.mlp.3.bias", "D"),
-    Row("encoder_norm/gamma", "encoder.ln.weight", "D"),
-    Row("encoder_norm/beta", "encoder.ln.bias", "D"),
-    Row("pre_logits/kernel", "heads.pre_logits.weight", "RD -> DR", "representation"),
-    Row("pre_logits/bias", "heads.pre_logits.bias", "R", "representation"),
-    Row("head/kernel", "heads.head.weight", "YF -> FY", "head"),
-    Row("head/bias", "heads.head.bias", "Y", "head"),
+    *norm("block_{block}/norm_1", f"{_LAYER}.ln_1", TORCH),
+    Row("block_{block}/attention/qkv/kernel", f"{_ATTENTION}.in_proj_weight", "UD -> DU"),
+    Row("block_{block}/attention/qkv/bias", f"{_ATTENTION}.in_proj_bias", "U"),
+    *linear("block_{block}/attention/out", f"{_ATTENTION}.out_proj", "DE"),
+    *norm("block_{block}/norm_2", f"{_LAYER}.ln_2", TORCH),
+    *linear("block_{block}/mlp/expand", f"{_LAYER}.mlp.0", "MD"),
+    *linear("block_{block}/mlp/reduce", f"{_LAYER}.mlp.3", "DM"),
+    *norm("encoder_norm", "encoder.ln", TORCH),
+    *linear("pre_logits", "heads.pre_logits", "RD", "representation"),
+    *linear("head", "heads.head", "YF", "head"),
 )
 
 
