@@ -63,7 +63,7 @@ def read_rows(
     notes: list[str] = []
     text = _decode(path, notes)
     if path.suffix.lower() == ".jsonl":
-        header, lines = _read_objects(path, text, notes)
+        header, lines = _read_objects(path, text)
     else:
         header, lines = _read_cells(path, text, names_image, notes)
     if not lines:
@@ -171,10 +171,8 @@ def _guess_header(
     return header if header.count("label") == 1 else None
 
 
-def _read_objects(
-    path: Path, text: str, notes: list[str]
-) -> tuple[list[str], dict[int, list[str]]]:
-    objects: dict[int, dict[str, Any]] = {}
+def _read_objects(path: Path, text: str) -> tuple[list[str], dict[int, list[str]]]:
+    objects: dict[int, dict[str, str]] = {}
     for line, source in enumerate(text.split("\n"), 1):
         if not source.strip():
             continue
@@ -189,11 +187,7 @@ def _read_objects(
                 f"and `labels` a list of them without {SEPARATOR!r}. Received: "
                 f"{source[:_SHOWN]!r} in line {line} of {path}"
             ) from error
-    names = dict.fromkeys(name for cells in objects.values() for name in cells)
-    ignored = [name for name in names if any(c.get(name, "") is None for c in objects.values())]
-    if ignored:
-        notes.append(f"Ignored in {path.name}, as lists or objects: {', '.join(ignored)}.")
-    header = [name for name in names if name not in ignored]
+    header = list(dict.fromkeys(name for cells in objects.values() for name in cells))
     return header, {n: [cells.get(name, "") for name in header] for n, cells in objects.items()}
 
 
@@ -203,17 +197,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _cell(name: str, value: Any) -> str | None:
-    """Returns a value as the cell of a CSV file, or None if it is neither needed nor one value."""
+def _cell(name: str, value: Any) -> str:
+    """Returns a value as the cell of a CSV file."""
     if isinstance(value, list) and name.strip().lower() == "labels":
         cells = [_cell("label", label) for label in value]
-        if not all(cells) or any(SEPARATOR in str(cell) for cell in cells):
+        if not all(cells) or any(SEPARATOR in cell for cell in cells):
             raise ValueError
-        return SEPARATOR.join(map(str, cells))
-    if isinstance(value, (dict, list)):
-        if name.strip().lower() in _NAMES:
-            raise ValueError
-        return None
+        return SEPARATOR.join(cells)
+    if isinstance(value, (dict, list)) and name.strip().lower() in _NAMES:
+        raise ValueError
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
     text.encode()  # half of a surrogate pair is no text
     if "\0" in text:

@@ -120,14 +120,32 @@ def test_json_lines_are_rows(tmp_path: Path) -> None:
     ]
     rows, notes = read(tmp_path / "t.JSONL", "\r\n\n".join(map(json.dumps, lines)))
     assert rows == [
-        {"file": "1.png", "label": "3", "camera": "x", "height": ""},
-        {"file": "2.png", "label": "true", "camera": "", "height": "1.5"},
-        {"file": "sub/3.png", "label": "ant", "camera": "", "height": ""},
+        {
+            "file": "1.png",
+            "label": "3",
+            "camera": "x",
+            "bbox": "[1, 2]",
+            "odd": "1",
+            "height": "",
+        },
+        {
+            "file": "2.png",
+            "label": "true",
+            "camera": "",
+            "bbox": "",
+            "odd": '{"a": 1}',
+            "height": "1.5",
+        },
+        {
+            "file": "sub/3.png",
+            "label": "ant",
+            "camera": "",
+            "bbox": "",
+            "odd": "",
+            "height": "",
+        },
     ]
-    assert notes == (
-        "Ignored in t.JSONL, as lists or objects: bbox, odd.",
-        "The column `file_name` of t.JSONL is taken as `file`.",
-    )
+    assert notes == ("The column `file_name` of t.JSONL is taken as `file`.",)
 
 
 def test_lists_of_labels_are_those_of_a_table(tmp_path: Path) -> None:
