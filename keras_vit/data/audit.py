@@ -7,9 +7,8 @@ import dataclasses
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +20,6 @@ from keras_vit.constants import MIN_IMAGE_SIDE
 from keras_vit.data import image_reading
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import Inventory, count_images
-from keras_vit.data.pipelines import reader
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 
 ON_BAD_IMAGE = ("fail", "skip")
@@ -173,21 +171,15 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
         >>> audit(load("digits").subset(range(7)), progress=False).text()
         ''
     """
-    # Each thread has a pipeline of its own, which passes over damaged images: from Python 3.12 on,
-    # TensorFlow hangs if two threads raise an error.
     number = min(os.cpu_count() or 1, len(examples)) or 1
-    parts = [range(part, len(examples), number) for part in range(number)]
-    inspected: dict[int, _Image | str] = {}
-    read = reader(examples)  # once: it holds what is in memory already
     with ThreadPoolExecutor(number) as threads, _bar(len(examples), progress) as advance:
 
-        def inspect(part: range) -> None:
-            for index, image in _inspect(examples, read, part):
-                inspected[index] = image
-                advance()
+        def inspect(index: int) -> _Image | str:
+            image = _inspect(examples, index)
+            advance()
+            return image
 
-        list(threads.map(inspect, parts))  # raises what a thread raised
-    findings = [inspected[index] for index in range(len(examples))]
+        findings = list(threads.map(inspect, range(len(examples))))
     bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
@@ -297,56 +289,34 @@ def _bar(total: int, shown: bool) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _inspect(
-    examples: Examples, read: Callable[..., Any], indices: Sequence[int]
-) -> Iterator[tuple[int, _Image | str]]:
-    """Yields the index of each image with what it is, or why it cannot be used."""
-
-    def inspected(index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        image, oriented, header = image_reading.inspect(read(index)[0])
-        return index, image, oriented, *header
-
-    with tf.device("CPU"):
-        images = tf.data.Dataset.from_tensor_slices(np.array(indices, np.int64))
-        images = images.map(inspected).ignore_errors()
-        left = iter(indices)
-        for index, image, oriented, *header in images:
-            for missing in iter(left.__next__, int(index)):
-                yield missing, _damage(examples, missing)
-            yield int(index), _image(examples, int(index), image.numpy(), bool(oriented), header)
-        for missing in left:
-            yield missing, _damage(examples, missing)
-
-
-def _image(
-    examples: Examples, index: int, image: np.ndarray, oriented: bool, header: list[tf.Tensor]
-) -> _Image | str:
-    if int(header[0]) != image_reading.GOOD:
-        message = image_reading.message(image_reading.Header(*header), image_reading.LOCAL)
+def _inspect(examples: Examples, index: int) -> _Image | str:
+    """Returns what an image is, or why it cannot be used."""
+    try:
         encoded = examples.read(index)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    with tf.device("CPU"):
+        pixels, oriented, header = image_reading.inspect(tf.constant(encoded))
+    if int(header.code) != image_reading.GOOD:
         kind = image_format(encoded, examples.names[index])
         if kind not in DECODED:
             return kind or (_FOREIGN if encoded else "empty file")
-        return message.numpy().decode().removeprefix("The image ")
+        if int(header.code) == image_reading.DAMAGED:
+            return f"damaged or truncated {kind}"
+        text = image_reading.message(header, image_reading.LOCAL).numpy().decode()
+        return text.removeprefix("The image ")
+    image = pixels.numpy()
     height, width = image.shape[:2]
     if min(height, width) < MIN_IMAGE_SIDE:
         return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
     low, high = int(image.min()), int(image.max())
-    narrow = low < high < low + _NARROW and _has_16_bits(examples.read(index))
-    return _Image(_digest(image), (height, width), (low, high), oriented, narrow)
+    narrow = low < high < low + _NARROW and _has_16_bits(encoded)
+    return _Image(_digest(image), (height, width), (low, high), bool(oriented), narrow)
 
 
 def _has_16_bits(encoded: bytes) -> bool:
     """Returns whether an image is a PNG of 16 bits a sample."""
     return encoded.startswith(b"\x89PNG") and encoded[24] == 16
-
-
-def _damage(examples: Examples, index: int) -> str:
-    try:
-        kind = image_format(examples.read(index), examples.names[index])
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return f"damaged or truncated {kind}"
 
 
 def _digest(image: np.ndarray) -> str:

@@ -1,14 +1,18 @@
 """Format and size of encoded images, read from their headers without decoding.
 
-All functions are graph-safe. B is the number of files.
+All functions are graph-safe.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.exif import one_operator
+
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
-_UNKNOWN, _JPEG, _PNG, _GIF, _BMP, _WEBP = range(len(FORMATS))
 _LENGTH = 66  # bytes; the longest of the headers (a BMP's with masks) ends there
 _BLOCKS = 1 << 15  # of up to 255 bytes, 8 MB at most, up to the end of a GIF's first frame
 _LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders refuse them far below
@@ -16,102 +20,115 @@ _EXTENSION, _IMAGE = 0x21, 0x2C  # what a block of a GIF starts with
 _ADOBE = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
 _CONTROL = 0xF9  # the label of an extension that holds the transparent color
 
+# Numbers in headers: first byte and count of bytes.
+_LITTLE_ENDIAN = (
+    *((14, 4), (18, 4), (22, 4), (28, 2), (30, 4), (46, 4), (54, 4), (58, 4), (62, 4)),  # BMP
+    *((6, 2), (8, 2)),  # GIF
+    *((20, 1), (21, 4), (24, 3), (26, 2), (27, 3)),  # WebP
+)
+_BIG_ENDIAN = ((16, 4), (20, 4))  # PNG
+# Bytes by their place, of the formats and of parts of PNG and WebP.
+_MAGIC = {
+    "jpeg": {0: b"\xff\xd8\xff"},
+    "png": {0: b"\x89PNG\r\n\x1a\n"},
+    "gif": {0: b"GIF8"},
+    "bmp": {0: b"BM"},
+    "webp": {0: b"RIFF", 8: b"WEBP"},
+    "IHDR": {12: b"IHDR"},
+    "VP8X": {12: b"VP8X"},
+    "VP8L": {12: b"VP8L"},
+}
 
-def formats(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns what the files are, by their first bytes.
+
+def _weights() -> np.ndarray:
+    """Returns what each byte counts in each number, (_LENGTH, N)."""
+    columns = np.zeros((len(_LITTLE_ENDIAN) + len(_BIG_ENDIAN), _LENGTH), np.int64)
+    for column, (start, count) in zip(columns, (*_LITTLE_ENDIAN, *_BIG_ENDIAN), strict=True):
+        column[start : start + count] = 256 ** np.arange(count)
+    for column, (start, count) in zip(columns[len(_LITTLE_ENDIAN) :], _BIG_ENDIAN, strict=True):
+        column[start : start + count] = 256 ** np.arange(count)[::-1]
+    return columns.T
+
+
+def _magic() -> np.ndarray:
+    """Returns the byte that each mark has at each place, or -1 for any, (_LENGTH, M)."""
+    magic = np.full((_LENGTH, len(_MAGIC)), -1, np.int64)
+    for column, places in enumerate(_MAGIC.values()):
+        for start, content in places.items():
+            magic[start : start + len(content), column] = tuple(content)
+    return magic
+
+
+_WEIGHTS, _BYTES = _weights(), _magic()
+
+
+class Head(NamedTuple):
+    """What the first bytes of a file tell.
 
     Args:
-        encoded: The files' bytes, string (B,).
-
-    Returns:
-        Indices into `FORMATS`, int32 (B,).
-
-    Example:
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
-        >>> [FORMATS[i] for i in formats(tf.stack([png, "text", ""]))]
-        ['png', 'unknown', 'unknown']
+        format: Index into `FORMATS`, a scalar int32.
+        sides: Height and width, int64 (2,); 0 for a JPEG, whose header stands further back
+            (`tf.image.extract_jpeg_shape`), and for an unknown format.
+        refused: Whether the decoder reads this kind wrongly, a scalar bool: an animated WebP, a PNG
+            that does not begin with the chunk IHDR, and a BMP of less than 8 bits a pixel, of 16
+            bits, compressed, with channels in an order of its own, or of OS/2.
     """
-    head = _head(encoded)
-    riff = _starts(head, b"RIFF") & _starts(head, b"WEBP", 8)
-    found = tf.fill(tf.shape(encoded), _UNKNOWN)
-    for kind, matches in (
-        (_JPEG, _starts(head, b"\xff\xd8\xff")),
-        (_PNG, _starts(head, b"\x89PNG\r\n\x1a\n")),
-        (_GIF, _starts(head, b"GIF8")),
-        (_BMP, _starts(head, b"BM")),
-        (_WEBP, riff),
-    ):
-        found = tf.where(matches, kind, found)
-    return found
+
+    format: tf.Tensor
+    sides: tf.Tensor
+    refused: tf.Tensor
 
 
-def sides(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns height and width of images by their first bytes.
-
-    Args:
-        encoded: The files' bytes, string (B,).
-
-    Returns:
-        Height and width, int64 (B, 2); 0 for a JPEG, whose header stands further back
-        (`tf.image.extract_jpeg_shape`), and for an unknown format.
-
-    Example:
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
-        >>> sides(tf.stack([png, "text"])).numpy()
-        array([[5, 7],
-               [0, 0]])
-    """
-    head, kinds = _head(encoded), formats(encoded)
-    packed = _little(head, 21, 4)  # WebP without loss: two sides less one, of 14 bits each
-    lossless = (1 + packed // 2**14 % 2**14, 1 + packed % 2**14)
-    lossy = (_little(head, 28, 2) % 2**14, _little(head, 26, 2) % 2**14)
-    extended = (1 + _little(head, 27, 3), 1 + _little(head, 24, 3))
-    is_extended, is_lossless = (_starts(head, name, 12) for name in (b"VP8X", b"VP8L"))
-    webp = [
-        tf.where(is_extended, extended[i], tf.where(is_lossless, lossless[i], lossy[i]))
-        for i in range(2)
-    ]
-    found = [tf.zeros_like(packed)] * 2
-    for kind, pair in (
-        (_PNG, (_side(head, 20), _side(head, 16))),
-        (_GIF, (_little(head, 8, 2), _little(head, 6, 2))),
-        (_BMP, (_signed(_little(head, 22, 4)), _signed(_little(head, 18, 4)))),
-        (_WEBP, webp),
-    ):
-        found = [tf.where(kinds == kind, new, old) for new, old in zip(pair, found, strict=True)]
-    return tf.stack(found, axis=1)
-
-
-def is_refused(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether a PNG, BMP or WebP is of a kind that the decoder reads wrongly.
+def head(encoded: tf.Tensor) -> Head:
+    """Reads the first bytes of a file.
 
     Of an animated WebP, TensorFlow 2.21 writes all frames into the memory of one. A PNG whose size
     does not stand at its start passes every limit on it.
 
     Args:
-        encoded: The files' bytes, string (B,).
+        encoded: The file's bytes, a scalar string.
 
     Returns:
-        bool (B,): True for an animated WebP, for a PNG that does not begin with the chunk IHDR, and
-        for a BMP of less than 8 bits a pixel, of 16 bits, compressed, with channels in an order of
-        its own, or of OS/2.
+        Format, size, and whether the kind is refused.
 
     Example:
-        >>> is_refused(tf.constant([b"BM" + bytes(60), b"text"])).numpy()
-        array([ True, False])
+        >>> found = head(tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")))
+        >>> FORMATS[found.format], found.sides.numpy().tolist(), bool(found.refused)
+        ('png', [5, 7], False)
     """
-    head, kinds = _head(encoded), formats(encoded)
-    animated = _starts(head, b"VP8X", 12) & (head[:, 20] // 2 % 2 == 1)
-    bits, compression = _little(head, 28, 2), _little(head, 30, 4)
-    masks = ((54, 0xFF0000), (58, 0xFF00), (62, 0xFF))
-    usual = tf.reduce_all([_little(head, at, 4) == mask for at, mask in masks], axis=0)
-    common = (compression == 0) & ((bits == 8) | (bits == 24) | (bits == 32))
-    common |= (compression == 3) & (bits == 32) & usual
-    common &= _little(head, 14, 4) >= 40
-    headless = (kinds == _PNG) & ~_starts(head, b"IHDR", 12)
-    return headless | ((kinds == _BMP) & ~common) | ((kinds == _WEBP) & animated)
+    data = _first_bytes(encoded)
+    little, big = _numbers(data)
+    found = tf.unstack(tf.reduce_all((data == _BYTES) | (_BYTES < 0), axis=0))
+    mark = dict(zip(_MAGIC, found, strict=True))
+    formats = tf.stack([mark[name] for name in FORMATS[1:]])
+    index = tf.reduce_sum(tf.cast(formats, tf.int32) * tf.range(1, len(FORMATS)))
+
+    packed = little[21, 4]  # two sides less one, of 14 bits each
+    lossless = [1 + packed // 2**14 % 2**14, 1 + packed % 2**14]
+    lossy = [little[28, 2] % 2**14, little[26, 2] % 2**14]
+    canvas = [1 + little[27, 3], 1 + little[24, 3]]
+    webp = tf.where(mark["VP8X"], canvas, tf.where(mark["VP8L"], lossless, lossy))
+    png = tf.minimum([big[20, 4], big[16, 4]], _LONGEST_SIDE)
+    bmp = tf.stack([little[22, 4], little[18, 4]])
+    bmp = tf.abs(tf.where(bmp >= 2**31, bmp - 2**32, bmp))  # a negative height: from the top down
+    gif = [little[8, 2], little[6, 2]]
+    unknown = tf.zeros(2, tf.int64)
+
+    bits, compression = little[28, 2], little[30, 4]
+    masks = tf.equal([little[54, 4], little[58, 4], little[62, 4]], [0xFF0000, 0xFF00, 0xFF])
+    plain = (compression == 0) & ((bits == 8) | (bits == 24) | (bits == 32))
+    plain |= (compression == 3) & (bits == 32) & tf.reduce_all(masks)
+    plain &= little[14, 4] >= 40
+    animated = mark["VP8X"] & (little[20, 1] // 2 % 2 == 1)
+    none = tf.constant(False)
+    return Head(
+        index,
+        tf.gather(tf.stack([unknown, unknown, png, gif, bmp, webp]), index),
+        tf.gather(tf.stack([none, none, ~mark["IHDR"], none, ~plain, animated]), index),
+    )
 
 
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
     """Returns the colors of a BMP of 8 bits a pixel.
 
@@ -121,15 +138,16 @@ def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
     Returns:
         Red, green and blue, uint8 (256, 3); the identity for a BMP of more bits.
     """
-    head = _head(encoded[tf.newaxis])
-    start = tf.cast(14 + tf.minimum(_little(head, 14, 4)[0], 1024), tf.int32)
-    entries = tf.cast(tf.minimum(_little(head, 46, 4)[0], 256), tf.int32)
+    little, _ = _numbers(_first_bytes(encoded))
+    start = tf.cast(14 + tf.minimum(little[14, 4], 1024), tf.int32)
+    entries = tf.cast(tf.minimum(little[46, 4], 256), tf.int32)
     entries = tf.where(entries == 0, 256, entries)
     table = tf.strings.substr(encoded, start, 4 * entries)
     table = tf.reshape(tf.io.decode_raw(table, tf.uint8, fixed_length=1024), (256, 4))
     return tf.reverse(table[:, :3], axis=[1])
 
 
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     r"""Cuts a GIF after its first image, and makes that opaque.
 
@@ -258,27 +276,14 @@ def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
     return tf.size(parts.values) < 2
 
 
-def _head(encoded: tf.Tensor) -> tf.Tensor:
-    """The first bytes of each file, int64 (B, 32), zeros behind the end of a shorter one."""
-    return tf.cast(tf.io.decode_raw(encoded, tf.uint8, fixed_length=_LENGTH), tf.int64)
+def _first_bytes(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns a column of bytes, int64 (_LENGTH, 1); zeros behind the end of a shorter file."""
+    data = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_LENGTH)
+    return tf.cast(data, tf.int64)[:, tf.newaxis]
 
 
-def _starts(head: tf.Tensor, magic: bytes, at: int = 0) -> tf.Tensor:
-    return tf.reduce_all(head[:, at : at + len(magic)] == tuple(magic), axis=1)
-
-
-def _little(head: tf.Tensor, at: int, count: int) -> tf.Tensor:
-    return tf.reduce_sum(head[:, at : at + count] * [256**i for i in range(count)], axis=1)
-
-
-def _big(head: tf.Tensor, at: int, count: int) -> tf.Tensor:
-    return _little(tf.reverse(head[:, at : at + count], axis=[1]), 0, count)
-
-
-def _side(head: tf.Tensor, at: int) -> tf.Tensor:
-    return tf.minimum(_big(head, at, 4), _LONGEST_SIDE)
-
-
-def _signed(number: tf.Tensor) -> tf.Tensor:
-    """Absolute value of 32 bits with a sign; the height of a BMP is negative from the top down."""
-    return tf.abs(tf.where(number >= 2**31, number - 2**32, number))
+def _numbers(data: tf.Tensor) -> tuple[dict[tuple[int, int], tf.Tensor], ...]:
+    """Returns the little-endian and the big-endian numbers by their place."""
+    values = tf.unstack(tf.reduce_sum(data * _WEIGHTS, axis=0))
+    little = dict(zip(_LITTLE_ENDIAN, values, strict=False))
+    return little, dict(zip(_BIG_ENDIAN, values[len(little) :], strict=True))

@@ -152,16 +152,14 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the size, the format as an index, and whether its kind is refused."""
-    one = encoded[tf.newaxis]
-    kind, screen = image_headers.formats(one)[0], image_headers.sides(one)[0]
+    kind, screen, refused = image_headers.head(encoded)
     frame, corner = tf.cond(
         kind == image_headers.FORMATS.index("gif"),
         lambda: image_headers.first_frame(encoded)[1:],
         lambda: (screen, tf.zeros_like(screen)),
     )
     small = tf.reduce_all(frame > 0) & tf.reduce_any((frame < screen) | (corner > 0))
-    refused = small | image_headers.is_refused(one)[0]
-    return tf.maximum(screen, frame), kind, refused
+    return tf.maximum(screen, frame), kind, small | refused
 
 
 def message(header: Header, limits: Limits) -> tf.Tensor:
@@ -208,7 +206,7 @@ def _area(encoded: tf.Tensor) -> tf.Tensor:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def _other_area(encoded: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_prod(image_headers.sides(encoded[tf.newaxis]))
+    return tf.reduce_prod(image_headers.head(encoded).sides)
 
 
 @functools.cache
@@ -317,29 +315,34 @@ def fit_within(encoded: tf.Tensor, contract: Preprocessing, limits: Limits = LOC
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
-    """Decodes an image of this machine's disk.
+    """Decodes an image of this machine's disk, if it can be.
 
     Args:
         encoded: The file's bytes, a scalar string.
 
     Returns:
-        Pixels (H, W, 3), uint8, none if the header tells that the image is bad; whether the image
-        has an orientation other than upright; and the header.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If the image is damaged.
+        Pixels (H, W, 3), uint8, none if the header's code is not `GOOD`; whether the image has an
+        orientation other than upright; and the header.
     """
-    header = read_header(encoded, LOCAL)
-    area = header.height * header.width
-    image = tf.cond(
-        header.code == GOOD,
-        lambda: decode_in_turn(encoded, Preprocessing(), area),
-        lambda: tf.zeros((0, 0, 3), tf.uint8),
-    )
-    # Not while it decodes: an error there would cancel this, and `ignore_errors` does not ignore
-    # that.
-    with tf.control_dependencies([image]):
-        return image, exif.orientation(tf.identity(encoded)) != 1, header
+
+    def decoded(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
+        header = read_header(encoded, LOCAL)
+        image = tf.cond(
+            header.code == GOOD,
+            lambda: decode_in_turn(encoded, Preprocessing(), header.height * header.width),
+            lambda: tf.zeros((0, 0, 3), tf.uint8),
+        )
+        # Not while it decodes: an error there would cancel this, and `ignore_errors` does not
+        # ignore that.
+        with tf.control_dependencies([image]):
+            return image, exif.orientation(tf.identity(encoded)) != 1, header
+
+    # What does not decode raises, and a data set passes over it: from Python 3.12 on, TensorFlow
+    # hangs if two threads raise an error.
+    none = tf.constant(0, tf.int64)
+    damaged = (tf.zeros((0, 0, 3), tf.uint8), False, Header(tf.constant(DAMAGED), none, none))
+    images = tf.data.Dataset.from_tensors(encoded).map(decoded).ignore_errors()
+    return images.concatenate(tf.data.Dataset.from_tensors(damaged)).take(1).get_single_element()
 
 
 def problem(encoded: bytes) -> str:
@@ -355,9 +358,5 @@ def problem(encoded: bytes) -> str:
         >>> problem(b"text")
         'The image is no JPEG, PNG, GIF, BMP or WebP'
     """
-    try:
-        with tf.device("CPU"):
-            header = inspect(tf.constant(encoded))[2]
-    except tf.errors.InvalidArgumentError:
-        return LOCAL.messages[DAMAGED]
-    return message(header, LOCAL).numpy().decode()
+    with tf.device("CPU"):
+        return message(inspect(tf.constant(encoded))[2], LOCAL).numpy().decode()

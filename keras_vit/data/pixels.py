@@ -27,7 +27,7 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
 
     Images come out as PIL converts them to RGB: JPEGs to the bit, transparency is dropped. 16-bit
     channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP and PNG are refused
-    (`image_headers.is_refused`). The orientation that cameras note (Exif) in JPEG, PNG and WebP
+    (`image_headers.Head`). The orientation that cameras note (Exif) in JPEG, PNG and WebP
     files is applied as `PIL.ImageOps.exif_transpose` does, unless the contract says otherwise.
 
     Args:
@@ -69,8 +69,8 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
         image = tf.io.decode_image(content, channels, expand_animations=False)
         return tf.ensure_shape(image[..., :3], (None, None, 3))
 
-    refused = image_headers.is_refused(encoded[tf.newaxis])[0]
-    content = tf.where(refused, b"", encoded)  # an empty file raises
+    head = image_headers.head(encoded)
+    content = tf.where(head.refused, b"", encoded)  # an empty file raises
 
     def bmp() -> tf.Tensor:
         image = decoded(content)
@@ -87,7 +87,7 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
         "bmp": bmp,
     }
     return tf.switch_case(
-        image_headers.formats(encoded[tf.newaxis])[0],
+        head.format,
         [branches.get(name, lambda: decoded(content)) for name in image_headers.FORMATS],
     )
 

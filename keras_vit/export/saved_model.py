@@ -52,6 +52,7 @@ def write(
         ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
 
     Example:
+        >>> import tensorflow as tf
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
         >>> path = write(models.build(config), Path(tempfile.mkdtemp()) / "1")
