@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -47,10 +45,8 @@ def config(photos: Path, nano: str) -> RunConfig:
     return RunConfig(str(photos), nano, recipe=RECIPE)
 
 
-@pytest.mark.parametrize(
-    "emptied",
-    [pytest.param(False, id="removed"), pytest.param(True, id="emptied", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("emptied", [False, True], ids=["removed", "emptied"])
 def test_image_that_vanishes_is_named_or_left_out(
     config: RunConfig,
     photos: Path,
@@ -122,6 +118,7 @@ def test_folder_with_files_of_the_user_is_refused(
     assert [path.name for path in out.iterdir()] == ["labels.txt"]
 
 
+@pytest.mark.slow
 def test_start_that_failed_can_be_repeated(
     config: RunConfig, photos: Path, train: Train, tmp_path: Path
 ) -> None:
@@ -132,12 +129,14 @@ def test_start_that_failed_can_be_repeated(
     assert train(config, tmp_path / "run").num_examples == 7
 
 
+@pytest.mark.slow
 def test_run_in_the_data_folder_is_no_class(config: RunConfig, photos: Path, train: Train) -> None:
     train(config, photos / "runs" / "first")
     train(config, photos / "runs" / "second")
     assert Run(photos / "runs" / "second").labels.read_text().split() == ["ant", "bee", "cow"]
 
 
+@pytest.mark.slow
 def test_batch_size_that_was_not_asked_for_is_cut(
     photos: Path, nano: str, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,23 +148,3 @@ def test_batch_size_that_was_not_asked_for_is_cut(
     assert "Batch size 8 in place of 32: there are 8 images." in capsys.readouterr().out
     assert Run(tmp_path / "run").read_config().recipe.batch_size == 8
     train(config, tmp_path / "run", resume=True)
-
-
-@pytest.mark.slow
-def test_of_simultaneous_runs_one_wins(photos: Path, tmp_path: Path) -> None:
-    """Twenty rounds of two `train` on one folder: one wins, the other names it or its run."""
-    command = [
-        *(sys.executable, "-m", "keras_vit_toolkit", "train", "--data", str(photos)),
-        *("--model", "ViTMicro4", "--image-size", "16", "--epochs", "1", "--no-tensorboard"),
-    ]
-    for number in range(20):
-        out = tmp_path / str(number)
-        both = [
-            subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.PIPE, text=True)
-            for _ in range(2)
-        ]
-        messages = [process.communicate()[1] for process in both]
-        codes = [process.returncode for process in both]
-        assert sorted(codes) == [0, 1], messages
-        assert re.search("must not be in use|holds a run", messages[codes.index(1)])
-        assert Run(out).evaluation.is_file()
