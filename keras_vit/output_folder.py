@@ -66,7 +66,8 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
     if not folder.is_dir():
         raise ValueError(f"`out` must be a folder. Received: out={str(folder)!r}, which is a file")
     there = sorted(os.listdir(folder)) if names is None else names
-    found = [name for name in there if (folder / name).exists() and not name.startswith(_LOCK)]
+    starting = (_LOCK, f".{MARKER}")  # also of a marker that another process is writing
+    found = [name for name in there if (folder / name).exists() and not name.startswith(starting)]
     if found:
         raise ValueError(
             "`out` must be a new folder, or one that keras-vit created; nothing else is "
@@ -101,11 +102,10 @@ def writing(
     require_writable(folder, names)
     marker, created = folder / MARKER, not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    new = not os.listdir(folder)
-    own = new or marker.exists()
     with alone(folder / _LOCK, lambda: f"out={str(folder)!r}, to which {_holder(marker)} writes"):
+        new = not set(os.listdir(folder)) - {_LOCK}
         try:
-            if own:
+            if new or marker.exists():
                 started = time.strftime("%Y-%m-%d %H:%M:%S")
                 holder = {"command": command, "process": os.getpid(), "host": platform.node()}
                 write_json(marker, {**holder, "started": started})
@@ -137,10 +137,12 @@ def alone(lock: Path, received: Callable[[], str]) -> Iterator[None]:
 
 
 def _holder(marker: Path) -> str:
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        found = json.loads(marker.read_text(encoding="utf-8"))
-        return (
-            f"`keras-vit {found['command']}`, process {found['process']} on {found['host']} since "
-            f"{found['started']},"
-        )
+    for _ in range(20):  # until the process that has just taken the lock has written its marker
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            found = json.loads(marker.read_text(encoding="utf-8"))
+            return (
+                f"`keras-vit {found['command']}`, process {found['process']} on {found['host']} "
+                f"since {found['started']},"
+            )
+        time.sleep(0.05)
     return "another process"

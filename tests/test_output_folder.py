@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,24 @@ from keras_vit.output_folder import writing
 with writing(sys.argv[2], "train"):
     print("locked", flush=True)
     time.sleep(60)
+"""
+
+RACER = """
+import os, sys, time, types
+root = types.ModuleType("keras_vit")
+root.__path__ = [sys.argv[1]]
+sys.modules["keras_vit"] = root
+from keras_vit.output_folder import writing
+
+print("ready", flush=True)
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.0005)
+try:
+    with writing(sys.argv[2], "train"):
+        time.sleep(0.3)
+    print("won")
+except ValueError as error:
+    print(error)
 """
 
 
@@ -47,6 +66,22 @@ def test_writing_refuses_a_folder_in_use_and_names_its_holder(tmp_path: Path) ->
         process.kill()
     with writing(folder, "export"):
         assert json.loads((folder / MARKER).read_text())["process"] == os.getpid()
+
+
+def test_of_processes_that_start_at_once_one_wins(tmp_path: Path) -> None:
+    package = Path(keras_vit.output_folder.__file__).parent
+    for number in range(8):
+        folder, start = tmp_path / f"run{number}", tmp_path / f"start{number}"
+        command = [sys.executable, "-c", RACER, *map(str, (package, folder, start))]
+        racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == "ready\n"
+        start.touch()
+        said = sorted(racer.communicate()[0].strip() for racer in racers)
+        assert said.pop() == "won"
+        assert all(re.search(r"not be in use.*`keras-vit train`, process", s) for s in said), said
+        assert is_output(folder)
 
 
 def test_writing_marks_a_new_folder_first(tmp_path: Path) -> None:
