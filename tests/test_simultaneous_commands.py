@@ -66,9 +66,9 @@ def finished(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def stopped(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that was stopped within its 30 epochs."""
+    """A run that was stopped within its 8 epochs."""
     run = Run(tmp_path_factory.mktemp("runs") / "stopped")
-    process = start(*train_words(photos, 30), "--out", run.path)
+    process = start(*train_words(photos, 8), "--out", run.path)
     while process.poll() is None and epochs(run) < 2:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
