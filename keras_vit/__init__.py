@@ -5,6 +5,8 @@ Part of the distribution keras-vit-toolkit. `keras_vit.data`, `keras_vit.trainin
 the rest runs on any Keras backend.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from keras_vit import layers, models, weights
 from keras_vit._version import __version__
 from keras_vit.adamw import AdamW
@@ -30,6 +32,9 @@ from keras_vit.zoo import (
     ViTS32,
     ViTTi16,
 )
+
+if TYPE_CHECKING:
+    from keras_vit.export import load_predictor as load_predictor
 
 __all__ = [
     "AdamW",
@@ -65,3 +70,12 @@ __all__ = [
     "save_weights",
     "weights",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `load_predictor` where it is used, since it needs TensorFlow."""
+    if name == "load_predictor":
+        from keras_vit.export import load_predictor
+
+        return load_predictor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

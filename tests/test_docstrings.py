@@ -19,9 +19,11 @@ from typing import Any
 
 import keras
 import numpy as np
+import PIL.Image
 import pytest
 
 import keras_vit
+from keras_vit import models
 
 pytestmark = pytest.mark.tensorflow  # examples of data, training and export need it
 
@@ -92,6 +94,11 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     blocks = MARKED_BLOCK.findall(README.read_text(encoding="utf-8"))
     assert blocks, "README.md must have a ```python block after the line <!-- runs -->"
     monkeypatch.chdir(tmp_path)
+    Path("runs/photos").mkdir(parents=True)
+    config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
+    models.build(config).save("runs/photos/last.keras")
+    for name in ("new.jpg", "another.png"):
+        PIL.Image.new("RGB", (8, 8)).save(name)
     scope: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, str(README), "exec"), scope)

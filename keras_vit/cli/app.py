@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.cli import comparison, judging, planning, pretraining, rollout, serving
+from keras_vit.cli import comparison, judging, planning, prediction, pretraining, rollout, serving
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
 from keras_vit.cli import training as training_commands
@@ -68,7 +68,7 @@ app.command()(judging.explain)
 app.command()(judging.probe)
 app.command()(judging.card)
 app.command()(serving.export)
-app.command()(serving.predict)
+app.command()(prediction.predict)
 app.command()(rollout.rollout)
 app.command()(pretraining.pretrain)
 app.add_typer(data_commands.app, name="data")

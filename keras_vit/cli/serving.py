@@ -1,20 +1,17 @@
-"""`keras-vit export` and `keras-vit predict`."""
+"""`keras-vit export`."""
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from keras_vit.cli.loading import check_model, load_model
-from keras_vit.cli.options import DATA_HELP, check_data, check_exists, check_images
+from keras_vit.cli.options import DATA_HELP, check_data
 from keras_vit.constants import MAX_PIXELS
-from keras_vit_toolkit import quiet_tensorflow, start_keras
+from keras_vit_toolkit import start_keras
 
 FILES = "Files"
 PROOF = "Proof"
@@ -31,111 +28,6 @@ class Rung(enum.StrEnum):
     int16x8 = "int16x8"
     int8 = "int8"
     dynamic_range = "dynamic_range"
-
-
-def predict(
-    images: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="[RUN_OR_ARTEFACT] IMAGE...",
-            help="Run folder or exported file (not with --server), and image files.",
-        ),
-    ],
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Ask TensorFlow Serving: gRPC, or REST with http:// or https:// in front.",
-            rich_help_panel=SERVER,
-        ),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(help="What the model is called there.", rich_help_panel=SERVER)
-    ] = "vit",
-    version: Annotated[
-        str | None,
-        typer.Option(
-            help="Its version: a number, or a label such as canary.",
-            show_default="the newest",
-            rich_help_panel=SERVER,
-        ),
-    ] = None,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="Encrypt gRPC.", rich_help_panel=SERVER)
-    ] = False,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Certificates to trust (PEM).",
-            show_default="those that gRPC and requests bring",
-            rich_help_panel=SERVER,
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:VALUE",
-            help="Sent along, such as 'Authorization: Basic ...'; may be repeated.",
-            rich_help_panel=SERVER,
-        ),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for an answer.", rich_help_panel=SERVER)
-    ] = 30.0,
-    top: Annotated[int, typer.Option(min=1, help="How many classes to print.")] = 3,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 32,
-) -> None:
-    """Print the most probable classes of image files.
-
-    Of a model that says yes or no to each label by itself, print all labels with a yes.
-
-    keras-vit predict runs/photos cat.jpg dog.png
-
-    keras-vit predict --server localhost:8500 cat.jpg dog.png
-    """
-    if server is None and len(images) < 2:
-        raise ValueError(
-            "`keras-vit predict` needs a run folder or an exported file and at least one image, "
-            f"or `--server`. Received: {images[0]}"
-        )
-    headers = dict(_header(text) for text in header or ())
-    paths = images if server else images[1:]
-    check_images(paths)
-    if server is None:
-        check_exists("RUN_OR_ARTEFACT", images[0], "a run folder or an exported file")
-    check_exists("--certificate", certificate, "a PEM file")
-    start_keras()
-    from keras_vit import export
-    from keras_vit.export.prediction import BEST
-
-    if server is not None and top > BEST:
-        raise ValueError(
-            f"`--top` must be at most {BEST} with `--server`, whose answers name "
-            f"no more. Received: --top {top}"
-        )
-    encoded = [path.read_bytes() for path in paths]
-    with naming(paths):
-        if server is not None:
-            with export.Client(
-                server,
-                name,
-                version=int(version) if version and version.isdecimal() else version,
-                tls=tls,
-                certificate=certificate,
-                headers=headers,
-                timeout=timeout,
-            ) as client:
-                predictions = client.predict(encoded, batch_size=batch_size)
-        else:
-            with quiet_tensorflow():  # TFLite says which delegate it takes
-                predictor = export.load_predictor(images[0])
-            predictions = export.predictions(predictor, encoded, batch_size=batch_size, top=top)
-    width = max(len(str(path)) for path in paths)
-    for path, prediction in zip(paths, predictions, strict=True):
-        print(f"{path!s:<{width}}   {prediction.text(top)}")
-    if not all(prediction.ok for prediction in predictions):
-        raise typer.Exit(1)
 
 
 def export(
@@ -245,22 +137,3 @@ def export(
     print(f"\nWritten: {done.saved_model}")
     if done.files:
         print(f"Written: {done.files}")
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not (colon and name.strip()):
-        raise ValueError(f"`--header` must be NAME:VALUE. Received: {text!r}")
-    return name.strip(), value.strip()
-
-
-@contextlib.contextmanager
-def naming(paths: list[Path]) -> Iterator[None]:
-    """Says which file an error about `images[index]` means."""
-    try:
-        yield
-    except ValueError as error:
-        match = re.search(r"`images\[(\d+)\]`", str(error))
-        if not match:
-            raise
-        raise ValueError(f"{paths[int(match[1])]}: {error}") from error

@@ -1,33 +1,42 @@
-"""From whatever artefact is given to something that predicts."""
+"""Predictors from models, runs and exported files."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
 
 from keras_vit import training
-from keras_vit.export import saved_model
-from keras_vit.export.keras_predictor import KerasPredictor
-from keras_vit.export.predictor import Predictor
-from keras_vit.export.saved_model_predictor import SavedModelPredictor
-from keras_vit.export.tflite_predictor import TFLitePredictor
+from keras_vit.export import contract_files, other_runtimes, saved_model, verify
+from keras_vit.export.predictor import Answers, Predictor, on_pixels
+from keras_vit.models import inference
 from keras_vit.weights.whole_models import load_model
 
+_THREADS = 4  # at most, of the runtimes beside TensorFlow
 
-def load_predictor(path: str | os.PathLike[str]) -> Predictor:
-    """Loads a classifier from any artefact of this package.
+
+def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
+    """Loads a classifier from a run, a model, or any exported file.
 
     Args:
-        path: A `.keras` file; a `.tflite` file; a SavedModel: a version folder, or the folder
-            of its versions, of which the newest is taken; or the folder of a training run, of
-            which the weights of the last epoch are taken.
+        source: The folder of a training run, of which the weights of the last epoch are taken; a
+            `.keras`, `.tflite`, `.onnx` or OpenVINO `.xml` file; a SavedModel, or the folder of
+            its versions, of which the newest is taken; or a Keras model.
 
     Returns:
         A `Predictor`.
 
     Raises:
-        ValueError: If there is nothing at `path`, or something else.
+        ValueError: If there is nothing at `source`, or something else.
+        ImportError: If the package that runs the file is not installed.
 
     Example:
         >>> import tempfile
@@ -38,24 +47,25 @@ def load_predictor(path: str | os.PathLike[str]) -> Predictor:
         >>> load_predictor(path).labels
         ('0', '1', '2')
     """
-    found = Path(path)
-    if found.is_dir():
-        weights = training.Run(found).last
-        if weights.is_file():
-            return _load_keras(weights)
-        complete = [n for n in saved_model.versions(found) if _is_saved_model(found / str(n))]
-        folder = found / str(complete[-1]) if complete else found
-        if _is_saved_model(folder):
-            return SavedModelPredictor(folder)
-    elif found.is_file() and found.suffix == ".keras":
-        return _load_keras(found)
-    elif found.is_file() and found.suffix == ".tflite":
-        return TFLitePredictor(found)
-    problem = "none of them" if found.exists() else "nothing there"
+    if isinstance(source, keras.Model):
+        return _of_model(source, source.name)
+    path = Path(source)
+    if path.is_dir():
+        last = training.Run(path).last
+        complete = [n for n in saved_model.versions(path) if _is_saved_model(path / str(n))]
+        folder = path / str(complete[-1]) if complete else path
+        if last.is_file():
+            path = last
+        elif _is_saved_model(folder):
+            return _of_saved_model(folder)
+    load = _LOADERS.get(path.suffix)
+    if load and path.is_file():
+        return load(path)
+    problem = "none of them" if path.exists() else "nothing there"
     raise ValueError(
-        "`path` must be a .keras file, a .tflite file, a SavedModel folder (or the folder of its "
-        "versions), or the folder of a complete training run. "
-        f"Received: path={os.fspath(path)!r}, {problem}"
+        f"`source` must be a file that ends in {', '.join(_LOADERS)}, a SavedModel folder (or the "
+        "folder of its versions), the folder of a complete training run, or a Keras model. "
+        f"Received: source={os.fspath(source)!r}, {problem}"
     )
 
 
@@ -63,10 +73,87 @@ def _is_saved_model(folder: Path) -> bool:
     return (folder / "saved_model.pb").is_file()
 
 
-def _load_keras(path: Path) -> Predictor:
+def _of_model(model: keras.Model, name: str) -> Predictor:
+    network, contract = inference.prepare(model)
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        return np.asarray(network.predict_on_batch(contract.scale(pixels)))
+
+    return Predictor(name, contract, *on_pixels(contract, run))
+
+
+def _of_keras_file(path: Path) -> Predictor:
     # Keras reports damage by whatever error its readers raise.
     if not zipfile.is_zipfile(path):
         raise ValueError(
-            f"`path` must be a complete .keras file. Received: path={str(path)!r}, which is damaged"
+            f"`source` must be a complete .keras file. Received: {str(path)!r}, which is damaged"
         )
-    return KerasPredictor(load_model(path), name=str(path))
+    return _of_model(load_model(path), str(path))
+
+
+def _of_saved_model(folder: Path) -> Predictor:
+    assets = folder / saved_model.ASSETS
+    description = assets / contract_files.PREPROCESSING
+    if not description.is_file():
+        raise _foreign(folder)
+    contract = contract_files.parse(description.read_bytes(), str(folder))
+    # The texts beside it, which its graph reads, may have been changed since.
+    count = len(contract.labels or ())
+    labels = contract_files.lines(assets / contract_files.LABELS, count)
+    contract = dataclasses.replace(contract, labels=labels)
+    if contract.thresholds:
+        thresholds = contract_files.numbers(assets / contract_files.THRESHOLDS, count)
+        contract = dataclasses.replace(contract, thresholds=thresholds)
+    model = tf.saved_model.load(str(folder))
+
+    def classify(images: list[bytes]) -> Answers:
+        answer = model.signatures["serving_default"](image_bytes=tf.constant(images))
+        messages = [message.decode() for message in answer["message"].numpy()]
+        return answer["probabilities"].numpy(), messages
+
+    return Predictor(str(folder), contract, lambda encoded: encoded, classify)
+
+
+def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predictor:
+    other_runtimes.require(kind)
+    try:
+        description = describe(path)
+    except (zipfile.BadZipFile, KeyError, RuntimeError) as error:
+        raise _foreign(path) from error
+    contract = contract_files.parse(description, str(path))
+    run, at_once = getattr(verify, kind)(str(path), min(_THREADS, os.cpu_count() or 1))
+    return Predictor(str(path), contract, *on_pixels(contract, run, at_once))
+
+
+def _foreign(path: Path) -> ValueError:
+    return ValueError(
+        "`source` must be complete and exported by keras_vit, with "
+        f"{contract_files.PREPROCESSING} in it. Received: {str(path)!r}"
+    )
+
+
+def _describe_tflite(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as texts:
+        return texts.read(contract_files.PREPROCESSING)
+
+
+def _describe_onnx(path: Path) -> str:
+    import onnx
+
+    properties = onnx.load(path, load_external_data=False).metadata_props
+    return {row.key: row.value for row in properties}[contract_files.PREPROCESSING]
+
+
+def _describe_openvino(path: Path) -> str:
+    import openvino
+
+    keys = ["keras_vit", Path(contract_files.PREPROCESSING).stem]
+    return openvino.Core().read_model(path).get_rt_info(keys).value
+
+
+_LOADERS: dict[str, Callable[[Path], Predictor]] = {
+    ".keras": _of_keras_file,
+    ".tflite": partial(_of_runtime, kind="tflite", describe=_describe_tflite),
+    ".onnx": partial(_of_runtime, kind="onnx", describe=_describe_onnx),
+    ".xml": partial(_of_runtime, kind="openvino", describe=_describe_openvino),
+}

@@ -1,34 +1,29 @@
-"""What a classifier said of an image, wherever it ran."""
+"""The prediction for one image."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
-from keras_vit.export.predictor import Predictor
-from keras_vit.preprocessing import Preprocessing
-
-BEST = 5  # classes that an answer names
+BEST = 5  # classes of a prediction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
-    """The answer for one image.
+    """The prediction for one image.
 
     Args:
         probabilities: Of each class, (R,), float32.
-        top_labels: The most probable classes, best first.
+        top_labels: The most probable classes, best first; none for an image that cannot be read.
         top_scores: Their probabilities.
-        present: The labels with a yes, most probable first, of a model that says yes or no to each
-            by itself; None where the classes exclude one another.
-        message: Why the image could not be read, or nothing.
+        present: The labels above their thresholds, most probable first; None for exclusive classes.
+        message: Why the image cannot be read; empty if it can.
 
     Example:
-        >>> said = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
-        >>> said.ok, said.label, said.text()
-        (True, 'rose', 'rose 0.7500   daisy 0.2500')
+        >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
+        >>> found.ok, found.label, found.score, found.text()
+        (True, 'rose', 0.75, 'rose 0.7500   daisy 0.2500')
     """
 
     probabilities: np.ndarray
@@ -43,9 +38,14 @@ class Prediction:
         return not self.message
 
     @property
-    def label(self) -> str:
-        """The most probable class."""
-        return self.top_labels[0]
+    def label(self) -> str | None:
+        """The most probable class; None for an image that cannot be read."""
+        return self.top_labels[0] if self.ok else None
+
+    @property
+    def score(self) -> float | None:
+        """Its probability."""
+        return self.top_scores[0] if self.ok else None
 
     def text(self, top: int = 3) -> str:
         """Returns the answer as a line.
@@ -62,42 +62,3 @@ class Prediction:
         shown = self.top_labels[:top] if self.present is None else self.present
         scores = [f"{label} {named[label]:.4f}" if label in named else label for label in shown]
         return "   ".join(scores) or "none of the labels"
-
-
-def predictions(
-    predictor: Predictor, images: Sequence[bytes], *, batch_size: int = 32, top: int = BEST
-) -> list[Prediction]:
-    """Classifies encoded images with an artefact of this package.
-
-    Args:
-        predictor: What `load_predictor` returned.
-        images: Encoded images.
-        batch_size: Images in a step.
-        top: How many classes to name where they exclude one another.
-
-    Returns:
-        One answer per image.
-
-    Raises:
-        ValueError: If there is no image, or one of them does not decode.
-
-    Example:
-        >>> import tensorflow as tf
-        >>> from keras_vit import models
-        >>> from keras_vit.export.keras_predictor import KerasPredictor
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")).numpy()
-        >>> predictions(KerasPredictor(models.build(config)), [png])[0].top_labels
-        ('0', '1', '2')
-    """
-    contract = Preprocessing(thresholds=predictor.thresholds)
-    found = []
-    for row in predictor.predict(images, batch_size):
-        best = np.argsort(-row, kind="stable")
-        present = None
-        if predictor.thresholds:
-            present = tuple(predictor.labels[i] for i in best[contract.present(row)[best]])
-        named = best[: max(top, len(present or ()))]
-        labels, scores = (predictor.labels[i] for i in named), (float(row[i]) for i in named)
-        found.append(Prediction(row, tuple(labels), tuple(scores), present))
-    return found

@@ -1,102 +1,239 @@
-"""What all artefacts have in common once loaded."""
+"""Predictions of image files, arrays and PIL images."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import PIL.Image
+import PIL.ImageOps
 import tensorflow as tf
 
-from keras_vit.data.image_reading import problem
+from keras_vit import checks
+from keras_vit.data.image_reading import LOCAL, read_each
+from keras_vit.export.prediction import BEST, Prediction
+from keras_vit.preprocessing import Preprocessing
+
+Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image
+# Probabilities (B, R), and what is wrong with each image.
+Answers = tuple[np.ndarray, list[str]]
 
 
-class Predictor(Protocol):
-    """An image classifier loaded from a file or a folder.
+class Predictor:
+    """A classifier of images, as `keras_vit.load_predictor` returns it.
 
     Args:
-        name: Where it came from.
-        labels: Name of each class, in the order of the probabilities.
-        thresholds: Probability from which on each label is a yes, where each is one or not by
-            itself; None where the classes exclude one another.
+        name: File or folder that it was loaded from.
+        contract: Its preprocessing, with labels.
+        read: Takes a list of B image files as bytes, and returns the input of `classify`. While
+            one batch is classified, the next one is read.
+        classify: Returns probabilities (B, R) and an error message for each image, empty if it
+            could be read.
 
     Example:
         >>> from keras_vit import models
-        >>> from keras_vit.export.keras_predictor import KerasPredictor
+        >>> from keras_vit.export import load_predictor
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
-        >>> predictor: Predictor = KerasPredictor(models.build(config))
-        >>> png = tf.io.encode_png(np.zeros((5, 7, 3), "uint8")).numpy()
-        >>> predictor.predict([png, png]).shape
-        (2, 3)
+        >>> predictor = load_predictor(models.build(config))
+        >>> predictor.labels
+        ('0', '1', '2')
+        >>> predictor.predict([np.zeros((5, 7, 3), "uint8")])[0].ok
+        True
     """
 
-    name: str
-    labels: tuple[str, ...]
-    thresholds: tuple[float, ...] | None
+    def __init__(
+        self,
+        name: str,
+        contract: Preprocessing,
+        read: Callable[[list[bytes]], Any],
+        classify: Callable[[Any], Answers],
+    ) -> None:
+        self.name = name
+        self.contract = contract
+        self._read = read
+        self._classify = classify
 
-    def predict(self, images: Sequence[bytes], batch_size: int = 32) -> np.ndarray:
-        """Returns the probabilities of each class.
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Name of each class, in the order of the probabilities."""
+        return self.contract.labels or ()
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        """Lowest probability of each label that is present; None for exclusive classes."""
+        return self.contract.thresholds
+
+    def predict(
+        self, images: Sequence[Image], batch_size: int = 32, top: int = BEST
+    ) -> list[Prediction]:
+        """Classifies images.
 
         Args:
-            images: Encoded JPEG, PNG, GIF, BMP or WebP images, N of them.
-            batch_size: How many images to compute at once.
+            images: Paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), (H, W, 1) or
+                (H, W), N of any of these.
+            batch_size: Number of images that are computed at once.
+            top: Number of classes in each prediction, for exclusive classes.
 
         Returns:
-            Probabilities of shape (N, classes), float32.
+            N predictions; for an image that cannot be read, `ok` is False and `message` says why.
 
         Raises:
-            ValueError: If there is no image, or one of them does not decode.
+            ValueError: If `images` is empty, no list, or holds anything else.
+
+        Example:
+            >>> from keras_vit import models
+            >>> from keras_vit.export import load_predictor
+            >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+            >>> predictor = load_predictor(models.build(config))
+            >>> predictor.predict(["nowhere.jpg"])[0].message
+            'cannot be read: No such file or directory'
         """
-        ...
+        if isinstance(images, (str, bytes, os.PathLike, PIL.Image.Image)):
+            raise ValueError(
+                "`images` must be a list, also of one image. Received: a single "
+                f"{type(images).__name__}"
+            )
+        if not len(images):
+            raise ValueError("`images` must hold at least one image. Received: images=[]")
+        return list(self.iterate(images, batch_size, top))
+
+    def iterate(
+        self, images: Iterable[Image], batch_size: int = 32, top: int = BEST
+    ) -> Iterator[Prediction]:
+        """Yields what `predict` returns, one by one, in memory that does not grow with N.
+
+        Args:
+            images: As for `predict`; any iterable.
+            batch_size: As for `predict`.
+            top: As for `predict`.
+
+        Yields:
+            A prediction for each image, in their order.
+
+        Raises:
+            ValueError: As `predict` does.
+        """
+        for row, message in self._rows(images, checks.positive_int("batch_size", batch_size)):
+            if message:
+                yield Prediction(np.zeros_like(row), (), (), message=message)
+                continue
+            best = np.argsort(-row, kind="stable")
+            present = None
+            if self.thresholds:
+                present = tuple(self.labels[i] for i in best[self.contract.present(row)[best]])
+            named = best[: max(top, len(present or ()))]
+            labels, scores = (self.labels[i] for i in named), (float(row[i]) for i in named)
+            yield Prediction(row, tuple(labels), tuple(scores), present)
+
+    def probabilities(self, images: Sequence[Image], batch_size: int = 32) -> np.ndarray:
+        """Returns the probability of each class.
+
+        Args:
+            images: As for `predict`.
+            batch_size: As for `predict`.
+
+        Returns:
+            Probabilities (N, R), float32.
+
+        Raises:
+            ValueError: As `predict` does, or if an image cannot be read.
+
+        Example:
+            >>> from keras_vit import models
+            >>> from keras_vit.export import load_predictor
+            >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+            >>> predictor = load_predictor(models.build(config))
+            >>> predictor.probabilities([np.zeros((5, 7, 3), "uint8")]).round(3)
+            array([[0.333, 0.333, 0.333]], dtype=float32)
+        """
+        found = self.predict(images, batch_size)
+        for index, prediction in enumerate(found):
+            if not prediction.ok:
+                raise ValueError(
+                    f"`images[{index}]` must be a complete JPEG, PNG, GIF, BMP or WebP image. "
+                    f"Received: one that is not: {prediction.message}"
+                )
+        return np.stack([prediction.probabilities for prediction in found])
+
+    def _rows(self, images: Iterable[Image], batch_size: int) -> Iterator[tuple[np.ndarray, str]]:
+        """Yields the probabilities (R,) of each image, and what is wrong with it."""
+        left = iter(images)
+
+        def batches() -> Iterator[tuple[list[str], Any]]:
+            while batch := list(islice(left, batch_size)):
+                contents, problems = zip(*map(encoded, batch), strict=True)
+                yield list(problems), self._read(list(contents))
+
+        read = batches()
+        with ThreadPoolExecutor(1) as thread:
+            ahead = thread.submit(next, read, None)
+            while (found := ahead.result()) is not None:
+                ahead = thread.submit(next, read, None)
+                problems, batch = found
+                rows, messages = self._classify(batch)
+                for row, problem, message in zip(rows, problems, messages, strict=True):
+                    yield row, problem or message
 
 
-@contextlib.contextmanager
-def checked(images: Sequence[bytes]) -> Iterator[None]:
-    """Names the image that does not decode, where TensorFlow says only that one did not.
+def on_pixels(
+    contract: Preprocessing, run: Callable[[np.ndarray], np.ndarray], at_once: int | None = None
+) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Answers]]:
+    """Returns `read` and `classify` of a `Predictor` whose network takes pixels.
 
     Args:
-        images: The images that the block works on.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        ValueError: If there is no image, or the block failed because of one of them.
-
-    Example:
-        >>> with checked([b"text"]):
-        ...     tf.io.decode_image(b"text")
-        Traceback (most recent call last):
-        ValueError: `images[0]` must be a complete JPEG, PNG, GIF, BMP or WebP image. ...
-    """
-    if not images:
-        raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        for index, image in enumerate(images):
-            if why := problem(image):
-                raise unreadable(index, image, why) from error
-        raise
-
-
-def unreadable(index: int, image: bytes, why: str = "") -> ValueError:
-    """Returns the error for an image that cannot be read.
-
-    Args:
-        index: Its place among the images.
-        image: The file.
-        why: What is wrong with it, if that is known.
+        contract: The preprocessing.
+        run: Takes pixels at the model's size, uint8 (B, h, w, C), and returns probabilities (B, R).
+        at_once: Number of images that `run` takes at most; None for any.
 
     Returns:
-        The error.
-
-    Example:
-        >>> str(unreadable(2, b"text"))[-41:]
-        "Received: 4 bytes that start with b'text'"
+        The two functions.
     """
-    return ValueError(
-        f"`images[{index}]` must be a complete JPEG, PNG, GIF, BMP or WebP image. "
-        f"Received: {len(image)} bytes that start with {image[:8]!r}{why and f' ({why})'}"
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
+    def read_batch(encoded: tf.Tensor) -> Any:
+        return read_each(encoded, contract, LOCAL)
+
+    def read(encoded: list[bytes]) -> Any:
+        with tf.device("CPU"):
+            return read_batch(tf.constant(encoded))
+
+    def classify(batch: Any) -> Answers:
+        pixels = batch.pixels.numpy()
+        step = at_once or len(pixels)
+        rows = [run(pixels[start : start + step]) for start in range(0, len(pixels), step)]
+        messages = [message.decode() for message in batch.message.numpy()]
+        return np.concatenate(rows), messages
+
+    return read, classify
+
+
+def encoded(image: Image) -> tuple[bytes, str]:
+    """Returns the content of an image file, and what is wrong with it."""
+    if isinstance(image, bytes):
+        return image, ""
+    if isinstance(image, (str, os.PathLike)):
+        try:
+            checks.regular_file("images", image)
+            return Path(image).read_bytes(), ""
+        except OSError as error:
+            return b"", f"cannot be read: {error.strerror}"
+        except ValueError as error:
+            return b"", str(error)
+    if isinstance(image, PIL.Image.Image):
+        image = np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
+        pixels = image[..., np.newaxis] if image.ndim == 2 else image
+        if pixels.ndim == 3 and pixels.shape[-1] in (1, 3) and pixels.size:
+            return tf.io.encode_png(pixels, compression=0).numpy(), ""
+    what = type(image).__name__
+    if isinstance(image, np.ndarray):
+        what = f"an array of {image.dtype} and shape {image.shape}"
+    raise ValueError(
+        "`images` must hold paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), "
+        f"(H, W, 1) or (H, W). Received: {what}"
     )

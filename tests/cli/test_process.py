@@ -36,8 +36,8 @@ for arguments in json.loads(sys.argv[1]):
 """
 PREDICT = "import keras_vit_toolkit; keras_vit_toolkit.main()"
 MISTAKES = {
-    "predict nosuch.keras x.jpg": "`IMAGE` must be existing files",
-    "predict nosuch.keras here.jpg": "`RUN_OR_ARTEFACT` must be a run folder or an exported file",
+    "predict nosuch.keras x.jpg": "`MODEL` must be a run folder or an exported file",
+    "predict here.jpg x.jpg": "`SOURCE` must be existing files or folders",
     "predict --server a:1 --certificate no.pem here.jpg": "`--certificate` must be a PEM file",
     "predict --server a:1 --header x here.jpg": "`--header` must be NAME:VALUE",
     "train --data nosuch": "`data` must be a folder of class folders",
@@ -56,7 +56,7 @@ MISTAKES = {
     "explain nosuch here.jpg": "`RUN_OR_FILE` must be a run folder or a file",
     "explain here.jpg nosuch.jpg": "`IMAGE` must be existing files",
     "explain here.jpg /dev/zero": "`IMAGE` must be a regular file, no folder, pipe or device",
-    "predict here.jpg /dev/zero": "`IMAGE` must be a regular file, no folder, pipe or device",
+    "predict here.jpg /dev/zero": "`SOURCE` must be a regular file, no folder, pipe or device",
     "probe nosuch": "`RUN_OR_FILE` must be a run folder or a file",
     "probe here.jpg --data nosuch": "`data` must be a folder of class folders",
     "card nosuch": "`RUN` must be a folder that `keras-vit train --out` has written",

@@ -120,7 +120,7 @@ def test_options_are_those_of_the_function() -> None:
 
 def check_predictions(output: str, images: list[Path], run: Path) -> None:
     predictor = export.load_predictor(run)
-    expected = predictor.predict([path.read_bytes() for path in images])
+    expected = predictor.probabilities([path.read_bytes() for path in images])
     lines = output.splitlines()[-3:]
     for line, path, row in zip(lines, images, expected, strict=True):
         name, first, p, second, q = line.split()
@@ -182,14 +182,19 @@ def test_export_of_a_model_needs_images(run: Path, call: Call, tmp_path: Path) -
 def test_predict_of_a_missing_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
     image = next((run / "samples").iterdir())
     code, _, message = call("predict", run, image, tmp_path / "cat.jpg")
-    check_failure(code, message, f"`IMAGE` must be existing files. Received: {tmp_path}/cat.jpg")
+    check_failure(
+        code, message, f"`SOURCE` must be existing files or folders. Received: {tmp_path}"
+    )
 
 
-def test_predict_of_a_truncated_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
+def test_predict_of_a_truncated_image_goes_on(run: Path, call: Call, tmp_path: Path) -> None:
     image = next(path for path in (run / "samples").iterdir() if path.suffix == ".jpg")
     (tmp_path / "half.jpg").write_bytes(image.read_bytes()[:150])
-    code, _, message = call("predict", run, image, tmp_path / "half.jpg")
-    check_failure(code, message, "must be a complete JPEG")
+    code, output, _ = call("predict", run, tmp_path / "half.jpg", image, "--top", 2)
+    assert code == 1
+    bad, good = output.splitlines()[-2:]
+    assert bad.split(maxsplit=1) == [str(tmp_path / "half.jpg"), "The image is damaged"]
+    assert good.startswith(str(image))
 
 
 def test_predict_without_images_is_refused(run: Path, call: Call) -> None:

@@ -30,7 +30,7 @@ def test_file_answers_as_it_did(path: str, expected: Expected) -> None:
     predictor = export.load_predictor(FILES / path)
     assert predictor.labels == ("ant", "bee", "cow")
     assert predictor.thresholds is None
-    assert_close(predictor.predict(images), expected[f"files/{path}"], TOLERANCES[path], path)
+    assert_close(predictor.probabilities(images), expected[f"files/{path}"], TOLERANCES[path], path)
 
 
 def keys(value: object) -> object:

@@ -78,7 +78,7 @@ def test_finished_run_is_evaluated_by_the_command(
 
 def test_finished_run_predicts_as_it_did(files: Path, expected: Expected) -> None:
     images = [Path("data/photos", name).read_bytes() for name in ("ant/01.jpg", "cow/02.png")]
-    answer = export.load_predictor("runs/finished").predict(images)
+    answer = export.load_predictor("runs/finished").probabilities(images)
     assert_close(answer, expected["files/runs/finished"], TOLERANCE)
 
 

@@ -14,10 +14,9 @@ from keras_vit import models
 from keras_vit.data import Examples, audit, training_dataset
 from keras_vit.data.audit import Audit
 from keras_vit.data.augmentation import Augmentation
-from keras_vit.data.image_reading import LOCAL, Limits, problem, read_each
+from keras_vit.data.image_reading import LOCAL, Limits, inspect, message, read_each
 from keras_vit.data.pipelines import image_dataset
-from keras_vit.export import saved_model
-from keras_vit.export.keras_predictor import KerasPredictor
+from keras_vit.export import Predictor, load_predictor, saved_model
 from keras_vit.preprocessing import Preprocessing
 from tests.data.image_kinds import HEIGHT, KINDS, WIDTH, Kind, apple
 
@@ -97,7 +96,8 @@ def predicted() -> Answers:
         try:
             pixels[name] = levels(next(batches)[0])
         except tf.errors.InvalidArgumentError:
-            messages[name] = problem(data.data)
+            header = inspect(tf.constant(data.data))[2]
+            messages[name] = message(header, LOCAL).numpy().decode()
     assert next(batches, None) is None
     return Answers(pixels, messages)
 
@@ -110,7 +110,7 @@ def read_together() -> Answers:
 
 
 class Model(NamedTuple):
-    predictor: KerasPredictor
+    predictor: Predictor
     served: tf.Module
 
 
@@ -124,7 +124,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     for variable in built.weights:
         variable.assign(variable + generator.normal(scale=0.1, size=variable.shape))
     folder = saved_model.write(built, tmp_path_factory.mktemp("kinds") / "1", limits=Limits())
-    return Model(KerasPredictor(built), tf.saved_model.load(folder))
+    return Model(load_predictor(built), tf.saved_model.load(folder))
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_predictor_and_served_model_answer_alike(model: Model) -> None:
     good = [KINDS[name].data for name in READ]
     answer = model.served.signatures["serving_default"](image_bytes=tf.constant(FILES))
     said = dict(zip(NAMES, answer["probabilities"].numpy(), strict=True))
-    expected = model.predictor.predict(good)
+    expected = model.predictor.probabilities(good)
     # Measured 1.2e-7.
     np.testing.assert_allclose([said[name] for name in READ], expected, atol=1e-5)
     assert answer["ok"].numpy().tolist() == [name in READ for name in NAMES]
@@ -213,4 +213,4 @@ def test_predictor_and_served_model_answer_alike(model: Model) -> None:
 @pytest.mark.parametrize("name", ["webp animated", "gif small frame", "jpeg half", "tiff", "empty"])
 def test_predictor_names_the_refused_image(name: str, model: Model) -> None:
     with pytest.raises(ValueError, match=rf"`images\[1\]` must be .*{KINDS[name].why}"):
-        model.predictor.predict([KINDS["png rgb"].data, KINDS[name].data])
+        model.predictor.probabilities([KINDS["png rgb"].data, KINDS[name].data])

@@ -50,9 +50,9 @@ command, path = sys.argv[1:]
 small = tf.io.encode_jpeg(np.zeros((50, 37, 3), np.uint8)).numpy()
 if command == "predict":
     from keras_vit import models
-    from keras_vit.export.keras_predictor import KerasPredictor
+    from keras_vit.export import load_predictor
     config = models.size("Micro/4").replace(num_layers=1, image_size=(32, 32), classes=3)
-    predictor = KerasPredictor(models.build(config))
+    predictor = load_predictor(models.build(config))
 
 def say(file):
     if command == "check":
@@ -60,7 +60,7 @@ def say(file):
     if command == "read_each":
         return read(tf.constant([file])).message[0].numpy().decode()
     try:
-        predictor.predict([file])
+        predictor.probabilities([file])
     except ValueError as error:
         return str(error)
     return ""

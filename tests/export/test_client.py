@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import Client, KerasPredictor, ServingError, predictions, saved_model
+from keras_vit.export import Client, ServingError, load_predictor, saved_model
 from keras_vit.export import client as client_module
 from keras_vit.export.transports import BatchError, UnavailableError
 from tests.export.conftest import CONTRACT, tiny
@@ -50,7 +50,7 @@ def address(request: pytest.FixtureRequest, double: Double) -> str:
 def test_predictions_are_those_of_the_model(
     address: str, model: keras.Model, images: list[bytes], double: Double
 ) -> None:
-    local = predictions(KerasPredictor(model), images)
+    local = load_predictor(model).predict(images)
     with Client(address) as client:
         served = client.predict(images, batch_size=4)
     assert len(double.requests) == 3  # ten images by four
@@ -71,7 +71,7 @@ def test_a_bad_image_has_a_message(address: str, images: list[bytes]) -> None:
 def test_labels_that_are_a_yes(
     yes_or_no: keras.Model, exported_yes_or_no: Path, images: list[bytes]
 ) -> None:
-    local = predictions(KerasPredictor(yes_or_no), images)
+    local = load_predictor(yes_or_no).predict(images)
     with serving(exported_yes_or_no) as running:
         for transport in TRANSPORTS:
             with Client(getattr(running, transport)) as client:

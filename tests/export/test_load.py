@@ -3,31 +3,56 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from keras_vit.export import (
-    KerasPredictor,
-    SavedModelPredictor,
-    TFLitePredictor,
-    load_predictor,
-)
-from tests.export.conftest import LABELS
+from keras_vit.data import pixels
+from keras_vit.export import load_predictor, other_runtimes
+from tests.export.conftest import CONTRACT, LABELS
 
 pytestmark = pytest.mark.tensorflow
 
 
-def test_load_predictor_takes_every_artefact(exported: dict[str, Path]) -> None:
+def test_predictor_of_a_model_computes_what_the_model_does(
+    model: keras.Model, images: list[bytes]
+) -> None:
+    prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    expected = model.predict(prepared, verbose=0)
+    predictor = load_predictor(model)
+    np.testing.assert_array_equal(predictor.probabilities(images), expected)
+    assert predictor.name == "vit"
+
+
+def test_load_predictor_takes_every_exported_file(
+    exported: dict[str, Path], model: keras.Model, images: list[bytes]
+) -> None:
     version = exported["saved_model"]
-    for path, kind, name in (
-        (exported["keras"], KerasPredictor, exported["keras"]),
-        (exported["tflite"], TFLitePredictor, exported["tflite"]),
-        (version, SavedModelPredictor, version),
-        (str(version.parent), SavedModelPredictor, version),
+    expected = load_predictor(model).probabilities(images)
+    for path, name in (
+        (exported["keras"], exported["keras"]),
+        (exported["tflite"], exported["tflite"]),
+        (version, version),
+        (str(version.parent), version),
     ):
         predictor = load_predictor(path)
-        assert type(predictor) is kind
         assert predictor.labels == LABELS
         assert predictor.name == str(name)
+        np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", other_runtimes.WRITERS)
+def test_load_predictor_takes_files_of_other_runtimes(
+    kind: str, model: keras.Model, images: list[bytes], tmp_path: Path
+) -> None:
+    for package in other_runtimes._NEEDED[kind]:
+        pytest.importorskip(package, reason=f"needs the extra {kind}")
+    write, suffix = other_runtimes.WRITERS[kind]
+    predictor = load_predictor(write(model, tmp_path / f"model.{suffix}"))
+    assert predictor.labels == LABELS
+    expected = load_predictor(model).probabilities(images)
+    np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
 
 
 def test_load_predictor_takes_the_last_epoch_of_a_run(
@@ -55,15 +80,38 @@ def test_load_predictor_says_what_it_takes(name: str, problem: str, tmp_path: Pa
     (tmp_path / "folder").mkdir()
     (tmp_path / "model.h5").touch()
     with pytest.raises(
-        ValueError, match=f"`path` must be a .keras file, a .tf.*{name}', {problem}"
+        ValueError, match=f"`source` must be a file that ends in .keras, .*{name}', {problem}"
     ):
         load_predictor(tmp_path / name)
 
 
+@pytest.mark.parametrize(("kind", "size"), [("keras", 1000), ("tflite", -100)])
 def test_load_predictor_says_that_a_file_is_damaged(
-    exported: dict[str, Path], tmp_path: Path
+    kind: str, size: int, exported: dict[str, Path], tmp_path: Path
 ) -> None:
-    path = tmp_path / "model.keras"
-    path.write_bytes(exported["keras"].read_bytes()[:1000])
-    with pytest.raises(ValueError, match=r"`path` must be a complete .keras file.*model.keras"):
+    path = tmp_path / f"model.{kind}"
+    path.write_bytes(exported[kind].read_bytes()[:size])
+    with pytest.raises(ValueError, match=rf"`source` must be .*complete.*model\.{kind}"):
         load_predictor(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("labels.txt", "daisy\n", r"one line for each of the 7 classes .* 1 lines"),
+        ("thresholds.txt", "0.5\n" * 6 + "half\n", r"a number in each line .* 'half' in line 7"),
+    ],
+)
+def test_load_predictor_refuses_texts_of_another_saved_model(
+    exported_yes_or_no: Path, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    folder = shutil.copytree(exported_yes_or_no, tmp_path / "1")
+    (folder / "assets" / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_predictor(folder)
+
+
+def test_load_predictor_refuses_a_saved_model_from_elsewhere(tmp_path: Path) -> None:
+    tf.saved_model.save(tf.Module(), tmp_path)
+    with pytest.raises(ValueError, match=r"exported by keras_vit, with preprocessing\.json in it"):
+        load_predictor(tmp_path)

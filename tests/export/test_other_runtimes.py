@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor, other_runtimes, verify
+from keras_vit.export import load_predictor, other_runtimes, verify
 from tests.export.conftest import CONTRACT, tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -26,7 +26,7 @@ def test_onnx_computes_the_same(gelu: str, images: list[bytes], tmp_path: Path) 
     run, _ = verify.onnx(str(path), threads=1)
     found = run(pixels_of(images))
     # measured: 6e-7
-    np.testing.assert_allclose(found, KerasPredictor(model).predict(images), atol=1e-5)
+    np.testing.assert_allclose(found, load_predictor(model).probabilities(images), atol=1e-5)
     told = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
     assert json.loads(told["preprocessing.json"])["size"] == [10, 14]
 
@@ -40,7 +40,7 @@ def test_openvino_computes_the_same(
     run, _ = verify.openvino(str(path), threads=1)
     found = run(pixels_of(images))
     # measured: 6e-7
-    np.testing.assert_allclose(found, KerasPredictor(model).predict(images), atol=1e-5)
+    np.testing.assert_allclose(found, load_predictor(model).probabilities(images), atol=1e-5)
 
 
 def test_require_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

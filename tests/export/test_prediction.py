@@ -4,16 +4,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import KerasPredictor, Prediction, predictions
+from keras_vit.export import Prediction, load_predictor
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
 
 
 def test_predictions_name_the_best_classes(model: keras.Model, images: list[bytes]) -> None:
-    predictor = KerasPredictor(model)
-    found = predictions(predictor, images)
-    expected = predictor.predict(images)
+    predictor = load_predictor(model)
+    found = predictor.predict(images)
+    expected = predictor.probabilities(images)
     for prediction, row in zip(found, expected, strict=True):
         best = np.argsort(-row)[:5]
         assert prediction.top_labels == tuple(LABELS[i] for i in best)
@@ -25,9 +25,9 @@ def test_predictions_name_the_best_classes(model: keras.Model, images: list[byte
 def test_predictions_of_several_labels_name_all_that_are_present(
     yes_or_no: keras.Model, images: list[bytes]
 ) -> None:
-    predictor = KerasPredictor(yes_or_no)
+    predictor = load_predictor(yes_or_no)
     for prediction, row in zip(
-        predictions(predictor, images), predictor.predict(images), strict=True
+        predictor.predict(images), predictor.probabilities(images), strict=True
     ):
         yes = {LABELS[i] for i in np.flatnonzero(row >= np.float32(predictor.thresholds))}
         assert set(prediction.present or ()) == yes

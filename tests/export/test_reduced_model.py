@@ -8,9 +8,7 @@ import pytest
 from tensorflow.lite.python import schema_py_generated as schema
 
 from keras_vit.export import (
-    KerasPredictor,
-    SavedModelPredictor,
-    TFLitePredictor,
+    load_predictor,
     saved_model,
     tflite,
 )
@@ -27,15 +25,15 @@ def test_reduced_model_is_exported(
     method: str, pooling: str, images: list[bytes], tmp_path: Path
 ) -> None:
     model = reduce_tokens(tiny(num_layers=2, pooling=pooling), 4, method)
-    expected = KerasPredictor(model).predict(images)
+    expected = load_predictor(model).probabilities(images)
     path = tflite.write(model, tmp_path / "model.tflite")
     # Measured: 1e-7.
-    assert_close(TFLitePredictor(path).predict(images), expected, 1e-6)
+    assert_close(load_predictor(path).probabilities(images), expected, 1e-6)
     flatbuffer = schema.Model.GetRootAsModel(path.read_bytes())
     codes = [flatbuffer.OperatorCodes(i) for i in range(flatbuffer.OperatorCodesLength())]
     assert [code.CustomCode() for code in codes if code.CustomCode()] == []  # all built in
     folder = saved_model.write(model, tmp_path / "saved")
-    assert_close(SavedModelPredictor(folder).predict(images), expected, 1e-6)
+    assert_close(load_predictor(folder).probabilities(images), expected, 1e-6)
 
 
 def test_ranges_are_not_measured_where_tokens_go(images: list[bytes], tmp_path: Path) -> None:

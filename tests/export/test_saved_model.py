@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor, SavedModelPredictor, saved_model
+from keras_vit.export import load_predictor, saved_model
 from keras_vit.models import inference
 from tests.export.conftest import CONTRACT, LABELS, tiny
 
@@ -150,7 +150,7 @@ def test_write_of_logits_serves_probabilities(images: list[bytes], tmp_path: Pat
     )
     np.testing.assert_allclose(np.sum(answer["probabilities"], axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(
-        answer["probabilities"], KerasPredictor(tiny()).predict(images), atol=1e-6
+        answer["probabilities"], load_predictor(tiny()).probabilities(images), atol=1e-6
     )
 
 
@@ -165,7 +165,7 @@ def test_write_serves_a_mixed_precision_model_of_any_size_in_float32(
         image_bytes=tf.constant(images)
     )
     # The weights are those of `model`, which is in float32 and has a fixed size.
-    expected = KerasPredictor(model).predict(images)
+    expected = load_predictor(model).probabilities(images)
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
 
 
@@ -228,7 +228,7 @@ def test_write_tells_which_labels_are_present(
     assert 0 < np.mean(answer["present"]) < 1
     text = (exported_yes_or_no / "assets" / "preprocessing.json").read_text()
     assert json.loads(text)["thresholds"] == [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
-    assert SavedModelPredictor(exported_yes_or_no).thresholds == (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    assert load_predictor(exported_yes_or_no).thresholds == (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
 def test_labels_and_thresholds_can_be_changed_without_another_export(
@@ -246,7 +246,7 @@ def test_labels_and_thresholds_can_be_changed_without_another_export(
         answer["top_labels"], np.where(named == b"daisy", "Gänseblümchen".encode(), named)
     )
     assert not answer["present"].numpy().any()
-    predictor = SavedModelPredictor(folder)
+    predictor = load_predictor(folder)
     assert predictor.labels[0] == "Gänseblümchen"
     assert predictor.thresholds == (0.999999,) * 7
 

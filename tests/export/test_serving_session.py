@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from benchmarks.session import signatures_of
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor, load_predictor
+from keras_vit.export import load_predictor
 from tests.data.test_exif import FORMS, block, photo, with_pil
 from tests.data.test_image_reading import GOOD
 from tests.export.conftest import CONTRACT
@@ -74,7 +74,7 @@ def test_every_signature_answers_mixed_images_of_which_five_are_bad(
     right = [place for place in range(32) if place not in bad]
     floats = np.stack([pixels.prepare(image, CONTRACT) for image in good])
     found = answers(exported["saved_model"], sent, floats, tmp_path)
-    expected = KerasPredictor(model).predict(good)
+    expected = load_predictor(model).probabilities(good)
     for signature in ("serving_default", "classify_bytes", "explain"):
         served = found[f"{signature}/probabilities"]
         # measured: 3e-7
@@ -104,9 +104,9 @@ def test_photographs_are_answered_upright(
     for signature in ("serving_default", "explain"):
         # measured: 3e-7
         np.testing.assert_allclose(found[f"{signature}/probabilities"], expected, atol=1e-5)
-    for predictor in (KerasPredictor(model), load_predictor(exported["saved_model"])):
-        np.testing.assert_allclose(predictor.predict(sent), expected, atol=1e-5)
-    by_tflite = load_predictor(exported["tflite"]).predict(sent)
+    for predictor in (load_predictor(model), load_predictor(exported["saved_model"])):
+        np.testing.assert_allclose(predictor.probabilities(sent), expected, atol=1e-5)
+    by_tflite = load_predictor(exported["tflite"]).probabilities(sent)
     np.testing.assert_allclose(by_tflite, expected, atol=1e-4)
 
 

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import Client, KerasPredictor, ServingError, saved_model
+from keras_vit.export import Client, ServingError, load_predictor, saved_model
 from tests.export.conftest import tiny
 
 SERVER = os.environ.get("KERAS_VIT_TF_SERVING") or shutil.which("tensorflow_model_server")
@@ -82,7 +82,7 @@ def test_answers_are_those_of_the_model_while_a_new_version_comes(
     grpc, rest, watched = server
     other = tiny()
     other.set_weights([weight * 0.9 for weight in model.get_weights()])
-    versions = [KerasPredictor(m).predict(images) for m in (model, other)]
+    versions = [load_predictor(m).probabilities(images) for m in (model, other)]
     with Client(grpc) as by_grpc, Client(rest) as by_rest:
         wait_for(by_grpc, images[0])
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.export import KerasPredictor, saved_model
+from keras_vit.export import load_predictor, saved_model
 from tests.data.test_image_reading import GOOD, bad
 
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow, pytest.mark.timeout(1800)]
@@ -94,7 +94,7 @@ def test_answers_are_those_of_this_version(
         (key,) = signatures[name].structured_input_signature[1]
         for output, answer in signatures[name](**{key: value}).items():
             expected[f"{name}.{output}"] = answer.numpy()
-    of_keras = KerasPredictor(model).predict(list(GOOD.values()))
+    of_keras = load_predictor(model).probabilities(list(GOOD.values()))
     served = expected["serving_default.probabilities"][: len(GOOD)]
     np.testing.assert_allclose(served, of_keras, rtol=0, atol=1e-5)  # measured: 2.4e-7
 

@@ -14,7 +14,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor, tflite, tflite_metadata
+from keras_vit.export import load_predictor, tflite, tflite_metadata
 from tests.export.conftest import CONTRACT, LABELS
 
 pytestmark = pytest.mark.tensorflow
@@ -116,7 +116,7 @@ def test_mediapipe_reads_a_file(
         "int8": tflite.write(model, tmp_path / "int8.tflite", "int8", images=images),
     }
     fitted = [pixels.fit(pixels.decode(image, CONTRACT), CONTRACT).numpy() for image in images]
-    expected = KerasPredictor(model).predict(images)
+    expected = load_predictor(model).probabilities(images)
     for rung, path in files.items():
         with tasks.vision.ImageClassifier.create_from_model_path(str(path)) as classifier:
             for image, row in zip(fitted, expected, strict=True):

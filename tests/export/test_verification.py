@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import KerasPredictor, VerificationError, tflite, verification
+from keras_vit.export import VerificationError, load_predictor, tflite, verification
 from keras_vit.export.verification import Artefact, Verified, table, verify
 
 pytestmark = pytest.mark.tensorflow
@@ -26,7 +26,7 @@ def artefacts(exported: dict[str, Path]) -> list[Artefact]:
 def test_verify_compares_image_by_image_in_another_process(
     model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
-    expected = KerasPredictor(model).predict(images)
+    expected = load_predictor(model).probabilities(images)
     served, phone = verify(
         artefacts(exported), images, expected, TRUTH, tmp_path, names=NAMES, progress=False
     )
@@ -100,7 +100,7 @@ def test_not_a_number_never_agrees() -> None:
 def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
     model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
-    expected = KerasPredictor(model).predict(images)
+    expected = load_predictor(model).probabilities(images)
     ladder = tflite.Ladder(model, tmp_path / "traced", images, batch_size=3)
     several = [
         Artefact(rung, "tflite", ladder.write(rung, tmp_path / f"{rung}.tflite"), exact=False)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.data import pixels
-from keras_vit.export import KerasPredictor, tflite, verify
+from keras_vit.export import load_predictor, tflite, verify
 from tests.export.conftest import CONTRACT
 
 pytestmark = pytest.mark.tensorflow
@@ -22,7 +22,7 @@ def test_tflite_answers_for_up_to_as_many_images_as_it_takes(
     assert at_once == 3
     fitted = np.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
     found = [run(fitted[start : start + 3]) for start in range(0, len(fitted), 3)]
-    expected = KerasPredictor(model).predict(images)
+    expected = load_predictor(model).probabilities(images)
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
 
 

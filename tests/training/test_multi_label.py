@@ -134,7 +134,7 @@ def test_run_can_be_exported_and_asked(
     images = sorted(run.samples.iterdir())
     predictor = export.load_predictor(run.last)
     contract = Preprocessing(thresholds=predictor.thresholds)
-    expected = predictor.predict([path.read_bytes() for path in images])
+    expected = predictor.probabilities([path.read_bytes() for path in images])
     for artefact in (run.path, tmp_path / "vit"):
         capsys.readouterr()
         assert call_main("predict", artefact, *images) == 0

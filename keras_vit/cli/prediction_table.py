@@ -1,0 +1,157 @@
+"""Tables of predictions: CSV, JSON Lines or Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from keras_vit import output_folder
+
+if TYPE_CHECKING:
+    from keras_vit.export import Prediction
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+_BEST = 5  # classes
+_PART = 1000  # rows of a Parquet file that are kept in memory
+
+Row = dict[str, Any]
+
+
+def columns(labels: Sequence[str], multi_label: bool, every_class: bool) -> list[str]:
+    """Returns the columns of a table of predictions.
+
+    Args:
+        labels: Names of all classes.
+        multi_label: Whether an image may show several classes or none.
+        every_class: Whether the table has the probability of every class, not of the best five.
+
+    Returns:
+        Their names.
+
+    Example:
+        >>> columns(("daisy", "rose"), multi_label=False, every_class=False)
+        ['file', 'label', 'score', 'label_2', 'score_2', 'message']
+    """
+    named = ["present"] if multi_label else []
+    if every_class:
+        scores = [f"probability_{label}" for label in labels]
+    else:
+        places = range(2, min(_BEST, len(labels)) + 1)
+        scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
+    return ["file", "label", "score", *named, *scores, "message"]
+
+
+def row(file: str, prediction: Prediction, labels: Sequence[str], every_class: bool) -> Row:
+    """Returns the row of one image; what an image that cannot be read lacks is None."""
+    found: Row = {"file": file, "label": prediction.label, "score": prediction.score}
+    if prediction.present is not None:
+        found["present"] = "|".join(prediction.present)
+    if every_class and prediction.ok:
+        probabilities = map(float, prediction.probabilities)
+        found |= {f"probability_{label}": p for label, p in zip(labels, probabilities, strict=True)}
+    elif not every_class:
+        best = zip(prediction.top_labels, prediction.top_scores, strict=True)
+        for place, (label, score) in list(enumerate(best, 1))[1:_BEST]:
+            found |= {f"label_{place}": label, f"score_{place}": score}
+    return found | {"message": prediction.message or None}
+
+
+def check(path: Path) -> None:
+    """Raises an error unless a table can be written to `path`.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If its suffix is another one, or it exists.
+
+    Example:
+        >>> check(Path("answers.csv"))
+    """
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"`to` must end in {', '.join(SUFFIXES)}. Received: {path}")
+    if path.exists():
+        raise ValueError(f"`to` must be a new file; nothing is overwritten. Received: {path}")
+
+
+@contextlib.contextmanager
+def writing(path: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
+    r"""Yields a function that writes a row; the file has its name once it is complete.
+
+    Args:
+        path: The file; its suffix decides on the format.
+        names: The columns.
+
+    Raises:
+        ValueError: If another process writes to it.
+
+    Example:
+        >>> with writing(Path("answers.jsonl"), ["file", "label"]) as write:
+        ...     write({"file": "a.jpg", "label": "rose"})
+        >>> Path("answers.jsonl").read_text()
+        '{"file": "a.jpg", "label": "rose"}\n'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))
+    with output_folder.alone(lock, lambda: f"to={path}, to which another process writes"):
+        try:
+            open_writer = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
+            with open_writer(partial, list(names)) as write:
+                yield write
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+
+
+def _text(path: Path) -> IO[str]:
+    return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def _csv(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
+    with _text(path) as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        yield writer.writerow
+
+
+@contextlib.contextmanager
+def _json_lines(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
+    with _text(path) as file:
+
+        def write(row: Row) -> None:
+            file.write(json.dumps({n: row[n] for n in names if row.get(n) is not None}) + "\n")
+
+        yield write
+
+
+@contextlib.contextmanager
+def _parquet(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    def kind(name: str) -> Any:
+        number = name.startswith(("score", "probability_"))
+        return pyarrow.float32() if number else pyarrow.string()
+
+    schema = pyarrow.schema([(name, kind(name)) for name in names])
+    rows: list[Row] = []
+    with parquet.ParquetWriter(path, schema) as writer:
+
+        def flush() -> None:
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+            rows.clear()
+
+        def write(row: Row) -> None:
+            rows.append(row)
+            if len(rows) >= _PART:
+                flush()
+
+        yield write
+        flush()

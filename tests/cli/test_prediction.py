@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from keras_vit.export import load_predictor
+from tests.cli.commands import Call, check_failure
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def folder(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five photographs at two depths, a damaged one, and a text."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "inner").mkdir()
+    samples = sorted((run / "samples").iterdir())
+    for index, path in enumerate(samples[:5]):
+        shutil.copy(path, folder / ("inner" if index % 2 else ".") / f"{index}{path.suffix}")
+    jpeg = next(path for path in samples if path.suffix == ".jpg")
+    (folder / "inner" / "half.jpg").write_bytes(jpeg.read_bytes()[:150])
+    (folder / "notes.txt").write_text("none")
+    return folder
+
+
+def read_table(path: Path) -> list[dict[str, object]]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            return [dict(row) for row in csv.DictReader(file)]
+    return parquet.read_table(path).to_pylist()
+
+
+def test_predict_takes_folders_and_a_list_on_standard_input(
+    run: Path, folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, output, _ = call("predict", run, folder)
+    assert code == 1
+    lines = dict(line.split(maxsplit=1) for line in output.splitlines()[-6:])
+    images = {str(path) for path in folder.rglob("*.*") if path.suffix != ".txt"}
+    assert lines.keys() == images
+    assert lines[str(folder / "inner" / "half.jpg")] == "The image is damaged"
+    listed = sorted(images)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(listed) + "\n\n"))
+    code, output, _ = call("predict", run, "-")
+    assert code == 1
+    assert dict(line.split(maxsplit=1) for line in output.splitlines()[-6:]) == lines
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_predict_writes_a_table(
+    run: Path, folder: Path, call: Call, tmp_path: Path, suffix: str
+) -> None:
+    to = tmp_path / f"answers{suffix}"
+    code, output, _ = call("predict", run, folder, "--to", to)
+    assert code == 1
+    assert f"Written: {to}, 6 images, of which 1 cannot be read" in output
+    assert [path.name for path in tmp_path.iterdir()] == [to.name]
+    rows = {str(row["file"]): row for row in read_table(to)}
+    assert rows.pop(str(folder / "inner" / "half.jpg"))["message"] == "The image is damaged"
+    expected = load_predictor(run).predict(sorted(rows))
+    for prediction, (_, row) in zip(expected, sorted(rows.items()), strict=True):
+        assert row["label"] == prediction.label
+        assert float(row["score"]) == pytest.approx(prediction.score, abs=1e-5)
+        assert row["label_2"] == prediction.top_labels[1]
+        assert not row.get("message")
+
+
+def test_predict_writes_the_probability_of_every_class(
+    run: Path, folder: Path, call: Call, tmp_path: Path
+) -> None:
+    image = folder / "0.jpg" if (folder / "0.jpg").exists() else folder / "0.png"
+    to = tmp_path / "answers.jsonl"
+    assert call("predict", run, image, "--to", to, "--all")[0] == 0
+    (row,) = read_table(to)
+    labels = (run / "labels.txt").read_text().splitlines()
+    scores = [row[f"probability_{label}"] for label in labels]
+    assert sum(scores) == pytest.approx(1, abs=1e-5)
+    assert row["score"] == max(scores)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--to", "answers.txt"), "`to` must end in .csv, .jsonl, .parquet"),
+        (("--all",), "`--all` needs `--to`"),
+    ],
+)
+def test_predict_checks_before_it_loads(
+    run: Path, folder: Path, call: Call, options: tuple[str, ...], message: str
+) -> None:
+    code, _, said = call("predict", run, folder, *options)
+    check_failure(code, said, message)
+
+
+def test_predict_overwrites_nothing(run: Path, folder: Path, call: Call, tmp_path: Path) -> None:
+    to = tmp_path / "answers.csv"
+    to.write_text("mine")
+    code, _, said = call("predict", run, folder, "--to", to)
+    check_failure(code, said, "`to` must be a new file; nothing is overwritten")
+    assert to.read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_predict_that_is_killed_ends_as_an_undisturbed_one(
+    run: Path, folder: Path, tmp_path: Path
+) -> None:
+    images = sorted(str(path) for path in folder.rglob("*.*") if path.suffix != ".txt") * 400
+    words = [sys.executable, "-m", "keras_vit_toolkit", "predict", str(run), "-", "--to"]
+
+    def start(to: Path) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([*words, str(to)], stdin=subprocess.PIPE)
+        assert process.stdin
+        process.stdin.write("\n".join(images).encode())
+        process.stdin.close()
+        return process
+
+    alone, to = tmp_path / "alone.csv", tmp_path / "answers.csv"
+    assert start(alone).wait() == 1
+    for _ in range(5):
+        process = start(to)
+        while process.poll() is None and not (tmp_path / ".answers.csv.partial").exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not to.exists()
+    assert start(to).wait() == 1
+    assert to.read_bytes() == alone.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"alone.csv", "answers.csv"}
