@@ -143,6 +143,8 @@ class Preprocessing:
         # Rounded to float32 only once, so that every backend multiplies by the same numbers.
         factor = (1 / (255 * std)).astype(np.float32)
         offset = (-mean / std).astype(np.float32)
+        if len({*factor}) == len({*offset}) == 1:
+            factor, offset = factor[0], offset[0]  # numbers are faster than vectors
         return pixels * factor + offset
 
     def unscale(self, values: Any) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -24,6 +25,7 @@ from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 
 ON_BAD_IMAGE = ("fail", "skip")
 _LISTED = 20
+_AT_ONCE = 8  # images that a thread inspects
 _FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
 _NARROW = 64  # of 256 values: a quarter
 
@@ -171,15 +173,18 @@ def audit(examples: Examples, *, progress: bool = True) -> Audit:
         >>> audit(load("digits").subset(range(7)), progress=False).text()
         ''
     """
-    number = min(os.cpu_count() or 1, len(examples)) or 1
-    with ThreadPoolExecutor(number) as threads, _bar(len(examples), progress) as advance:
+    parts = [range(i, min(i + _AT_ONCE, len(examples))) for i in range(0, len(examples), _AT_ONCE)]
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as threads,
+        _bar(len(examples), progress) as advance,
+    ):
 
-        def inspect(index: int) -> _Image | str:
-            image = _inspect(examples, index)
-            advance()
-            return image
+        def inspect(part: range) -> list[_Image | str]:
+            images = _inspect(examples, part)
+            advance(len(part))
+            return images
 
-        findings = list(threads.map(inspect, range(len(examples))))
+        findings = list(itertools.chain.from_iterable(threads.map(inspect, parts)))
     bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
@@ -278,40 +283,60 @@ class _Image:
 
 
 @contextlib.contextmanager
-def _bar(total: int, shown: bool) -> Iterator[Callable[[], None]]:
-    """Yields a function that advances a progress bar by one image."""
+def _bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yields a function that advances a progress bar."""
     if not shown:  # a bar that is disabled writes a line in rich 13
-        yield lambda: None
+        yield lambda number: None
         return
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("Checking images", total=total)
-        yield lambda: bar.advance(task)
+        yield lambda number: bar.advance(task, number)
 
 
-def _inspect(examples: Examples, index: int) -> _Image | str:
-    """Returns what an image is, or why it cannot be used."""
-    try:
-        encoded = examples.read(index)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
+    """Returns for each image what it is, or why it cannot be used."""
+    contents: list[bytes] = []
+    found: dict[int, _Image | str] = {}
+    for place, index in enumerate(indices):
+        contents.append(b"")
+        try:
+            contents[place] = examples.read(index)
+        except OSError as error:
+            found[place] = f"cannot be read: {error.strerror}"
+    with tf.device("CPU"):
+        small = image_reading.inspect_small(tf.constant(contents))
+    for place, sides, oriented, pixels in zip(*(part.numpy() for part in small), strict=True):
+        if pixels:
+            image = np.frombuffer(pixels[-3 * int(np.prod(sides)) :], np.uint8).reshape(*sides, 3)
+            found[place] = _image(image, bool(oriented), contents[place])
+    for place, index in enumerate(indices):
+        if place not in found:
+            found[place] = _inspect_alone(contents[place], examples.names[index])
+    return [found[place] for place in range(len(contents))]
+
+
+def _inspect_alone(encoded: bytes, name: str) -> _Image | str:
     with tf.device("CPU"):
         pixels, oriented, header = image_reading.inspect(tf.constant(encoded))
     if int(header.code) != image_reading.GOOD:
-        kind = image_format(encoded, examples.names[index])
+        kind = image_format(encoded, name)
         if kind not in DECODED:
             return kind or (_FOREIGN if encoded else "empty file")
         if int(header.code) == image_reading.DAMAGED:
             return f"damaged or truncated {kind}"
         text = image_reading.message(header, image_reading.LOCAL).numpy().decode()
         return text.removeprefix("The image ")
-    image = pixels.numpy()
+    return _image(pixels.numpy(), bool(oriented), encoded)
+
+
+def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
     height, width = image.shape[:2]
     if min(height, width) < MIN_IMAGE_SIDE:
         return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
     low, high = int(image.min()), int(image.max())
     narrow = low < high < low + _NARROW and _has_16_bits(encoded)
-    return _Image(_digest(image), (height, width), (low, high), bool(oriented), narrow)
+    return _Image(_digest(image), (height, width), (low, high), oriented, narrow)
 
 
 def _has_16_bits(encoded: bytes) -> bool:

@@ -55,6 +55,13 @@ def _turned(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(tf.cond(number == 1, lambda: image, moved), (None, None, 3))
 
 
+def is_turned(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns whether a file has an orientation other than upright, a scalar bool."""
+    return tf.cond(
+        _may_have_exif(encoded), lambda: orientation(encoded) != 1, lambda: tf.constant(False)
+    )
+
+
 def _may_have_exif(encoded: tf.Tensor) -> tf.Tensor:
     """False if the name of an Exif block does not occur: a cheap test for most files."""
     text, name = tf.cond(
