@@ -95,7 +95,9 @@ class Constructor:
                 returned.
             classes: Number of classes. A file with another number gets a new classifier of
                 zeros; published weights by name do so with `reset_head`.
-            classifier_activation: Activation on the logits; None for logits.
+            classifier_activation: Activation of the classifier, which is the last layer,
+                `model.layers[-1]`; None for logits. Two classifiers (DeiT's distilled models) are
+                followed by their mean and an activation.
             name: Name of the model.
             reset_head: Whether the classifier starts from zeros although the weights have a
                 fitting one.
@@ -233,10 +235,12 @@ def _image_fields(
     """Returns size, channels and position grid: the user's, else those of the weights."""
     if input_shape is None and input_tensor is not None:
         input_shape = tuple(input_tensor.shape[1:])
-    if input_shape is not None and len(input_shape) != 3:
+    if input_shape is not None and not (
+        isinstance(input_shape, (tuple, list)) and len(input_shape) == 3
+    ):
         raise ValueError(
-            "`input_shape` must be (height, width, channels); height and width may be None. "
-            f"Received: input_shape={input_shape}"
+            "`input_shape` must be (height, width, channels), such as (224, 224, 3); height and "
+            f"width may be None. Received: input_shape={input_shape!r}"
         )
     grid = traits.get("position_grid")
     if input_shape is not None:

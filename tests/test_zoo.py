@@ -240,6 +240,10 @@ def test_constructor_builds_upon_an_input_tensor() -> None:
     [
         ({"classes": 0}, "`classes` must be a positive integer"),
         ({"input_shape": (20, 20)}, r"`input_shape` must be \(height, width, channels\)"),
+        (
+            {"input_shape": 224},
+            r"`input_shape` must be .* such as \(224, 224, 3\).* Received: .*=224",
+        ),
         ({"input_shape": (21, 20, 3)}, r"nearest sizes are \(20, 20\) and \(24, 20\)"),
         ({"pooling": "mean"}, "`pooling` must be one of 'token'"),
         ({"pooling": "token", "class_token": False}, "needs a class token"),

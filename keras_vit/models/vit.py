@@ -164,21 +164,26 @@ def _norm(config: ViTConfig, policy: Any, name: str) -> keras.layers.Layer:
     return layers.LayerNorm(epsilon=config.epsilon, dtype=policy, name=name)
 
 
-def _head(config: ViTConfig, policy: Any, name: str) -> keras.layers.Layer:
+def _head(config: ViTConfig, policy: Any, name: str, activation: str | None = None) -> Any:
     # Zeros, as in the official code: a new head starts from equal probabilities.
     return keras.layers.Dense(
-        config.classes, kernel_initializer="zeros", dtype=policy.variable_dtype, name=name
+        config.classes,
+        activation=activation,
+        kernel_initializer="zeros",
+        dtype=policy.variable_dtype,
+        name=name,
     )
 
 
 def _classify(z: Any, tokens: Any, config: ViTConfig, policy: Any) -> Any:
+    if not config.distillation_head:
+        return _head(config, policy, "head", config.classifier_activation)(z)
     z = _head(config, policy, "head")(z)
-    if config.distillation_head:
-        taught = layers.TokenPooling(
-            "token", config.num_prefix_tokens, index=1, dtype=policy, name="distillation_pooling"
-        )(tokens)
-        taught = _head(config, policy, "distillation_head")(taught)
-        z = keras.layers.Average(dtype=policy.variable_dtype, name="mean_of_heads")([z, taught])
+    taught = layers.TokenPooling(
+        "token", config.num_prefix_tokens, index=1, dtype=policy, name="distillation_pooling"
+    )(tokens)
+    taught = _head(config, policy, "distillation_head")(taught)
+    z = keras.layers.Average(dtype=policy.variable_dtype, name="mean_of_heads")([z, taught])
     if config.classifier_activation is None:
         return z
     return keras.layers.Activation(

@@ -9,6 +9,7 @@ import pytest
 
 from keras_vit.layers import TransformerBlock
 from keras_vit.models import build, preprocessing_of
+from keras_vit.zoo import CONSTRUCTORS
 from tests import reference
 from tests.helpers import (
     JIT,
@@ -86,7 +87,6 @@ def test_build_names_every_layer() -> None:
         "pooling",
         "pre_logits",
         "head",
-        "predictions",
     ]
 
 
@@ -189,3 +189,16 @@ def test_build_chooses_a_preprocessing() -> None:
     assert preprocessing_of(build(tiny_config(channels=1))).channels == "grayscale"
     any_size = tiny_config(image_size=(None, None), position_grid=(5, 7))
     assert preprocessing_of(build(any_size)).size == (15, 14)
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_freezing_all_layers_but_the_last_leaves_the_classifier(name: str) -> None:
+    config = CONSTRUCTORS[name].config.replace(
+        num_layers=1, hidden_size=12, num_heads=3, mlp_dim=17
+    )
+    model = build(config.replace(classes=5))
+    for layer in model.layers[:-1]:
+        layer.trainable = False
+    head = model.layers[-1]
+    assert [v.path for v in model.trainable_variables] == [head.kernel.path, head.bias.path]
+    assert head.kernel.shape == (12, 5)

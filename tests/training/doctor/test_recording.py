@@ -18,7 +18,7 @@ def test_layers_of_finds_those_inside_layers_and_models() -> None:
     names = [layer.name for layer in layers_of(keras.Model(images, base(images)))]
     assert names[0] == "image_contract"
     assert names.index("block_00") < names.index("qkv") < names.index("expand")
-    assert names[-2:] == ["head", "predictions"]
+    assert names[-2:] == ["pooling", "head"]
     assert base.name not in names
 
 
