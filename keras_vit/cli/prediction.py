@@ -39,6 +39,10 @@ def predict(
     every_class: Annotated[
         bool, typer.Option("--all", help="With --to: the probability of every class.")
     ] = False,
+    embed: Annotated[
+        bool,
+        typer.Option("--embed", help="With --to: the features that the classifier receives."),
+    ] = False,
     top: Annotated[int, typer.Option(min=1, help="Number of classes to print.")] = 3,
     constructor: Annotated[
         str | None,
@@ -111,8 +115,9 @@ def predict(
         check_exists("MODEL", model, "a run folder or an exported file")
     if model is not None and constructor:
         check_model(model, constructor)
-    if every_class and (to is None or server):
-        raise ValueError("`--all` needs `--to`, and no `--server`. Received: --all")
+    for option in ["--all"] * every_class + ["--embed"] * embed:
+        if to is None or server:
+            raise ValueError(f"`{option}` needs `--to`, and no `--server`. Received: {option}")
     size, headers = parse_size(image_size), dict(map(_header, header or ()))
     check_exists("--certificate", certificate, "a PEM file")
     _check_sources(given)
@@ -128,8 +133,6 @@ def predict(
             f"no more. Received: --top {top}"
         )
     paths = _find_images(given)
-    labels: tuple[str, ...] = ()
-    several = False
     with contextlib.ExitStack() as stack:
         if server is not None:
             client = stack.enter_context(
@@ -143,29 +146,50 @@ def predict(
                     timeout=timeout,
                 )
             )
-            found = _ask(client, paths, batch_size)
+            table: prediction_table.Table = prediction_table.Scores(multi_label=True)
+            found: Iterator[Any] = _ask(client, paths, batch_size)
         else:
             stack.enter_context(quiet_tensorflow())  # TFLite prints which delegate it takes
-            network = load_model(model, constructor, size) if model and constructor else model
-            predictor = export.load_predictor(network)
-            labels, several = predictor.labels, predictor.thresholds is not None
-            found = predictor.iterate(paths, batch_size, top)
-        failed = 0
-        width = min(max(map(len, paths)), 60)
-        if to is not None:
-            names = prediction_table.columns(labels, several, every_class)
-            write = stack.enter_context(prediction_table.writing(to, names))
-            found = _progress(found, len(paths))
-        for path, prediction in zip(paths, found, strict=True):
-            failed += not prediction.ok
-            if to is None:
-                print(f"{path:<{width}}   {prediction.text(top)}", flush=True)
+            network: Any = model
+            if model and constructor:
+                network = load_model(model, constructor, size, classifier=not embed)
+            if embed:
+                table = prediction_table.Embeddings()
+                found = export.embed(network, paths, batch_size)
             else:
-                write(prediction_table.row(path, prediction, labels, every_class))
-    if to is not None:
-        print(f"Written: {to}, {len(paths)} images, of which {failed} cannot be read")
+                predictor = export.load_predictor(network)
+                several = predictor.thresholds is not None
+                table = prediction_table.Scores(predictor.labels, several, every_class)
+                found = predictor.iterate(paths, batch_size, top)
+        failed = _write(to, table, paths, found) if to else _print(paths, found, top)
     if failed:
         raise typer.Exit(1)
+
+
+def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
+    """Prints predictions and returns the number of images that could not be read."""
+    failed = 0
+    width = min(max(map(len, paths)), 60)
+    for path, prediction in zip(paths, found, strict=True):
+        print(f"{path:<{width}}   {prediction.text(top)}", flush=True)
+        failed += not prediction.ok
+    return failed
+
+
+def _write(to: Path, table: prediction_table.Table, paths: list[str], found: Iterator[Any]) -> int:
+    """Writes a table and returns the number of images that could not be read."""
+    from rich.console import Console
+    from rich.progress import track
+
+    failed = 0
+    with prediction_table.writing(to, table.columns) as write:
+        answers = track(found, "Predicting", len(paths), console=Console(stderr=True))
+        for path, answer in zip(paths, answers, strict=True):
+            row = table.row(path, answer)
+            write(row)
+            failed += row["message"] is not None
+    print(f"Written: {to}, {len(paths)} images, of which {failed} cannot be read")
+    return failed
 
 
 def _check_sources(sources: list[Path]) -> None:
@@ -213,13 +237,6 @@ def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]
         answers = iter(client.predict(readable, batch_size=batch_size) if readable else ())
         for _, problem in batch:
             yield Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
-
-
-def _progress(found: Iterator[Prediction], total: int) -> Iterator[Prediction]:
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(found, "Predicting", total, console=Console(stderr=True))
 
 
 def _header(text: str) -> tuple[str, str]:

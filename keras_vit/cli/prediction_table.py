@@ -8,11 +8,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from keras_vit import output_folder
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from keras_vit.export import Prediction
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -22,43 +24,63 @@ _PART = 1000  # rows of a Parquet file that are kept in memory
 Row = dict[str, Any]
 
 
-def columns(labels: Sequence[str], multi_label: bool, every_class: bool) -> list[str]:
-    """Returns the columns of a table of predictions.
+class Table(Protocol):
+    """Columns of a table, and the row of an image."""
+
+    columns: list[str]
+
+    def row(self, file: str, found: Any) -> Row:
+        """Returns the row of one image; missing values are None or left out."""
+
+
+class Scores:
+    """A table of predictions.
 
     Args:
-        labels: Names of all classes.
-        multi_label: Whether an image may show several classes or none.
+        labels: Names of all classes; none if they are not known before the first prediction.
+        multi_label: Whether an image may show several classes or none, or it is not known.
         every_class: Whether the table has the probability of every class, not of the best five.
 
-    Returns:
-        Their names.
-
     Example:
-        >>> columns(("daisy", "rose"), multi_label=False, every_class=False)
+        >>> Scores(("daisy", "rose")).columns
         ['file', 'label', 'score', 'label_2', 'score_2', 'message']
     """
-    named = ["present"] if multi_label else []
-    if every_class:
-        scores = [f"probability_{label}" for label in labels]
-    else:
-        places = range(2, min(_BEST, len(labels)) + 1)
+
+    def __init__(
+        self, labels: Sequence[str] = (), multi_label: bool = False, every_class: bool = False
+    ) -> None:
+        places = range(2, min(_BEST, len(labels) or _BEST) + 1)
         scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
-    return ["file", "label", "score", *named, *scores, "message"]
+        self._every = [f"probability_{label}" for label in labels] if every_class else None
+        named = ["present"] if multi_label else []
+        scores = scores if self._every is None else self._every
+        self.columns = ["file", "label", "score", *named, *scores, "message"]
+
+    def row(self, file: str, found: Prediction) -> Row:
+        """Returns the row of one image."""
+        row: Row = {"file": file, "label": found.label, "score": found.score}
+        if found.present is not None:
+            row["present"] = "|".join(found.present)
+        if self._every is None:
+            best = zip(found.top_labels, found.top_scores, strict=True)
+            for place, (label, score) in list(enumerate(best, 1))[1:_BEST]:
+                row |= {f"label_{place}": label, f"score_{place}": score}
+        elif found.ok:
+            row |= zip(self._every, map(float, found.probabilities), strict=True)
+        return row | {"message": found.message or None}
 
 
-def row(file: str, prediction: Prediction, labels: Sequence[str], every_class: bool) -> Row:
-    """Returns the row of one image; what an image that cannot be read lacks is None."""
-    found: Row = {"file": file, "label": prediction.label, "score": prediction.score}
-    if prediction.present is not None:
-        found["present"] = "|".join(prediction.present)
-    if every_class and prediction.ok:
-        probabilities = map(float, prediction.probabilities)
-        found |= {f"probability_{label}": p for label, p in zip(labels, probabilities, strict=True)}
-    elif not every_class:
-        best = zip(prediction.top_labels, prediction.top_scores, strict=True)
-        for place, (label, score) in list(enumerate(best, 1))[1:_BEST]:
-            found |= {f"label_{place}": label, f"score_{place}": score}
-    return found | {"message": prediction.message or None}
+class Embeddings:
+    """A table of features."""
+
+    def __init__(self) -> None:
+        self.columns = ["file", "embedding", "message"]
+
+    def row(self, file: str, found: tuple[np.ndarray, str]) -> Row:
+        """Returns the row of one image."""
+        vector, message = found
+        embedding = None if message else [float(str(value)) for value in vector]
+        return {"file": file, "embedding": embedding, "message": message or None}
 
 
 def check(path: Path) -> None:
@@ -137,6 +159,8 @@ def _parquet(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
     from pyarrow import parquet
 
     def kind(name: str) -> Any:
+        if name == "embedding":
+            return pyarrow.list_(pyarrow.float32())
         number = name.startswith(("score", "probability_"))
         return pyarrow.float32() if number else pyarrow.string()
 

@@ -4,7 +4,7 @@ from keras_vit.data.image_reading import Limits
 from keras_vit.export import saved_model, tflite
 from keras_vit.export.bundle import Bundle, bundle
 from keras_vit.export.client import Client
-from keras_vit.export.load import load_predictor
+from keras_vit.export.load import embed, load_predictor
 from keras_vit.export.prediction import Prediction
 from keras_vit.export.predictor import Predictor
 from keras_vit.export.rollout import Rollout
@@ -22,6 +22,7 @@ __all__ = [
     "VerificationError",
     "Verified",
     "bundle",
+    "embed",
     "load_predictor",
     "saved_model",
     "tflite",

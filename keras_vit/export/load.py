@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from keras_vit import training
 from keras_vit.export import contract_files, other_runtimes, saved_model, verify
-from keras_vit.export.predictor import Answers, Predictor, on_pixels
-from keras_vit.models import inference
+from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
+from keras_vit.models import inference, preprocessing_of
+from keras_vit.models.features import representation
 from keras_vit.weights.whole_models import load_model
 
 _THREADS = 4  # at most, of the runtimes beside TensorFlow
@@ -69,6 +70,52 @@ def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
     )
 
 
+def embed(
+    source: str | os.PathLike[str] | keras.Model, images: Iterable[Image], batch_size: int = 32
+) -> Iterator[tuple[np.ndarray, str]]:
+    """Computes the features of images: what the classifier receives.
+
+    Args:
+        source: The folder of a training run, a `.keras` file, or a Keras model, also one without
+            a classifier.
+        images: As for `Predictor.predict`; any iterable.
+        batch_size: Number of images that are computed at once.
+
+    Yields:
+        Features (D,), float32, and an error message, empty for an image that could be read.
+
+    Raises:
+        ValueError: If `source` is anything else, or does not return one vector for each image.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
+        >>> [(row, message)] = embed(models.build(config), [np.zeros((5, 7, 3), "uint8")])
+        >>> row.shape, message
+        ((96,), '')
+    """
+    if not isinstance(source, keras.Model):
+        path = Path(source)
+        path = training.Run(path).last if path.is_dir() else path
+        if path.suffix != ".keras" or not path.is_file():
+            raise ValueError(
+                "`source` must be the folder of a complete training run, a .keras file, or a "
+                f"Keras model. Received: source={os.fspath(source)!r}"
+            )
+        source = _load_keras(path)
+    network, contract = representation(source), preprocessing_of(source)
+    if len(network.output_shape) != 2:
+        raise ValueError(
+            "`source` must return one vector for each image. "
+            f"Received: outputs of the shape {network.output_shape}"
+        )
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        return np.asarray(network.predict_on_batch(contract.scale(pixels)))
+
+    return rows(images, batch_size, *on_pixels(contract, run))
+
+
 def _is_saved_model(folder: Path) -> bool:
     return (folder / "saved_model.pb").is_file()
 
@@ -82,13 +129,13 @@ def _of_model(model: keras.Model, name: str) -> Predictor:
     return Predictor(name, contract, *on_pixels(contract, run))
 
 
-def _of_keras_file(path: Path) -> Predictor:
+def _load_keras(path: Path) -> keras.Model:
     # Keras reports damage by whatever error its readers raise.
     if not zipfile.is_zipfile(path):
         raise ValueError(
             f"`source` must be a complete .keras file. Received: {str(path)!r}, which is damaged"
         )
-    return _of_model(load_model(path), str(path))
+    return load_model(path)
 
 
 def _of_saved_model(folder: Path) -> Predictor:
@@ -152,7 +199,7 @@ def _describe_openvino(path: Path) -> str:
 
 
 _LOADERS: dict[str, Callable[[Path], Predictor]] = {
-    ".keras": _of_keras_file,
+    ".keras": lambda path: _of_model(_load_keras(path), str(path)),
     ".tflite": partial(_of_runtime, kind="tflite", describe=_describe_tflite),
     ".onnx": partial(_of_runtime, kind="onnx", describe=_describe_onnx),
     ".xml": partial(_of_runtime, kind="openvino", describe=_describe_openvino),

@@ -118,7 +118,7 @@ class Predictor:
         Raises:
             ValueError: As `predict` does.
         """
-        for row, message in self._rows(images, checks.positive_int("batch_size", batch_size)):
+        for row, message in rows(images, batch_size, self._read, self._classify):
             if message:
                 yield Prediction(np.zeros_like(row), (), (), message=message)
                 continue
@@ -160,24 +160,38 @@ class Predictor:
                 )
         return np.stack([prediction.probabilities for prediction in found])
 
-    def _rows(self, images: Iterable[Image], batch_size: int) -> Iterator[tuple[np.ndarray, str]]:
-        """Yields the probabilities (R,) of each image, and what is wrong with it."""
-        left = iter(images)
 
-        def batches() -> Iterator[tuple[list[str], Any]]:
-            while batch := list(islice(left, batch_size)):
-                contents, problems = zip(*map(encoded, batch), strict=True)
-                yield list(problems), self._read(list(contents))
+def rows(
+    images: Iterable[Image],
+    batch_size: int,
+    read: Callable[[list[bytes]], Any],
+    run: Callable[[Any], Answers],
+) -> Iterator[tuple[np.ndarray, str]]:
+    """Yields the outputs (R,) of a network for each image, and what is wrong with the image.
 
-        read = batches()
-        with ThreadPoolExecutor(1) as thread:
-            ahead = thread.submit(next, read, None)
-            while (found := ahead.result()) is not None:
-                ahead = thread.submit(next, read, None)
-                problems, batch = found
-                rows, messages = self._classify(batch)
-                for row, problem, message in zip(rows, problems, messages, strict=True):
-                    yield row, problem or message
+    Args:
+        images: As for `Predictor.predict`; any iterable.
+        batch_size: Number of images that are computed at once.
+        read: As for `Predictor`.
+        run: As `classify` of `Predictor`.
+    """
+    left = iter(images)
+    checks.positive_int("batch_size", batch_size)
+
+    def batches() -> Iterator[tuple[list[str], Any]]:
+        while batch := list(islice(left, batch_size)):
+            contents, problems = zip(*map(encoded, batch), strict=True)
+            yield list(problems), read(list(contents))
+
+    batches_read = batches()
+    with ThreadPoolExecutor(1) as thread:
+        ahead = thread.submit(next, batches_read, None)
+        while (found := ahead.result()) is not None:
+            ahead = thread.submit(next, batches_read, None)
+            problems, batch = found
+            outputs, messages = run(batch)
+            for row, problem, message in zip(outputs, problems, messages, strict=True):
+                yield row, problem or message
 
 
 def on_pixels(

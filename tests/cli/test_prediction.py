@@ -10,10 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyarrow import parquet
 
-from keras_vit.export import load_predictor
+from keras_vit import save_weights, zoo
+from keras_vit.export import embed, load_predictor
 from tests.cli.commands import Call, check_failure
 
 pytestmark = pytest.mark.tensorflow
@@ -90,9 +92,37 @@ def test_predict_writes_the_probability_of_every_class(
     assert row["score"] == max(scores)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_predict_writes_features(
+    run: Path, folder: Path, call: Call, tmp_path: Path, suffix: str
+) -> None:
+    to = tmp_path / f"features{suffix}"
+    assert call("predict", run, folder, "--embed", "--to", to)[0] == 1
+    rows = {Path(str(row["file"])).name: row for row in read_table(to)}
+    assert len(rows) == 6
+    assert rows.pop("half.jpg")["message"] == "The image is damaged"
+    found = [row["embedding"] for _, row in sorted(rows.items())]
+    found = [json.loads(row) if isinstance(row, str) else row for row in found]
+    images = sorted(folder.rglob("[0-9].*"), key=lambda path: path.name)
+    expected = np.stack([row for row, _ in embed(run, images)])
+    np.testing.assert_allclose(np.float32(found), expected, atol=1e-6)
+
+
+def test_predict_writes_features_of_weights_without_a_classifier(
+    folder: Path, call: Call, tmp_path: Path
+) -> None:
+    model = zoo.constructor("ViTNano")(weights=None, include_top=False, pooling="token")
+    save_weights(model, tmp_path / "features.npz")
+    to = tmp_path / "features.jsonl"
+    options = ("--model", "ViTNano", "--embed", "--to", to)
+    assert call("predict", tmp_path / "features.npz", folder, *options)[0] == 1
+    assert {len(row.get("embedding", ())) for row in read_table(to)} == {0, 15}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--embed",), "`--embed` needs `--to`"),
         (("--to", "answers.txt"), "`to` must end in .csv, .jsonl, .parquet"),
         (("--all",), "`--all` needs `--to`"),
     ],

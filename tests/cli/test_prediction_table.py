@@ -19,29 +19,40 @@ BAD = Prediction(np.zeros(3, np.float32), (), (), message="The image is empty")
 
 
 def test_columns_and_rows_agree() -> None:
-    names = prediction_table.columns(LABELS, multi_label=False, every_class=False)
+    table = prediction_table.Scores(LABELS)
     expected = ["file", "label", "score", "label_2", "score_2", "label_3", "score_3", "message"]
-    assert names == expected
-    row = prediction_table.row("a.jpg", GOOD, LABELS, every_class=False)
-    assert row == dict(
-        zip(names, ["a.jpg", "bee", 0.625, "ant", 0.25, "cow", 0.125, None], strict=True)
-    )
-    bad = prediction_table.row("b.jpg", BAD, LABELS, every_class=False)
+    assert table.columns == expected
+    values = ["a.jpg", "bee", 0.625, "ant", 0.25, "cow", 0.125, None]
+    assert table.row("a.jpg", GOOD) == dict(zip(expected, values, strict=True))
+    bad = table.row("b.jpg", BAD)
     assert bad == {"file": "b.jpg", "label": None, "score": None, "message": "The image is empty"}
 
 
+def test_a_server_that_names_no_classes_gets_the_best_five() -> None:
+    table = prediction_table.Scores()
+    assert table.columns[-3:] == ["label_5", "score_5", "message"]
+    assert table.row("a.jpg", GOOD).keys() < set(table.columns)
+
+
 def test_every_class_has_a_column() -> None:
-    names = prediction_table.columns(LABELS, multi_label=False, every_class=True)
-    row = prediction_table.row("a.jpg", GOOD, LABELS, every_class=True)
-    assert list(row) == names
+    table = prediction_table.Scores(LABELS, every_class=True)
+    row = table.row("a.jpg", GOOD)
+    assert list(row) == table.columns
     assert [row[f"probability_{name}"] for name in LABELS] == [0.25, 0.625, 0.125]
 
 
 def test_labels_that_are_present_are_named() -> None:
     several = Prediction(GOOD.probabilities, GOOD.top_labels, GOOD.top_scores, ("bee", "ant"))
-    assert "present" in prediction_table.columns(LABELS, multi_label=True, every_class=False)
-    row = prediction_table.row("a.jpg", several, LABELS, every_class=False)
-    assert row["present"] == "bee|ant"
+    table = prediction_table.Scores(LABELS, multi_label=True)
+    assert "present" in table.columns
+    assert table.row("a.jpg", several)["present"] == "bee|ant"
+
+
+def test_features_are_one_column() -> None:
+    table = prediction_table.Embeddings()
+    row = table.row("a.jpg", (np.float32([0.1, -2.5]), ""))
+    assert row == {"file": "a.jpg", "embedding": [0.1, -2.5], "message": None}
+    assert table.row("b.jpg", (np.zeros(2), "damaged"))["embedding"] is None
 
 
 @pytest.mark.parametrize("suffix", prediction_table.SUFFIXES)

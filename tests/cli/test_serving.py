@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +61,17 @@ def test_predict_of_a_server_tells_what_is_wrong_with_an_image(
 ) -> None:
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     (tmp_path / "text.jpg").write_text("text")
+    image = next((run / "samples").iterdir())
+    sources, to = (tmp_path / "text.jpg", image), tmp_path / "answers.jsonl"
     with serving(exported / "ants" / "1") as server:
-        code, output, _ = call("predict", "--server", server.rest_address, tmp_path / "text.jpg")
+        call_server = partial(call, "predict", "--server", server.rest_address, *sources)
+        code, output, _ = call_server()
+        assert call_server("--to", to)[0] == 1
     assert code == 1
     assert "The image is no JPEG" in output
+    bad, good = map(json.loads, to.read_text().splitlines())
+    assert "The image is no JPEG" in bad["message"]
+    assert good["label"] in (run / "labels.txt").read_text().splitlines()
 
 
 @pytest.mark.parametrize(
