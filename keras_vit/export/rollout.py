@@ -276,8 +276,8 @@ class Rollout:
             from tensorflow_serving.config import model_server_config_pb2
         except ImportError as error:
             raise ImportError(
-                "reading models.config needs tensorflow-serving-api: "
-                "pip install 'keras-vit-toolkit[serving]'"
+                "reading models.config needs tensorflow-serving-api; "
+                + checks.install_hint("serving")
             ) from error
         if not self.config.is_file():
             raise ValueError(

@@ -254,5 +254,5 @@ def test_arguments_are_checked(
     with pytest.raises(RuntimeError, match=r"http://localhost:1/v1/models/vit: "):
         Rollout(config, "http://localhost:1").status()
     monkeypatch.setitem(sys.modules, "tensorflow_serving.config", None)
-    with pytest.raises(ImportError, match=r"pip install 'keras-vit-toolkit\[serving\]'"):
+    with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):
         Rollout(config)
