@@ -22,7 +22,7 @@ DISTRIBUTION = "keras-vit-toolkit"
 FOREIGN_DISTRIBUTION = "keras-vit"
 REMEDY = f"""\
     pip uninstall {FOREIGN_DISTRIBUTION}
-    pip install --force-reinstall --no-deps {DISTRIBUTION}  # or -e FOLDER"""
+    pip install --force-reinstall --no-deps -e .    # in the checkout of keras_vit"""
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Copies stdin to stderr without information, warnings and errors of TensorFlow's C++ log; what is

@@ -1,4 +1,4 @@
-"""Detects NVIDIA GPUs and TPUs from device files, without importing a framework."""
+"""Detects GPUs and TPUs from device files, without importing a framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def detect(root: Path = Path("/")) -> str:
         root: Root of the file system.
 
     Returns:
-        `"tpu"`, `"gpu"` (NVIDIA, with its driver) or `"cpu"`.
+        `"tpu"`, `"gpu"` (NVIDIA, with its driver, or that of Windows under WSL2), `"amd"` (a GPU,
+        with its driver) or `"cpu"`.
 
     Example:
         >>> detect(Path("nowhere"))
@@ -25,7 +26,9 @@ def detect(root: Path = Path("/")) -> str:
     if any(root.glob("dev/accel[0-9]*")) or any(_is_tpu(device) for device in devices):
         return "tpu"
     nvidia = (*root.glob("dev/nvidia[0-9]*"), *root.glob("proc/driver/nvidia/gpus/*"))
-    return "gpu" if nvidia else "cpu"
+    if nvidia or (root / "dev/dxg").exists():  # WSL2 does not tell whose GPU it is
+        return "gpu"
+    return "amd" if (root / "dev/kfd").exists() else "cpu"
 
 
 def _is_tpu(device: Path) -> bool:

@@ -269,6 +269,22 @@ def image_source(data: str | os.PathLike[str]) -> None:
     )
 
 
+def install_hint(extra: str) -> str:
+    """Returns how to install an extra of this package, which is on no index yet.
+
+    Args:
+        extra: Its name in pyproject.toml.
+
+    Returns:
+        The end of a message.
+
+    Example:
+        >>> install_hint("gpu")
+        'in the checkout of keras_vit: pip install -e ".[gpu]"'
+    """
+    return f'in the checkout of keras_vit: pip install -e ".[{extra}]"'
+
+
 def _integer(name: str, value: object, least: int, wanted: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
         raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")

@@ -18,7 +18,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Whatever was at `path` stays until the new content is complete and on disk; if the block
     raises (a full disk, Ctrl-C), the temporary file or folder is removed and the old one is
-    untouched. Keras opens files in place, so a kill while saving destroys the earlier file.
+    untouched. Keras opens files in place, so a kill while saving destroys the earlier file. The
+    new file has the permissions of the earlier one.
 
     Args:
         path: The final name. Its folder is created if needed. A folder can only be written
@@ -48,6 +49,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         for written in _files(temporary):
             with written.open("rb") as file:
                 os.fsync(file.fileno())
+        with contextlib.suppress(OSError):  # there is none, or the disk knows no permissions
+            shutil.copymode(path, temporary)
         os.replace(temporary, path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -75,6 +75,26 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
         )
 
 
+def require_new_run(folder: str | os.PathLike[str]) -> None:
+    """Raises `ValueError` if a folder already holds a run, or files of the user.
+
+    Args:
+        folder: The folder of the run, which need not exist.
+
+    Raises:
+        ValueError: If it does.
+
+    Example:
+        >>> require_new_run("runs/new")
+    """
+    if (Path(folder) / "config.yaml").exists():
+        raise ValueError(
+            f"`out` must be a new folder. Received: out={str(folder)!r}, which holds a run. "
+            "Choose another one, or go on with it with `resume=True` (--resume)."
+        )
+    require_writable(folder)
+
+
 @contextlib.contextmanager
 def writing(
     folder: str | os.PathLike[str], command: str, names: Sequence[str] | None = None

@@ -23,6 +23,9 @@ PCI = "sys/bus/pci/devices/0000:00:04.0"
         ({"dev/nvidia0": ""}, "gpu"),
         ({"dev/nvidiactl": ""}, "cpu"),  # the driver without a GPU
         ({"proc/driver/nvidia/gpus/0000:01:00.0/information": ""}, "gpu"),
+        ({"dev/dxg": ""}, "gpu"),  # Windows' driver under WSL2
+        ({"dev/kfd": ""}, "amd"),
+        ({"dev/kfd": "", "dev/nvidia0": ""}, "gpu"),
         ({"dev/nvidia0": "", "dev/accel3": ""}, "tpu"),
     ],
 )

@@ -125,6 +125,16 @@ def test_atomic_path_gives_files_the_usual_permissions(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "plain.txt").stat().st_mode
 
 
+def test_atomic_path_keeps_the_permissions_of_the_earlier_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for mode in (0o664, 0o640):
+        path.touch()
+        path.chmod(mode)
+        with atomic_path(path) as temporary:
+            temporary.write_text("x")
+        assert path.stat().st_mode & 0o777 == mode
+
+
 def test_write_json(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"epochs": 3, "labels": ["Gänseblümchen"]})
     text = (tmp_path / "a.json").read_text(encoding="utf-8")

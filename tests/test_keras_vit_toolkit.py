@@ -12,9 +12,7 @@ import pytest
 
 import keras_vit_toolkit
 
-REMEDY = (
-    "    pip uninstall keras-vit\n    pip install --force-reinstall --no-deps keras-vit-toolkit"
-)
+REMEDY = "    pip uninstall keras-vit\n    pip install --force-reinstall --no-deps -e ."
 
 
 def write_package(folder: Path, *, ours: bool) -> None:

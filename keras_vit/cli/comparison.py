@@ -26,6 +26,8 @@ from keras_vit.cli.options import (
     StrategyOption,
     absolute,
     check_data,
+    check_exists,
+    check_out,
     check_weights,
     config_settings,
     recipe_settings,
@@ -84,6 +86,11 @@ def compare(
     """
     check_data(data)
     start = _weights(weights)
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    for name in names:
+        if "/" in name:
+            check_exists("--models", Path(name), "constructors, networks and run folders")
+    check_out("--out", out)
     numbers = recipe_settings(context)
     # This process only looks at images; one that trains needs the memory of the GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -94,7 +101,6 @@ def compare(
     own = {"model": "", "weights": None}  # each has its own
     changes = config_settings(context, training.RunConfig) | own
     config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
-    names = [name.strip() for name in models.split(",") if name.strip()]
     print(
         f"Each is trained by the recipe {recipe} (--recipe), {config.recipe.epochs} epochs; "
         "networks of keras.applications without layer-wise decay.\n",

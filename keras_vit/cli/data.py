@@ -12,6 +12,7 @@ from keras_vit.cli.options import (
     DATA_HELP,
     SizeOption,
     check_data,
+    check_out,
     parse_size,
     read_settings,
 )
@@ -35,6 +36,7 @@ def check(
     keras-vit data check photos/
     """
     check_data(data)
+    check_out("--report", report, folder=False)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files
@@ -68,6 +70,7 @@ def preview(
     keras-vit data preview photos/ --recipe deit --out preview.png
     """
     check_data(data)
+    check_out("--out", out, folder=False)
     settings, size = read_settings(set_), parse_size(image_size)
     start_keras()
     import tensorflow as tf

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.cli.options import DataOption, check_data, check_exists
+from keras_vit.cli.options import DataOption, check_data, check_exists, check_out
 from keras_vit_toolkit import start_keras
 
 
@@ -58,6 +58,7 @@ def doctor(
         raise ValueError(
             f"`--data` must name labelled images, unless a run is examined. Received: {model}"
         )
+    check_out("--report", report, folder=False)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files

@@ -22,12 +22,14 @@ from keras_vit.cli.options import (
     check_data,
     check_exists,
     check_images,
+    check_out,
     parse_size,
 )
 from keras_vit_toolkit import start_keras
 
 _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
 _REPORT = ("index.html", "report.json")
+_PROBE = ("probe.json", "neighbours.png")
 
 
 class Method(enum.StrEnum):
@@ -103,17 +105,19 @@ def evaluate(
     size = parse_size(image_size)
     check_model(model, constructor)
     check_data(data)
+    if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
+        raise ValueError(
+            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
+        )
+    out = out or (model if data is None and model.is_dir() else Path("evaluation"))
+    check_out("--out", out, _EVALUATION)
+    check_out("--report", report, _REPORT)
     start_keras()
     from keras_vit import files, output_folder
     from keras_vit.evaluation import MultiLabelReport
     from keras_vit.evaluation.evaluate import evaluate as evaluate_model
     from keras_vit.visualization import multi_label, plots
 
-    if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
-        raise ValueError(
-            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
-        )
-    out = out or (model if data is None and model.is_dir() else Path("evaluation"))
     with contextlib.ExitStack() as alone:
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
         if report is not None and report.resolve() != out.resolve():
@@ -166,6 +170,7 @@ def explain(
     size = parse_size(image_size)
     check_model(model, constructor)
     check_images(images)
+    check_out("--out", out, folder=False)
     start_keras()
     from keras_vit import reports
     from keras_vit.visualization import drawing
@@ -204,17 +209,19 @@ def probe(
     size = parse_size(image_size)
     check_model(model, constructor)
     check_data(data)
+    if data is None and not (model / "config.yaml").is_file():
+        raise ValueError(
+            f"`--data` must name labelled images, unless a run is probed. Received: {model}"
+        )
+    check_out("--cache", cache, folder=False)
+    check_out("--out", out, _PROBE)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files, output_folder, reports, training
 
     run = training.Run(model)
     own = run.config.is_file() and data in (None, _given(run, data))
-    if data is None and not own:
-        raise ValueError(
-            f"`--data` must name labelled images, unless a run is probed. Received: {model}"
-        )
-    with output_folder.writing(out, "probe", ("probe.json", "neighbours.png")):
+    with output_folder.writing(out, "probe", _PROBE):
         network = load_model(model, constructor, size, classifier=False)
         if own or data is None:
             known, asked = run.examples("train"), run.examples()
@@ -245,7 +252,8 @@ def card(
 
     keras-vit card runs/photos
     """
-    check_exists("RUN", run, "a folder that `keras-vit train --out` has written")
+    check_exists("RUN", run / "config.yaml", "a folder that `keras-vit train --out` has written")
+    check_out("--out", out)
     start_keras()
     from keras_vit import reports
 

@@ -11,6 +11,7 @@ from keras_vit.cli.options import check_exists, check_weights
 def check_model(path: Path, constructor: str | None = None) -> None:
     """Refuses a model that is not there, before Keras is imported."""
     if constructor is None:
+        path = path / "last.keras" if path.is_dir() else path
         check_exists("RUN_OR_FILE", path, "a run folder or a file")
     else:
         check_weights("RUN_OR_FILE", str(path))

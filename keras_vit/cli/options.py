@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib.resources
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from keras_vit import checks
+from keras_vit import checks, output_folder
 
 
 class OnBadImage(enum.StrEnum):
@@ -195,10 +198,34 @@ def check_data(data: str | None) -> None:
 
 def check_weights(name: str, source: str | None) -> None:
     """Raises `ValueError` if `source` is a path of which no file is there; None passes."""
-    # Any other may be the name of a published file.
-    is_path = source and (Path(source).is_absolute() or source.startswith(("./", "../")))
-    if source and (is_path or ("://" not in source and source.endswith((".keras", ".h5")))):
-        check_exists(name, Path(source), "an existing file, or a name or an address of weights")
+    if not source or not re.search(r"[/\\]|\.\w+$", source):
+        return  # that no published weights are called so, the list of names has to say
+    if not (Path(source).is_absolute() or source.startswith(("./", "../"))):
+        table = importlib.resources.files("keras_vit") / "assets/weights.csv"
+        # An address, or the end of one that is in the table of published weights.
+        if ":" in source or source.startswith("timm/") or source in table.read_text("utf-8"):
+            return
+    check_exists(name, Path(source), "an existing file, or a name or an address of weights")
+
+
+def check_out(
+    name: str, path: Path | None, names: Sequence[str] = (), *, folder: bool = True
+) -> None:
+    """Raises `ValueError` if a file, or a folder of `names`, cannot be written; None passes."""
+    if path is None:
+        return
+    there = path.absolute() if folder else path.absolute().parent
+    while not there.exists():
+        there = there.parent
+    if path.is_dir() and not folder:
+        raise ValueError(f"`{name}` must be a file. Received: {path}, which is a folder")
+    if not there.is_dir():
+        wanted = "be a folder or lie in one" if folder else "lie in a folder"
+        raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"`{name}` must be writable. Received: {path}, but {there} is not")
+    if folder:
+        output_folder.require_writable(path, names)
 
 
 def absolute(name: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keras_vit.cli.options import Precision, SetOption, recipe_settings
+from keras_vit.cli.options import Precision, SetOption, check_out, recipe_settings
 from keras_vit.cli.training import Optimizer
 from keras_vit_toolkit import start_keras
 
@@ -96,6 +96,7 @@ def plan(
     """
     numbers = recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
     memory = parse_bytes(device)
+    check_out("--report", report, folder=False)
     start_keras()
     from keras_vit import files, training
     from keras_vit.training.planning import plan as make_plan

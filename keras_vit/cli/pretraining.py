@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from keras_vit import output_folder
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     IMAGES,
@@ -28,6 +29,7 @@ from keras_vit.cli.options import (
     WeightsOption,
     check_data,
     check_exists,
+    check_out,
     check_resume_alone,
     check_weights,
     config_settings,
@@ -126,11 +128,14 @@ def pretrain(
     """
     if resume:
         check_resume_alone(context)
-        check_exists("--out", out, "the folder of the run to go on with")
+        check_exists("--out", out / "config.yaml", "the folder of the run to go on with")
     elif data is None:
         raise ValueError(f"`--data` must name images. {_DATA_HELP} Received: none")
     check_data(data)
     check_weights("--weights", weights)
+    check_out("--out", out)
+    if not resume:
+        output_folder.require_new_run(out)
     settings = recipe_settings(context)
     of_decoder = {name: settings.pop(name) for name in _OF_DECODER if name in settings}
     prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else None)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from keras_vit.cli.loading import check_model, load_model
-from keras_vit.cli.options import DATA_HELP, check_data
+from keras_vit.cli.options import DATA_HELP, check_data, check_out
 from keras_vit.constants import MAX_PIXELS
 from keras_vit_toolkit import start_keras
 
@@ -114,6 +114,7 @@ def export(
         )
     check_model(model)
     check_data(data)
+    check_out("--to", to)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import export as exporting

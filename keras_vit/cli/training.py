@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from keras_vit import output_folder
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     DATA_HELP,
@@ -36,6 +37,7 @@ from keras_vit.cli.options import (
     WeightsOption,
     check_data,
     check_exists,
+    check_out,
     check_resume_alone,
     check_weights,
     config_settings,
@@ -134,13 +136,16 @@ def train(
     """
     if resume:
         check_resume_alone(context, "tensorboard", "profile")
-        check_exists("--out", out, "the folder of the run to go on with")
+        check_exists("--out", out / "config.yaml", "the folder of the run to go on with")
     elif data is None and config is None:
         raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
     check_data(data)
     check_weights("--weights", weights)
     check_exists("--config", config, "a config.yaml")
     check_exists("--teacher", teacher, "a run folder or a .keras file")
+    check_out("--out", out)
+    if not resume:
+        output_folder.require_new_run(out)
     numbers = recipe_settings(context)
     prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else config)
     start_keras()

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit.cli.options import check_weights, parse_size
+from keras_vit.cli.options import check_out, check_weights, parse_size
 from keras_vit_toolkit import start_keras
 
 
@@ -98,6 +98,9 @@ def convert(
     known: dict[str, Any] = {}
     if size := parse_size(image_size):
         known["image_size"] = size
+    if target.exists() and not overwrite:
+        raise ValueError(f"`TARGET` must not exist yet without --overwrite. Received: {target}")
+    check_out("TARGET", target, folder=False)
     start_keras()
     from keras_vit import weights, zoo
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import files
+from keras_vit import checks, files
 from keras_vit.data import pixels
 from keras_vit.export import contract_files
 from keras_vit.export.saved_model import require_tensorflow
@@ -38,9 +38,7 @@ def require(kind: str) -> None:
     """
     missing = [name for name in _NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(
-            f"{kind} needs {' and '.join(missing)}: pip install 'keras-vit-toolkit[{kind}]'"
-        )
+        raise ImportError(f"{kind} needs {' and '.join(missing)}; {checks.install_hint(kind)}")
 
 
 def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:

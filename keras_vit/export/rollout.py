@@ -135,7 +135,7 @@ class Rollout:
         """Serves the canary to clients of `stable`; the version before stays loaded for `back`.
 
         Raises:
-            ValueError: If there is no canary.
+            ValueError: If there is no canary, or it is stable already.
             RuntimeError: If the server does not follow.
         """
         labels = self.labels()
@@ -146,8 +146,15 @@ class Rollout:
             )
         new = labels[CANARY]
         stable = labels.get(STABLE, new)
-        previous = {stable} if stable != new else self._before(new)
-        self._move({new} | previous, {STABLE: new, CANARY: new})
+        versions = {new} | ({stable} if stable != new else self._before(new))
+        after = {STABLE: new, CANARY: new}
+        # One that was interrupted has written the labels, and the server may not have followed.
+        if labels == after and self._versions() == versions and self._resolved(after):
+            raise ValueError(
+                f"`{CANARY}` must be newer than `{STABLE}`: roll a version out first. "
+                f"Received: version {new} is {STABLE} already"
+            )
+        self._move(versions, after)
 
     def back(self) -> None:
         """Withdraws the canary; without one, returns to the version before the stable one.
@@ -158,24 +165,25 @@ class Rollout:
             ValueError: If no older version is loaded.
             RuntimeError: If the server does not follow.
         """
-        stable = self._stable()
+        loaded = self._versions()
+        stable = self.labels().get(STABLE, max(loaded, default=0))
         older = self._before(stable)
-        if max(self._versions()) > stable:
+        if max(loaded, default=0) > stable:
             to = stable
         elif older:
             to = max(older)
         else:
             raise ValueError(
                 "a version before the stable one must be loaded to go back to. "
-                f"Received: stable {stable}, loaded {sorted(self._versions())}"
+                f"Received: stable {stable or 'none'}, loaded {sorted(loaded)}"
             )
         self._move({to}, {STABLE: to, CANARY: to})
 
-    def _stable(self, before: int | None = None) -> int:
+    def _stable(self, before: int) -> int:
         labels = self.labels()
         if STABLE in labels:
             return labels[STABLE]
-        older = [number for number in self._versions() if before is None or number < before]
+        older = [number for number in self._versions() if number < before]
         if not older:
             raise ValueError(
                 "`version` must be newer than a version that is available, which becomes stable. "
@@ -268,8 +276,8 @@ class Rollout:
             from tensorflow_serving.config import model_server_config_pb2
         except ImportError as error:
             raise ImportError(
-                "reading models.config needs tensorflow-serving-api: "
-                "pip install 'keras-vit-toolkit[serving]'"
+                "reading models.config needs tensorflow-serving-api; "
+                + checks.install_hint("serving")
             ) from error
         if not self.config.is_file():
             raise ValueError(

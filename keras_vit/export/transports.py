@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from keras_vit import checks
 from keras_vit.export.served_inputs import Signatures
 
 # TensorFlow Serving fails a whole batch with one of these if one request in it is malformed. REST
@@ -74,8 +75,8 @@ class Grpc:
             from tensorflow_serving.apis import prediction_service_pb2_grpc
         except ImportError as error:
             raise ImportError(
-                "gRPC needs tensorflow-serving-api: pip install 'keras-vit-toolkit[serving]', or "
-                "take REST: http://HOST:PORT"
+                "gRPC needs tensorflow-serving-api, where REST (http://HOST:PORT) does without; "
+                + checks.install_hint("serving")
             ) from error
         # No `retryPolicy`: it has one number of attempts for all codes, and where the deadline ends
         # them, DEADLINE_EXCEEDED hides what the server said.

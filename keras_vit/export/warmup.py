@@ -14,10 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from keras_vit import checks
 from keras_vit.export.saved_model import EXTRA
 
 FILE = "tf_serving_warmup_requests"  # below saved_model.EXTRA
-NEEDED = "they need tensorflow-serving-api (pip install 'keras-vit-toolkit[serving]')"
+NEEDED = f"they need tensorflow-serving-api ({checks.install_hint('serving')})"
 # Up to max_batch_size of export/batching.config.
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 

@@ -165,6 +165,6 @@ def _check_extras(formats: set[str | None]) -> None:
     for format, (module, extra) in _EXTRAS.items():
         if format in formats and importlib.util.find_spec(module) is None:
             raise ImportError(
-                f"There are {format} files, and what reads them is not installed. Install it "
-                f'with\n    pip install "keras-vit-toolkit[{extra}]"'
+                f"There are {format} files, and what reads them is not installed; "
+                + checks.install_hint(extra)
             )

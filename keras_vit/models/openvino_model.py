@@ -59,7 +59,7 @@ class OpenVINOModel:
             checks.positive_int("threads", threads)
         if importlib.util.find_spec("openvino") is None:
             raise ImportError(
-                "runtime='openvino' needs openvino: pip install 'keras-vit-toolkit[openvino]'"
+                f"runtime='openvino' needs openvino; {checks.install_hint('openvino')}"
             )
         cloning.require_graph(model)
         if len(model.inputs) != 1 or len(model.outputs) != 1:

@@ -8,18 +8,22 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_vit import accelerators
+from keras_vit import accelerators, checks
 
 # NVIDIA's Ampere, the first with bfloat16 matrix units.
 _BFLOAT16_CAPABILITY = (8, 0)
 
 # What makes an accelerator visible to a backend; docs/scaling.md has more.
 _REMEDIES = {
-    ("gpu", "tensorflow"): 'pip install "keras-vit-toolkit[gpu]"',
+    ("gpu", "tensorflow"): checks.install_hint("gpu"),
     ("gpu", "jax"): 'pip install -U "jax[cuda12]"',
+    ("amd", "tensorflow"): "tensorflow-rocm in place of tensorflow, see https://rocm.docs.amd.com",
+    ("amd", "jax"): "JAX for ROCm, see https://docs.jax.dev/en/latest/installation.html",
     ("tpu", "tensorflow"): 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax',
     ("tpu", "jax"): 'pip install -U "jax[tpu]"',
 }
+_NAMES = {"gpu": "GPU", "amd": "AMD GPU", "tpu": "TPU"}
+_HIDDEN = {"gpu": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
 
 def best_precision(strategy: str = "auto") -> str:
@@ -58,13 +62,13 @@ def report_unused_accelerator(strategy: str = "auto") -> None:
     """
     kind, backend = accelerators.detect(), keras.backend.backend()
     remedy = _REMEDIES.get((kind, backend))
-    hidden = kind == "gpu" and os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    hidden = os.environ.get(_HIDDEN.get(kind, ""), "0") in ("", "-1")
     chosen = hidden or strategy == "cpu" or os.environ.get("JAX_PLATFORMS") == "cpu"
     if remedy is None or chosen or _accelerator()[0] != "cpu":
         return
     print(
-        f"Training on the CPU, for {backend} does not see the {kind.upper()} of this machine. "
-        f"To use it: {remedy}",
+        f"Training on the CPU, for {backend} does not see the {_NAMES[kind]} of this machine. "
+        f"What makes it visible: {remedy}",
         flush=True,
     )
 

@@ -139,12 +139,7 @@ class Run:
 
     def require_new(self) -> None:
         """Raises `ValueError` if the folder already holds a run, or files of the user."""
-        if self.config.exists():
-            raise ValueError(
-                f"`out` must be a new folder. Received: out={str(self.path)!r}, which holds a run. "
-                "Choose another one, or go on with it with `resume=True` (--resume)."
-            )
-        output_folder.require_writable(self.path)
+        output_folder.require_new_run(self.path)
 
     @contextlib.contextmanager
     def writing(self, command: str, *, resume: bool, writes: bool = True) -> Iterator[None]:

@@ -206,5 +206,5 @@ def test_card_is_written(run: Path, call: Call, tmp_path: Path) -> None:
 
 def test_card_of_what_is_no_run(call: Call, tmp_path: Path) -> None:
     code, _, message = call("card", tmp_path)
-    check_failure(code, message, "`run` must be a folder that `keras-vit train --out` has written")
+    check_failure(code, message, "`RUN` must be a folder that `keras-vit train --out` has written")
     assert not Run(tmp_path).config.exists()

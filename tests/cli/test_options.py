@@ -17,6 +17,7 @@ from keras_vit.cli.options import (
     check_data,
     check_exists,
     check_images,
+    check_out,
     check_resume_alone,
     check_weights,
     given_options,
@@ -30,6 +31,7 @@ from keras_vit.training.distribution import STRATEGIES
 from keras_vit.training.doctor.candidates import SCALES
 from keras_vit.training.pretraining.pretrain import METHODS
 from keras_vit.training.recipe import OPTIMIZERS, PRECISIONS
+from keras_vit.weights import list_weights
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,12 @@ def test_a_path_with_nothing_there_is_refused(tmp_path: Path) -> None:
         "imagenet",
         "hf://org/name.bin",
         "https://host/a.npz",
+        "hf-hub:timm/vit.augreg",
+        "none",
         "timm/vit.augreg",
+        "google/vit-large-patch16-224",
+        "howto-i21k-Ti/16",
+        "sam/ViT-B_16",
         "a.h5",
         "sam/ViT-B_16.npz",
     ],
@@ -182,6 +189,37 @@ def test_names_and_addresses_of_weights_are_no_missing_files(
 def test_a_missing_weight_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`--weights` must be an existing file, or a name or an"):
         check_weights("--weights", str(tmp_path / "a.npz"))
+    for source in ("runs/nosuch.npz", "runs/nosuch", "./imagenet", "nosuch.safetensors"):
+        with pytest.raises(ValueError, match=rf"Received: {source.removeprefix('./')}, which does"):
+            check_weights("--weights", source)
     check_data(None)
     with pytest.raises(ValueError, match="`data` must be a folder of class folders"):
         check_data(str(tmp_path / "photos"))
+
+
+def test_published_weights_are_no_missing_files() -> None:
+    for row in list_weights():
+        for source in (row.name, *row.aliases, *row.urls):
+            check_weights("--weights", source)
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.txt"
+    file.touch()
+    for path in (None, tmp_path, tmp_path / "new" / "folder"):
+        check_out("--out", path)
+    for path in (file, tmp_path / "new" / "a.txt"):
+        check_out("--out", path, folder=False)
+    with pytest.raises(
+        ValueError, match=r"`--out` must be a folder or .*b, but .*a\.txt is a file"
+    ):
+        check_out("--out", file / "b")
+    with pytest.raises(ValueError, match=r"`--out` must lie in a folder\. .*a\.txt is a file"):
+        check_out("--out", file / "b", folder=False)
+    with pytest.raises(ValueError, match=r"`--out` must be a file\. .*which is a folder"):
+        check_out("--out", tmp_path, folder=False)
+    with pytest.raises(ValueError, match=r"nothing else is overwritten.*which holds a\.txt"):
+        check_out("--out", tmp_path, ["a.txt"])
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # for tests run as root
+    with pytest.raises(ValueError, match=rf"`--out` must be writable\. .*new, but {tmp_path} is"):
+        check_out("--out", tmp_path / "new")

@@ -118,6 +118,7 @@ def test_wrong_options_are_refused(call: Call, arguments: tuple[object, ...], me
 
 
 def test_resume_takes_only_the_folder(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
     found = call("--resume", "--out", tmp_path)
     assert (found["out"], found["resume"]) == (tmp_path, True)
 

@@ -68,6 +68,37 @@ MISTAKES = {
     "data preview nosuch": "`data` must be a folder of class folders",
     "plan --model ViTB16 --device much": "`--device` must read like 16GiB",
     "convert ./nosuch.npz there.npz": "`SOURCE` must be an existing file",
+    "train --data digits --weights runs/nosuch.npz": "`--weights` must be an existing file, or a",
+    "train --data digits --out here.jpg/run": "`--out` must be a folder or lie in one",
+    "train --data digits --out run": "which holds a run",
+    "train --data digits --out .": "`out` must be a new folder, or one that keras-vit created",
+    "train --resume --out .": "`--out` must be the folder of the run to go on with",
+    "pretrain --data digits --weights runs/nosuch.h5": "`--weights` must be an existing file, or a",
+    "pretrain --data digits --out here.jpg": "`--out` must be a folder or lie in one",
+    "pretrain --data digits --out run": "which holds a run",
+    "pretrain --resume --out .": "`--out` must be the folder of the run to go on with",
+    "compare --models A,runs/B --data digits": "`--models` must be constructors, networks and run",
+    "compare --models A,B --data digits --weights A=no/a.npz": "`--weights` must be an existing",
+    "compare --models A,B --data digits --out here.jpg": "`--out` must be a folder or lie in one",
+    "evaluate run": "`RUN_OR_FILE` must be a run folder or a file. Received: run/last.keras",
+    "evaluate model.keras": "`--data` must name labelled images",
+    "evaluate no/a.npz --model ViTB16": "`RUN_OR_FILE` must be an existing file",
+    "evaluate here.jpg --data digits --out here.jpg": "`--out` must be a folder or lie in one",
+    "evaluate here.jpg --data digits --report here.jpg": "`--report` must be a folder or lie in",
+    "explain here.jpg here.jpg --out here.jpg/a.png": "`--out` must lie in a folder",
+    "probe here.jpg": "`--data` must name labelled images",
+    "probe here.jpg --data digits --cache .": "`--cache` must be a file",
+    "probe here.jpg --data digits --out here.jpg": "`--out` must be a folder or lie in one",
+    "card .": "`RUN` must be a folder that `keras-vit train --out` has written",
+    "card run --out here.jpg": "`--out` must be a folder or lie in one",
+    "plan --model ViTB16 --device 1G --report .": "`--report` must be a file",
+    "export here.jpg --to here.jpg": "`--to` must be a folder or lie in one",
+    "convert here.jpg here.jpg": "`TARGET` must not exist yet",
+    "convert here.jpg here.jpg/a.npz": "`TARGET` must lie in a folder",
+    "doctor here.jpg --data digits --report .": "`--report` must be a file",
+    "data check digits --report here.jpg/a.json": "`--report` must lie in a folder",
+    "data preview digits --out .": "`--out` must be a file",
+    "rollout promote . --config nosuch": "`--config` must be the server's model config file",
 }
 
 
@@ -104,7 +135,9 @@ def test_sigint_stops_a_real_run_that_can_go_on(tmp_path: Path) -> None:
 
 
 def test_help_and_mistakes_are_answered_without_keras(tmp_path: Path) -> None:
-    (tmp_path / "here.jpg").touch()
+    (tmp_path / "run").mkdir()
+    for name in ("here.jpg", "model.keras", "run/config.yaml"):
+        (tmp_path / name).touch()
     cases = [(["--version"], 0, ""), *(([*words, "--help"], 0, "") for words in commands())]
     cases += [([*words, "--nosuch"], 2, "No such option: --nosuch") for words in commands()]
     cases += [(text.split(), 1, message) for text, message in MISTAKES.items()]

@@ -42,7 +42,7 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
     (tmp_path / "w").touch()
     code, _, _ = call(
         *("train", "--data", "digits", "--model", "ViTB16", "--weights", tmp_path / "w"),
-        *("--image-size", "48", "--out", tmp_path, "--recipe", "deit", "--epochs", 5),
+        *("--image-size", "48", "--out", tmp_path / "run", "--recipe", "deit", "--epochs", 5),
         *("--batch-size", 8, "--lr", 0.02, "--optimizer", "lion", "--precision", "float32"),
         *("--set", "mixup=0.3", "--set", "label_smoothing=1e-2", "--set", "crop_area=[0.4, 0.9]"),
         *("--set", "flip=false", "--set", "distillation=soft", "--set", "trainable=['head/*']"),
@@ -66,7 +66,7 @@ def test_every_option_reaches_the_run(call: Call, asked: dict[str, Any], tmp_pat
         recipe=recipe,
     )
     assert asked == {
-        **{"config": config, "out": tmp_path},
+        **{"config": config, "out": tmp_path / "run"},
         **{"resume": False, "tensorboard": False, "profile": (3, 5)},
         "smaller_batches": False,
     }
@@ -156,7 +156,7 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
         (["--model", "ViTMikro4"], "Did you mean 'ViTMicro4'?"),
         (["--image-size", "9"], "the nearest sizes are (8, 8) and (10, 10)"),
         (["--image-size", "9 by 9"], "`--image-size` must read like 224 or 224x320. Received"),
-        (["--weights", "missing.npz"], "missing.npz', which does not exist"),
+        (["--weights", "missing.npz"], "`--weights` must be an existing file, or a name"),
         (["--seed", "-1"], "`seed` must be in [0, 2**32)"),
         (["--resume"], "must stand alone, or beside --out, --tensorboard, --profile: a run"),
         (["--recipe", "dait"], "`recipe` must be one of"),

@@ -101,7 +101,7 @@ def test_convert_says_how_to_tell_what_is_missing(call: Call, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["nowhere.npz", "m.npz"], "weights='nowhere.npz', which does not exist"),
+        (["nowhere.npz", "m.npz"], "`SOURCE` must be an existing file, or a name"),
         (["official.npz", "m.safetensors"], "`format` must be one of 'npz', 'timm'"),
         (["official.npz", "m.npz", "--model", "ViTB61"], "Did you mean 'ViTB16'?"),
         (["official.npz", "m.npz", "--heads", "3"], "num_heads=4 for 3"),

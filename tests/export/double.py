@@ -135,7 +135,7 @@ def _grpc(double: Double, credentials: Any) -> Iterator[None]:
                 context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found: {spec.name}")
 
     unlimited = [("grpc.max_receive_message_length", -1)]
-    server = grpc.server(futures.ThreadPoolExecutor(16), options=unlimited)
+    server = grpc.server(futures.ThreadPoolExecutor(48), options=unlimited)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Service(), server)
     if credentials:
         port = server.add_secure_port("localhost:0", credentials)

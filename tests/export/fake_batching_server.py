@@ -13,10 +13,8 @@ import numpy as np
 
 from tests.export.double import Double, RefusedError
 
-# Images in a batch. With two, a good request fails at most once in 50, and so four times in a row
-# once in six million; with eight it may be once in 2600 (0.14 ** 4).
-LARGEST = 2
-WINDOW = 0.002  # seconds in which they come, as in export/batching.config
+# As in export/batching.config: images in a batch, and seconds in which they come.
+LARGEST, WINDOW = 32, 0.002
 
 
 class MergingDouble(Double):
@@ -25,6 +23,7 @@ class MergingDouble(Double):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.failures = 0  # requests that failed
+        self.largest = 0  # requests in a batch
         self._queue: queue.Queue[tuple[str, dict[str, Any], Future]] = queue.Queue()
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -42,6 +41,7 @@ class MergingDouble(Double):
                     batch.append(self._queue.get(timeout=left))
                 except queue.Empty:
                     break
+            self.largest = max(self.largest, len(batch))
             signatures, inputs, futures = zip(*batch, strict=True)
             (signature,) = set(signatures)
             try:

@@ -45,6 +45,8 @@ def test_openvino_computes_the_same(
 
 def test_require_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_runtimes.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"tf2onnx and onnxruntime: pip install .*\[onnx\]"):
+    with pytest.raises(
+        ImportError, match=r"tf2onnx and onnxruntime; .*: pip install -e .*\[onnx\]"
+    ):
         other_runtimes.require("onnx")
     other_runtimes.require("tflite")

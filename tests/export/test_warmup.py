@@ -42,5 +42,5 @@ def test_requests_need_images_and_their_format(
     with pytest.raises(ValueError, match="`images` must hold at least one"):
         warmup.write(exported["saved_model"], [], name="vit")
     monkeypatch.setattr(warmup.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'keras-vit-toolkit\[serving\]'"):
+    with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):
         warmup.write(exported["saved_model"], [b"image"], name="vit")

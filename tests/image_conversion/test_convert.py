@@ -210,7 +210,7 @@ def test_missing_extra_is_named_before_work_starts(
     monkeypatch.setattr(conversion.importlib.util, "find_spec", lambda name: None)
     convert(source, tmp_path / "without")
     (source / "x").write_bytes(head)
-    with pytest.raises(ImportError, match=rf'pip install "keras-vit-toolkit\[{extra}\]"'):
+    with pytest.raises(ImportError, match=rf'pip install -e "\.\[{extra}\]"'):
         convert(source, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

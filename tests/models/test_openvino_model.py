@@ -82,7 +82,7 @@ def test_no_image_and_no_runtime_are_told(
         found(IMAGES[0])
     monkeypatch.setattr(openvino_model.importlib.util, "find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "openvino")
-    with pytest.raises(ImportError, match=r"pip install 'keras-vit-toolkit\[openvino\]'"):
+    with pytest.raises(ImportError, match=r'pip install -e "\.\[openvino\]"'):
         OpenVINOModel(model)
 
 

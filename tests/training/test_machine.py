@@ -106,7 +106,13 @@ def test_jax_is_asked_for_its_device(
 @pytest.mark.parametrize(
     ("kind", "backend", "remedy"),
     [
-        ("gpu", "tensorflow", 'pip install "keras-vit-toolkit[gpu]"'),
+        ("gpu", "tensorflow", 'in the checkout of keras_vit: pip install -e ".[gpu]"'),
+        (
+            "amd",
+            "tensorflow",
+            "tensorflow-rocm in place of tensorflow, see https://rocm.docs.amd.com",
+        ),
+        ("amd", "jax", "JAX for ROCm, see https://docs.jax.dev/en/latest/installation.html"),
         ("gpu", "jax", 'pip install -U "jax[cuda12]"'),
         ("tpu", "tensorflow", 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax'),
         ("tpu", "jax", 'pip install -U "jax[tpu]"'),
@@ -120,28 +126,37 @@ def test_an_accelerator_that_the_backend_does_not_see_is_said(
     backend: str,
     remedy: str,
 ) -> None:
-    for name in ("CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS"):
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "JAX_PLATFORMS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(accelerators, "detect", lambda: kind)
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
     machine.report_unused_accelerator()
+    name = "AMD GPU" if kind == "amd" else kind.upper()
     assert capsys.readouterr().out == (
-        f"Training on the CPU, for {backend} does not see the {kind.upper()} of this machine. "
-        f"To use it: {remedy}\n"
+        f"Training on the CPU, for {backend} does not see the {name} of this machine. "
+        f"What makes it visible: {remedy}\n"
     )
 
 
 @pytest.mark.parametrize(
-    "case", ["no accelerator", "in use", "cpu", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS"]
+    "case",
+    [
+        "no accelerator",
+        "in use",
+        "cpu",
+        "CUDA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "JAX_PLATFORMS",
+    ],
 )
 def test_nothing_is_said_where_the_cpu_is_meant(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
-    for name, value in {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}.items():
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+    for name, value in hidden.items():
         monkeypatch.setenv(name, value if name == case else "0")
-    monkeypatch.setattr(
-        accelerators, "detect", lambda: "cpu" if case == "no accelerator" else "gpu"
-    )
+    kind = {"no accelerator": "cpu", "HIP_VISIBLE_DEVICES": "amd"}.get(case, "gpu")
+    monkeypatch.setattr(accelerators, "detect", lambda: kind)
     seen = ("gpu" if case == "in use" else "cpu", ())
     monkeypatch.setattr(machine, "_accelerator", lambda: seen)
     machine.report_unused_accelerator("cpu" if case == "cpu" else "auto")
