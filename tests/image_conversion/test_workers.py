@@ -52,7 +52,8 @@ try:
 except RuntimeError as error:
     print(error)
 """)
-    assert found.stdout.startswith("A process in the process pool was terminated abruptly")
+    # Python has two texts: for the task that is running, and for one that comes after.
+    assert "terminated abruptly" in found.stdout
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks into /proc")
