@@ -17,17 +17,25 @@ help: ## list the targets
 
 install: .venv/.installed ## create .venv with the package (editable) and all that its tests need
 
-# The stamp makes `install` a no-op until one of the two files changes.
+# The stamp makes `install` a no-op until one of the two files changes. It names what .venv was made
+# with: a package that another Python or another set left there would be tested unseen.
+MADE_WITH := $(PYTHON) $(CONSTRAINTS)
+ifneq ($(shell cat .venv/.installed 2>/dev/null),$(MADE_WITH))
+.PHONY: .venv/.installed
+OUTDATED := .venv
+endif
+
 .venv/.installed: pyproject.toml $(CONSTRAINTS)
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "$(PYTHON) not found. Name a Python 3.11 to 3.13: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
 	    echo "keras_vit needs Python 3.11 to 3.13, and $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
 	         "Name another: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(if $(OUTDATED),rm -rf $(OUTDATED))
 	$(PYTHON) -m venv .venv || { \
 	    echo "Could not create .venv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c $(CONSTRAINTS) -e ".[$(EXTRAS)]"
-	@touch $@
+	@echo '$(MADE_WITH)' > $@
 
 # One pass from a data set to predictions; make prints each command before it runs it.
 demo: install ## train, evaluate, export and predict on handwritten digits (no download)

@@ -18,7 +18,8 @@ from keras_vit import weights as weight_files
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import registry
-from keras_vit.weights.checkpoint import Checkpoint, has_prefix_rows
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.positions import has_prefix_rows
 
 # Names under which Keras users know the pooling heads.
 _POOLING_ALIASES = {"avg": "gap"}

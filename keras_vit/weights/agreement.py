@@ -1,23 +1,12 @@
-"""Whether tensors and a configuration belong to the same model.
-
-Letters: h, w rows and columns of the grid; N = hw; p prefix tokens; T = N + p positions; D hidden
-size.
-"""
+"""Whether tensors and a configuration belong to the same model."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import (
-    ARCHITECTURE,
-    PATCH_POSITIONS,
-    POSITION,
-    POSITIONS,
-    PREFIX_POSITION,
-    Checkpoint,
-    join_positions,
-)
+from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint
+from keras_vit.weights.positions import split_as_configured
 
 # What names and shapes decide. Grid and prefix of a table (T, D) are only guessed from them.
 _DECIDED = (
@@ -27,8 +16,6 @@ _DECIDED = (
     *("pre_norm", "patch_bias", "qkv_bias"),
 )
 _PROJECTION = "patch_encoder/projection/kernel"
-# Sines and cosines differ in their last bits from one processor to the next.
-_TOLERANCE = 1e-5
 
 
 def agreeing(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
@@ -66,7 +53,7 @@ def agreeing(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]
     if kernel is not None and config.stem_blocks is None and len(kernel) != inputs:
         differing.append(f"{len(kernel)} numbers in a patch for {inputs}")
     tensors = dict(checkpoint.tensors)
-    if not differing and not _split_positions(tensors, config):
+    if not differing and not split_as_configured(tensors, config):
         shapes = [tensor.shape for name, tensor in tensors.items() if "/position" in name]
         grid = f"a grid of {config.grid} and position_embedding={config.position_embedding!r}"
         differing.append(f"positions of shape {', '.join(map(str, shapes)) or None} for {grid}")
@@ -76,28 +63,3 @@ def agreeing(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]
             f"Received: {', '.join(differing)}"
         )
     return tensors
-
-
-def _split_positions(tensors: dict[str, np.ndarray], config: ViTConfig) -> bool:
-    """Splits a table of others in place; tells whether the positions are those of the model."""
-    name = next((name for name in (POSITIONS, PATCH_POSITIONS) if name in tensors), None)
-    h, w = config.grid
-    learned = config.position_embedding == "learned"
-    if name is not None:
-        table = tensors[name]
-        # A fixed table is written out with a row of zeros for each token of the prefix.
-        rows = config.prefix_position or not learned
-        p = config.num_prefix_tokens if rows and name == POSITIONS else 0
-        if len(table) != h * w + p:
-            return False
-        if learned:
-            tensors[POSITION] = table[p:].reshape(h, w, -1)  # (h, w, D)
-            if p:
-                tensors[PREFIX_POSITION] = table[None, :p]  # (1, p, D)
-        elif config.position_embedding != "sincos_2d" or not np.allclose(
-            table, join_positions({}, config)[POSITIONS], rtol=0, atol=_TOLERANCE
-        ):
-            return False
-        del tensors[name]
-    stored = tensors[POSITION].shape[:2] if POSITION in tensors else None
-    return stored == ((h, w) if learned else None)

@@ -1,7 +1,6 @@
 """Fitting a checkpoint to a model of another grid, patch size or number of channels.
 
-Letters: h, w rows and columns of the grid; N = hw; p prefix tokens; T = N + p positions; P, Q patch
-height and width; C channels; D hidden size.
+Letters: P, Q patch height and width; C channels; D hidden size.
 """
 
 from __future__ import annotations
@@ -11,18 +10,8 @@ import numpy as np
 
 from keras_vit.layers.position import resize_matrix, resize_table
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import (
-    COLUMN,
-    PATCH_POSITIONS,
-    POSITION,
-    POSITIONS,
-    PREFIX_POSITION,
-    ROW,
-    Checkpoint,
-    grid_of,
-    has_prefix_rows,
-    num_prefix_tokens,
-)
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.positions import COLUMN, POSITION, ROW, split_as_read
 
 _PROJECTION = "patch_encoder/projection/kernel"
 _ROOT = "stem/conv_root/kernel"
@@ -53,7 +42,7 @@ def fit(
         {'patch_encoder/position': 'Position embeddings resized from (2, 2) to (3, 2) patches'}
     """
     tensors, notes = dict(checkpoint.tensors), {}
-    _split_positions(tensors, checkpoint, config)
+    split_as_read(tensors, checkpoint, config)
     new = config.grid
     method = checkpoint.traits.get("position_interpolation", config.position_interpolation)
     for name, size in ((POSITION, new), (ROW, (new[0], 1)), (COLUMN, (1, new[1]))):
@@ -142,29 +131,3 @@ def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
         return kernel.sum(axis=-2, keepdims=True)
     repeated = kernel[..., np.arange(channels) % old, :]
     return repeated * np.float32(old / channels)
-
-
-def _split_positions(
-    tensors: dict[str, np.ndarray], checkpoint: Checkpoint, config: ViTConfig
-) -> None:
-    """Splits a table (T, D) into prefix and grid, in place."""
-    bare = tensors.pop(PATCH_POSITIONS, None)
-    table = tensors.pop(POSITIONS, bare)
-    if table is None:
-        return
-    h, w = config.grid
-    p = 0
-    if bare is None and has_prefix_rows(checkpoint, config.grid, config.prefix_position):
-        p = num_prefix_tokens(tensors)  # the file's own, not the model's
-    number = len(table) - p
-    # A square number of positions is a square grid: 24 x 24 patches are no model of 18 x 32.
-    grid = grid_of(number) or (config.grid if number == h * w else None)
-    if grid is None:
-        raise ValueError(
-            f"The position embedding of {checkpoint.source} has {number} positions, which is "
-            f"neither the model's grid {config.grid} nor a square one, so it cannot be resized. "
-            "Build the model at the image size that the file was trained at."
-        )
-    if p:
-        tensors[PREFIX_POSITION] = table[None, :p]  # (1, p, D)
-    tensors[POSITION] = table[p:].reshape(*grid, -1)  # (h, w, D)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.checkpoint import Checkpoint, settle_positions
-from keras_vit.weights.configs import foreign_keras, keras_hub, timm, transformers
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.configs import keras_hub, timm, transformers
 from keras_vit.weights.containers.guards import WeightFileError, read_json
+from keras_vit.weights.positions import place_positions, settle_positions
 
 # In the order of preference.
 _WEIGHT_FILES = (
@@ -100,7 +101,7 @@ def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
     grid = (image_size[0] // patch[0], image_size[1] // patch[1])
     if grid[0] == grid[1]:
         return settle_positions(checkpoint, grid)
-    return foreign_keras.place_positions(checkpoint, image_size)
+    return place_positions(checkpoint, image_size)
 
 
 def _json(path: Path) -> dict[str, Any]:

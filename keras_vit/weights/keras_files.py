@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.weights import containers, metadata
-from keras_vit.weights.checkpoint import Checkpoint, traits_of
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.configs import foreign_keras
 from keras_vit.weights.containers.guards import reading, refused
+from keras_vit.weights.traits import traits_of
 
 
 def read_h5(path: Path) -> Checkpoint:

@@ -10,14 +10,9 @@ import keras
 import numpy as np
 
 from keras_vit import models
-from keras_vit.weights.checkpoint import (
-    ARCHITECTURE,
-    PATCH_POSITIONS,
-    POSITIONS,
-    Checkpoint,
-    variables_of,
-)
+from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint, variables_of
 from keras_vit.weights.fitting import fit
+from keras_vit.weights.positions import PATCH_POSITIONS, POSITIONS
 from keras_vit.weights.report import LoadReport, TensorReport
 from keras_vit.weights.sources import read_checkpoint
 

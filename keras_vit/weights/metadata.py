@@ -18,7 +18,8 @@ from keras_vit.constants import MAX_PIXELS
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.agreement import agreeing
-from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION
 
 KEY = "keras_vit"
 _LONGEST = 4 * 2**20  # the labels of ImageNet-21k take a tenth of it

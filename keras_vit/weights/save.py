@@ -16,9 +16,11 @@ from keras_vit.files import atomic_path, write_json
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import containers, metadata
 from keras_vit.weights.agreement import agreeing
-from keras_vit.weights.checkpoint import Checkpoint, grid_of, traits_of, variables_of
+from keras_vit.weights.checkpoint import Checkpoint, variables_of
 from keras_vit.weights.configs import transformers
 from keras_vit.weights.dialects import DIALECTS
+from keras_vit.weights.positions import grid_of
+from keras_vit.weights.traits import traits_of
 
 # The suffixes of each format; what `huggingface` writes is a folder.
 _SUFFIXES = {

@@ -19,9 +19,10 @@ from keras_vit.weights import (
     metadata,
     registry,
 )
-from keras_vit.weights.checkpoint import Checkpoint, settle_positions
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.configs import foreign_keras
 from keras_vit.weights.dialects import DIALECTS, Dialect, defaults
+from keras_vit.weights.positions import settle_positions
 
 _HUB = re.compile(r"(?:hf://(?P<repo>[\w.-]+/[\w.-]+)|timm/(?P<timm>[\w.-]+))")
 

@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from keras_vit.export import warmup
 
 EXPORT = Path(__file__).parents[2] / "export"
+SERVING_PAGE = EXPORT.parent / "docs" / "serving.md"
 KUBERNETES = sorted((EXPORT / "kubernetes").glob("*.yaml"))
 FLAG = re.compile(r"--(\w+)=(\S+)")
 COMPOSE = yaml.safe_load((EXPORT / "docker-compose.yml").read_text())
@@ -188,3 +189,19 @@ def checked(*arguments: Any) -> None:
         timeout=60,
     )
     assert result.returncode == 0, json.dumps(json.loads(result.stdout), indent=1)
+
+
+def image_tags(path: Path) -> set[str]:
+    """Tags of the server's image in a file, which for a GPU end in `-gpu`."""
+    found = re.findall(r"tensorflow/serving:([\w.-]*\w)", path.read_text(encoding="utf-8"))
+    return {tag.removesuffix("-gpu") for tag in found}
+
+
+def test_all_name_the_same_image_of_the_server() -> None:
+    vit = EXPORT / "kubernetes" / "vit.yaml"
+    told = (EXPORT / "docker-compose.yml", vit, EXPORT / "README.md", SERVING_PAGE)
+    tags = {path.name: image_tags(path) for path in (*told, *KUBERNETES)}
+    named = {name: found for name, found in tags.items() if found}
+    assert {path.name for path in told} <= named.keys()
+    (expected,) = tags["vit.yaml"]
+    assert all(found == {expected} for found in named.values()), named

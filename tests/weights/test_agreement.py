@@ -8,7 +8,9 @@ import pytest
 
 from keras_vit.models import config_of
 from keras_vit.weights.agreement import agreeing
-from keras_vit.weights.checkpoint import POSITIONS, Checkpoint, join_positions, traits_of
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.positions import POSITIONS, join_positions
+from keras_vit.weights.traits import traits_of
 from tests.helpers import tiny_config, tiny_model, weights_of
 
 

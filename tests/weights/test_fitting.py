@@ -10,16 +10,16 @@ from PIL import Image
 
 from keras_vit.layers.position import resize_table
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import (
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.fitting import adapt_channels, fit, resize_patch_kernel
+from keras_vit.weights.positions import (
     COLUMN,
     PATCH_POSITIONS,
     POSITION,
     POSITIONS,
     PREFIX_POSITION,
     ROW,
-    Checkpoint,
 )
-from keras_vit.weights.fitting import adapt_channels, fit, resize_patch_kernel
 from tests.helpers import assert_close, normal, numpy, tiny_config
 
 PROJECTION, ROOT = "patch_encoder/projection/kernel", "stem/conv_root/kernel"

@@ -11,8 +11,9 @@ import pytest
 from keras_vit.layers.position import resize_table
 from keras_vit.models import build
 from keras_vit.weights import LoadReport, load_weights, read_checkpoint
-from keras_vit.weights.checkpoint import Checkpoint, join_positions
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.dialects.flax import FLAX
+from keras_vit.weights.positions import join_positions
 from tests.helpers import normal, numpy, tiny_config, tiny_model, weights_of
 from tests.weights.files import SQUARE, in_new_names, official_tensors, save
 

@@ -10,8 +10,8 @@ import pytest
 
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.checkpoint import config_of
 from keras_vit.weights.containers import write_safetensors
+from keras_vit.weights.traits import config_of
 from tests.helpers import assert_close, numpy
 
 

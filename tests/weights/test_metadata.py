@@ -9,15 +9,9 @@ import pytest
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import metadata
-from keras_vit.weights.checkpoint import (
-    POSITION,
-    POSITIONS,
-    PREFIX_POSITION,
-    Checkpoint,
-    Origin,
-    join_positions,
-    traits_of,
-)
+from keras_vit.weights.checkpoint import Checkpoint, Origin
+from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION, join_positions
+from keras_vit.weights.traits import traits_of
 from tests.helpers import tiny_config, tiny_model, weights_of
 
 PREPROCESSING = Preprocessing(

@@ -13,16 +13,10 @@ import pytest
 import keras_vit
 from keras_vit import models
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.checkpoint import (
-    POSITIONS,
-    Checkpoint,
-    config_of,
-    has_prefix_rows,
-    settle_positions,
-    variables_of,
-)
+from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers import write_safetensors
 from keras_vit.weights.dialects import DIALECTS
+from keras_vit.weights.traits import config_of
 from tests.helpers import normal, numpy, randomise, weights_of
 
 # As timm's vit_*_reg4_dinov2, with `no_embed_class=True`: 2 x 3 rows, as many as 5 tokens and 1.
@@ -136,46 +130,3 @@ def test_a_square_table_is_resized_as_before(prefix_position: bool, tmp_path: Pa
     with pytest.warns(UserWarning, match=r"resized from \(5, 5\) to \(3, 4\)"):
         resized = built(path, 12, 16)
     assert models.config_of(resized).prefix_position is prefix_position
-
-
-def loose(rows: int, prefix: int) -> Checkpoint:
-    tensors = {
-        POSITIONS: np.zeros((rows, 6)),
-        "patch_encoder/register_tokens": np.zeros((1, prefix, 6)),
-    }
-    return Checkpoint("a", tensors, {}, loose_positions=True)
-
-
-@pytest.mark.parametrize(
-    ("rows", "grid", "asked", "expected"),
-    [
-        (9, (3, 3), None, False),  # 5 + 2 x 2 as well, of which one is that of the model
-        (9, (2, 2), None, True),
-        (9, (7, 7), True, True),
-        (9, (7, 7), False, False),
-        (6, (6, 1), True, False),  # which the model then refuses
-        (6, (1, 1), None, True),
-        (201, (24, 24), None, True),
-        (196, (24, 24), None, False),
-    ],
-)
-def test_has_prefix_rows(
-    rows: int, grid: tuple[int, int], asked: bool | None, expected: bool
-) -> None:
-    assert has_prefix_rows(loose(rows, 5), grid, asked) is expected
-
-
-def test_has_prefix_rows_of_a_table_that_is_told() -> None:
-    checkpoint = loose(9, 5).replace(loose_positions=False)
-    assert has_prefix_rows(checkpoint, (3, 3))
-    assert not has_prefix_rows(checkpoint.replace(traits={"prefix_position": False}), (2, 2))
-
-
-def test_settle_positions() -> None:
-    checkpoint = loose(9, 5)
-    settled = settle_positions(checkpoint, (2, 2))
-    assert settled.traits == {"position_grid": (2, 2), "prefix_position": True}
-    assert has_prefix_rows(settled, (3, 3))
-    assert not settle_positions(checkpoint, (3, 3)).traits["prefix_position"]
-    assert settle_positions(checkpoint, (4, 4)) is checkpoint
-    assert settle_positions(settled, (3, 3)) is settled

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from keras_vit.models import ViTConfig, build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import checkpoint, load_weights, read_checkpoint, save_weights
+from keras_vit.weights import checkpoint, load_weights, read_checkpoint, save_weights, traits
 from tests.helpers import normal, numpy, randomise, tiny_config, tiny_model, weights_of
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
@@ -66,7 +66,7 @@ def read_again(path: Path, config: ViTConfig) -> tuple[checkpoint.Checkpoint, ke
     known: dict[str, Any] = {}
     if path.suffix in (".npz", ".h5"):
         known = {name: getattr(config, name) for name in ("image_size", "patch_size", "num_heads")}
-    model = build(checkpoint.config_of(found, **known), preprocessing=found.preprocessing)
+    model = build(traits.config_of(found, **known), preprocessing=found.preprocessing)
     assert load_weights(model, found, report=True).notes() == []
     return found, model
 
@@ -90,7 +90,7 @@ def test_round_trip(format: str, changes: dict[str, Any], tmp_path: Path) -> Non
     if format != "npz":
         # With logits, which is no property of weights.
         kept = config_of(model).replace(classifier_activation=None)
-        assert checkpoint.config_of(found).replace(position_grid=kept.position_grid) == kept
+        assert traits.config_of(found).replace(position_grid=kept.position_grid) == kept
         assert found.preprocessing == PREPROCESSING
 
 

@@ -1,8 +1,6 @@
 """What files of other Keras packages tell beside their tensors: the layers of the model.
 
 Nothing of such a file is built, so no code of it runs: a `Lambda` layer is a name here.
-
-Letters: T positions; D hidden size; h, w rows and columns of the grid; p prefix tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import h5py
 import numpy as np
 
 from keras_vit.weights import containers
-from keras_vit.weights.checkpoint import POSITION, POSITIONS, PREFIX_POSITION, Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.guards import (
     LARGEST_JSON,
     WeightFileError,
@@ -28,6 +26,7 @@ from keras_vit.weights.containers.guards import (
     refused,
 )
 from keras_vit.weights.dialects import kecam, keras_hub
+from keras_vit.weights.positions import place_positions
 
 Layer = Mapping[str, Any]
 
@@ -159,47 +158,6 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
     checkpoint = checkpoint.replace(traits=checkpoint.traits | told)
     sizes = [size for size in map(_image_size, layers) if size]
     return place_positions(checkpoint, sizes[0]) if sizes else checkpoint
-
-
-def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
-    """Puts the positions of a checkpoint on the grid of its images, which may not be square.
-
-    Args:
-        checkpoint: The checkpoint.
-        image_size: Height and width in pixels of the images that its model takes.
-
-    Returns:
-        The checkpoint; as it was, if it has no table of positions or one for other images.
-
-    Example:
-        >>> traits = {"patch_size": (2, 2), "class_token": True}
-        >>> tensors = {POSITIONS: np.zeros((7, 5))}
-        >>> place_positions(Checkpoint("m.h5", tensors, traits), (4, 6)).tensors[POSITION].shape
-        (2, 3, 5)
-    """
-    traits, tensors = checkpoint.traits, dict(checkpoint.tensors)
-    if POSITIONS not in tensors or "patch_size" not in traits:
-        return checkpoint
-    h, w = (side // patch for side, patch in zip(image_size, traits["patch_size"], strict=True))
-    p = sum(bool(traits.get(name)) for name in ("class_token", "distillation_token"))
-    p += traits.get("register_tokens", 0)
-    stored = len(tensors[POSITIONS]) - h * w
-    if stored not in (0, p):
-        return checkpoint
-    table = tensors.pop(POSITIONS)  # (T, D)
-    tensors[POSITION] = table[stored:].reshape(h, w, -1)  # (h, w, D)
-    if stored:
-        tensors[PREFIX_POSITION] = table[None, :p]  # (1, p, D)
-    told = {"image_size": image_size, "position_grid": (h, w), "prefix_position": stored == p}
-    origin = checkpoint.origin
-    whole = origin.names.get(POSITIONS, (POSITIONS,))
-    names = {**origin.names, POSITION: whole, PREFIX_POSITION: whole}
-    return checkpoint.replace(
-        tensors=tensors,
-        traits=traits | told,
-        loose_positions=False,
-        origin=type(origin)(origin.dialect, names, origin.left),
-    )
 
 
 @contextlib.contextmanager

@@ -15,16 +15,10 @@ from typing import Any
 import numpy as np
 
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import (
-    PATCH_POSITIONS,
-    POSITION,
-    POSITIONS,
-    Checkpoint,
-    Origin,
-    join_positions,
-    traits_of,
-)
+from keras_vit.weights.checkpoint import Checkpoint, Origin
 from keras_vit.weights.dialects.layout import Layout
+from keras_vit.weights.positions import join_positions
+from keras_vit.weights.traits import traits_of
 
 # The part of the table for models whose last norm comes after the pooling.
 NORM_AFTER_POOLING = "norm after pooling"
@@ -191,10 +185,7 @@ class Dialect:
         Raises:
             ValueError: If the dialect has no place for some of them, or needs others.
         """
-        bare = POSITION in tensors and config.num_prefix_tokens and not config.prefix_position
-        tensors = join_positions(tensors, config)
-        if bare and not self.loose_positions:  # without rows for the prefix: another tensor
-            tensors[PATCH_POSITIONS] = tensors.pop(POSITIONS)
+        tensors = join_positions(tensors, config, loose=self.loose_positions)
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
         if config.stem_blocks is not None:

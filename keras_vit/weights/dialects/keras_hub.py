@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
-from keras_vit.weights.dialects.keras_names import Named, positions_of_all_tokens
+from keras_vit.weights.dialects.keras_names import Named
 from keras_vit.weights.dialects.rows import NUMBERED, dense, norm
 
 _TOKENS = "vit_patching_and_embedding"
@@ -120,10 +120,9 @@ KERAS_HUB = Dialect(
     "KerasHub",
     _ROWS,
     marks=(f"{_TOKENS}/patch_embedding/0", "vit_encoder/ln/0"),
-    numerics=lambda traits: {
+    numerics=lambda _: {
         "gelu": "exact",
         "epsilon": 1e-6,
-        **positions_of_all_tokens(traits),
     },
     tidy=_tidy,
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -98,26 +97,6 @@ def plain_rows(layers: Mapping[str, str]) -> tuple[Row, ...]:
         *dense("pre_logits", layers.get("pre_logits", "pre_logits"), "DR", "representation"),
         *dense("head", layers["head"], "FY", "head"),
     )
-
-
-def positions_of_all_tokens(traits: Mapping[str, Any]) -> dict[str, Any]:
-    """Corrects traits for a library in which prefix tokens always have positions.
-
-    By itself a table of 7 x 7 positions is one of patches alone, not of a class token and 6 x 8.
-
-    Args:
-        traits: Fields of `ViTConfig` as the tensors tell them.
-
-    Returns:
-        Fields to replace.
-
-    Example:
-        >>> positions_of_all_tokens({"prefix_position": False, "position_grid": (7, 7)})
-        {'prefix_position': True, 'position_grid': None}
-    """
-    if traits.get("prefix_position", True):
-        return {}
-    return {"prefix_position": True, "position_grid": None}
 
 
 def _renamed(path: str, patterns: Mapping[str, str]) -> str | None:

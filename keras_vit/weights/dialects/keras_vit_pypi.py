@@ -65,10 +65,9 @@ KERAS_VIT_PYPI = Dialect(
     "PyPI's keras-vit",
     _ROWS,
     marks=("patch_embedding/conv2d/kernel", "add_cls_token/class_token_weight"),
-    numerics=lambda traits: {
+    numerics=lambda _: {
         "gelu": "exact",
         "epsilon": 1e-6,
-        **keras_names.positions_of_all_tokens(traits),
     },
     left=keras_names.LEFT,
     tidy=_tidy,

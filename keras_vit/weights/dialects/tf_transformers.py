@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
-from keras_vit.weights.dialects.keras_names import Named, positions_of_all_tokens
+from keras_vit.weights.dialects.keras_names import Named
 from keras_vit.weights.dialects.rows import NORM, dense, norm
 
 _LAYER = "encoder/layer_._{block}"
@@ -68,11 +68,10 @@ TF_TRANSFORMERS = Dialect(
     "transformers for TensorFlow",
     _ROWS,
     marks=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
-    numerics=lambda traits: {
+    numerics=lambda _: {
         "gelu": "exact",
         "epsilon": 1e-12,
         "position_interpolation": "bicubic_antialiased",
-        **positions_of_all_tokens(traits),
     },
     left=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
     tidy=_tidy,

@@ -65,11 +65,10 @@ VIT_KERAS = Dialect(
     "vit-keras",
     _ROWS,
     marks=("embedding/kernel", "Transformer/encoder_norm/gamma"),
-    numerics=lambda traits: {
+    numerics=lambda _: {
         "gelu": "exact",
         "epsilon": 1e-6,
         "position_interpolation": "bilinear_aligned",
-        **keras_names.positions_of_all_tokens(traits),
     },
     left=keras_names.LEFT,
     tidy=_tidy,

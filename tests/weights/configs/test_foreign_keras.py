@@ -11,22 +11,14 @@ import numpy as np
 import pytest
 
 from keras_vit.weights import containers, read_checkpoint
-from keras_vit.weights.checkpoint import POSITIONS, Checkpoint, Origin, config_of
-from keras_vit.weights.configs.foreign_keras import (
-    complete,
-    is_ours,
-    place_positions,
-    read_layers,
-    read_tensors,
-)
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.configs.foreign_keras import complete, is_ours, read_layers, read_tensors
 from keras_vit.weights.containers.guards import LARGEST_JSON
-from tests.helpers import normal, tiny_model
+from keras_vit.weights.traits import config_of
+from tests.helpers import tiny_model
 from tests.weights.dialects.test_vit_keras import full_config, version_2_numbered
 from tests.weights.foreign import assert_same_weights, source_model, write_keras_3
 from tests.weights.keras_hub_files import backbone_of, head_of
-
-TABLE = {POSITIONS: normal(36, 24)}
-TRAITS: dict[str, Any] = {"patch_size": (3, 2), "class_token": True}
 
 
 def write_archive(path: Path, weights: Path, config: Any) -> Path:
@@ -171,28 +163,3 @@ def test_read_layers_of_a_nested_model(tmp_path: Path) -> None:
         file.attrs["model_config"] = json.dumps(outer)
     layers = read_layers(tmp_path / "m.h5", "legacy_h5")
     assert complete(Checkpoint("m.h5", {}, {}), layers).traits == {"num_heads": 4}
-
-
-def test_place_positions() -> None:
-    origin = Origin("vit_keras", {POSITIONS: ("pos:0",)}, ("left",))
-    placed = place_positions(Checkpoint("m", TABLE, TRAITS, origin=origin), (15, 14))
-    table = TABLE[POSITIONS]
-    np.testing.assert_array_equal(placed.tensors["patch_encoder/position"][4, 6], table[35])
-    np.testing.assert_array_equal(placed.tensors["patch_encoder/prefix_position"][0], table[:1])
-    assert placed.traits["prefix_position"] is True
-    assert (placed.traits["position_grid"], placed.traits["image_size"]) == ((5, 7), (15, 14))
-    assert placed.origin.names["patch_encoder/position"] == ("pos:0",)
-    assert placed.origin.left == ("left",)
-
-
-def test_place_positions_without_those_of_prefix_tokens() -> None:
-    placed = place_positions(Checkpoint("m", TABLE, TRAITS), (18, 12))
-    assert placed.tensors.keys() == {"patch_encoder/position"}
-    assert placed.traits["prefix_position"] is False
-
-
-@pytest.mark.parametrize("image_size", [(15, 12), (224, 224), (6, 6)])
-def test_place_positions_of_other_images_leaves_the_checkpoint(image_size: tuple[int, int]) -> None:
-    checkpoint = Checkpoint("m", TABLE, TRAITS)
-    assert place_positions(checkpoint, image_size) is checkpoint
-    assert place_positions(Checkpoint("m", {}, TRAITS), image_size).tensors == {}

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keras_vit.weights.checkpoint import PATCH_POSITIONS, POSITIONS
 from keras_vit.weights.dialects import DIALECTS, Dialect, Row
 from keras_vit.weights.dialects.flax import FLAX
 from keras_vit.weights.dialects.huggingface import HUGGING_FACE
 from keras_vit.weights.dialects.timm import TIMM
 from keras_vit.weights.dialects.torchvision import TORCHVISION
+from keras_vit.weights.positions import PATCH_POSITIONS, POSITIONS
 from tests.weights.dialects.variants import (
     VARIANTS,
     Tensors,

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from keras_vit.models import build
-from keras_vit.weights.checkpoint import join_positions, variables_of
+from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.dialects.flax import FLAX
+from keras_vit.weights.positions import join_positions
 from tests.weights.files import SQUARE, in_new_names, official_tensors
 
 Tensors = dict[str, np.ndarray]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.weights.checkpoint import POSITIONS
 from keras_vit.weights.dialects.huggingface import HUGGING_FACE
+from keras_vit.weights.positions import POSITIONS
 from tests.weights.dialects.variants import joined, written
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.weights.dialects.keras_names import positions_of_all_tokens, tidy
+from keras_vit.weights.dialects.keras_names import tidy
 
 PATTERNS = {r"(stem|head)/(\w+)": r"\1/\2"}
 KERNEL, BIAS = np.zeros((3, 5)), np.zeros(5)
@@ -68,12 +68,3 @@ def test_tidy_takes_a_dense_layer_for_the_head(scope: str) -> None:
 def test_tidy_takes_nothing_else_for_the_head(own: dict[str, np.ndarray], why: str) -> None:
     found = tidied("stem/stem/kernel:0", **own)
     assert all(found[name] == name for name in own), why
-
-
-def test_positions_of_all_tokens() -> None:
-    assert positions_of_all_tokens({"position_grid": (6, 8)}) == {}
-    assert positions_of_all_tokens({"prefix_position": True}) == {}
-    assert positions_of_all_tokens({"prefix_position": False}) == {
-        "prefix_position": True,
-        "position_grid": None,
-    }

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from keras_vit.weights.checkpoint import POSITIONS
 from keras_vit.weights.dialects.torchvision import TORCHVISION
+from keras_vit.weights.positions import POSITIONS
 from tests.weights.dialects.variants import joined, written
 
 LAYER = "encoder.layers.encoder_layer_1"

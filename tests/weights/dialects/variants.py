@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import join_positions
 from keras_vit.weights.dialects import Dialect
+from keras_vit.weights.positions import join_positions
 from tests.helpers import tiny_model, weights_of
 from tests.weights.files import SQUARE
 

@@ -1,0 +1,247 @@
+"""The positions of a checkpoint: whose rows a table holds, and the tables of our models from it.
+
+Letters: h, w rows and columns of the grid of patches; N = hw; p prefix tokens; T = N + p
+positions; D hidden size. A table of others has T rows, those of the prefix first, or N.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_vit.layers.position import sincos_2d
+from keras_vit.models import ViTConfig
+from keras_vit.weights.checkpoint import Checkpoint
+
+POSITION = "patch_encoder/position"  # (h, w, D)
+PREFIX_POSITION = "patch_encoder/prefix_position"  # (1, p, D)
+ROW, COLUMN = "patch_encoder/row", "patch_encoder/column"  # (h, 1, D/2), (1, w, D/2)
+# As files of others hold them: both tables in one, (T, D), or that of the patches alone, (N, D).
+POSITIONS = "patch_encoder/positions"
+PATCH_POSITIONS = "patch_encoder/patch_positions"
+
+_PREFIX_TOKENS = ("class_token", "distillation_token", "register_tokens")
+# Sines and cosines differ in their last bits from one processor to the next.
+_TOLERANCE = 1e-5
+
+
+def prefix_numbers(tensors: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Returns the number of class, distillation and register tokens, by their fields' names."""
+    found = {name: tensors.get(f"patch_encoder/{name}") for name in _PREFIX_TOKENS}
+    return {name: 0 if tensor is None else tensor.shape[1] for name, tensor in found.items()}
+
+
+def grid_of(number: int) -> tuple[int, int] | None:
+    """Returns the square grid with this number of patches, or None where it is no square."""
+    side = round(max(number, 0) ** 0.5)
+    return (side, side) if side and side * side == number else None
+
+
+def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[str, Any]:
+    """Returns what the tables tell; `loose`: a joint one may lack rows for the prefix tokens."""
+    p = _num_prefix(tensors)
+    if POSITION in tensors:
+        told = {"prefix_position": PREFIX_POSITION in tensors} if p else {}
+        stored = tensors[POSITION].shape[:2]
+        return {"position_embedding": "learned", "position_grid": stored, **told}
+    if ROW in tensors:
+        stored = (tensors[ROW].shape[0], tensors[COLUMN].shape[1])
+        return {"position_embedding": "learned_2d", "position_grid": stored}
+    if PATCH_POSITIONS in tensors:
+        rows, number = not p, len(tensors[PATCH_POSITIONS])
+    elif POSITIONS in tensors:
+        rows, number = True, len(tensors[POSITIONS]) - p
+        if loose and p:  # told by the size of images alone, unless one reading is square
+            readings = _readings(len(tensors[POSITIONS]), p)
+            rows, number = readings.popitem() if len(readings) == 1 else (True, 0)
+    else:
+        return {}
+    grid = grid_of(number)
+    return {"position_embedding": "learned", "position_grid": grid, "prefix_position": rows}
+
+
+def has_prefix_rows(
+    checkpoint: Checkpoint, grid: tuple[int, int], prefix_position: bool | None = None
+) -> bool:
+    """Tells whether a position table has rows for the prefix tokens.
+
+    A reading is possible if N is the model's number of patches, or a square of more than one. If
+    both are, the one that equals the model's own square grid is taken.
+
+    Args:
+        checkpoint: The checkpoint.
+        grid: Rows and columns of the model.
+        prefix_position: Whether the model has positions of prefix tokens; None if that is to be
+            decided by the table. Taken if it is possible.
+
+    Raises:
+        ValueError: If both readings are possible, or none is.
+    """
+    p = _num_undecided(checkpoint)
+    if not p:
+        return checkpoint.traits.get("prefix_position", True)
+    length, asked = len(checkpoint.tensors[POSITIONS]), grid[0] * grid[1]
+    readings = _readings(length, p, asked)
+    if prefix_position is not None and prefix_position in readings:
+        return prefix_position
+    possible = list(readings)
+    if len(possible) == 2 and grid_of(asked):
+        possible = [rows for rows, number in readings.items() if number == asked] or possible
+    if len(possible) == 1:
+        return possible[0]
+    choice = ", or give a constructor `overrides={'prefix_position': ...}`" if possible else ""
+    raise ValueError(
+        f"The position embedding of {checkpoint.source} must fit one layout. Received: {length} "
+        f"rows for a model of {grid[0]} x {grid[1]} patches: either {p} of prefix tokens and "
+        f"{length - p} of patches (prefix_position=True), or {length} of patches "
+        "(prefix_position=False). Build the model at the image size that the file was trained at"
+        f"{choice}."
+    )
+
+
+def settle_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoint:
+    """Decides by the grid that a checkpoint was saved with whether its table has prefix rows."""
+    p = _num_undecided(checkpoint)
+    return (_settled(checkpoint, grid, p) if p else None) or checkpoint
+
+
+def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
+    """Puts the positions of a checkpoint on the grid of its images, which may not be square.
+
+    Args:
+        checkpoint: The checkpoint.
+        image_size: Height and width in pixels of the images that its model takes.
+
+    Returns:
+        The checkpoint; as it was, if it has no table of positions or one for other images.
+    """
+    traits, tensors = checkpoint.traits, dict(checkpoint.tensors)
+    if POSITIONS not in tensors or "patch_size" not in traits:
+        return checkpoint
+    h, w = (side // patch for side, patch in zip(image_size, traits["patch_size"], strict=True))
+    p = sum(int(traits.get(name, 0)) for name in _PREFIX_TOKENS)
+    settled = _settled(checkpoint, (h, w), p)
+    if settled is None:
+        return checkpoint
+    rows = p if settled.traits["prefix_position"] else 0
+    _split(tensors, tensors.pop(POSITIONS), (h, w), rows)
+    origin = checkpoint.origin
+    whole = origin.names.get(POSITIONS, (POSITIONS,))
+    names = {**origin.names, POSITION: whole, PREFIX_POSITION: whole}
+    return settled.replace(
+        tensors=tensors,
+        traits=settled.traits | {"image_size": image_size},
+        origin=dataclasses.replace(origin, names=names),
+    )
+
+
+def split_as_read(
+    tensors: dict[str, np.ndarray], checkpoint: Checkpoint, config: ViTConfig
+) -> None:
+    """Splits a table of others in place, on its own grid: the model's or a square one."""
+    bare = tensors.pop(PATCH_POSITIONS, None)
+    table = tensors.pop(POSITIONS, bare)
+    if table is None:
+        return
+    p = 0
+    if bare is None and has_prefix_rows(checkpoint, config.grid, config.prefix_position):
+        p = _num_prefix(tensors)  # the file's own, not the model's
+    h, w = config.grid
+    number = len(table) - p
+    # A square number of positions is a square grid: 24 x 24 patches are no model of 18 x 32.
+    grid = grid_of(number) or (config.grid if number == h * w else None)
+    if grid is None:
+        raise ValueError(
+            f"The position embedding of {checkpoint.source} has {number} positions, which is "
+            f"neither the model's grid {config.grid} nor a square one, so it cannot be resized. "
+            "Build the model at the image size that the file was trained at."
+        )
+    _split(tensors, table, grid, p)
+
+
+def split_as_configured(tensors: dict[str, np.ndarray], config: ViTConfig) -> bool:
+    """Splits a table of others in place; tells whether the positions are those of the model."""
+    name = next((name for name in (POSITIONS, PATCH_POSITIONS) if name in tensors), None)
+    h, w = config.grid
+    learned = config.position_embedding == "learned"
+    if name is not None:
+        # A fixed table is written out with a row of zeros for each token of the prefix.
+        rows = name == POSITIONS and (config.prefix_position or not learned)
+        p = config.num_prefix_tokens if rows else 0
+        if len(tensors[name]) != h * w + p or not (learned or _is_fixed(tensors[name], config)):
+            return False
+        table = tensors.pop(name)
+        if learned:
+            _split(tensors, table, (h, w), p)
+    stored = tensors[POSITION].shape[:2] if POSITION in tensors else None
+    return stored == ((h, w) if learned else None)
+
+
+def join_positions(
+    tensors: Mapping[str, np.ndarray], config: ViTConfig, *, loose: bool = True
+) -> dict[str, np.ndarray]:
+    """Returns the tensors with all positions in one table, as files of others hold them.
+
+    Args:
+        tensors: Arrays by variable path, of all variables of a model.
+        config: The model's configuration. Fixed positions are written out; a class token has
+            none of them, which is a row of zeros.
+        loose: Whether `POSITIONS` may lack rows for the prefix tokens; `PATCH_POSITIONS` if not.
+    """
+    tensors, name = dict(tensors), POSITIONS
+    prefix = tensors.pop(PREFIX_POSITION, None)
+    if config.position_embedding == "sincos_2d":
+        table = sincos_2d(config.grid, config.hidden_size)
+        prefix = np.zeros((1, config.num_prefix_tokens, config.hidden_size), "float32")
+    elif POSITION in tensors:
+        table = tensors.pop(POSITION)
+        if config.num_prefix_tokens and not config.prefix_position and not loose:
+            name = PATCH_POSITIONS
+    else:
+        return tensors
+    table = table.reshape(-1, table.shape[-1])  # (N, D)
+    tensors[name] = table if prefix is None else np.concatenate([prefix[0], table])
+    return tensors
+
+
+def _num_prefix(tensors: Mapping[str, np.ndarray]) -> int:
+    return sum(prefix_numbers(tensors).values())
+
+
+def _num_undecided(checkpoint: Checkpoint) -> int:
+    """Returns p where a table may or may not have rows for so many tokens, else 0."""
+    undecided = checkpoint.loose_positions and POSITIONS in checkpoint.tensors
+    return _num_prefix(checkpoint.tensors) if undecided else 0
+
+
+def _readings(length: int, p: int, asked: int | None = None) -> dict[bool, int]:
+    """Returns N of each possible reading, by whether there are rows for the prefix tokens."""
+    both = {True: length - p, False: length}
+    return {rows: n for rows, n in both.items() if n == asked or (n > 1 and grid_of(n))}
+
+
+def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoint | None:
+    """Returns a checkpoint whose traits tell its grid; None if that is not the table's."""
+    rows = len(checkpoint.tensors[POSITIONS]) - grid[0] * grid[1]
+    if rows not in (0, p):
+        return None
+    told = {"position_grid": grid, "prefix_position": rows == p}
+    return checkpoint.replace(traits=checkpoint.traits | told, loose_positions=False)
+
+
+def _split(
+    tensors: dict[str, np.ndarray], table: np.ndarray, grid: tuple[int, int], p: int
+) -> None:
+    """Adds the tables of our models that one of others holds."""
+    tensors[POSITION] = table[p:].reshape(*grid, -1)  # (h, w, D)
+    if p:
+        tensors[PREFIX_POSITION] = table[None, :p]  # (1, p, D)
+
+
+def _is_fixed(table: np.ndarray, config: ViTConfig) -> bool:
+    if config.position_embedding != "sincos_2d":
+        return False
+    return np.allclose(table, join_positions({}, config)[POSITIONS], rtol=0, atol=_TOLERANCE)

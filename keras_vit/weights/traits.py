@@ -1,0 +1,125 @@
+"""What the tensors of a checkpoint tell of its model."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_vit.models import ViTConfig
+from keras_vit.models.config import published_heads
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.positions import has_prefix_rows, position_traits, prefix_numbers
+
+_STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
+
+
+def traits_of(
+    tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
+) -> dict[str, Any]:
+    """Returns the configuration that shapes and names of a checkpoint's tensors determine.
+
+    Args:
+        tensors: Arrays by variable path.
+        loose_positions: Whether a joint table may lack rows for the prefix tokens.
+
+    Returns:
+        Fields of `ViTConfig`.
+
+    Example:
+        >>> traits_of({"head/kernel": np.zeros((6, 5))})["classes"]
+        5
+    """
+    numbers = prefix_numbers(tensors)
+    scale = tensors.get("block_00/scale_1/gamma")
+    traits: dict[str, Any] = {
+        "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
+        "class_token": bool(numbers["class_token"]),
+        "distillation_token": bool(numbers["distillation_token"]),
+        "distillation_head": "distillation_head/kernel" in tensors,
+        "register_tokens": numbers["register_tokens"],
+        "classes": _columns(tensors, "head/kernel") or 0,
+        "representation_size": _columns(tensors, "pre_logits/kernel"),
+        "hidden_size": _columns(tensors, "patch_encoder/projection/kernel"),
+        "mlp_dim": _columns(tensors, "block_00/mlp/expand/kernel"),
+        "pre_norm": "pre_norm/gamma" in tensors,
+        "patch_bias": "patch_encoder/projection/bias" in tensors,
+        "qkv_bias": "block_00/attention/qkv/bias" in tensors,
+        # What it started from is not told; a trained one is overwritten anyway.
+        "layer_scale": None if scale is None else 1e-5,
+        **_stem_traits(tensors),
+    }
+    if "pooling/probe" in tensors:
+        traits["pooling"] = "map"
+    else:
+        traits["pooling"] = "token" if traits["class_token"] else "gap"
+    return traits | position_traits(tensors, loose=loose_positions)
+
+
+def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
+    """Returns the configuration of the model that a checkpoint was saved from.
+
+    Args:
+        checkpoint: The checkpoint.
+        **known: Fields of `ViTConfig` that the file does not tell, or that go before what it
+            tells: the number of heads in a file of PyTorch, unless its sizes are published ones.
+
+    Returns:
+        The configuration; its classifier gives logits.
+
+    Raises:
+        ValueError: If something that is needed is neither told nor known.
+
+    Example:
+        >>> from keras_vit import models
+        >>> from keras_vit.weights.checkpoint import variables_of
+        >>> config = ViTConfig(6, 1, 2, 11, patch_size=4, image_size=(8, 8), classes=5)
+        >>> weights = variables_of(models.build(config))
+        >>> tensors = {name: keras.ops.convert_to_numpy(v) for name, v in weights.items()}
+        >>> checkpoint = Checkpoint("a", tensors, traits_of(tensors) | {"patch_size": (4, 4)})
+        >>> config_of(checkpoint, num_heads=2).grid
+        (2, 2)
+    """
+    fields = {field.name for field in dataclasses.fields(ViTConfig)}
+    told = {name: value for name, value in checkpoint.traits.items() if name in fields}
+    told |= {"classifier_activation": None} | known
+    heads = published_heads(told["hidden_size"], told["num_layers"], told["mlp_dim"])
+    told.setdefault("num_heads", heads)
+    grid = told.pop("position_grid", None)
+    missing = [name for name in ("num_heads", "patch_size") if told.get(name) is None]
+    if "image_size" not in told and grid is None:
+        missing.append("image_size")
+    if missing:
+        raise ValueError(
+            f"{checkpoint.source} does not tell {', '.join(missing)}: give "
+            f"{', '.join(f'{name}=...' for name in missing)}. "
+            f"Received: {', '.join(sorted(known)) or 'nothing'}"
+        )
+    if "image_size" not in told:
+        stride = ViTConfig(**told | {"image_size": (None, None)}).stride
+        told["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
+        return ViTConfig(**told)
+    if None in told["image_size"]:
+        told["position_grid"] = grid  # a model for any size resizes it inside
+        return ViTConfig(**told)
+    config = ViTConfig(**told)
+    if "prefix_position" in known:
+        return config
+    return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
+
+
+def _columns(tensors: Mapping[str, np.ndarray], name: str) -> int | None:
+    return tensors[name].shape[-1] if name in tensors else None
+
+
+def _stem_traits(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    width = _columns(tensors, "stem/conv_root/kernel")
+    if width is None:
+        return {"stem_blocks": None}
+    units: dict[int, int] = {}
+    for match in filter(None, map(_STEM_UNIT.fullmatch, tensors)):
+        units[int(match[1])] = units.get(int(match[1]), 0) + 1
+    return {"stem_blocks": tuple(units[stage] for stage in sorted(units)), "stem_width": width}
