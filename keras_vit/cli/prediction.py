@@ -14,7 +14,7 @@ import typer
 from keras_vit import checks
 from keras_vit.cli import prediction_table
 from keras_vit.cli.loading import check_model, load_model
-from keras_vit.cli.options import SizeOption, check_exists, parse_size
+from keras_vit.cli.options import SizeOption, check_exists, check_out, parse_size
 from keras_vit_toolkit import quiet_tensorflow, start_keras
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def predict(
     _check_sources(given)
     if to is not None:
         prediction_table.check(to)
+        check_out("--to", to, folder=False)
     start_keras()
     from keras_vit import export
     from keras_vit.export.prediction import BEST

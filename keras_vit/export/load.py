@@ -19,6 +19,7 @@ from keras_vit.export import contract_files, other_runtimes, saved_model, verify
 from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
 from keras_vit.models import inference, preprocessing_of
 from keras_vit.models.features import representation
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.whole_models import load_model
 
 _THREADS = 4  # at most, of the runtimes beside TensorFlow
@@ -109,11 +110,7 @@ def embed(
             "`source` must return one vector for each image. "
             f"Received: outputs of the shape {network.output_shape}"
         )
-
-    def run(pixels: np.ndarray) -> np.ndarray:
-        return np.asarray(network.predict_on_batch(contract.scale(pixels)))
-
-    return rows(images, batch_size, *on_pixels(contract, run))
+    return rows(images, batch_size, *on_pixels(contract, partial(_run, network, contract)))
 
 
 def _is_saved_model(folder: Path) -> bool:
@@ -122,11 +119,12 @@ def _is_saved_model(folder: Path) -> bool:
 
 def _of_model(model: keras.Model, name: str) -> Predictor:
     network, contract = inference.prepare(model)
+    return Predictor(name, contract, *on_pixels(contract, partial(_run, network, contract)))
 
-    def run(pixels: np.ndarray) -> np.ndarray:
-        return np.asarray(network.predict_on_batch(contract.scale(pixels)))
 
-    return Predictor(name, contract, *on_pixels(contract, run))
+def _run(network: keras.Model, contract: Preprocessing, pixels: np.ndarray) -> np.ndarray:
+    """Returns the outputs (B, R) for pixels, uint8 (B, h, w, C)."""
+    return np.asarray(network.predict_on_batch(contract.scale(pixels)))
 
 
 def _load_keras(path: Path) -> keras.Model:

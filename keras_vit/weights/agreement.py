@@ -1,4 +1,4 @@
-"""Whether tensors and a configuration belong to the same model."""
+"""Consistency of a checkpoint's tensors with a model configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The positions of a checkpoint: whose rows a table holds, and the tables of our models from it.
+"""Position tables of checkpoints: rows of prefix tokens, and conversion to and from our tables.
 
 Letters: h, w rows and columns of the grid of patches; N = hw; p prefix tokens; T = N + p
 positions; D hidden size. A table of others has T rows, those of the prefix first, or N.

@@ -1,4 +1,4 @@
-"""What the tensors of a checkpoint tell of its model."""
+"""Model configuration inferred from the tensors of a checkpoint."""
 
 from __future__ import annotations
 

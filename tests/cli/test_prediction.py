@@ -123,6 +123,7 @@ def test_predict_writes_features_of_weights_without_a_classifier(
     ("options", "message"),
     [
         (("--embed",), "`--embed` needs `--to`"),
+        (("--to", "pyproject.toml/answers.csv"), "`--to` must lie in a folder"),
         (("--to", "answers.txt"), "`to` must end in .csv, .jsonl, .parquet"),
         (("--all",), "`--all` needs `--to`"),
     ],
