@@ -38,6 +38,30 @@ def nearest(value: str, options: Iterable[str]) -> str:
     return f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""
 
 
+def shortlist(names: Sequence[str], shown: int = 8) -> str:
+    """Returns the first names for a message, and how many more there are.
+
+    Example:
+        >>> shortlist(["daisy", "rose", "tulip"], shown=2)
+        'daisy, rose and 1 more'
+    """
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+def listed(title: str, lines: Sequence[str], shown: int = 20) -> str:
+    """Returns a title, the first lines below it, and how many more there are.
+
+    Example:
+        >>> print(listed("Flowers:", ["daisy", "rose"]))
+        Flowers:
+          daisy
+          rose
+    """
+    more = [f"... and {len(lines) - shown} more"] if len(lines) > shown else []
+    return "\n  ".join([title, *lines[:shown], *more])
+
+
 def one_of(name: str, value: object, options: Sequence[object]) -> None:
     """Raises `ValueError` unless `value` is one of `options`.
 

@@ -23,31 +23,21 @@ _SUFFIX = re.compile(
 _BY_SUFFIX = {".svg": "SVG", **dict.fromkeys((".pgm", ".ppm", ".pbm", ".pnm"), "Netpbm")}
 _BACKUP_ENDINGS = ("~", "_original", ".bak", ".backup", ".old", ".orig")
 
-# (offset, bytes, format); the first that matches decides.
-_SIGNATURES = (
-    (0, b"\xff\xd8\xff", "JPEG"),
-    (0, b"\x89PNG\r\n\x1a\n", "PNG"),
-    (0, b"GIF87a", "GIF"),
-    (0, b"GIF89a", "GIF"),
-    (0, b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JPEG 2000"),
-    (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
-    (0, b"\x00\x00\x00\x0cJXL \r\n\x87\n", "JPEG XL"),
-    (0, b"\xff\x0a", "JPEG XL"),
-    (0, b"II*\x00\x10\x00\x00\x00CR", "camera raw"),
-    (0, b"FUJIFILMCCD-RAW", "camera raw"),
-    (0, b"IIRO", "camera raw"),
-    (0, b"IIRS", "camera raw"),
-    (0, b"MMOR", "camera raw"),
-    (0, b"IIU\x00", "camera raw"),
-    (0, b"FOVb", "camera raw"),
-    (0, b"II*\x00", "TIFF"),
-    (0, b"MM\x00*", "TIFF"),
-    (0, b"II+\x00", "TIFF"),
-    (0, b"MM\x00+", "TIFF"),
-    (128, b"DICM", "DICOM"),
-    (0, b"8BPS", "PSD"),
-    (0, b"v/1\x01", "OpenEXR"),
-)
+# First bytes of the files of each format; the first that match decide.
+_SIGNATURES = {
+    "JPEG": (b"\xff\xd8\xff",),
+    "PNG": (b"\x89PNG\r\n\x1a\n",),
+    "GIF": (b"GIF87a", b"GIF89a"),
+    "JPEG 2000": (b"\x00\x00\x00\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"),
+    "JPEG XL": (b"\x00\x00\x00\x0cJXL \r\n\x87\n", b"\xff\x0a"),
+    "camera raw": (
+        *(b"II*\x00\x10\x00\x00\x00CR", b"FUJIFILMCCD-RAW", b"IIRO", b"IIRS", b"MMOR", b"IIU\x00"),
+        b"FOVb",
+    ),
+    "TIFF": (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),
+    "PSD": (b"8BPS",),
+    "OpenEXR": (b"v/1\x01",),
+}
 # Brands of ISO base media files (ISO/IEC 23008-12 for HEIF, the AV1 Image File Format for AVIF).
 _BRANDS = {
     **dict.fromkeys(
@@ -76,10 +66,12 @@ def image_format(head: bytes, name: str = "") -> str | None:
         >>> image_format(b"GIF89a" + bytes(126)), image_format(b"file,label"), image_format(b"")
         ('GIF', None, None)
     """
-    for offset, signature, found in _SIGNATURES:
-        if head.startswith(signature, offset):
+    for found, signatures in _SIGNATURES.items():
+        if head.startswith(signatures):
             raw = found == "TIFF" and _RAW_SUFFIX.search(name)
             return "camera raw" if raw else found
+    if head.startswith(b"DICM", 128):
+        return "DICOM"
     if head.startswith(b"RIFF") and head.startswith(b"WEBP", 8):
         return "WebP"
     if head.startswith(b"ftyp", 4):

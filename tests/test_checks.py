@@ -22,6 +22,18 @@ def test_nearest(value: str, hint: str) -> None:
     assert checks.nearest(value, ["ViTB16", "ViTL32"]) == hint
 
 
+def test_shortlist_counts_what_it_leaves_out() -> None:
+    assert checks.shortlist(["a", "b", "c"], shown=3) == "a, b, c"
+    assert checks.shortlist(["a", "b", "c"], shown=1) == "a and 2 more"
+
+
+def test_listed_shows_twenty_lines_at_most() -> None:
+    lines = [str(i) for i in range(21)]
+    assert checks.listed("Title:", lines[:20]) == "Title:\n  " + "\n  ".join(lines[:20])
+    assert checks.listed("Title:", lines).splitlines()[-2:] == ["  19", "  ... and 1 more"]
+    assert checks.listed("Title:", []) == "Title:"
+
+
 def test_one_of_accepts_an_option() -> None:
     checks.one_of("mode", "b", ("a", "b"))
     checks.one_of("mode", None, ("a", None))

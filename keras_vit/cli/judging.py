@@ -220,7 +220,7 @@ def probe(
     from keras_vit import files, output_folder, reports, training
 
     run = training.Run(model)
-    own = run.config.is_file() and data in (None, _given(run, data))
+    own = run.config.is_file() and absolute(data) == run.read_config().data
     with output_folder.writing(out, "probe", _PROBE):
         network = load_model(model, constructor, size, classifier=False)
         if own or data is None:
@@ -327,11 +327,6 @@ def _unseen(
 def _progress() -> int:
     """Whether progress is shown: on a terminal, for a file would be full of its steps."""
     return int(sys.stdout.isatty())
-
-
-def _given(run: Any, data: str | None) -> str | None:
-    """Returns what the user calls the images, if they are those of a run."""
-    return data if absolute(data) == run.read_config().data else None
 
 
 def _write_report(

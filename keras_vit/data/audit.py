@@ -24,7 +24,6 @@ from keras_vit.data.inventory import Inventory, count_images
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 
 ON_BAD_IMAGE = ("fail", "skip")
-_LISTED = 20
 _AT_ONCE = 8  # images that a thread inspects
 _FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
 _NARROW = 64  # of 256 values: a quarter
@@ -90,7 +89,8 @@ class Audit:
         accepted = examples.subset(kept)
         lost = np.flatnonzero((examples.class_counts() > 0) & (accepted.class_counts() == 0))
         if self.bad and (on_bad_image == "fail" or len(lost) or not kept):
-            without = f" No image is left of {_brief(examples, lost)}." if len(lost) else ""
+            classes = checks.shortlist([examples.class_names[i] for i in lost], shown=20)
+            without = f" No image is left of {classes}." if classes else ""
             raise ValueError(
                 f"Every image of {examples.source} must be readable. {self._remedy(examples)} "
                 f"Received: {self._bad_text()}\n{self.inventory.text()}{without}"
@@ -117,45 +117,19 @@ class Audit:
         ):
             if groups:
                 lines = [" = ".join(group) for group in groups]
-                parts.append(listed(f"{fact} ({len(groups)}):", lines))
+                parts.append(checks.listed(f"{fact} ({len(groups)}):", lines))
         if self.narrow:
             title = (
                 f"16-bit images that use less than a quarter of their range, and so are dark or "
                 f"flat in 8 bits; keras-vit data convert widens it ({len(self.narrow)}):"
             )
-            parts.append(listed(title, list(self.narrow)))
+            parts.append(checks.listed(title, list(self.narrow)))
         return "\n".join(parts)
 
     def _bad_text(self) -> str:
         total = len(self.bad) + len(self.digests)
         lines = [f"{name}: {reason}" for name, reason in self.bad]
-        return listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
-
-
-def _brief(examples: Examples, classes: np.ndarray) -> str:
-    names = [examples.class_names[i] for i in classes[:_LISTED]]
-    more = [f"... and {len(classes) - _LISTED} more"] if len(classes) > _LISTED else []
-    return ", ".join([*names, *more])
-
-
-def listed(title: str, lines: list[str]) -> str:
-    """Returns a title and at most twenty lines below it.
-
-    Args:
-        title: The title.
-        lines: The lines.
-
-    Returns:
-        Text to print.
-
-    Example:
-        >>> print(listed("Flowers:", ["daisy", "rose"]))
-        Flowers:
-          daisy
-          rose
-    """
-    more = [f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-    return "\n  ".join([title, *lines[:_LISTED], *more])
+        return checks.listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
 
 
 def audit(examples: Examples, *, progress: bool = True) -> Audit:
@@ -307,7 +281,7 @@ def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
     with tf.device("CPU"):
         small = image_reading.inspect_small(tf.constant(contents))
     for place, sides, oriented, pixels in zip(*(part.numpy() for part in small), strict=True):
-        if pixels:
+        if sides.any():
             image = np.frombuffer(pixels[-3 * int(np.prod(sides)) :], np.uint8).reshape(*sides, 3)
             found[place] = _image(image, bool(oriented), contents[place])
     for place, index in enumerate(indices):

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.data.audit import Audit, audit, listed
+from keras_vit import checks
+from keras_vit.data.audit import Audit, audit
 from keras_vit.data.examples import Examples
 from keras_vit.data.splits import split
 
@@ -104,7 +105,7 @@ class DataCheck:
             ),
         ):
             if names:
-                parts.append(listed(f"{title} ({len(names)}):", names))
+                parts.append(checks.listed(f"{title} ({len(names)}):", names))
         if self.refused:
             parts.append(self.refused)
         parts = parts or ["Nothing is wrong with them; no two are equal to the pixel."]

@@ -14,14 +14,9 @@ from keras_vit import checks
 SPLITS = ("train", "validation", "test")
 # What these are called in folder names and tables.
 SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 
 

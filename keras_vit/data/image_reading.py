@@ -199,16 +199,12 @@ def decode_in_turn(
 
 def _area(encoded: tf.Tensor) -> tf.Tensor:
     """Returns height times width, a scalar int64."""
-    return tf.cond(
+    sides = tf.cond(
         tf.io.is_jpeg(encoded),
-        lambda: tf.reduce_prod(tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64)),
-        lambda: _other_area(encoded),
+        lambda: tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64),
+        lambda: _other_header(encoded)[0],
     )
-
-
-@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
-def _other_area(encoded: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_prod(image_headers.head(encoded).sides)
+    return tf.reduce_prod(sides)
 
 
 @functools.cache
@@ -344,25 +340,15 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
         Pixels (H, W, 3), uint8, none if the header's code is not `GOOD`; whether the image has an
         orientation other than upright; and the header.
     """
-
-    def decoded(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
-        header = read_header(encoded, LOCAL)
-        image = tf.cond(
-            header.code == GOOD,
-            lambda: decode_in_turn(encoded, Preprocessing(), header.height * header.width),
-            lambda: tf.zeros((0, 0, 3), tf.uint8),
-        )
-        # Not while it decodes: an error there would cancel this, and `ignore_errors` does not
-        # ignore that.
-        with tf.control_dependencies([image]):
-            return image, exif.is_turned(tf.identity(encoded)), header
-
     # What does not decode raises, and a data set passes over it: from Python 3.12 on, TensorFlow
     # hangs if two threads raise an error.
     none = tf.constant(0, tf.int64)
     damaged = (tf.zeros((0, 0, 3), tf.uint8), False, Header(tf.constant(DAMAGED), none, none))
-    images = tf.data.Dataset.from_tensors(encoded).map(decoded).ignore_errors()
-    return images.concatenate(tf.data.Dataset.from_tensors(damaged)).take(1).get_single_element()
+    images = tf.data.Dataset.from_tensors(encoded).map(
+        lambda image: _inspected(image, LOCAL.max_pixels)
+    )
+    images = images.ignore_errors().concatenate(tf.data.Dataset.from_tensors(damaged))
+    return images.take(1).get_single_element()
 
 
 @one_operator(input_signature=[tf.TensorSpec((None,), tf.string)])
@@ -373,21 +359,29 @@ def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
         encoded: The files' bytes, string (B,).
 
     Returns:
-        Of K images that are good and small: indices, int32 (K,); heights and widths (K, 2); whether
-        they have an orientation other than upright (K,); and pixels (H, W, 3), serialized (K,),
-        whose last bytes they are. Other images are missing, or without pixels.
+        Of K images: indices, int32 (K,); heights and widths (K, 2), 0 for one that is large or not
+        good; whether they have an orientation other than upright (K,); and pixels (H, W, 3),
+        serialized (K,), whose last bytes they are. Damaged images are missing.
     """
 
     def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        header = read_header(image, LOCAL)
-        area = header.height * header.width
-
-        def decoded() -> tuple[tf.Tensor, ...]:
-            found = pixels.decode(image, Preprocessing())
-            return tf.shape(found)[:2], exif.is_turned(image), tf.io.serialize_tensor(found)
-
-        small = (header.code == GOOD) & (area <= _SMALL)
-        return tf.cond(small, decoded, lambda: none)
+        found, turned, _ = _inspected(image, _SMALL)
+        return tf.shape(found)[:2], turned, tf.io.serialize_tensor(found)
 
     none = (tf.zeros(2, tf.int32), tf.constant(False), tf.constant(b""))
     return _results(encoded, each, none, at_once=1)
+
+
+def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tensor, Header]:
+    """Returns what `inspect` does of an image, without pixels if it has more than `max_pixels`."""
+    header = read_header(encoded, LOCAL)
+    area = header.height * header.width
+    image = tf.cond(
+        (header.code == GOOD) & (area <= max_pixels),
+        lambda: decode_in_turn(encoded, Preprocessing(), area),
+        lambda: tf.zeros((0, 0, 3), tf.uint8),
+    )
+    # Not while it decodes: an error there would cancel this, and `ignore_errors` does not ignore
+    # that.
+    with tf.control_dependencies([image]):
+        return image, exif.is_turned(tf.identity(encoded)), header

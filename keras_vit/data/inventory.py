@@ -9,19 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from keras_vit import checks
 from keras_vit.image_formats import has_image_suffix, image_format, is_backup, read_head
 from keras_vit.output_folder import is_output
 
 OUTSIDE = "image outside of the class folders"
 UNNAMED = "image that the table does not name"
-_HIDDEN, _OUTPUT, _BACKUP, _SPECIAL = (
-    "hidden",
-    "written by keras-vit",
-    "backup copy",
-    "special file",
-)
+_HIDDEN, _OUTPUT, _BACKUP = "hidden", "written by keras-vit", "backup copy"
+_SPECIAL = "special file"
 _EMPTY = "empty folder"
-_LISTED = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +59,8 @@ class Inventory:
         """Returns a table with a line for each count."""
         rows = [(self.used, "images that can be used")]
         for reason, classes in self.unreadable.items():
-            rows.append((sum(classes.values()), f"{reason}: {_brief(classes)}"))
+            brief = checks.shortlist([f"{name} {n}" for name, n in classes.items()], shown=20)
+            rows.append((sum(classes.values()), f"{reason}: {brief}"))
         rows += [(count, f"ignored: {kind}") for kind, count in self.ignored.items()]
         width = max(len(str(count)) for count, _ in rows)
         return "\n".join(f"{count:{width}}  {what}" for count, what in rows)
@@ -190,9 +187,3 @@ def count_images(
         unreadable.setdefault(reason, Counter()).update(["|".join(classes[name]) or "no class"])
     ordered = sorted(unreadable.items(), key=lambda item: -item[1].total())
     return Inventory(len(names) - len(bad), {k: dict(v) for k, v in ordered}, dict(ignored))
-
-
-def _brief(counts: Mapping[str, int]) -> str:
-    parts = [f"{name} {count}" for name, count in list(counts.items())[:_LISTED]]
-    more = [f"... and {len(counts) - _LISTED} more"] if len(counts) > _LISTED else []
-    return ", ".join([*parts, *more])

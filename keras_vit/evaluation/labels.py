@@ -7,6 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from keras_vit import checks
+
 
 class _Examples(Protocol):
     """The part of `keras_vit.data` examples that is used."""
@@ -59,8 +61,9 @@ def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray
         if wrong:
             raise ValueError(
                 "`examples` must only have classes that the model knows under one name; it "
-                f"{problem}: {_enumerate(wrong)}. Evaluate on data with the classes the model "
-                f"was trained on. Received: a model with the classes {_enumerate(model_labels)}"
+                f"{problem}: {checks.shortlist(wrong, shown=20)}. Evaluate on data with the "
+                "classes the model was trained on. Received: a model with the classes "
+                f"{checks.shortlist(model_labels, shown=20)}"
             )
     if several:
         aligned = np.zeros((len(labels), len(model_labels)), labels.dtype)
@@ -68,8 +71,3 @@ def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray
             aligned[:, model_labels.index(name)] = labels[:, index]
         return aligned
     return np.array([model_labels.index(occurring[int(index)]) for index in labels])
-
-
-def _enumerate(names: Sequence[str], shown: int = 20) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more

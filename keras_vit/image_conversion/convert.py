@@ -19,7 +19,6 @@ from keras_vit.image_conversion import copying, workers
 
 _MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
 _EXTRAS = {"HEIC": ("pillow_heif", "formats"), "DICOM": ("pydicom", "dicom")}  # module, extra
-_LISTED = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +42,8 @@ class Conversion:
         """Returns a report to print, of at most twenty failures."""
         lines = [f"{outcome}: {number}" for outcome, number in sorted(self.counts.items())]
         if self.failed:
-            lines.append(f"Not converted: {len(self.failed)}")
-        lines += [f"  {name}: {reason}" for name, reason in self.failed[:_LISTED]]
-        if len(self.failed) > _LISTED:
-            lines.append(f"  ... and {len(self.failed) - _LISTED} more")
+            failed = [f"{name}: {reason}" for name, reason in self.failed]
+            lines.append(checks.listed(f"Not converted: {len(failed)}", failed))
         return os.fsencode("\n".join(lines)).decode(errors="replace")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import yaml
 
-from keras_vit import files, models
+from keras_vit import checks, files, models
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.evaluation_page import without_folders
 from keras_vit.training import Run
@@ -139,7 +139,7 @@ def _introduction(constructor: str, model: keras.Model, origin: str) -> str:
 
 def _uses(contract: Preprocessing) -> str:
     labels = contract.labels or ()
-    shown = ", ".join(labels[:50]) + (f" and {len(labels) - 50} more" if len(labels) > 50 else "")
+    shown = checks.shortlist(labels, shown=50)
     anything = "gets one of them as well, perhaps with much confidence"
     if contract.thresholds:
         anything = "may get none of them, or some all the same"

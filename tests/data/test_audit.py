@@ -13,7 +13,6 @@ import PIL.Image
 import pytest
 
 from keras_vit.data import Audit, Examples, audit, load, usable_images
-from keras_vit.data.audit import listed
 
 Save = Callable[..., bytes]
 Write = Callable[..., Path]
@@ -221,13 +220,6 @@ def test_sizes_and_ranges_are_those_of_the_usable_images(noise: Callable[..., Ex
     assert report.digests.keys() == report.sizes.keys()
     plain = Audit(bad=(), digests={})
     assert (plain.sizes, plain.ranges) == ({}, {})
-
-
-def test_listed_shows_twenty_lines_at_most() -> None:
-    lines = [str(i) for i in range(21)]
-    assert listed("Title:", lines[:20]) == "Title:\n  " + "\n  ".join(lines[:20])
-    assert listed("Title:", lines).splitlines()[-2:] == ["  19", "  ... and 1 more"]
-    assert listed("Title:", []) == "Title:"
 
 
 def test_text_lists_twenty_names_at_most() -> None:

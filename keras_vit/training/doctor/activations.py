@@ -7,7 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.training.doctor.finding import Finding, Findings, shortlist
+from keras_vit import checks
+from keras_vit.training.doctor.finding import Finding, Findings
 from keras_vit.training.doctor.patient import Patient
 from keras_vit.training.doctor.recording import layers_of, watched
 
@@ -52,7 +53,7 @@ def check_activations(patient: Patient) -> list[Finding]:
             "weights that are no numbers",
             "serious",
             f"{len(broken)} of {len(patient.model.weights)} variables hold NaN or infinity: "
-            f"{shortlist(broken)}.",
+            f"{checks.shortlist(broken)}.",
             "The training diverged: go back to an earlier state, lower the learning rate, warm "
             "up, clip gradients (clip_norm=1), and use bfloat16 and not float16.",
             {"variables": broken},
@@ -74,7 +75,7 @@ def check_activations(patient: Patient) -> list[Finding]:
     if dead:
         whole = [name for name, share in dead.items() if share == 1]
         followed = min(_FOLLOWED, len(patient.pixels))
-        listed = shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
+        listed = checks.shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
         found.add(
             "dead activations",
             "serious" if whole else "warning",

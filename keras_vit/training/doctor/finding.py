@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from keras_vit import checks
@@ -74,21 +74,3 @@ class Findings(list[Finding]):
     ) -> None:
         """Appends a finding."""
         self.append(Finding(name, severity, evidence, cure, numbers or self.numbers))
-
-
-def shortlist(names: Sequence[str], shown: int = 8) -> str:
-    """Returns names for a line of evidence.
-
-    Args:
-        names: Any number of them.
-        shown: How many are named at most.
-
-    Returns:
-        The first ones, and how many more there are.
-
-    Example:
-        >>> shortlist(["daisy", "rose", "tulip"], shown=2)
-        'daisy, rose and 1 more'
-    """
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more

@@ -6,9 +6,10 @@ import math
 
 import keras
 
+from keras_vit import checks
 from keras_vit.training import groups
 from keras_vit.training.doctor.answers import head_of
-from keras_vit.training.doctor.finding import Finding, shortlist
+from keras_vit.training.doctor.finding import Finding
 from keras_vit.training.doctor.patient import Patient
 from keras_vit.training.doctor.recording import layers_of
 
@@ -52,7 +53,7 @@ def check_frozen(patient: Patient) -> list[Finding]:
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, patient.raw.shape[1])
     evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
-    evidence += f"; frozen are {shortlist(layers)}." if layers else "."
+    evidence += f"; frozen are {checks.shortlist(layers)}." if layers else "."
     numbers = {"trained": learning, "total": total, "frozen_layers": layers}
     if not learning:
         return [

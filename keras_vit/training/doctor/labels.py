@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from keras_vit import checks
 from keras_vit.training.doctor.answers import mean_loss
-from keras_vit.training.doctor.finding import Finding, shortlist
+from keras_vit.training.doctor.finding import Finding
 from keras_vit.training.doctor.patient import Patient, clearly_better, turns
 
 # Accuracy that another meaning of the outputs must add.
@@ -78,7 +79,7 @@ def check_labels(patient: Patient) -> list[Finding]:
             Finding(
                 "labels permuted",
                 "serious",
-                f"{evidence} At other outputs are {shortlist(pairs)}.",
+                f"{evidence} At other outputs are {checks.shortlist(pairs)}.",
                 "List the classes in one order everywhere; Keras, like this package, sorts the "
                 "names of folders as text, so that 10 comes before 2. Give the model its labels "
                 "in the order of its outputs.",

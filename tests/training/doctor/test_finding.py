@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_vit.training.doctor.finding import Finding, shortlist
+from keras_vit.training.doctor.finding import Finding
 
 pytestmark = pytest.mark.tensorflow
 
@@ -31,11 +31,6 @@ def test_finding_becomes_json() -> None:
         "cure": "",
         "numbers": {"std": 0.5},
     }
-
-
-def test_shortlist_counts_what_it_leaves_out() -> None:
-    assert shortlist(["a", "b", "c"], shown=3) == "a, b, c"
-    assert shortlist(["a", "b", "c"], shown=1) == "a and 2 more"
 
 
 def test_finding_refuses_an_unknown_severity() -> None:
