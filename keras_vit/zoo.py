@@ -84,9 +84,10 @@ class Constructor:
         Args:
             include_top: Whether the classifier is included.
             weights: None for random values; the name of published weights of this model,
-                such as `"imagenet"` (`keras_vit.list_weights` has them all); a path;
-                `"hf://org/repository"`; `"timm/NAME"`; or an https address. The content
-                decides the format. Or what `keras_vit.weights.read_checkpoint` returned.
+                such as `"imagenet"` (`keras_vit.list_weights` has them all); the path of a
+                file or a folder, such as a run; `"hf://org/repository"`; `"timm/NAME"`; or an
+                https address. The content decides the format. Or what
+                `keras_vit.weights.read_checkpoint` returned.
             input_tensor: Keras tensor of shape (B, H, W, C) to build upon.
             input_shape: (height, width, channels); any multiple of the patch size, square or
                 not, also with the classifier. (None, None, C) builds one graph that takes any

@@ -7,6 +7,7 @@ import enum
 import importlib.resources
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -333,23 +334,42 @@ def given_options(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
-def check_resume_alone(context: typer.Context, *beside: str) -> None:
-    """Refuses options beside `--resume` that would be ignored.
+def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
+    """Refuses options beside `--resume` that would be ignored, and ends if the run is finished.
 
     Args:
         context: Of the command.
+        out: The run folder.
         *beside: Parameters that change where and how a run is watched, not its result.
 
     Raises:
-        ValueError: If there is one.
+        ValueError: If there is no run, or an option that would be ignored.
+        typer.Exit: If the run is finished.
     """
+    import yaml
+
+    path = out / "config.yaml"
+    again = ["--config", str(path)]
+    if context.info_name == "pretrain":
+        config = (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}
+        again = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
+    command = ["keras-vit", str(context.info_name), *again, "--weights", str(out)]
+    longer = (
+        "To train longer, start a new run from its weights:\n  "
+        f"{shlex.join(command)} --epochs N --out NEW"
+    )
     allowed = ["out", *beside]
     ignored = given_options(context) - {"resume", *allowed}
     if ignored:
         raise ValueError(
-            f"`--resume` must stand alone, or beside {', '.join(map(_flag, allowed))}: a run goes "
-            f"on as it was configured. Received: {', '.join(sorted(map(_flag, ignored)))}"
+            f"`--resume` must stand alone, or beside {', '.join(map(_flag, allowed))}: a run is "
+            f"resumed as it was configured. {longer}\nReceived: "
+            f"{', '.join(sorted(map(_flag, ignored)))}"
         )
+    check_exists("--out", path, "the folder of the run to resume")
+    if (out / "curves.png").is_file():  # the last file of a run
+        print(f"The run {out} is finished. {longer}")
+        raise typer.Exit
 
 
 def _flag(parameter: str) -> str:

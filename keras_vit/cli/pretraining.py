@@ -28,9 +28,8 @@ from keras_vit.cli.options import (
     StrategyOption,
     WeightsOption,
     check_data,
-    check_exists,
     check_out,
-    check_resume_alone,
+    check_resume,
     check_weights,
     config_settings,
     recipe_settings,
@@ -127,8 +126,7 @@ def pretrain(
     keras-vit train --data labelled/ --model ViTTi16 --weights runs/pretrained/last.keras
     """
     if resume:
-        check_resume_alone(context)
-        check_exists("--out", out / "config.yaml", "the folder of the run to go on with")
+        check_resume(context, out)
     elif data is None:
         raise ValueError(f"`--data` must name images. {_DATA_HELP} Received: none")
     check_data(data)

@@ -38,7 +38,7 @@ from keras_vit.cli.options import (
     check_data,
     check_exists,
     check_out,
-    check_resume_alone,
+    check_resume,
     check_weights,
     config_settings,
     recipe_settings,
@@ -135,8 +135,7 @@ def train(
     keras-vit train --resume --out runs/photos
     """
     if resume:
-        check_resume_alone(context, "tensorboard", "profile")
-        check_exists("--out", out / "config.yaml", "the folder of the run to go on with")
+        check_resume(context, out, "tensorboard", "profile")
     elif data is None and config is None:
         raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
     check_data(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from keras_vit import checks
 from keras_vit.layers import ImageContract
 from keras_vit.models.cloning import with_dtype
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.whole_models import load_model
 
 # Height and width of the images where a recipe says none: that of most published weights.
 _IMAGE_SIZE = (224, 224)
@@ -36,7 +38,7 @@ def build_application(
     name: str,
     labels: tuple[str, ...],
     *,
-    weights: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | keras.Model | None = None,
     image_size: tuple[int, int] | None = None,
     thresholds: tuple[float, ...] | None = None,
     dtype: str = "float32",
@@ -49,8 +51,8 @@ def build_application(
     Args:
         name: Name of the network.
         labels: Name of each class.
-        weights: None for random values, `"imagenet"` to let Keras download those published, or a
-            file of the network without its classifier.
+        weights: None for random values, `"imagenet"` to let Keras download those published, a
+            file of the network without its classifier, or a model that was built here.
         image_size: Height and width in pixels; by default 224.
         thresholds: For images that may show several classes, see `Preprocessing`.
         dtype: Keras dtype or policy; the classifier computes in float32 under mixed precision.
@@ -68,9 +70,21 @@ def build_application(
     """
     checks.one_of("name", name, application_names())
     size = image_size or _IMAGE_SIZE
+    trained = weights if isinstance(weights, keras.Model) else None
     network = getattr(keras.applications, name)(
-        include_top=False, weights=weights, input_shape=(*size, 3), pooling="avg"
+        include_top=False,
+        weights=None if trained else weights,
+        input_shape=(*size, 3),
+        pooling="avg",
     )
+    if trained:
+        inner = [layer for layer in trained.layers if layer.name == network.name]
+        if not inner:
+            raise ValueError(
+                f"`weights` must be those of {name}. Received: a model with the layers "
+                f"{checks.shortlist([layer.name for layer in trained.layers])}"
+            )
+        network.set_weights(inner[0].get_weights())
     if dtype != "float32":
         network = with_dtype(network, dtype)
     contract = application_preprocessing(name, size, labels=labels, thresholds=thresholds)
@@ -81,6 +95,14 @@ def build_application(
         len(labels), kernel_initializer="zeros", dtype=policy.variable_dtype, name="head"
     )(network(z))
     return keras.Model(images, logits, name=name.lower())
+
+
+def trained_application(weights: str | None) -> keras.Model | None:
+    """Returns the model of a run or a `.keras` file; None for weights of another kind."""
+    if not weights:
+        return None
+    path = Path(weights) / "last.keras" if os.path.isdir(weights) else Path(weights)
+    return load_model(path) if path.suffix == ".keras" else None
 
 
 def application_preprocessing(

@@ -5,8 +5,10 @@ Letters: B batch; H, W, C image height, width, channels; D width; K classes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -16,12 +18,18 @@ import sklearn.utils
 from keras_vit import checks, data, models, weights, zoo
 from keras_vit.layers import TransformerBlock
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.applications import application_names, build_application
+from keras_vit.training.applications import (
+    application_names,
+    build_application,
+    trained_application,
+)
 from keras_vit.training.distillation import DistilledClassifier, load_teacher
 from keras_vit.training.machine import best_precision
 from keras_vit.training.run import CommonConfig, Run, RunConfig
 from keras_vit.training.trainee import Classifier, Trainee
 from keras_vit.weights.checkpoint import Checkpoint
+
+_HEADS = ("head/", "distillation_head/")
 
 
 def check_model(name: str) -> None:
@@ -47,8 +55,10 @@ def build_network(
 
     Args:
         config: Its `model`, which may be one of `keras.applications`, `weights` and recipe.
-        class_names: The classes of the data; where the weights have others, their classifier is
-            replaced by one of zeros.
+        class_names: The classes of the data. Where the weights have others, their classifier is
+            replaced by one of zeros; but where they are those of a run or a `.keras` file that was
+            trained with the same loss, and one list of classes contains the other, rows are kept
+            by the name of their class.
         multi_label: Whether an image may show several of them or none. The preprocessing then has
             a threshold for each, 0.5 until better ones are known.
 
@@ -66,25 +76,73 @@ def build_network(
     """
     thresholds = (0.5,) * len(class_names) if multi_label else None
     if config.model in application_names():
-        return build_application(
+        trained = trained_application(config.weights)
+        model = build_application(
             config.model,
             class_names,
-            weights=config.weights,
+            weights=trained or config.weights,
             image_size=config.recipe.image_size,
             thresholds=thresholds,
             dtype=precision_of(config),
         )
+        contract = models.preprocessing_of(trained) if trained else Preprocessing()
+        if trained and (rows := _rows_to_keep(config, contract, class_names)):
+            head = trained.get_layer("head").get_weights()
+            model.get_layer("head").set_weights([_take(weight, rows) for weight in head])
+        return model
     checkpoint = _checkpoint(config)
+    if checkpoint and checkpoint.preprocessing:
+        contract = checkpoint.preprocessing
+        if rows := _rows_to_keep(config, contract, class_names):
+            tensors = {
+                name: _take(tensor, rows) if name.startswith(_HEADS) else tensor
+                for name, tensor in checkpoint.tensors.items()
+            }
+            contract = dataclasses.replace(contract, labels=class_names, thresholds=None)
+            checkpoint = checkpoint.replace(tensors=tensors, preprocessing=contract)
     model = _start(config, checkpoint, classes=len(class_names), classifier_activation=None)
     contract = models.preprocessing_of(model)
     if contract.labels not in (None, class_names):
         print("Note: the classifier starts from zeros: the weights have it for other classes.")
-        for head in (
-            layer for layer in model.layers if layer.name in ("head", "distillation_head")
-        ):
-            head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
+        for layer in model.layers:
+            if f"{layer.name}/" in _HEADS:
+                layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
     contract = dataclasses.replace(contract, labels=class_names, thresholds=thresholds)
     return _in_training(model, contract, config)
+
+
+def _rows_to_keep(
+    config: RunConfig, trained: Preprocessing, new: tuple[str, ...]
+) -> list[int] | None:
+    """Returns the row of the classifier for each class, -1 for zeros; None where none is kept."""
+    old = trained.labels
+    if not old or len({*old}) < len(old) or (old != new and all(name.isdigit() for name in old)):
+        return None
+    contained = {*old} <= {*new} or {*new} <= {*old}
+    if not contained or _loss_of(config.weights, trained) != config.recipe.loss:
+        return None
+    added = [name for name in new if name not in old]
+    if old != new:
+        zeros = f"; new rows, from zeros: {checks.shortlist(added)}" if added else ""
+        kept = len(new) - len(added)
+        print(f"Note: the classifier keeps the rows of {kept} classes, matched by name{zeros}.")
+    return [old.index(name) if name in old else -1 for name in new]
+
+
+def _loss_of(weights: str | None, trained: Preprocessing) -> str | None:
+    """Returns the loss that a run or a `.keras` file was trained with; None for other weights."""
+    path = Path(weights or "")
+    if not path.is_dir() and path.suffix != ".keras":
+        return None
+    run = Run(path if path.is_dir() else path.parent)
+    with contextlib.suppress(ValueError):
+        return run.read_config().recipe.loss
+    return "sigmoid" if trained.thresholds else "softmax"  # a copy of the file
+
+
+def _take(weight: np.ndarray, rows: list[int]) -> np.ndarray:
+    """Returns the weights of a classifier (..., K) for other classes; those of row -1 are 0."""
+    return np.pad(weight, [(0, 0)] * (weight.ndim - 1) + [(0, 1)])[..., rows]
 
 
 def build_encoder(config: CommonConfig) -> keras.Model:

@@ -53,7 +53,7 @@ def save_as_configured(
     """Returns the callback that saves a run as often as its configuration wants.
 
     Args:
-        config: Its `save_steps`, `save_minutes` and `keep`.
+        config: Its `save_steps`, `save_minutes`, `keep` and `recipe.early_stopping`.
         run: The folder.
         trainee: The model in training, compiled.
         where: The devices; only the chief writes.
@@ -73,6 +73,7 @@ def save_as_configured(
         save_steps=config.save_steps,
         save_minutes=config.save_minutes,
         keep=config.keep,
+        early_stopping=config.recipe.early_stopping,
         writes=where.is_chief,
         command=command,
     )
@@ -122,7 +123,7 @@ def fit_remaining(
             )
         )
 
-    while save.progress.epoch < recipe.epochs:
+    while save.progress.epoch < recipe.epochs and not save.stopped_early:
         progress = save.progress
         until = progress.epoch + 1 if progress.step else recipe.epochs
         dataset = where.distribute(
@@ -165,3 +166,10 @@ def fit_remaining(
             if [len(p) for p in left] == [len(p) for p in parts] or steps < save.steps:
                 raise
             parts = training, validation = left[0], left[1]
+        if trainee.stop_training:
+            break
+    if save.stopped_early and where.is_chief:
+        print(
+            f"Stopped early, after epoch {save.progress.epoch}: no better validation result in "
+            f"{recipe.early_stopping} epochs."
+        )

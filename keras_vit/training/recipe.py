@@ -27,6 +27,8 @@ class Recipe:
 
     Args:
         epochs: Passes over the training examples.
+        early_stopping: Epochs without a better validation result (mean average precision, accuracy,
+            or where there is neither, loss) after which training ends; 0 to train all epochs.
         batch_size: Examples in an update, on all devices together.
         accumulation_steps: Parts that a batch is computed in, one after the other, to need less
             memory; the result stays the same.
@@ -83,6 +85,7 @@ class Recipe:
     """
 
     epochs: int = 4
+    early_stopping: int = 0
     batch_size: int = 16
     accumulation_steps: int = 1
     image_size: tuple[int, int] | None = None
@@ -130,6 +133,7 @@ class Recipe:
             checks.one_of(name, getattr(self, name), options)
         for name in ("epochs", "batch_size", "accumulation_steps"):
             checks.positive_int(name, getattr(self, name))
+        checks.count("early_stopping", self.early_stopping)
         checks.count("warmup_steps", self.warmup_steps)
         for name in (
             "warmup_fraction",

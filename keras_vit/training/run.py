@@ -137,10 +137,6 @@ class Run:
         self.samples = self.path / "samples"
         self.tensorboard = self.path / "tensorboard"
 
-    def require_new(self) -> None:
-        """Raises `ValueError` if the folder already holds a run, or files of the user."""
-        output_folder.require_new_run(self.path)
-
     @contextlib.contextmanager
     def writing(self, command: str, *, resume: bool, writes: bool = True) -> Iterator[None]:
         """Keeps other processes from training into the folder, which must be new unless resumed.
@@ -156,7 +152,7 @@ class Run:
         names = () if resume else None
         with output_folder.writing(self.path, command, names):
             if not resume:  # another process may have made a run of it in the meantime
-                self.require_new()
+                output_folder.require_new_run(self.path)
             yield
 
     def require_complete(self) -> None:

@@ -42,6 +42,7 @@ class SaveRun(keras.callbacks.Callback):
         save_steps: Steps between states within an epoch; 0 to go by the clock.
         save_minutes: Minutes between states within an epoch, if `save_steps` is 0; 0 for none.
         keep: States that are kept.
+        early_stopping: Epochs without a better result after which training ends; 0 for none.
         writes: Whether this process writes, or only follows what another one does.
         command: The command of `keras-vit` that goes on with the run.
     """
@@ -57,6 +58,7 @@ class SaveRun(keras.callbacks.Callback):
         save_steps: int = 0,
         save_minutes: float = 5.0,
         keep: int = 2,
+        early_stopping: int = 0,
         writes: bool = True,
         command: str = "train",
     ) -> None:
@@ -68,6 +70,7 @@ class SaveRun(keras.callbacks.Callback):
         self.alone = alone
         self.save_steps = save_steps
         self.save_minutes = save_minutes
+        self.early_stopping = early_stopping
         self.writes = writes
         self.checkpoints = Checkpoints(run.checkpoints, keep)
         self.progress = Progress(steps=steps)
@@ -98,8 +101,7 @@ class SaveRun(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         row = {"epoch": epoch, **{name: float(value) for name, value in (logs or {}).items()}}
-        # Where most labels are absent from most images, a model that never sees any is accurate.
-        accuracy = row.get("val_average_precision", row.get("val_accuracy", -np.inf))
+        accuracy = _result(row) if "val_accuracy" in row else -np.inf
         better = accuracy > self.progress.best
         self.progress = Progress(
             epoch=epoch + 1,
@@ -113,6 +115,14 @@ class SaveRun(keras.callbacks.Callback):
         self.write_history()
         if self.interruption.received is not None:
             self.interruption.stop(self._how_to_go_on())
+        if self.stopped_early:
+            self.model.stop_training = True
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the last `early_stopping` epochs brought no better result."""
+        results = [_result(row) for row in self.progress.history]
+        return 0 < self.early_stopping < len(results) - int(np.argmax([*results, -np.inf]))
 
     def save_models(self, best: bool) -> None:
         """Saves the model as it is now as the last one, and as the best one if it is."""
@@ -257,6 +267,13 @@ class SaveRun(keras.callbacks.Callback):
             "metrics": trainee.metrics_variables,
         }
         return {f"{g}/{i}": v for g, variables in groups.items() for i, v in enumerate(variables)}
+
+
+def _result(row: dict[str, float]) -> float:
+    """Returns the mean average precision of an epoch, else accuracy, else the negative loss."""
+    # Where most labels are absent from most images, a model that never predicts any is accurate.
+    loss = row.get("val_loss", np.inf)
+    return row.get("val_average_precision", row.get("val_accuracy", -loss))
 
 
 def finished_model(network: keras.Model) -> keras.Model:

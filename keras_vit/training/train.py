@@ -6,11 +6,12 @@ import dataclasses
 import math
 import os
 import re
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 
-from keras_vit import data, files, models, zoo
+from keras_vit import data, files, models, output_folder, zoo
 from keras_vit.evaluation import MultiLabelReport, Report
 from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training import groups
@@ -49,6 +50,7 @@ def train(
     tensorboard: bool = True,
     profile: tuple[int, int] | None = None,
     smaller_batches: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Report | MultiLabelReport | None:
     """Trains a model and writes a run folder.
 
@@ -66,6 +68,9 @@ def train(
         tensorboard: Whether TensorBoard logs are written.
         profile: First and last step to profile for TensorBoard, counted from 1.
         smaller_batches: Whether a batch size above the number of training images is reduced.
+        callbacks: Called as `fit` calls them, after the state of the run was saved, and on the
+            chief alone. A run that is resumed within an epoch calls `fit` twice, and there the
+            steps of the first epoch are counted from where it was interrupted.
 
     Returns:
         The evaluation of `last.keras` on the validation examples; None on workers other than the
@@ -94,7 +99,7 @@ def train(
         recipe = config.recipe.replace(precision=run.resolved()["precision"])
         config = dataclasses.replace(config, recipe=recipe)
     else:
-        run.require_new()
+        output_folder.require_new_run(run.path)
     check_model(config.model)
     recipe = config.recipe
     keras.utils.set_random_seed(recipe.seed)
@@ -102,92 +107,74 @@ def train(
     report_unused_accelerator(config.strategy)
     where.check(recipe)
     with run.writing("train", resume=resume, writes=where.is_chief):
-        return _train(
-            config,
-            run,
-            where,
-            resume=resume,
-            tensorboard=tensorboard,
-            profile=profile,
-            smaller_batches=smaller_batches and not resume,
-        )
-
-
-def _train(
-    config: RunConfig,
-    run: Run,
-    where: Devices,
-    *,
-    resume: bool,
-    tensorboard: bool,
-    profile: tuple[int, int] | None,
-    smaller_batches: bool,
-) -> Report | MultiLabelReport | None:
-    callbacks = _callbacks(run, tensorboard, profile) if where.is_chief else []
-    examples = data.load(config.data)
-    config = fit_to_labels(config, examples)
-    recipe = config.recipe
-    with where.active():
-        # Before the images are looked at, which takes a while: a wrong size or weight file shows
-        # here.
-        with where.scope():
-            network = build_network(config, examples.class_names, multi_label=examples.multi_label)
-            groups.set_trainable(network, recipe.trainable)
-        if resume:
-            keep_orientation(network, run)
-            _check_classes(config, run, examples)
-        training, validation, inventory = find_parts(
-            config, examples, run, resume=resume, writes=where.is_chief
-        )
-        if smaller_batches:
-            config = _with_full_batch(config, len(training), where)
-            recipe = config.recipe
-        steps = data.steps_per_epoch(training, recipe.batch_size)
-        with where.scope():
-            trainee = build_trainee(config, network, training)
-            compile_trainee(trainee, network, config, steps)
-        contract = models.preprocessing_of(network)
-        with Interruption() as interruption:
-            save = save_as_configured(
-                config,
-                run,
-                trainee,
-                where,
-                steps=steps,
-                interruption=interruption,
-                command="train",
-            )
-            if resume:
-                save.restore()
-            elif where.is_chief:
-                resolved = {
-                    "precision": precision_of(config),
-                    "devices": where.name,
-                    "flip": recipe.augmentation.flip and examples.flip_safe,
-                    "training_examples": len(training),
-                    "validation_examples": len(validation),
-                    "inventory": dataclasses.asdict(inventory),
-                    "classes": len(examples.class_names),
-                    "preprocessing": contract.get_config(),
-                }
-                with files.atomic_path(run.labels) as temporary:
-                    temporary.write_text(_lines(examples.class_names), encoding="utf-8")
-                _write_samples(run, validation)
-                run.write_config(config, resolved)  # last: what makes the folder a run
-            if save.progress.epoch < recipe.epochs:
-                start = config.weights or "random weights"
-                print(
-                    f"Training {config.model} from {start} on {len(training)} images of "
-                    f"{len(examples.class_names)} classes, {len(validation)} held out, in "
-                    f"{precision_of(config)} on {where.name}; epochs: {recipe.epochs}, full "
-                    f"batches in each: {steps}."
+        logs = [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
+        watching = [EpochClock(run.times), *logs, *callbacks] if where.is_chief else []
+        examples = data.load(config.data)
+        config = fit_to_labels(config, examples)
+        recipe = config.recipe
+        with where.active():
+            # Before the images are audited, which takes a while: a wrong size or weight file shows
+            # here.
+            with where.scope():
+                network = build_network(
+                    config, examples.class_names, multi_label=examples.multi_label
                 )
-                _advise(config, steps)
-            parts = (training, validation)
-            fit_remaining(
-                trainee, save, recipe, where, parts, contract, callbacks, config.on_bad_image
+                groups.set_trainable(network, recipe.trainable)
+            if resume:
+                keep_orientation(network, run)
+                _check_classes(config, run, examples)
+            training, validation, inventory = find_parts(
+                config, examples, run, resume=resume, writes=where.is_chief
             )
-    return _finish(run, validation) if where.is_chief else None
+            if smaller_batches and not resume:
+                config = _with_full_batch(config, len(training), where)
+                recipe = config.recipe
+            steps = data.steps_per_epoch(training, recipe.batch_size)
+            with where.scope():
+                trainee = build_trainee(config, network, training)
+                compile_trainee(trainee, network, config, steps)
+            contract = models.preprocessing_of(network)
+            with Interruption() as interruption:
+                save = save_as_configured(
+                    config,
+                    run,
+                    trainee,
+                    where,
+                    steps=steps,
+                    interruption=interruption,
+                    command="train",
+                )
+                if resume:
+                    save.restore()
+                elif where.is_chief:
+                    resolved = {
+                        "precision": precision_of(config),
+                        "devices": where.name,
+                        "flip": recipe.augmentation.flip and examples.flip_safe,
+                        "training_examples": len(training),
+                        "validation_examples": len(validation),
+                        "inventory": dataclasses.asdict(inventory),
+                        "classes": len(examples.class_names),
+                        "preprocessing": contract.get_config(),
+                    }
+                    with files.atomic_path(run.labels) as temporary:
+                        temporary.write_text(_lines(examples.class_names), encoding="utf-8")
+                    _write_samples(run, validation)
+                    run.write_config(config, resolved)  # last: what makes the folder a run
+                if save.progress.epoch < recipe.epochs:
+                    start = config.weights or "random weights"
+                    print(
+                        f"Training {config.model} from {start} on {len(training)} images of "
+                        f"{len(examples.class_names)} classes, {len(validation)} held out, in "
+                        f"{precision_of(config)} on {where.name}; epochs: {recipe.epochs}, full "
+                        f"batches in each: {steps}."
+                    )
+                    _advise(config, steps)
+                parts = (training, validation)
+                fit_remaining(
+                    trainee, save, recipe, where, parts, contract, watching, config.on_bad_image
+                )
+        return _finish(run, validation) if where.is_chief else None
 
 
 def _with_full_batch(config: RunConfig, images: int, where: Devices) -> RunConfig:
@@ -227,13 +214,6 @@ def _advise(config: RunConfig, steps: int) -> None:
             f"Note: {updates} updates in all are few; with --epochs "
             f"{math.ceil(_FEW_UPDATES / steps)} there are {_FEW_UPDATES} or more."
         )
-
-
-def _callbacks(
-    run: Run, tensorboard: bool, profile: tuple[int, int] | None
-) -> list[keras.callbacks.Callback]:
-    logs = [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
-    return [EpochClock(run.times), *logs]
 
 
 def _check_classes(config: RunConfig, run: Run, examples: data.Examples) -> None:
@@ -279,10 +259,10 @@ def _finish(run: Run, validation: data.Examples) -> Report | MultiLabelReport:
         picture = multi_label.label_scores(report, run.label_scores)
     else:
         picture = plots.confusion_matrix(report, run.confusion_matrix)
-    plots.training_curves(run.history, run.curves)
     pictures = {"confusion": picture, "curves": run.curves}
     if not validation.multi_label and draw_mistakes(model, validation, run.mistakes):
         pictures["mistakes"] = run.mistakes
+    plots.training_curves(run.history, run.curves)  # last: what makes the run complete
     if run.tensorboard.is_dir():
         log_pictures(run.tensorboard / "evaluation", pictures)
     print(f"\nThe last epoch's weights on the {len(validation)} images held out:\n")

@@ -16,6 +16,7 @@ from keras_vit.weights.configs import keras_hub, timm, transformers
 from keras_vit.weights.containers.guards import WeightFileError, read_json
 from keras_vit.weights.positions import place_positions, settle_positions
 
+_OF_RUN = "last.keras"
 # In the order of preference.
 _WEIGHT_FILES = (
     *("model.safetensors", "model.safetensors.index.json", "tf_model.h5"),
@@ -24,7 +25,7 @@ _WEIGHT_FILES = (
 
 
 def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
-    """Reads a folder of transformers or timm, or a KerasHub preset.
+    """Reads a folder of transformers or timm, a KerasHub preset or a run folder.
 
     Args:
         folder: The folder.
@@ -44,11 +45,14 @@ def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
         ...
         ValueError: The folder empty must hold one of model.safetensors, ...
     """
+    if (folder / _OF_RUN).is_file():
+        return read_file(folder / _OF_RUN)
     found = [folder / name for name in _WEIGHT_FILES if (folder / name).is_file()]
     if not found:
         names = sorted(file.name for file in folder.iterdir())
         raise ValueError(
-            f"The folder {folder} must hold one of {', '.join(_WEIGHT_FILES)}. Received: "
+            f"The folder {folder} must hold one of {', '.join(_WEIGHT_FILES)}; or {_OF_RUN}, which "
+            "a run has after its first epoch. Received: "
             f"{', '.join(names[:10]) or 'an empty folder'}"
         )
     config = _json(folder / "config.json")

@@ -34,8 +34,8 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         source: One of: the path of a file (official `.npz`; `.safetensors`, also the index of a
             sharded one; `.weights.h5` or `.keras` of this package, vit-keras or KerasHub; `.h5`
             of vit-keras, keras-vit, kecam or transformers; `.pth` or `.bin` if torch is
-            installed); the path of a folder (Hugging Face, timm or a KerasHub preset); the name
-            of published weights of `model`, see `list_weights`; `"hf://org/repository"`;
+            installed); the path of a folder (a run, Hugging Face, timm or a KerasHub preset); the
+            name of published weights of `model`, see `list_weights`; `"hf://org/repository"`;
             `"timm/NAME"`; or an https address.
         model: Name of the constructor, such as `"ViTB16"`, for the names of published weights.
 

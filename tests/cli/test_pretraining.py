@@ -108,7 +108,7 @@ def test_options_reach_the_configuration(call: Call, tmp_path: Path) -> None:
         (("--data", ".", "--set", "norm_pixx=1"), "'norm_pixx' is no field of a recipe"),
         (
             ("--resume", "--epochs", 5, "--set", "a=1"),
-            "beside --out: .*: --epochs, --set",
+            r"beside --out: [\s\S]*--data DATA --model MODEL [\s\S]*: --epochs, --set",
         ),
     ],
 )

@@ -265,3 +265,23 @@ def test_full_disk_is_one_message_and_the_earlier_model_survives(
     assert [path.name for path in out.path.iterdir() if path.name.startswith(".")] == []
     code, _, _ = call("predict", out.path, next(out.samples.iterdir()))
     assert code == 0
+
+
+def test_resume_of_a_finished_run_says_how_to_train_longer(run: Path, call: Call) -> None:
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    code, output, _ = call("train", "--resume", "--out", run)
+    assert code == 0
+    command = f"keras-vit train --config {run}/config.yaml --weights {run} --epochs N --out NEW"
+    assert f"The run {run} is finished." in output
+    assert command in output
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    code, _, message = call("train", "--resume", "--epochs", 10, "--out", run)
+    check_failure(code, message, command)
+
+
+def test_run_is_trained_longer_from_its_folder(run: Path, call: Call, tmp_path: Path) -> None:
+    options = ("--config", run / "config.yaml", "--weights", run, "--epochs", 2)
+    code, output, _ = call("train", *options, "--out", tmp_path / "longer", "--no-tensorboard")
+    assert code == 0
+    assert "start anew" not in output
+    assert training.Run(tmp_path / "longer").read_config().recipe.epochs == 2

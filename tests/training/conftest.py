@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def train() -> Train:
     """`training.train` without TensorBoard; `also=` are further callbacks."""
-    module = importlib.import_module("keras_vit.training.train")  # the attribute is the function
-    originals = module._callbacks
 
     def run(
         config: training.RunConfig,
@@ -48,9 +45,7 @@ def train() -> Train:
         also: tuple[keras.callbacks.Callback, ...] = (),
         **options: Any,
     ) -> Report:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "_callbacks", lambda *args: [*originals(*args), *also])
-            return training.train(config, out, **{"tensorboard": False} | options)
+        return training.train(config, out, callbacks=also, **{"tensorboard": False} | options)
 
     return run
 

@@ -9,12 +9,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks, data, models, zoo
+from keras_vit import checks, data, models, output_folder, zoo
 from keras_vit.data.unlabelled import load_images, split_images
 from keras_vit.training import groups
 from keras_vit.training.averaging import averages
 from keras_vit.training.build import build_encoder, keep_orientation, precision_of
-from keras_vit.training.distribution import Devices, devices
+from keras_vit.training.distribution import devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
 from keras_vit.training.machine import report_unused_accelerator
@@ -130,7 +130,7 @@ def pretrain(
     if resume:
         config = _read_config(run)
     else:
-        run.require_new()
+        output_folder.require_new_run(run.path)
     zoo.constructor(config.model)
     recipe = config.recipe
     keras.utils.set_random_seed(recipe.seed)
@@ -138,65 +138,60 @@ def pretrain(
     report_unused_accelerator(config.strategy)
     where.check(recipe)
     with run.writing("pretrain", resume=resume, writes=where.is_chief):
-        return _pretrain(config, run, where, resume=resume)
-
-
-def _pretrain(
-    config: PretrainConfig, run: Run, where: Devices, *, resume: bool
-) -> dict[str, float] | None:
-    recipe = config.recipe
-    examples = load_images(config.data)
-    with where.active():
-        # Before the images are looked at, which takes a while: a wrong size or weight file shows
-        # here.
-        with where.scope():
-            trainee = _trainee(config)
-            groups.set_trainable(trainee.network, recipe.trainable)
-        if resume:
-            keep_orientation(trainee.network, run)
-        training, validation, inventory = find_parts(
-            config, examples, run, resume=resume, writes=where.is_chief, split=split_images
-        )
-        steps = data.steps_per_epoch(training, recipe.batch_size)
-        with where.scope():
-            # With the decoder or the predictor, which learn as well.
-            compile_trainee(trainee, trainee, config, steps)
-        contract = models.preprocessing_of(trainee.network)
-        with Interruption() as interruption:
-            save = save_as_configured(
-                config,
-                run,
-                trainee,
-                where,
-                steps=steps,
-                interruption=interruption,
-                command="pretrain",
-            )
+        examples = load_images(config.data)
+        with where.active():
+            # Before the images are audited, which takes a while: a wrong size or weight file shows
+            # here.
+            with where.scope():
+                trainee = _trainee(config)
+                groups.set_trainable(trainee.network, recipe.trainable)
             if resume:
-                save.restore()
-            elif where.is_chief:
-                resolved = {
-                    "precision": precision_of(config),
-                    "devices": where.name,
-                    "mask_ratio": config.masked,
-                    "training_examples": len(training),
-                    "validation_examples": len(validation),
-                    "inventory": dataclasses.asdict(inventory),
-                    "preprocessing": contract.get_config(),
-                }
-                run.write_config(config, resolved)
-            if save.progress.epoch < recipe.epochs:
-                print(
-                    f"Pre-training {config.model} ({config.method}) on {len(training)} images, "
-                    f"{len(validation)} held out, in {precision_of(config)} on {where.name}; "
-                    f"epochs: {recipe.epochs}, full batches in each: {steps}."
+                keep_orientation(trainee.network, run)
+            training, validation, inventory = find_parts(
+                config, examples, run, resume=resume, writes=where.is_chief, split=split_images
+            )
+            steps = data.steps_per_epoch(training, recipe.batch_size)
+            with where.scope():
+                # With the decoder or the predictor, which learn as well.
+                compile_trainee(trainee, trainee, config, steps)
+            contract = models.preprocessing_of(trainee.network)
+            with Interruption() as interruption:
+                save = save_as_configured(
+                    config,
+                    run,
+                    trainee,
+                    where,
+                    steps=steps,
+                    interruption=interruption,
+                    command="pretrain",
                 )
-            parts = (training, validation)
-            fit_remaining(trainee, save, recipe, where, parts, contract, (), config.on_bad_image)
-        if not where.is_chief:
-            return None
-        _finish(config, run, trainee, validation)
-        return save.progress.history[-1]
+                if resume:
+                    save.restore()
+                elif where.is_chief:
+                    resolved = {
+                        "precision": precision_of(config),
+                        "devices": where.name,
+                        "mask_ratio": config.masked,
+                        "training_examples": len(training),
+                        "validation_examples": len(validation),
+                        "inventory": dataclasses.asdict(inventory),
+                        "preprocessing": contract.get_config(),
+                    }
+                    run.write_config(config, resolved)
+                if save.progress.epoch < recipe.epochs:
+                    print(
+                        f"Pre-training {config.model} ({config.method}) on {len(training)} images, "
+                        f"{len(validation)} held out, in {precision_of(config)} on {where.name}; "
+                        f"epochs: {recipe.epochs}, full batches in each: {steps}."
+                    )
+                parts = (training, validation)
+                fit_remaining(
+                    trainee, save, recipe, where, parts, contract, (), config.on_bad_image
+                )
+            if not where.is_chief:
+                return None
+            _finish(config, run, trainee, validation)
+            return save.progress.history[-1]
 
 
 def _read_config(run: Run) -> PretrainConfig:
@@ -237,7 +232,6 @@ def _trainee(config: PretrainConfig) -> Trainee:
 
 def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data.Examples) -> None:
     """Draws what there is to see, and says where everything is."""
-    plots.training_curves(run.history, run.curves)
     pictures = "curves.png"
     if isinstance(trainee, MaskedAutoencoder):
         average = averages(trainee.optimizer)  # which is what last.keras holds
@@ -256,6 +250,7 @@ def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data
         path = run.path / "reconstruction.png"
         plots.reconstruction_sheet(original, masked, completed, path)
         pictures = "curves.png and reconstruction.png"
+    plots.training_curves(run.history, run.curves)  # last: what makes the run complete
     print(
         f"\n{run.path} holds last.keras, the encoder, and {pictures}. Next:\n"
         f"  keras-vit train --data LABELLED --model {config.model} --weights {run.last} "
