@@ -24,6 +24,7 @@ import pytest
 
 import keras_vit
 from keras_vit import models
+from tests.pages import marked_blocks, run_python
 
 pytestmark = pytest.mark.tensorflow  # examples of data, training and export need it
 
@@ -38,7 +39,6 @@ SLOW = {
     "keras_vit.training.pretraining.pretrain.pretrain",
     "keras_vit.training.train.train",
 }
-MARKED_BLOCK = re.compile(r"^<!-- runs -->\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def modules() -> Iterator[ModuleType]:
@@ -91,7 +91,7 @@ def test_public_name_has_an_example(name: str, item: object) -> None:
 
 
 def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = MARKED_BLOCK.findall(README.read_text(encoding="utf-8"))
+    blocks = marked_blocks(README.read_text(encoding="utf-8"))
     assert blocks, "README.md must have a ```python block after the line <!-- runs -->"
     monkeypatch.chdir(tmp_path)
     Path("runs/photos").mkdir(parents=True)
@@ -100,5 +100,6 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name in ("new.jpg", "another.png"):
         PIL.Image.new("RGB", (8, 8)).save(name)
     scope: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), scope)
+    for language, block in blocks:
+        assert language == "python"
+        run_python(block, README, scope)
