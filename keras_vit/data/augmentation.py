@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_vit import checks
 from keras_vit.constants import CROP_AREA
-from keras_vit.data import image_ops, pixels
+from keras_vit.data import exif, image_ops, pixels
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
 
@@ -106,7 +106,11 @@ class Augmentation:
 
 
 def augment(
-    image: tf.Tensor, seed: tf.Tensor, contract: Preprocessing, augmentation: Augmentation
+    image: tf.Tensor,
+    seed: tf.Tensor,
+    contract: Preprocessing,
+    augmentation: Augmentation,
+    orientation: tf.Tensor | int = 1,
 ) -> tf.Tensor:
     """Changes one image in all the ways that need no other one and no scaling.
 
@@ -115,6 +119,7 @@ def augment(
         seed: Two integers (2,).
         contract: The pixel contract; the random crop takes the place of its `resize`.
         augmentation: What to do.
+        orientation: That the image is stored in, 1 to 8 as in Exif.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
@@ -125,7 +130,8 @@ def augment(
         TensorShape([13, 17, 3])
     """
     crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
-    image = random_resized_crop(image, crop_seed, contract, area=augmentation.crop_area)
+    area = augmentation.crop_area
+    image = random_resized_crop(image, crop_seed, contract, area=area, orientation=orientation)
     if augmentation.flip:
         image = random_flip(image, flip_seed)
     if not augmentation.needs_color:
@@ -156,6 +162,7 @@ def random_resized_crop(
     *,
     area: tuple[float, float] = CROP_AREA,
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    orientation: tf.Tensor | int = 1,
 ) -> tf.Tensor:
     """Cuts out a random rectangle and scales it to the model's size ("Inception crop").
 
@@ -165,6 +172,7 @@ def random_resized_crop(
         contract: Its `size`, `interpolation` and `antialias`.
         area: Smallest and largest share of the image's area, in (0, 1].
         ratio: Smallest and largest width / height of the rectangle.
+        orientation: That the image is stored in, 1 to 8 as in Exif; the result is upright.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape. The whole image, squashed, if ten attempts
@@ -179,8 +187,9 @@ def random_resized_crop(
         Szegedy et al., "Going deeper with convolutions", section 6,
         https://arxiv.org/abs/1409.4842
     """
+    sides = exif.swapped(tf.shape(image)[:2], orientation)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.shape(image),
+        tf.concat([sides, [image.shape[-1]]], axis=0),
         bounding_boxes=tf.zeros((0, 0, 4)),
         seed=seed,
         min_object_covered=0.0,
@@ -189,8 +198,10 @@ def random_resized_crop(
         max_attempts=10,
         use_image_if_no_bounding_boxes=True,
     )
-    crop = tf.slice(image, begin, size)
-    return pixels.stretch(crop, contract)
+    begin = exif.mirrored(begin[:2], sides - size[:2], orientation)
+    begin, size = (exif.swapped(each, orientation) for each in (begin, size[:2]))
+    crop = tf.slice(image, tf.concat([begin, [0]], axis=0), tf.concat([size, [-1]], axis=0))
+    return pixels.stretch(crop, contract, orientation)
 
 
 def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

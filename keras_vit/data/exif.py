@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-_START = 4096  # bytes of a JPEG in which its Exif segment begins; the standard has it come first
 _BLOCKS = 4096  # of a file that are passed over in search of the one with Exif
 _PREFIX = b"Exif\0\0"
 _HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a PNG and a WebP
-_ORIENTATION, _SHORT = 0x0112, 3  # tag and type of the entry
+_ORIENTATION = 0x0112  # tag of the entry
+_SHORTS, _LONGS = (3, 8), (4, 9)  # types of the entry: whole numbers of 16 and of 32 bits
 
 # A branch that is not taken costs time for each of its operators, so these stay one operator.
 one_operator = functools.partial(
@@ -23,53 +23,66 @@ one_operator = functools.partial(
 )
 
 
-def upright(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
-    """Returns pixels (H, W, 3) or (W, H, 3), uint8, with the orientation of their file applied."""
-    return tf.cond(_may_have_exif(encoded), lambda: _turned(image, encoded), lambda: image)
-
-
-@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def orientation(encoded: tf.Tensor) -> tf.Tensor:
     """Returns 1 to 8 as Exif numbers orientations, int64; 1, upright, without one.
 
     As in Pillow, without its detours: the first directory of a JPEG's first Exif segment, of a
     PNG's chunk eXIf or a WebP's chunk EXIF counts, not XMP and not a profile in a PNG's text; in
-    it the first entry that is one 16-bit number, as the standard has it.
+    it the first entry that is one whole number of 16 bits, as the standard has it, or 32.
     """
+    return tf.cond(
+        _may_have_exif(encoded),
+        lambda: _stored_orientation(encoded),
+        lambda: tf.constant(1, tf.int64),
+    )
+
+
+def turn(image: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
+    """Returns the upright pixels (H, W, C) or (W, H, C) of an image stored in an orientation."""
+    if isinstance(number, int) and number == 1:
+        return image
+    number = tf.cast(number, tf.int64)
+    return tf.cond(number == 1, lambda: image, lambda: _turned(image, number))
+
+
+def swapped(pair: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
+    """Returns a number for rows and one for columns, of the stored image for the upright one."""
+    return tf.where(tf.cast(number, tf.int64) >= 5, pair[::-1], pair)
+
+
+def mirrored(begin: tf.Tensor, rest: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
+    """Returns where a part begins, in rows and columns that the orientation may count backwards.
+
+    `rest` is how much of the image does not belong to the part.
+    """
+    return tf.where(_is_mirrored(tf.cast(number, tf.int64)), rest - begin, begin)
+
+
+@one_operator
+def _turned(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    order = tf.where(number >= 5, [1, 0, 2], [0, 1, 2])
+    dims = tf.concat([_is_mirrored(number), [False]], axis=0)
+    turned = tf.raw_ops.Reverse(tensor=tf.transpose(image, order), dims=dims)
+    return tf.ensure_shape(turned, (None, None, image.shape[-1]))
+
+
+def _is_mirrored(number: tf.Tensor) -> tf.Tensor:
+    """Returns whether rows and columns, after an exchange of both, are counted backwards."""
+    return tf.reduce_any(number == tf.constant([(3, 4, 7, 8), (2, 3, 6, 7)], tf.int64), axis=1)
+
+
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def _stored_orientation(encoded: tf.Tensor) -> tf.Tensor:
     return _read_orientation(
         tf.cond(tf.io.is_jpeg(encoded), lambda: _segment(encoded), lambda: _chunk(encoded))
     )
 
 
-@one_operator(
-    input_signature=[tf.TensorSpec((None, None, 3), tf.uint8), tf.TensorSpec((), tf.string)]
-)
-def _turned(image: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
-    number = orientation(encoded)
-
-    def moved() -> tf.Tensor:
-        order = tf.where(number >= 5, [1, 0, 2], [0, 1, 2])
-        mirrored = [tf.reduce_any(number == those) for those in ((3, 4, 7, 8), (2, 3, 6, 7))]
-        return tf.raw_ops.Reverse(tensor=tf.transpose(image, order), dims=[*mirrored, False])
-
-    return tf.ensure_shape(tf.cond(number == 1, lambda: image, moved), (None, None, 3))
-
-
-def is_turned(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether a file has an orientation other than upright, a scalar bool."""
-    return tf.cond(
-        _may_have_exif(encoded), lambda: orientation(encoded) != 1, lambda: tf.constant(False)
-    )
-
-
 def _may_have_exif(encoded: tf.Tensor) -> tf.Tensor:
     """False if the name of an Exif block does not occur: a cheap test for most files."""
-    text, name = tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: (tf.strings.substr(encoded, 0, _START), tf.constant(_PREFIX)),
-        lambda: (encoded, tf.where(_is_png(encoded), b"eXIf", b"EXIF")),
-    )
-    parts = tf.raw_ops.StringSplitV2(input=tf.expand_dims(text, 0), sep=name, maxsplit=1)
+    name = tf.where(_is_png(encoded), b"eXIf", b"EXIF")
+    name = tf.where(tf.io.is_jpeg(encoded), _PREFIX, name)
+    parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=name, maxsplit=1)
     return tf.size(parts.values) > 1
 
 
@@ -86,8 +99,7 @@ def _segment(encoded: tf.Tensor) -> tf.Tensor:
         size = 2 + 256 * head[2] + head[3]
         return exif, ends, tf.where(head[1] == 0xFF, tf.ones_like(size), size)  # a byte that fills
 
-    start = tf.strings.substr(encoded, 0, _START)
-    at, size = _found(start, tf.constant(2, tf.int64), block)
+    at, size = _found(encoded, tf.constant(2, tf.int64), block)
     return _cut(encoded, at + 4, size - 4)
 
 
@@ -121,16 +133,14 @@ def _found(
 
     def look(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
         head = tf.io.decode_raw(_cut(encoded, at, _HEAD), tf.uint8, fixed_length=_HEAD)
-        return block(tf.cast(head, tf.int64))  # zeros behind the end
+        return at, *block(tf.cast(head, tf.int64))  # zeros behind the end
 
-    def goes_on(at: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
-        exif, ends, _ = look(at)
-        return ~exif & ~ends & (at < _size(encoded)) & (left > 0)
-
-    at, _ = tf.while_loop(
-        goes_on, lambda at, left: (at + look(at)[2], left - 1), (start, tf.constant(_BLOCKS))
+    at, exif, _, size = tf.while_loop(
+        lambda at, exif, ends, size: ~exif & ~ends & (at < _size(encoded)),
+        lambda at, exif, ends, size: look(at + size),
+        look(start),
+        maximum_iterations=_BLOCKS,
     )
-    exif, _, size = look(at)
     return at, size * tf.cast(exif, tf.int64)
 
 
@@ -153,11 +163,17 @@ def _read_orientation(block: tf.Tensor) -> tf.Tensor:
     entries = tf.reshape(
         words(_cut(tiff, at + 2, 12 * tf.minimum(num_entries, max_entries))), (-1, 6)
     )
-    one = tf.where(little, [1, 0], [0, 1])  # count of values, 32 bits
-    expected = tf.cast(tf.concat([[_ORIENTATION, _SHORT], one], axis=0), tf.int64)
-    fitting = tf.reduce_all(entries[:, :4] == expected, axis=1)
+    scale = tf.cast(tf.where(little, [1, 2**16], [2**16, 1]), tf.int64)  # of words of 32 bits
+    tag, kind, short = entries[:, 0], entries[:, 1], entries[:, 4]
+    count, long = (tf.reduce_sum(entries[:, i : i + 2] * scale, axis=1) for i in (2, 4))
+    is_short, is_long = (
+        tf.reduce_any(kind[:, tf.newaxis] == tf.constant(kinds, tf.int64), axis=1)
+        for kinds in (_SHORTS, _LONGS)
+    )
+    fitting = (tag == _ORIENTATION) & (count == 1) & (is_short | is_long)
     default = tf.ones((1,), tf.int64)
-    number = tf.concat([tf.boolean_mask(entries[:, 4], fitting), default], axis=0)[0]
+    found = tf.boolean_mask(tf.where(is_short, short, long), fitting)
+    number = tf.concat([found, default], axis=0)[0]
     valid = (little | (order == b"MM\0*")) & (number >= 1) & (number <= 8)
     return tf.where(valid, number, default[0])
 

@@ -36,8 +36,8 @@ class Limits:
     """Largest images that are decoded.
 
     Images of up to 16 megapixels are decoded four at a time, larger ones one at a time. One takes
-    3 bytes a pixel, a progressive JPEG and one that is turned upright up to 9, and one that is
-    turned to grey up to 15. A JPEG of more than 100 scans is not decoded.
+    3 bytes a pixel, a progressive JPEG up to 9, and one that is turned to grey up to 15. A JPEG of
+    more than 100 scans is not decoded.
 
     Args:
         max_bytes: Size of the file.
@@ -174,8 +174,8 @@ def message(header: Header, limits: Limits) -> tf.Tensor:
 
 def decode_in_turn(
     encoded: tf.Tensor, contract: Preprocessing, area: tf.Tensor | None = None
-) -> tf.Tensor:
-    """Decodes an image as `keras_vit.data.decode` does, a large one while no other large one is.
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes an image as `pixels.decode_as_stored` does, a large one while no other large one is.
 
     Args:
         encoded: The file's bytes, a scalar string.
@@ -183,17 +183,17 @@ def decode_in_turn(
         area: Height times width, if it is known.
 
     Returns:
-        Pixels (H, W, C), uint8, [0, 255].
+        Pixels (H, W, C), uint8, [0, 255], and the orientation that they are stored in.
     """
 
     @one_operator
-    def large(encoded: tf.Tensor) -> tf.Tensor:
-        return _turns().execute(lambda: pixels.decode(encoded, contract))
+    def large(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return _turns().execute(lambda: pixels.decode_as_stored(encoded, contract))
 
     return tf.cond(
         (_area(encoded) if area is None else area) > LARGE_PIXELS,
         lambda: large(encoded),
-        lambda: pixels.decode(encoded, contract),
+        lambda: pixels.decode_as_stored(encoded, contract),
     )
 
 
@@ -242,7 +242,7 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
             now = (header.height * header.width > LARGE_PIXELS) == large
             fitted = tf.cond(
                 (header.code == GOOD) & now,
-                lambda: pixels.fit(pixels.decode(image, contract), contract),
+                lambda: pixels.decode_and_fit(image, contract),
                 lambda: blank,
             )
             return *header, fitted
@@ -302,8 +302,9 @@ def fit_within(encoded: tf.Tensor, contract: Preprocessing, limits: Limits = LOC
             return tf.zeros((*contract.size, contract.num_channels), tf.uint8)
 
     def fitted() -> tf.Tensor:
-        decoded = decode_in_turn(encoded, contract, header.height * header.width)
-        return pixels.fit(decoded, contract)
+        area = header.height * header.width
+        image, orientation = decode_in_turn(encoded, contract, area)
+        return pixels.fit(image, contract, orientation)
 
     return tf.cond(header.code == GOOD, fitted, lambda: refused(header))
 
@@ -376,12 +377,9 @@ def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tenso
     """Returns what `inspect` does of an image, without pixels if it has more than `max_pixels`."""
     header = read_header(encoded, LOCAL)
     area = header.height * header.width
-    image = tf.cond(
+    image, orientation = tf.cond(
         (header.code == GOOD) & (area <= max_pixels),
         lambda: decode_in_turn(encoded, Preprocessing(), area),
-        lambda: tf.zeros((0, 0, 3), tf.uint8),
+        lambda: (tf.zeros((0, 0, 3), tf.uint8), tf.constant(1, tf.int64)),
     )
-    # Not while it decodes: an error there would cancel this, and `ignore_errors` does not ignore
-    # that.
-    with tf.control_dependencies([image]):
-        return image, exif.is_turned(tf.identity(encoded)), header
+    return exif.turn(image, orientation), orientation != 1, header

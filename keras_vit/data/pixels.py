@@ -45,6 +45,21 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         >>> decode(png, Preprocessing()).shape
         TensorShape([5, 7, 3])
     """
+    return exif.turn(*decode_as_stored(encoded, contract))
+
+
+def decode_as_stored(encoded: tf.Tensor, contract: Preprocessing) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes an image as `decode` does, but does not turn it upright.
+
+    It is turned in less time once it has the model's size, by `fit` and `stretch`.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        contract: Its `channels` and `exif_orientation`.
+
+    Returns:
+        Pixels (H, W, C), uint8, [0, 255], and the orientation that they are stored in, 1 to 8.
+    """
     image = tf.cond(
         tf.io.is_jpeg(encoded),
         # decode_image would use a faster transform that is off by one grey level on average.
@@ -52,15 +67,18 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         lambda: _decode_others(encoded),
     )
     image = tf.ensure_shape(image, (None, None, 3))
-    if contract.exif_orientation:
-        image = exif.upright(image, encoded)
     if contract.channels == "bgr":
         image = tf.reverse(image, axis=[-1])
     elif contract.channels == "grayscale":
         # Not all decoders know one channel, and they do not agree on the weights.
         luma = tf.reduce_sum(tf.cast(image, tf.int32) * _LUMA, axis=-1, keepdims=True)
         image = tf.cast((luma + 32768) // 65536, tf.uint8)
-    return image
+    if not contract.exif_orientation:
+        return image, tf.constant(1, tf.int64)
+    # Not while it decodes: an error there would cancel this, and `Dataset.ignore_errors` does not
+    # ignore that.
+    with tf.control_dependencies([image]):
+        return image, exif.orientation(tf.identity(encoded))
 
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
@@ -92,12 +110,13 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
     )
 
 
-def fit(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
-    """Resizes and crops an image to the model's size.
+def fit(image: tf.Tensor, contract: Preprocessing, orientation: tf.Tensor | int = 1) -> tf.Tensor:
+    """Resizes and crops an image to the model's size, and turns it upright.
 
     Args:
         image: Pixels (H, W, C), uint8 or float, [0, 255].
         contract: Its `size`, `resize`, `crop_fraction`, `interpolation` and `antialias`.
+        orientation: That the image is stored in, 1 to 8 as in Exif; 1 for an upright one.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
@@ -107,8 +126,10 @@ def fit(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         >>> fit(image, Preprocessing(size=(13, 17))).shape
         TensorShape([13, 17, 3])
     """
+    if contract.interpolation == "nearest":  # which is not symmetric
+        image, orientation = exif.turn(image, orientation), 1
     size = tf.constant(contract.size)
-    sides = tf.shape(image)[:2]  # (H, W)
+    sides = exif.swapped(tf.shape(image)[:2], orientation)  # (H, W) of the upright image
     if contract.resize == "squash":
         scaled, offset = size, tf.constant([0, 0])
     else:
@@ -119,19 +140,25 @@ def fit(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     if contract.interpolation == "nearest":
         resized = _nearest(image, sides, contract.size, scaled, offset)
     else:
+        offset = exif.mirrored(offset, scaled - size, orientation)
+        size, scale, offset = (
+            exif.swapped(each, orientation) for each in (size, scaled / sides, offset)
+        )
         # Only the pixels inside the crop are computed: no huge image between resize and crop.
         resized = tf.raw_ops.ScaleAndTranslate(
             images=image[tf.newaxis],
             size=size,
-            scale=tf.cast(scaled / sides, tf.float32),
+            scale=tf.cast(scale, tf.float32),
             translation=-tf.cast(offset, tf.float32),
             kernel_type=_KERNELS[contract.interpolation],
             antialias=contract.antialias,
         )[0]
-    return _rounded(resized, contract)
+    return _rounded(exif.turn(resized, orientation), contract)
 
 
-def stretch(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
+def stretch(
+    image: tf.Tensor, contract: Preprocessing, orientation: tf.Tensor | int = 1
+) -> tf.Tensor:
     """Resizes a whole image to the model's size, as `fit` squashes one, but for training.
 
     Bilinear and bicubic filters do not widen where the image shrinks to no less than two thirds,
@@ -140,6 +167,7 @@ def stretch(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     Args:
         image: Pixels (H, W, C), uint8 or float, [0, 255].
         contract: Its `size`, `interpolation` and `antialias`.
+        orientation: As of `fit`.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
@@ -151,17 +179,21 @@ def stretch(image: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     """
     squashed = dataclasses.replace(contract, resize="squash")
     if contract.interpolation not in _QUICK:
-        return fit(image, squashed)
+        return fit(image, squashed, orientation)
+    size = exif.swapped(tf.constant(contract.size), orientation)
 
     def quick() -> tf.Tensor:
         resize = _QUICK[contract.interpolation]
-        resized = resize(images=image[tf.newaxis], size=contract.size, half_pixel_centers=True)
-        return _rounded(resized[0], contract)
+        resized = resize(images=image[tf.newaxis], size=size, half_pixel_centers=True)
+        return _rounded(exif.turn(resized[0], orientation), contract)
 
     if not contract.antialias:
         return quick()
-    shrinking = tf.cast(tf.shape(image)[:2], tf.float32) / contract.size
-    return tf.cond(tf.reduce_max(shrinking) > _SHRINKING, lambda: fit(image, squashed), quick)
+    return tf.cond(
+        tf.reduce_max(tf.shape(image)[:2] / size) > _SHRINKING,
+        lambda: fit(image, squashed, orientation),
+        quick,
+    )
 
 
 def _rounded(pixels: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
@@ -229,4 +261,10 @@ def prepare(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         >>> prepare(png, Preprocessing(size=3)).shape
         TensorShape([3, 3, 3])
     """
-    return scale(fit(decode(encoded, contract), contract), contract)
+    return scale(decode_and_fit(encoded, contract), contract)
+
+
+def decode_and_fit(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
+    """Returns pixels (h, w, C), uint8, of an image file: decoded, resized, cropped and upright."""
+    image, orientation = decode_as_stored(encoded, contract)
+    return fit(image, contract, orientation)

@@ -181,9 +181,9 @@ class _Pipeline:
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
         """Reads and changes an image; what is still to be done to it needs its two seeds."""
         encoded, label = self.read(image // self.augmentation.repeats)
-        decoded = decode_in_turn(encoded, self.contract)
+        decoded, orientation = decode_in_turn(encoded, self.contract)
         seed = self.key(_AUGMENTATION, epoch, image)
-        changed = augment(decoded, seed, self.contract, self.augmentation)
+        changed = augment(decoded, seed, self.contract, self.augmentation, orientation)
         erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))
         if not self.layers:
             changed = self.finish(changed, erasing)

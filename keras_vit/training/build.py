@@ -173,13 +173,18 @@ def build_encoder(config: CommonConfig) -> keras.Model:
     return _in_training(model, contract, config)
 
 
-def keep_orientation(network: keras.Model, run: Run) -> None:
-    """Restores the `exif_orientation` that a resumed run was started with."""
-    started = Preprocessing.from_config(run.resolved()["preprocessing"])
+def settle_orientation(network: keras.Model, run: Run, *, resume: bool) -> None:
+    """Lets a new run turn images upright, and a resumed one read them as when it was started."""
     layer = network.get_layer("image_contract")
-    layer.preprocessing = dataclasses.replace(
-        layer.preprocessing, exif_orientation=started.exif_orientation
-    )
+    turns = True
+    if resume:
+        turns = Preprocessing.from_config(run.resolved()["preprocessing"]).exif_orientation
+    elif not layer.preprocessing.exif_orientation:
+        print(
+            "Note: images are turned upright by their Exif orientation; those that the weights "
+            "were trained on were not."
+        )
+    layer.preprocessing = dataclasses.replace(layer.preprocessing, exif_orientation=turns)
 
 
 def build_trainee(config: RunConfig, network: keras.Model, training: data.Examples) -> Trainee:

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import Examples, decode, fit
+from keras_vit.data import Examples
+from keras_vit.data.pixels import decode_and_fit
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.evaluation.mistakes import surest_mistakes
 from keras_vit.visualization import plots
@@ -47,7 +48,7 @@ def draw_mistakes(
         f"{names[labels[i]]}, not\n{names[predicted[i]]} ({probabilities[i].max():.0%})"
         for i in sure
     ]
-    images = [fit(decode(tf.constant(examples.read(int(i))), contract), contract) for i in sure]
+    images = [decode_and_fit(tf.constant(examples.read(int(i))), contract) for i in sure]
     shares = np.eye(len(names))[labels[sure]]
     return plots.contact_sheet(contract.to_rgb(np.stack(images)), shares, names, path, captions)
 

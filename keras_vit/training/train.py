@@ -19,8 +19,8 @@ from keras_vit.training.build import (
     build_network,
     build_trainee,
     check_model,
-    keep_orientation,
     precision_of,
+    settle_orientation,
 )
 from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
@@ -120,8 +120,8 @@ def train(
                     config, examples.class_names, multi_label=examples.multi_label
                 )
                 groups.set_trainable(network, recipe.trainable)
+            settle_orientation(network, run, resume=resume)
             if resume:
-                keep_orientation(network, run)
                 _check_classes(config, run, examples)
             training, validation, inventory = find_parts(
                 config, examples, run, resume=resume, writes=where.is_chief

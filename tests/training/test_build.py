@@ -14,8 +14,8 @@ from keras_vit.training.build import (
     build_encoder,
     build_network,
     build_trainee,
-    keep_orientation,
     precision_of,
+    settle_orientation,
 )
 from keras_vit.training.distillation import DistilledClassifier
 from keras_vit.training.run import CommonConfig, Run
@@ -95,8 +95,27 @@ def test_run_that_goes_on_reads_images_as_when_it_was_started(
     assert contract.exif_orientation
     for stored in (contract, dataclasses.replace(contract, exif_orientation=False), contract):
         run.write_config(config, {"preprocessing": stored.get_config()})
-        keep_orientation(network, run)
+        settle_orientation(network, run, resume=True)
         assert models.preprocessing_of(network) == stored
+
+
+def test_new_run_turns_images_upright_whatever_its_weights_did(
+    nano: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = build_network(RunConfig("digits", nano, recipe=SMALL), ("a", "b"))
+    contract = models.preprocessing_of(network)
+    earlier = models.rebuild(
+        network, preprocessing=dataclasses.replace(contract, exif_orientation=False)
+    )
+    earlier.save(tmp_path / "earlier.keras")
+    config = RunConfig("digits", nano, weights=str(tmp_path / "earlier.keras"), recipe=SMALL)
+    new = build_network(config, ("a", "b"))
+    capsys.readouterr()
+    settle_orientation(new, Run(tmp_path / "run"), resume=False)
+    assert "images are turned upright by their Exif orientation" in capsys.readouterr().out
+    assert models.preprocessing_of(new) == contract
+    settle_orientation(new, Run(tmp_path / "run"), resume=False)
+    assert capsys.readouterr().out == ""
 
 
 def test_encoder_has_no_classifier_and_the_precision_of_training(nano: str) -> None:
