@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from keras_vit.models.in_process_model import UNSAVED, refuse_before_opening
+from keras_vit.models.in_process_model import refuse
 
 Compute = Callable[[Any], Any]
 
@@ -40,8 +40,6 @@ class InProcess(keras.layers.Layer):
         (2, 3)
     """
 
-    _keras_vit_unsaved = True
-
     def __init__(
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
     ) -> None:
@@ -49,7 +47,6 @@ class InProcess(keras.layers.Layer):
         # Without their history, which would keep the model alive.
         self._outputs = _like(model.output)
         self._compute = form(model)
-        refuse_before_opening()  # also where it is a layer of another model
 
     def call(self, inputs: Any) -> Any:
         return self._compute(inputs)
@@ -57,8 +54,7 @@ class InProcess(keras.layers.Layer):
     def compute_output_spec(self, inputs: Any) -> Any:
         return _like(self._outputs)
 
-    def get_config(self) -> dict[str, Any]:
-        raise ValueError(UNSAVED)
+    get_config = save_own_variables = load_own_variables = refuse
 
 
 def as_it_is(model: keras.Model) -> Compute:

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_vit import checks
 from keras_vit.models import cloning
-from keras_vit.models.in_process_model import refuse, refuse_before_opening
+from keras_vit.models.in_process_model import refuse
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -79,7 +79,6 @@ class OpenVINOModel:
                 "process with KERAS_BACKEND=tensorflow. "
                 f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
             )
-        refuse_before_opening()
         self.precision = precision
         self._lock = threading.Lock()
         self._one, self._many, self._cores = self._compile(model, threads)
@@ -142,8 +141,8 @@ class OpenVINOModel:
             raise ValueError("`images` must hold at least one image. Received: none")
         return np.concatenate(found)
 
-    _keras_vit_unsaved = True
     save = save_weights = load_weights = export = refuse
+    built = property(refuse)  # which functions of `keras.saving` ask for first
 
     def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:
         """Returns what computes one image on all cores, pieces on a core each, and the cores."""
