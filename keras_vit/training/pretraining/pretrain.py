@@ -256,8 +256,8 @@ def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data
         path = run.path / "reconstruction.png"
         plots.reconstruction_sheet(original, masked, completed, path)
         pictures = "curves.png and reconstruction.png"
-    print(
-        f"\n{run.path} holds last.keras, the encoder, and {pictures}. Next:\n"
-        f"  keras-vit train --data LABELLED --model {config.model} --weights {run.last} "
-        f"--out {run.path.with_name(run.path.name + '_trained')}"
+    command = checks.command(
+        *("train", "--data", "LABELLED", "--model", config.model, "--weights", run.last),
+        *("--out", run.path.with_name(f"{run.path.name}_trained")),
     )
+    print(f"\n{run.path} holds last.keras, the encoder, and {pictures}. Next:\n  {command}")
