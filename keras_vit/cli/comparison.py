@@ -106,7 +106,7 @@ def compare(
         "networks of keras.applications without layer-wise decay.\n",
         flush=True,
     )
-    with stoppable():
+    with stoppable(out):
         found = reports.compare(config, names, out, start=start)
     print(f"\n{found.markdown()}")
     print(f"Written: {out}/comparison.md, comparison.json and curves.png")
