@@ -90,7 +90,7 @@ def compare(
     for name in names:
         if "/" in name:
             check_exists("--models", Path(name), "constructors, networks and run folders")
-    check_out("--out", out)
+    check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
     numbers = recipe_settings(context)
     # This process only looks at images; one that trains needs the memory of the GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")

@@ -128,6 +128,7 @@ def convert(
 
     keras-vit data convert photos/ photos-jpg/
     """
+    check_out("DEST", dest)
     from keras_vit import image_conversion
 
     result = image_conversion.convert_images(
