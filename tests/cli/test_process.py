@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -161,6 +162,25 @@ def test_help_and_mistakes_are_answered_without_keras(tmp_path: Path) -> None:
     for (arguments, status, expected), (ended, slow, said) in zip(cases, results, strict=True):
         assert (ended, slow) == (status, []), arguments
         assert expected in said, arguments
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_errors_that_tensorflow_logs_are_left_out(tmp_path: Path, verbose: bool) -> None:
+    cut = next(write_photos(tmp_path / "photos").glob("ant/*.jpg"))
+    cut.write_bytes(cut.read_bytes()[:-40])
+    done = subprocess.run(
+        python(PREDICT, *(["--verbose"] if verbose else []), "data", "check", "photos"),
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"ant/{cut.name}: damaged or truncated JPEG" in done.stdout
+    logged = [line for line in done.stderr.splitlines() if re.match(r"[IWE]\d{4} |WARNING", line)]
+    assert any("Premature end of JPEG data" in line for line in logged) == verbose
+    assert bool(logged) == verbose
 
 
 def test_predict_finds_layers_and_leaves_out_the_log_of_tensorflow(tmp_path: Path) -> None:
