@@ -8,6 +8,7 @@ answer `--help` and refuse a wrong option before Keras is imported, which takes 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
@@ -81,14 +82,16 @@ def check() -> str | None:
 
 
 def start_keras() -> None:
-    """Imports `keras_vit` in full, and with it Keras and TensorFlow; a second call does nothing."""
+    """Imports `keras_vit` in full, and with it Keras and TensorFlow; a second call does nothing.
+
+    Until the process ends, TensorFlow's log is left out of stderr.
+    """
     if hasattr(sys.modules.get("keras_vit"), "__all__"):
         return
-    with quiet_tensorflow():
-        importlib.reload(_register_package())
-        import tensorflow as tf
-
-        tf.config.list_physical_devices("GPU")  # logs its CUDA warnings at the first call
+    until_the_end = contextlib.ExitStack()
+    until_the_end.enter_context(quiet_tensorflow())
+    atexit.register(until_the_end.close)
+    importlib.reload(_register_package())
 
 
 def _register_package() -> ModuleType:
@@ -103,27 +106,34 @@ def _register_package() -> ModuleType:
 def quiet_tensorflow() -> Iterator[None]:
     """Leaves TensorFlow's log out of stderr, also lines that TF_CPP_MIN_LOG_LEVEL does not reach.
 
-    Another process passes everything else on, so that nothing is lost if this one crashes. With
-    TF_CPP_MIN_LOG_LEVEL=0, as `--verbose` sets it, nothing is left out.
+    Another process passes everything else on, so that nothing is lost if this one crashes. What
+    Python writes goes to stderr itself, which may be a terminal. With TF_CPP_MIN_LOG_LEVEL=0, as
+    `--verbose` sets it, nothing is left out.
     """
-    if os.environ.get(LOG_LEVEL) == "0" or sys.stderr is None:
+    outside = sys.stderr
+    if os.environ.get(LOG_LEVEL) == "0" or outside is None:
         yield
         return
-    sys.stderr.flush()
+    outside.flush()
     reader, writer = os.pipe()
     command = [sys.executable, "-IS", "-c", _FILTER]
     # In a session of its own, Ctrl-C does not end it.
-    process = subprocess.Popen(command, stdin=reader, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdin=reader, stdout=subprocess.DEVNULL, start_new_session=True
+    )
     kept = os.dup(2)
     os.dup2(writer, 2)
     os.close(reader)
     os.close(writer)
+    direct = open(kept, "w", 1, outside.encoding, outside.errors)  # noqa: SIM115 loggers keep it
+    if outside is sys.__stderr__:
+        sys.stderr = direct
     try:
         yield
     finally:
         sys.stderr.flush()
+        sys.stderr = outside if sys.stderr is direct else sys.stderr
         os.dup2(kept, 2)
-        os.close(kept)
         with contextlib.suppress(subprocess.TimeoutExpired):  # a child may keep the pipe open
             process.wait(timeout=5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -307,6 +308,22 @@ def install_hint(extra: str) -> str:
         'in the checkout of keras_vit: pip install -e ".[gpu]"'
     """
     return f'in the checkout of keras_vit: pip install -e ".[{extra}]"'
+
+
+def command(*words: object) -> str:
+    """Returns a `keras-vit` command that can be pasted into a shell.
+
+    Args:
+        *words: What stands behind `keras-vit`: names, options and paths.
+
+    Returns:
+        The line, in which a path with spaces or quotes is quoted.
+
+    Example:
+        >>> command("train", "--resume", "--out", Path("my runs/first"))
+        "keras-vit train --resume --out 'my runs/first'"
+    """
+    return shlex.join(["keras-vit", *map(str, words)])
 
 
 def _integer(name: str, value: object, least: int, wanted: str) -> int:

@@ -163,3 +163,8 @@ def test_regular_file_refuses_folders_pipes_and_devices(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "file")
     checks.regular_file("image", tmp_path / "link")
+
+
+def test_command_quotes_what_a_shell_would_change() -> None:
+    assert checks.command("predict", Path("runs/a"), "x.png") == "keras-vit predict runs/a x.png"
+    assert checks.command("card", "it's b") == "keras-vit card 'it'\"'\"'s b'"

@@ -134,6 +134,22 @@ def test_quiet_tensorflow_leaves_out_its_log_and_nothing_else() -> None:
     assert done.returncode == 0
 
 
+def test_what_python_writes_goes_past_the_filter() -> None:
+    code = "    import sys; print(LOG, file=sys.stderr); loud = sys.stderr\nprint('end', file=loud)"
+    done = run_quietly(code.replace("LOG", repr(LOG.decode())))
+    assert sorted(done.stderr.splitlines()) == sorted((OTHER + LOG + b"\nend").splitlines())
+
+
+def test_stderr_that_was_replaced_stays() -> None:
+    code = """
+import contextlib, io
+with contextlib.redirect_stderr(io.StringIO()) as said, start.quiet_tensorflow():
+    import sys; print("kept", file=sys.stderr)
+assert said.getvalue() == "kept\\n" and sys.stderr is sys.__stderr__"""
+    done = run_quietly(code)
+    assert (done.stderr, done.returncode) == (OTHER, 0)
+
+
 @pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), 9)", "raise OSError('full')"])
 def test_quiet_tensorflow_loses_nothing_in_a_crash(end: str) -> None:
     done = run_quietly(f"    os.write(2, b'the end'); {end}")

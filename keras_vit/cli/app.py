@@ -15,6 +15,7 @@ from keras_vit._version import __version__
 from keras_vit.cli import comparison, judging, planning, prediction, pretraining, rollout, serving
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
+from keras_vit.cli import environment as environment_command
 from keras_vit.cli import training as training_commands
 from keras_vit.cli import weights as weights_commands
 from keras_vit_toolkit import LOG_LEVEL
@@ -73,6 +74,7 @@ app.command()(rollout.rollout)
 app.command()(pretraining.pretrain)
 app.add_typer(data_commands.app, name="data")
 app.command()(doctor_command.doctor)
+app.command()(environment_command.env)
 app.command()(weights_commands.models)
 app.command()(weights_commands.convert)
 app.command()(weights_commands.weights)

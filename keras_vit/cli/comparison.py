@@ -90,7 +90,7 @@ def compare(
     for name in names:
         if "/" in name:
             check_exists("--models", Path(name), "constructors, networks and run folders")
-    check_out("--out", out)
+    check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
     numbers = recipe_settings(context)
     # This process only looks at images; one that trains needs the memory of the GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -106,7 +106,7 @@ def compare(
         "networks of keras.applications without layer-wise decay.\n",
         flush=True,
     )
-    with stoppable():
+    with stoppable(out):
         found = reports.compare(config, names, out, start=start)
     print(f"\n{found.markdown()}")
     print(f"Written: {out}/comparison.md, comparison.json and curves.png")

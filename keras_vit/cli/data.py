@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from keras_vit import checks
 from keras_vit.cli.options import (
     DATA_HELP,
     SizeOption,
@@ -127,6 +128,7 @@ def convert(
 
     keras-vit data convert photos/ photos-jpg/
     """
+    check_out("DEST", dest)
     from keras_vit import image_conversion
 
     result = image_conversion.convert_images(
@@ -138,7 +140,7 @@ def convert(
         processes=processes,
     )
     print(result.text())
-    print(f"\nNext: keras-vit data check {dest}")
+    print(f"\nNext: {checks.command('data', 'check', dest)}")
     if result.failed:
         raise typer.Exit(1)
 

@@ -253,7 +253,7 @@ def card(
     keras-vit card runs/photos
     """
     check_exists("RUN", run / "config.yaml", "a folder that `keras-vit train --out` has written")
-    check_out("--out", out)
+    check_out("--out", out or run / "card")
     start_keras()
     from keras_vit import reports
 

@@ -7,7 +7,6 @@ import enum
 import importlib.resources
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -353,11 +352,8 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
     if context.info_name == "pretrain":
         config = (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}
         again = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
-    command = ["keras-vit", str(context.info_name), *again, "--weights", str(out)]
-    longer = (
-        "To train longer, start a new run from its weights:\n  "
-        f"{shlex.join(command)} --epochs N --out NEW"
-    )
+    command = checks.command(str(context.info_name), *again, "--weights", out)
+    longer = f"To train longer, start a new run from its weights:\n  {command} --epochs N --out NEW"
     allowed = ["out", *beside]
     ignored = given_options(context) - {"resume", *allowed}
     if ignored:

@@ -15,7 +15,7 @@ from keras_vit import checks
 from keras_vit.cli import prediction_table
 from keras_vit.cli.loading import check_model, load_model
 from keras_vit.cli.options import SizeOption, check_exists, check_out, parse_size
-from keras_vit_toolkit import quiet_tensorflow, start_keras
+from keras_vit_toolkit import start_keras
 
 if TYPE_CHECKING:
     from keras_vit.export import Prediction
@@ -150,7 +150,6 @@ def predict(
             table: prediction_table.Table = prediction_table.Scores(multi_label=True)
             found: Iterator[Any] = _ask(client, paths, batch_size)
         else:
-            stack.enter_context(quiet_tensorflow())  # TFLite prints which delegate it takes
             network: Any = model
             if model and constructor:
                 network = load_model(model, constructor, size, classifier=not embed)

@@ -143,5 +143,5 @@ def pretrain(
     changes = {"data": "", "model": model, **config_settings(context, training.PretrainConfig)}
     numbers = training.pretraining_recipe(recipe).replace(**settings)
     config = training.PretrainConfig(recipe=numbers, **changes, **of_decoder)
-    with stoppable():
+    with stoppable(out, "pretrain"):
         training.pretrain(config, out, resume=resume)

@@ -114,7 +114,8 @@ def export(
         )
     check_model(model)
     check_data(data)
-    check_out("--to", to)
+    for folder in (name, f"{name}-files"):
+        check_out("--to", to / folder)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import export as exporting

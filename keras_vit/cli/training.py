@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import output_folder
+from keras_vit import checks, output_folder
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     DATA_HELP,
@@ -160,7 +160,7 @@ def train(
         chosen = chosen.replace(**training.recipes.SGD)
     changes = config_settings(context, training.RunConfig)
     run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
-    with stoppable():
+    with stoppable(out, "train"):
         training.train(
             run_config,
             out,
@@ -172,12 +172,18 @@ def train(
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """Ends the command with 130 on Ctrl-C, and says how the run goes on if it does."""
+def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
+    """Ends the command with 130 on Ctrl-C, and says how the run goes on if there is one.
+
+    Without `resumed_by`, the command that takes `--resume`, the same command goes on by itself.
+    """
     try:
         yield
     except KeyboardInterrupt as stopped:
-        kept = "Stopped at once. What was saved before is kept; --resume goes on with it."
+        kept = "Stopped at once. The same command begins again, or goes on with what is saved."
+        if resumed_by and (out / "config.yaml").is_file():
+            go_on = checks.command(resumed_by, "--resume", "--out", out)
+            kept = f"Stopped at once. What was saved before is kept. Go on with\n  {go_on}"
         print(f"\n{str(stopped) or kept}")
         raise typer.Exit(130) from None
 
@@ -192,7 +198,7 @@ def recipes(
     start_keras()
     import yaml
 
-    from keras_vit import checks, training
+    from keras_vit import training
 
     published = {**training.RECIPES, **training.PRETRAINING_RECIPES}
     if name is None:

@@ -102,8 +102,8 @@ class Audit:
         refused = {f"is {kind}" for kind in image_reading.REFUSED}
         if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
             return (
-                f"Convert the images with `keras-vit data convert {examples.source} NEW_FOLDER`, "
-                f"or {skip}"
+                "Convert the images with "
+                f"`{checks.command('data', 'convert', examples.source, 'NEW_FOLDER')}`, or {skip}"
             )
         return f"Repair or remove the files, or {skip}"
 

@@ -155,7 +155,10 @@ def main(folder: str, run: str | None = None) -> None:
 
 def _in_a_process(name: str, *arguments: str | Path) -> None:
     command = [sys.executable, "-c", _IN_A_PROCESS, *map(str, arguments)]
-    with subprocess.Popen(command) as process:
+    said = None  # to where this process writes, which may be a terminal, past `quiet_tensorflow`
+    with contextlib.suppress(AttributeError, OSError):
+        said = sys.stderr.fileno()
+    with subprocess.Popen(command, stderr=said) as process:
         status = _wait(process)
     if status in (_STOPPED, -signal.SIGINT):
         raise KeyboardInterrupt(f"{name} was stopped. The same command goes on where it was.")

@@ -161,7 +161,7 @@ class Run:
             raise ValueError(
                 f"`run` must be complete. Received: run={str(self.path)!r}, which has no "
                 f"{self.evaluation.name}; go on with it with\n"
-                f"  keras-vit train --resume --out {self.path}"
+                f"  {checks.command('train', '--resume', '--out', self.path)}"
             )
 
     def write_config(self, config: CommonConfig, resolved: dict[str, Any]) -> None:

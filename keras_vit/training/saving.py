@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import files, models
+from keras_vit import checks, files, models
 from keras_vit.models import cloning, inference
 from keras_vit.training.averaging import averages
 from keras_vit.training.checkpoints import Checkpoints, Progress
@@ -255,7 +255,7 @@ class SaveRun(keras.callbacks.Callback):
     def _how_to_go_on(self) -> str:
         return (
             f"{self.run.path} holds the last state of this run. Go on with\n"
-            f"  keras-vit {self._command} --resume --out {self.run.path}"
+            f"  {checks.command(self._command, '--resume', '--out', self.run.path)}"
         )
 
     def _variables(self) -> dict[str, keras.Variable]:

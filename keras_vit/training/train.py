@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_vit import data, files, models, output_folder, zoo
+from keras_vit import checks, data, files, models, output_folder, zoo
 from keras_vit.evaluation import MultiLabelReport, Report
 from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training import groups
@@ -273,7 +273,7 @@ def _finish(run: Run, validation: data.Examples) -> Report | MultiLabelReport:
         )
     print(
         f"\n{run.path} holds last.keras, best.keras, evaluation.json, {picture.name} and "
-        f"curves.png. Next:\n  keras-vit predict {run.path} {run.samples}/*\n"
-        f"  keras-vit export {run.path} --to {run.path}/serving"
+        f"curves.png. Next:\n  {checks.command('predict', run.path, run.samples)}/*\n"
+        f"  {checks.command('export', run.path, '--to', run.path / 'serving')}"
     )
     return report

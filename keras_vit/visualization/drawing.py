@@ -6,9 +6,13 @@ global list and needs a display on some machines.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
 import os
 import re
+import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findSystemFonts, fontManager
+from matplotlib.text import Text
 
 from keras_vit import files
+
+# That a font has one weight only is no news.
+logging.getLogger("matplotlib.font_manager").addFilter(lambda r: "font weight" not in r.msg)
 
 COLOURS = ("#1f5fa8", "#d9822b", "#2f9e6e", "#b04a8f", "#7a6ff0", "#c23b3b", "#0f8a9d", "#8a6d3b")
 GREY = "#9aa5b1"  # what stands behind
@@ -27,6 +36,13 @@ LINE = "#e6e9ee"  # of a grid
 _SOFTWARE = "keras_vit"  # in the metadata of pictures
 _INK = "#000000"  # matplotlib's text and frames, which take a page's colour there
 _LONGEST_NAME = 28  # characters
+_MISSING = r"Glyph \d+ "  # of matplotlib's warnings
+# Families with Chinese, Japanese or Korean characters.
+_CJK = re.compile(
+    "Noto Sans (CJK|[STHJK][CKPR]$)|Source Han|WenQuanYi|Droid Sans Fall|Arial Uni|Microsoft [YJ]"
+    "|SimHei|PingFang|Heiti|Hiragino|Yu Go|Meiryo|IPA|Takao|Malgun|Apple ?SD|Nanum|UnDotum"
+)
+_print_once = cache(print)
 
 
 def open_axes(axes: Axes, grid: str = "both") -> None:
@@ -77,7 +93,8 @@ def to_svg(figure: Figure, title: str) -> str:
     FigureCanvasSVG(figure)
     buffer = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": title}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _MISSING)  # here: whoever opens the page has fonts
         figure.savefig(
             buffer, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.1,
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
@@ -144,8 +161,35 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
             Path(path).suffix.lower()
         )
         metadata = {key: _SOFTWARE} if key else None
-        figure.savefig(temporary, dpi=130, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
+        _save(figure, temporary, dpi=130, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
     return Path(path)
+
+
+def _save(figure: Figure, path: Path, **options: Any) -> None:
+    """Writes a figure with fonts that have its characters, or says what to install."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", _MISSING)
+        with contextlib.suppress(UserWarning):
+            return figure.savefig(path, **options)
+        families = _cjk_families()
+        for text in figure.findobj(Text):
+            text.set_fontfamily([*text.get_fontfamily(), *families])
+        with contextlib.suppress(UserWarning):
+            return figure.savefig(path, **options)
+        warnings.filterwarnings("ignore", _MISSING)
+        _print_once(
+            "Note: pictures show boxes in place of characters that no installed font has. For "
+            "Chinese, Japanese and Korean install one: sudo apt install fonts-noto-cjk"
+        )
+        figure.savefig(path, **options)
+
+
+def _cjk_families() -> list[str]:
+    """Returns the families of `_CJK` that are installed, also since matplotlib listed all fonts."""
+    for path in {*findSystemFonts()} - {font.fname for font in fontManager.ttflist}:
+        with contextlib.suppress(OSError, RuntimeError):  # a damaged file
+            fontManager.addfont(path)
+    return sorted({font.name for font in fontManager.ttflist if _CJK.match(font.name)})
 
 
 def shorten(name: str, longest: int = _LONGEST_NAME) -> str:

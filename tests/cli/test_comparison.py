@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_vit import reports
 from tests.cli.commands import Call, check_failure
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
@@ -40,3 +41,17 @@ def test_compare_refuses_before_it_trains(
     code, _, message = call("compare", "--data", photos, "--out", tmp_path / "out", *options)
     check_failure(code, message, expected)
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_names_the_same_command(
+    photos: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reports, "compare", stopped)
+    code, output, _ = call(
+        *("compare", "--models", "ViTTi16,ResNet50", "--data", photos, "--out", tmp_path / "out")
+    )
+    assert code == 130
+    assert output.endswith("The same command begins again, or goes on with what is saved.\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +81,7 @@ MISTAKES = {
     "compare --models A,runs/B --data digits": "`--models` must be constructors, networks and run",
     "compare --models A,B --data digits --weights A=no/a.npz": "`--weights` must be an existing",
     "compare --models A,B --data digits --out here.jpg": "`--out` must be a folder or lie in one",
+    "compare --models A,B --data digits --out files": "which holds comparison.md",
     "evaluate run": "`RUN_OR_FILE` must be a run folder or a file. Received: run/last.keras",
     "evaluate model.keras": "`--data` must name labelled images",
     "evaluate no/a.npz --model ViTB16": "`RUN_OR_FILE` must be an existing file",
@@ -90,13 +92,19 @@ MISTAKES = {
     "probe here.jpg --data digits --cache .": "`--cache` must be a file",
     "probe here.jpg --data digits --out here.jpg": "`--out` must be a folder or lie in one",
     "card .": "`RUN` must be a folder that `keras-vit train --out` has written",
+    "evaluate here.jpg --data digits --out files": "which holds evaluation.json",
+    "predict here.jpg here.jpg --to here.jpg/a.csv": "`--to` must lie in a folder",
+    "card run": "`--out` must be a folder or lie in one. Received: run/card, but",
     "card run --out here.jpg": "`--out` must be a folder or lie in one",
     "plan --model ViTB16 --device 1G --report .": "`--report` must be a file",
     "export here.jpg --to here.jpg": "`--to` must be a folder or lie in one",
+    "export here.jpg --to run --name card": "`--to` must be a folder or lie in one",
     "convert here.jpg here.jpg": "`TARGET` must not exist yet",
     "convert here.jpg here.jpg/a.npz": "`TARGET` must lie in a folder",
     "doctor here.jpg --data digits --report .": "`--report` must be a file",
     "data check digits --report here.jpg/a.json": "`--report` must lie in a folder",
+    "data preview digits --out here.jpg/a.png": "`--out` must lie in a folder",
+    "data convert run here.jpg/new": "`DEST` must be a folder or lie in one",
     "data preview digits --out .": "`--out` must be a file",
     "rollout promote . --config nosuch": "`--config` must be the server's model config file",
 }
@@ -135,8 +143,9 @@ def test_sigint_stops_a_real_run_that_can_go_on(tmp_path: Path) -> None:
 
 
 def test_help_and_mistakes_are_answered_without_keras(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    for name in ("here.jpg", "model.keras", "run/config.yaml"):
+    names = ("here.jpg", "model.keras", "run/config.yaml", "run/card")
+    for name in (*names, "files/comparison.md", "files/evaluation.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     cases = [(["--version"], 0, ""), *(([*words, "--help"], 0, "") for words in commands())]
     cases += [([*words, "--nosuch"], 2, "No such option: --nosuch") for words in commands()]
@@ -153,6 +162,25 @@ def test_help_and_mistakes_are_answered_without_keras(tmp_path: Path) -> None:
     for (arguments, status, expected), (ended, slow, said) in zip(cases, results, strict=True):
         assert (ended, slow) == (status, []), arguments
         assert expected in said, arguments
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_errors_that_tensorflow_logs_are_left_out(tmp_path: Path, verbose: bool) -> None:
+    cut = next(write_photos(tmp_path / "photos").glob("ant/*.jpg"))
+    cut.write_bytes(cut.read_bytes()[:-40])
+    done = subprocess.run(
+        python(PREDICT, *(["--verbose"] if verbose else []), "data", "check", "photos"),
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"ant/{cut.name}: damaged or truncated JPEG" in done.stdout
+    logged = [line for line in done.stderr.splitlines() if re.match(r"[IWE]\d{4} |WARNING", line)]
+    assert any("Premature end of JPEG data" in line for line in logged) == verbose
+    assert bool(logged) == verbose
 
 
 def test_predict_finds_layers_and_leaves_out_the_log_of_tensorflow(tmp_path: Path) -> None:

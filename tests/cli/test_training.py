@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,20 +218,34 @@ def stopped(*args: object, **options: object) -> None:
     ("said", "expected"),
     [
         ("Saved. Go on with\n  keras-vit train --resume", "keras-vit train --resume"),
-        ("", "Stopped at once. What was saved before is kept"),
+        ("", "What was saved before is kept. Go on with\n  keras-vit train --resume --out "),
     ],
 )
 def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
-    call: Call, monkeypatch: pytest.MonkeyPatch, said: str, expected: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, expected: str
 ) -> None:
-    def train(*args: object, **options: object) -> None:
+    def train(config: RunConfig, out: Path, **options: object) -> None:
+        training.Run(out).write_config(config, {})
         raise KeyboardInterrupt(*([said] if said else []))
 
     monkeypatch.setattr(training, "train", train)
-    code, output, message = call("train", "--data", "digits", "--out", "none")
+    code, output, message = call("train", "--data", "digits", "--out", tmp_path / "run")
     assert code == 130
     assert expected in output
     assert message == ""
+
+
+@pytest.mark.parametrize("moment", ["build_network", "find_parts", "_write_samples"])
+def test_ctrl_c_before_there_is_a_run_does_not_promise_to_resume(
+    call: Call, monkeypatch: pytest.MonkeyPatch, photos: Path, tmp_path: Path, moment: str
+) -> None:
+    options = ("--data", photos, "--model", "ViTNano", "--image-size", 8, "--batch-size", 3)
+    monkeypatch.setattr(sys.modules["keras_vit.training.train"], moment, stopped)
+    code, output, _ = call("train", *options, "--out", tmp_path / "run")
+    assert code == 130
+    assert "Stopped at once. The same command begins again, or goes on with what is" in output
+    assert "--resume" not in output
+    training.Run(tmp_path / "run").require_new()  # so that the same command may
 
 
 def test_no_number_is_one_message(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

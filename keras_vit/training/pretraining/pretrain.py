@@ -250,8 +250,8 @@ def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data
         plots.reconstruction_sheet(original, masked, completed, path)
         pictures = "curves.png and reconstruction.png"
     plots.training_curves(run.history, run.curves)  # last: what makes the run complete
-    print(
-        f"\n{run.path} holds last.keras, the encoder, and {pictures}. Next:\n"
-        f"  keras-vit train --data LABELLED --model {config.model} --weights {run.last} "
-        f"--out {run.path.with_name(run.path.name + '_trained')}"
+    command = checks.command(
+        *("train", "--data", "LABELLED", "--model", config.model, "--weights", run.last),
+        *("--out", run.path.with_name(f"{run.path.name}_trained")),
     )
+    print(f"\n{run.path} holds last.keras, the encoder, and {pictures}. Next:\n  {command}")

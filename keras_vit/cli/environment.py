@@ -1,0 +1,63 @@
+"""`keras-vit env`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections import Counter
+from importlib import metadata
+from pathlib import Path
+
+from keras_vit import accelerators
+from keras_vit_toolkit import start_keras
+
+_PACKAGES = "keras-vit-toolkit keras tensorflow tensorflow-datasets tensorboard numpy jax pillow "
+_PACKAGES += "pillow-heif ai-edge-litert onnxruntime openvino"
+
+
+def env() -> None:
+    """Print what a bug report needs: versions, processor, memory, devices; nothing private.
+
+    keras-vit env
+    """
+    _print("python", platform.python_version())
+    _print("system", platform.platform())
+    model = _of_linux("cpuinfo", "model name") or platform.processor() or platform.machine()
+    flags = re.findall(r"avx2|avx512f|avx512_bf16|amx_\w+", _of_linux("cpuinfo", "flags"))
+    _print("processor", ", ".join([f"{model}, {os.cpu_count()} cores", *flags]))
+    sizes = [_of_linux("meminfo", name).split() for name in ("MemTotal", "MemAvailable")]
+    _print("memory, free", ", ".join(f"{int(s[0]) / 2**20:.1f} GiB" if s else "-" for s in sizes))
+    for name in _PACKAGES.split():
+        _print(name, next((found.version for found in metadata.distributions(name=name)), "-"))
+    start_keras()
+    import keras
+
+    _print("backend", keras.backend.backend())
+    seen, kind = _devices(keras.backend.backend()), accelerators.detect()
+    _print("devices", ", ".join(f"{count} x {device}" for device, count in seen.items()))
+    unused = ", not used" * all(device.startswith("CPU") for device in seen)
+    _print("accelerator", "none found" if kind == "cpu" else kind + unused)
+
+
+def _devices(backend: str) -> Counter[str]:
+    """Counts the devices that the backend sees, by kind and name."""
+    if backend == "jax":
+        import jax
+
+        return Counter(f"{found.platform.upper()} {found.device_kind}" for found in jax.devices())
+    from tensorflow import config
+
+    name = config.experimental.get_device_details  # which has none for a CPU
+    pairs = [(d.device_type, name(d).get("device_name")) for d in config.list_physical_devices()]
+    return Counter(" ".join(filter(None, pair)) for pair in pairs)
+
+
+def _print(name: str, value: str) -> None:
+    print(f"{name:<20} {value}", flush=True)
+
+
+def _of_linux(file: str, name: str) -> str:
+    path = Path("/proc", file)
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return "".join(re.findall(rf"^{name}\s*:\s*(.*)", text, re.MULTILINE)[:1])

@@ -1,0 +1,77 @@
+"""Commands that are printed: they can be pasted, wherever a run lies."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import PIL.Image
+import pytest
+
+from keras_vit import training
+from keras_vit.training.interruption import Interruption
+from tests.cli.commands import Call
+from tests.training.photos import write_photos
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "Ann's [first] $HOME").mkdir()
+    return tmp_path / "Ann's [first] $HOME"
+
+
+def pasted(output: str) -> list[list[str]]:
+    """The words of each printed command as a shell reads them."""
+    lines = re.findall(r"keras-vit ([a-z].*?)(?:`|$)", output, re.MULTILINE)
+    shown = [subprocess.check_output(["sh", "-c", f"printf '%s\\n' {x}"], text=True) for x in lines]
+    for line, words in zip(lines, shown, strict=True):
+        assert "*" in line or shlex.split(line) == words.splitlines()
+    return [words.splitlines() for words in shown]
+
+
+def test_next_steps_of_a_training_can_be_pasted(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = training.Run(folder / "run")
+    options = ("--model", "ViTNano", "--image-size", "8x12", "--epochs", 1, "--batch-size", 8)
+    with monkeypatch.context() as patch:
+        received = property(lambda _: signal.SIGINT, lambda *_: None)
+        patch.setattr(Interruption, "received", received, raising=False)
+        data = write_photos(folder / "photos")
+        code, output, _ = call("train", "--data", data, *options, "--out", run.path)
+    go_on = ["train", "--resume", "--out", str(run.path)]
+    assert (code, pasted(output)) == (130, [go_on])
+    _, _, message = call("card", run.path)
+    assert pasted(message) == [go_on]
+    code, output, _ = call(*go_on, "--no-tensorboard")
+    samples = sorted(map(str, run.samples.iterdir()))
+    assert code == 0
+    assert pasted(output) == [
+        ["predict", str(run.path), *samples],
+        ["export", str(run.path), "--to", f"{run.path}/serving"],
+    ]
+
+
+def test_next_step_of_a_pretraining_can_be_pasted(call: Call, folder: Path) -> None:
+    data, out = write_photos(folder / "photos"), folder / "run"
+    options = ("--model", "ViTNano", "--image-size", "8x12", "--epochs", 1, "--batch-size", 8)
+    code, output, _ = call(
+        *("pretrain", "--data", data, *options, "--method", "masked-patches", "--out", out)
+    )
+    assert code == 0
+    start = ["train", "--data", "LABELLED", "--model", "ViTNano"]
+    assert pasted(output) == [[*start, "--weights", f"{out}/last.keras", "--out", f"{out}_trained"]]
+
+
+def test_next_steps_of_images_to_convert_can_be_pasted(call: Call, folder: Path) -> None:
+    data, new = write_photos(folder / "photos"), folder / "new"
+    PIL.Image.new("RGB", (31, 23)).save(data / "ant" / "a.tif")
+    _, _, message = call("train", "--data", data, "--model", "ViTNano", "--out", folder / "run")
+    assert pasted(message) == [["data", "convert", str(data), "NEW_FOLDER"]]
+    _, output, _ = call("data", "convert", data, new, "--processes", 1)
+    assert pasted(output) == [["data", "check", str(new)]]
