@@ -17,6 +17,7 @@ from keras_vit.training.build import build_network
 from keras_vit.training.checkpoints import Progress
 from keras_vit.training.run import write_config
 from keras_vit.training.saving import finished_model
+from tests import pages
 from tests.helpers import randomise
 from tests.training.conftest import StopAt, Train
 
@@ -115,6 +116,18 @@ def test_run_folder_is_a_checkpoint(nano: str, tmp_path: Path) -> None:
     run.last.unlink()
     with pytest.raises(ValueError, match="which a run has after its first epoch"):
         weights.read_checkpoint(run.path)
+
+
+def test_callbacks_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parents[2] / "docs/continuing.md"
+    blocks = pages.marked_blocks(page.read_text(encoding="utf-8"))
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    for _, block in blocks:
+        pages.run_python(block, page, {})
+    assert "\n1 0." in capsys.readouterr().out
 
 
 def history_of(run: Run) -> list[dict[str, str]]:

@@ -23,8 +23,8 @@ from tests.weights import reference_cases
 from tests.weights.reference_cases import attention, stored_part, stored_table, trace
 
 # Absolute, on values up to about 9. Measured on an Intel Xeon with AMX: 4.1e-6 and 1.9e-5, both on
-# tokens (B/32); hybrids, whose group norms amplify rounding: 6e-5 (small), 1.7e-4 on tokens and 1e-5
-# on logits (real size). On an AMD EPYC 2.1e-5, of the small ones (test_parity.py).
+# tokens (B/32); hybrids, whose group norms amplify rounding: 6e-5 (small), 1.7e-4 on tokens and
+# 1e-5 on logits (real size). On an AMD EPYC 2.1e-5, of the small ones (test_parity.py).
 SMALL, REAL_SIZE = 4e-5, 1e-4
 HYBRID, REAL_HYBRID = 2e-4, 1e-3  # the latter on tokens and maps; its logits as REAL_SIZE
 
