@@ -1,4 +1,4 @@
-"""Detects GPUs and TPUs from device files, without importing a framework."""
+"""GPUs, TPUs and the instructions of the processor, without importing a framework."""
 
 from __future__ import annotations
 
@@ -29,6 +29,27 @@ def detect(root: Path = Path("/")) -> str:
     if nvidia or (root / "dev/dxg").exists():  # WSL2 does not tell whose GPU it is
         return "gpu"
     return "amd" if (root / "dev/kfd").exists() else "cpu"
+
+
+def cpu_features(root: Path = Path("/")) -> frozenset[str]:
+    """Returns the instruction sets of the processor as Linux names them, such as `"amx_bf16"`.
+
+    Args:
+        root: Root of the file system.
+
+    Returns:
+        The names; none on other systems.
+
+    Example:
+        >>> cpu_features(Path("nowhere"))
+        frozenset()
+    """
+    try:
+        lines = (root / "proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return frozenset(flags.partition(":")[2].split())
 
 
 def _is_tpu(device: Path) -> bool:

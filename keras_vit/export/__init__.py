@@ -8,6 +8,7 @@ from keras_vit.export.load import embed, load_predictor
 from keras_vit.export.prediction import Prediction
 from keras_vit.export.predictor import Predictor
 from keras_vit.export.rollout import Rollout
+from keras_vit.export.signatures import chosen_precision
 from keras_vit.export.transports import ServingError
 from keras_vit.export.verification import VerificationError, Verified
 
@@ -22,6 +23,7 @@ __all__ = [
     "VerificationError",
     "Verified",
     "bundle",
+    "chosen_precision",
     "embed",
     "load_predictor",
     "saved_model",

@@ -11,7 +11,7 @@ import keras
 from keras_vit import files
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import contract_files
-from keras_vit.export.signatures import Served
+from keras_vit.export.signatures import Served, chosen_precision
 from keras_vit.models import inference
 
 # Where a SavedModel keeps files of its makers; TensorFlow carries the folder along unread.
@@ -25,6 +25,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     limits: Limits | None = None,
+    precision: str = "float32",
 ) -> Path:
     """Exports a classifier as a SavedModel.
 
@@ -41,9 +42,12 @@ def write(
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-            It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
+            It is exported with a softmax or sigmoid, even if it lacks that.
         path: The folder to write, which must not exist yet; it appears when it is complete.
         limits: How large an image may be; by default `Limits()`.
+        precision: `"float32"`; `"bfloat16"` for the products of matrices, with weights that are
+            constants of the graph where they take less than 2 GiB, while sums, norms, softmax and
+            outputs stay in float32; or `"auto"`, see `chosen_precision`.
 
     Returns:
         The folder.
@@ -60,10 +64,11 @@ def write(
         ['serving_default', 'classify_bytes']
     """
     require_tensorflow()
+    precision = chosen_precision(precision)
     contract = inference.prepare(model)[1]
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
         contract_files.write(contract, Path(texts))
-        served = Served(model, Path(texts), limits or Limits())
+        served = Served(model, Path(texts), limits or Limits(), precision)
         # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
         # guide does, would store each weight twice.
         archive = keras.export.ExportArchive()

@@ -8,18 +8,24 @@ columns of patches; T tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_vit import accelerators, checks
 from keras_vit.data import pixels
 from keras_vit.data.image_reading import Limits, Read, read_each
 from keras_vit.export import contract_files
 from keras_vit.export.prediction import BEST
-from keras_vit.models import Anatomy, inference
+from keras_vit.models import Anatomy, cloning, inference
+from keras_vit.models.in_process import with_constants
 
+PRECISIONS = ("float32", "bfloat16", "auto")
+_MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
+_LARGEST_GRAPH = 2**31 - 2**26  # bytes of weights: a graph is a message of less than 2 GiB
 _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 
 Answer = dict[str, tf.Tensor]
@@ -32,6 +38,8 @@ class Served:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
         texts: Folder with the files of `contract_files.texts`, which a SavedModel takes along.
         limits: How large an image may be.
+        precision: `"float32"`, or `"bfloat16"` for the products of matrices, whose weights then are
+            constants of the graph.
 
     Raises:
         ValueError: If the model is no image classifier.
@@ -48,7 +56,9 @@ class Served:
         TensorShape([1, 2, 3])
     """
 
-    def __init__(self, model: keras.Model, texts: Path, limits: Limits) -> None:
+    def __init__(
+        self, model: keras.Model, texts: Path, limits: Limits, precision: str = "float32"
+    ) -> None:
         self._network, self.contract = inference.prepare(model)
         shape = (None, *self.contract.size, self.contract.num_channels)
         self._strings = tf.TensorSpec((None,), tf.string, "image_bytes")
@@ -56,9 +66,17 @@ class Served:
         self._floats = tf.TensorSpec(shape, tf.float32, "images")
         try:
             # One copy of the weights for every function.
-            self._anatomy: Anatomy | None = Anatomy(self._network)
+            self._anatomy: Anatomy | None = Anatomy(self._network, precision)
         except ValueError:
             self._anatomy = None  # no Vision Transformer: nothing to look into
+            if precision == "bfloat16":
+                self._network = cloning.to_bfloat16(self._network)
+        network = self._network if self._anatomy is None else self._anatomy.network
+        self._run = self._observe if self._anatomy else partial(network, training=False)
+        if precision == "bfloat16" and _bytes(network) < _LARGEST_GRAPH:
+            # One function, so that the file has the weights once.
+            run = with_constants(network, self._run)
+            self._run = tf.function(run, input_signature=[self._floats], autograph=False)
         # Traced once, called by the functions of other inputs.
         self._classify_once = tf.function(
             self._classify, input_signature=[self._floats], autograph=False
@@ -131,9 +149,7 @@ class Served:
         """
         anatomy = self._opened()
         read = self._read(image_bytes)
-        tokens = anatomy.run(pixels.scale(read.pixels, self.contract))["tokens"][-1]
-        if anatomy.norm is not None:
-            tokens = anatomy.norm(tokens)
+        tokens = self._run(pixels.scale(read.pixels, self.contract))["features"]
         found = {"mean": tf.reduce_mean(tokens[:, anatomy.num_prefix_tokens :], axis=1)}
         if anatomy.encoder.class_token:
             found["token"] = tokens[:, 0]
@@ -148,9 +164,17 @@ class Served:
         """
         read = self._read(image_bytes)
         anatomy = self._opened()
-        run = anatomy.run(pixels.scale(read.pixels, self.contract))
+        run = self._run(pixels.scale(read.pixels, self.contract))
         found = self._named(self._decided(run["outputs"]))
         return self._guarded({**found, "map": rollout_map(anatomy, run)}, read)
+
+    def _observe(self, images: tf.Tensor) -> dict[str, Any]:
+        """Returns what `Anatomy.run` does, and `features`, the tokens after the last norm."""
+        anatomy = self._opened()
+        run = anatomy.run(images)
+        tokens = run["tokens"][-1]
+        normed = tokens if anatomy.norm is None else anatomy.norm(tokens)
+        return {**run, "features": tf.cast(normed, tf.float32)}
 
     def _opened(self) -> Anatomy:
         if self._anatomy is None:
@@ -161,9 +185,10 @@ class Served:
         return self._anatomy
 
     def _classify(self, images: tf.Tensor) -> Answer:
+        found = self._run(images)
         if self._anatomy is None:
-            return self._named(self._network(images, training=False))
-        return self._named(self._decided(self._anatomy.run(images)["outputs"]))
+            return self._named(tf.cast(found, tf.float32))
+        return self._named(self._decided(found["outputs"]))
 
     def _decided(self, scores: tf.Tensor) -> tf.Tensor:
         """Returns probabilities of what an opened model returns before its last activation."""
@@ -196,6 +221,36 @@ class Served:
         return {**emptied, "ok": read.ok, "message": read.message}
 
 
+def chosen_precision(precision: str, processor: str | None = None) -> str:
+    """Returns the precision of the products of a model that is served.
+
+    Args:
+        precision: `"float32"`, `"bfloat16"`, or `"auto"`: bfloat16 where the processor multiplies
+            it.
+        processor: Instruction set of the machine that will serve, such as `"amx_bf16"`; None for
+            those of this machine.
+
+    Returns:
+        `"float32"` or `"bfloat16"`.
+
+    Raises:
+        ValueError: If the precision is unknown.
+
+    Example:
+        >>> chosen_precision("auto", "avx512_bf16"), chosen_precision("auto", "avx2")
+        ('bfloat16', 'float32')
+    """
+    checks.one_of("precision", precision, PRECISIONS)
+    if precision != "auto":
+        return precision
+    features = {processor} if processor else accelerators.cpu_features()
+    return "bfloat16" if features & _MULTIPLY_BFLOAT16 else "float32"
+
+
+def _bytes(network: keras.Model) -> int:
+    return sum(variable.numpy().nbytes for variable in network.variables)
+
+
 def rollout_map(anatomy: Anatomy, run: dict[str, Any]) -> tf.Tensor:
     """Returns attention rollout on the patches, as `visualization.relevance_maps` does, in a graph.
 
@@ -215,12 +270,12 @@ def rollout_map(anatomy: Anatomy, run: dict[str, Any]) -> tf.Tensor:
     """
     tokens = run["attention"][0].shape[-1]
     if run["pooling"]:
-        row = tf.reduce_mean(run["pooling"][0], axis=1)  # (B, 1, T)
+        row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
     else:
         row = tf.constant(anatomy.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
     # Only the row that is read is needed, so the product goes from the last block down.
     for weights in reversed(run["attention"]):
-        mixed = tf.reduce_mean(weights, axis=1) + tf.eye(tokens)  # (B, T, T)
+        mixed = tf.reduce_mean(tf.cast(weights, tf.float32), axis=1) + tf.eye(tokens)  # (B, T, T)
         row = row @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))
     h, w = anatomy.encoder.grid
     return tf.reshape(row[:, 0, tokens - h * w :], (-1, h, w))

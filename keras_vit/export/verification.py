@@ -43,6 +43,7 @@ class Artefact:
         kind: `"saved_model"`, `"tflite"`, `"onnx"` or `"openvino"`.
         path: Its file or folder.
         exact: Whether it computes in float32, so that it has to agree on every image.
+        min_agreement: Share of the images on which another one has to; None for that of `verify`.
 
     Example:
         >>> Artefact("float32", "tflite", Path("float32.tflite"), exact=True).tolerance
@@ -53,6 +54,7 @@ class Artefact:
     kind: str
     path: Path
     exact: bool
+    min_agreement: float | None = None
 
     @property
     def tolerance(self) -> float:
@@ -208,6 +210,8 @@ def compared(
         named = np.take_along_axis(expected, said[:, None], axis=1)[:, 0]
         same = named >= expected.max(axis=1) - close
     agreement = float(same.mean())
+    if artefact.min_agreement is not None:
+        min_agreement = artefact.min_agreement
     required = 1.0 if artefact.exact else min_agreement
     return Verified(
         name=artefact.name,

@@ -30,7 +30,15 @@ class _KeepsWeights:
         return self.seen
 
 
-class _OpenAttention(_KeepsWeights, layers.MultiHeadSelfAttention):
+class _Float32Softmax(layers.MultiHeadSelfAttention):
+    """Attention with a softmax in float32, whatever the precision of the products."""
+
+    def attention_weights(self, q: Any, k: Any) -> Any:
+        scores = ops.cast(self.attention_scores(q, k), "float32")
+        return ops.cast(ops.softmax(scores), q.dtype)
+
+
+class _OpenAttention(_KeepsWeights, _Float32Softmax):
     """The attention of an open block."""
 
 
@@ -107,11 +115,12 @@ class Observation:
 class Anatomy:
     """A trained Vision Transformer, opened.
 
-    A copy in float32 whose blocks keep what passes through them. The model itself is not
+    A copy whose blocks keep what passes through them. The model itself is not
     changed and pays nothing, whatever its precision, and may be part of a user's own model.
 
     Args:
         model: A model of keras_vit, or a functional or sequential Keras model that contains one.
+        precision: `"float32"`, or `"bfloat16"` for the products of matrices.
 
     Raises:
         ValueError: If there are no blocks of this package in it, it cannot be taken apart, or
@@ -126,7 +135,7 @@ class Anatomy:
         ((2, 3), 4, (2, 3, 7, 7), (2, 7, 96))
     """
 
-    def __init__(self, model: keras.Model) -> None:
+    def __init__(self, model: keras.Model, precision: str = "float32") -> None:
         cloning.require_graph(model)
         if any(isinstance(layer, layers.ReducingBlock) for layer in cloning.layers_of(model)):
             raise ValueError(
@@ -145,7 +154,8 @@ class Anatomy:
                 changes["dtype"] = "float32"
             return cloning.clone_layer(layer, _OPEN.get(type(layer)), **changes)
 
-        self.network = cloning.clone(model, opened)
+        network = cloning.clone(model, opened)
+        self.network = cloning.to_bfloat16(network) if precision == "bfloat16" else network
         found = list(cloning.layers_of(self.network))
         self.blocks = [layer for layer in found if isinstance(layer, _OpenBlock)]
         encoders = [layer for layer in found if isinstance(layer, _OpenEncoder)]

@@ -153,7 +153,10 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
 
 def _answer(layers: list[Any]) -> list[Any]:
     """Returns the Dense that answers, or those whose mean does, and what follows; or nothing."""
-    kinds = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Average)
+    kinds = (
+        *(keras.layers.Activation, keras.layers.Softmax),
+        *(keras.layers.Average, keras.layers.Identity),
+    )
     end = len(layers)
     while end and isinstance(layers[end - 1], kinds):
         end -= 1

@@ -96,23 +96,26 @@ def frozen(model: keras.Model) -> Compute:
     """
     import tensorflow as tf
 
-    trainable, others = (
-        [keras.ops.convert_to_numpy(variable) for variable in variables]
-        for variables in (model.trainable_variables, model.non_trainable_variables)
-    )
-
-    def forward(inputs: Any) -> Any:
-        # Made inside, for a tensor from outside would be an input of the graph.
-        weights = ([tf.constant(value) for value in values] for values in (trainable, others))
-        outputs, _ = model.stateless_call(*weights, inputs, training=False)
-        return outputs
-
     signature = keras.tree.map_structure(
         lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), model.input
     )
+    forward = with_constants(model, functools.partial(model, training=False))
     return tf.function(
         forward, input_signature=[signature], autograph=False
     ).get_concrete_function()
+
+
+def with_constants(model: keras.Model, compute: Compute) -> Compute:
+    """Returns what computes the same, to be traced, with constants for the weights of a model."""
+    values = [(v, keras.ops.convert_to_numpy(v)) for v in model.variables]
+
+    def forward(inputs: Any) -> Any:
+        # Made inside, for a tensor from outside would be an input of the graph.
+        weights = [(v, keras.ops.convert_to_tensor(value)) for v, value in values]
+        with keras.StatelessScope(state_mapping=weights):
+            return compute(inputs)
+
+    return forward
 
 
 def compiled_for_few(model: keras.Model, few: int) -> Compute:

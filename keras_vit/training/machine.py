@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import keras
 import tensorflow as tf
@@ -47,7 +46,7 @@ def best_precision(strategy: str = "auto") -> str:
     if kind == "gpu":
         capable = capability >= _BFLOAT16_CAPABILITY
     else:
-        capable = kind == "tpu" or "amx_bf16" in _cpu_flags()
+        capable = kind == "tpu" or "amx_bf16" in accelerators.cpu_features()
     return "mixed_bfloat16" if capable else "float32"
 
 
@@ -88,12 +87,3 @@ def _accelerator() -> tuple[str, tuple[int, ...]]:
         return "cpu", ()
     details = tf.config.experimental.get_device_details(gpus[0])
     return "gpu", details.get("compute_capability", ())
-
-
-def _cpu_flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        return set()
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return set(flags.partition(":")[2].split())

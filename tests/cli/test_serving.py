@@ -119,8 +119,17 @@ def test_options_are_those_of_the_function() -> None:
     assert files == set(export.tflite.RUNGS)
     asked = inspect.signature(serving_commands.export).parameters
     given = inspect.signature(export.bundle).parameters
-    for name in ("name", "full", "sample", "min_agreement", "warm_up", "tflite_batch_size"):
+    for name in (
+        "name",
+        "full",
+        "sample",
+        "min_agreement",
+        "warm_up",
+        "tflite_batch_size",
+        "precision",
+    ):
         assert asked[name].default == given[name].default
+    assert {p.value for p in serving_commands.Precision} == {"float32", "bfloat16", "auto"}
     limits = export.Limits()
     assert asked["max_bytes"].default == limits.max_bytes
     assert asked["max_pixels"].default == limits.max_pixels

@@ -1,0 +1,68 @@
+"""Manifest of an exported version."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_vit import checksums, files, training
+from keras_vit.data.image_reading import Limits
+from keras_vit.export import saved_model
+from keras_vit.export.verification import Verified
+from keras_vit.preprocessing import Preprocessing
+
+MANIFEST = "manifest.json"
+
+
+def write(
+    staged: Path,
+    contract: Preprocessing,
+    limits: Limits,
+    results: Sequence[Verified],
+    images: int,
+    **facts: Any,
+) -> None:
+    """Writes the manifest into both folders of a version, with the hashes of their files.
+
+    Args:
+        staged: Folder with `saved_model` and `files`.
+        contract: The preprocessing.
+        limits: How large an image may be.
+        results: How each artefact agrees with the Keras model.
+        images: Number of images that were compared.
+        **facts: What else stands at the start.
+    """
+    content = {
+        **facts,
+        "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "preprocessing": contract.get_config(),
+        "limits": dataclasses.asdict(limits),
+        "versions": training.run.versions(),
+        "verification": {"images": images, "artefacts": [_as_json(result) for result in results]},
+    }
+    extra = staged / "saved_model" / saved_model.EXTRA
+    extra.mkdir(exist_ok=True)
+    for folder, place in ((staged / "saved_model", extra), (staged / "files",) * 2):
+        hashes = {
+            str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256(path)}
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        if hashes:
+            files.write_json(place / MANIFEST, {**content, "files": hashes})
+
+
+def sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file, 64 hexadecimal digits."""
+    return checksums.file_digests(path, ["sha256"])["sha256"].hex()
+
+
+def _as_json(result: Verified) -> dict[str, Any]:
+    found = dataclasses.asdict(result)
+    if math.isnan(result.largest_difference):  # which JSON has no word for
+        found["largest_difference"] = None
+    return found
