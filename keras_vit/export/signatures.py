@@ -20,11 +20,13 @@ from keras_vit.data import pixels
 from keras_vit.data.image_reading import Limits, Read, read_each
 from keras_vit.export import contract_files
 from keras_vit.export.prediction import BEST
+from keras_vit.layers import LayerNorm
 from keras_vit.models import Anatomy, cloning, inference
 from keras_vit.models.in_process import with_constants
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
+_NORMS = ("norm", "norm_1", "norm_2")  # within blocks and poolings
 _LARGEST_GRAPH = 2**31 - 2**26  # bytes of weights: a graph is a message of less than 2 GiB
 _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 
@@ -72,6 +74,10 @@ class Served:
             if precision == "bfloat16":
                 self._network = cloning.to_bfloat16(self._network)
         network = self._network if self._anatomy is None else self._anatomy.network
+        for layer in cloning.layers_of(network):
+            for norm in (layer, *(getattr(layer, name, None) for name in _NORMS)):
+                if isinstance(norm, LayerNorm):
+                    norm.fused = True
         self._run = self._observe if self._anatomy else partial(network, training=False)
         if precision == "bfloat16" and _bytes(network) < _LARGEST_GRAPH:
             # One function, so that the file has the weights once.

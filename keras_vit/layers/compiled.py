@@ -54,6 +54,32 @@ def pays() -> bool:
     return {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
 
 
+def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+    """Returns a layer norm over the last axis, in operators of which TensorFlow's graph makes one.
+
+    Its optimizer knows a layer norm by the batch norm in it, as tf.keras had it, of float32, and
+    calls oneDNN where that is there.
+
+    Reference: `FindMklLayerNorm` of
+    https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/grappler/optimizers/remapper.cc
+    """
+    import tensorflow as tf
+
+    shape = tf.shape(x)
+    number, empty = tf.reduce_prod(shape[:-1]), tf.constant([], x.dtype)
+    normed = tf.raw_ops.FusedBatchNormV3(
+        x=tf.reshape(x, tf.stack([1, number, x.shape[-1], 1])),
+        scale=tf.fill([number], 1.0),
+        offset=tf.fill([number], 0.0),
+        mean=empty,
+        variance=empty,
+        epsilon=epsilon,
+        data_format="NCHW",
+        is_training=True,
+    )
+    return tf.reshape(normed.y, shape) * gamma + beta
+
+
 @functools.cache
 def one_pass(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a chain by XLA, where it `pays`.

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from keras_vit import checks
-from keras_vit.layers.compiled import in_training
+from keras_vit.layers.compiled import fused_norm, in_training
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,6 +47,9 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     # Whether it is compiled outside of training too: a property of a process, not of the model.
     compiled = False
+    # Whether TensorFlow's graph has operators that its optimizer makes one of: as above, and not
+    # for TFLite, which lacks them.
+    fused = False
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=checks.positive("epsilon", epsilon), **kwargs)
@@ -62,7 +65,10 @@ class LayerNorm(keras.layers.LayerNormalization):
         normalise = in_training(
             _normalise(self.epsilon, self.compute_dtype), self.compiled or training
         )
-        weights = (ops.convert_to_tensor(weight) for weight in (self.gamma, self.beta))
+        weights = [ops.convert_to_tensor(weight) for weight in (self.gamma, self.beta)]
+        if self.fused:
+            z = fused_norm(ops.cast(inputs, self.variable_dtype), *weights, self.epsilon)
+            return ops.cast(z, self.compute_dtype)
         return normalise(ops.convert_to_tensor(inputs), *weights)
 
 

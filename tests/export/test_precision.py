@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -68,6 +71,29 @@ def test_products_are_in_bfloat16_and_weights_are_constants(written: dict[str, P
     assert sizes[1] - sizes[0] < 2 * weights  # once, for all signatures
 
 
+def test_norms_are_one_operator_and_stay_right_without_onednn(
+    written: dict[str, Path], images: list[bytes], tmp_path: Path
+) -> None:
+    program = """
+import sys, numpy as np, tensorflow as tf
+signatures = tf.saved_model.load(sys.argv[1]).signatures
+pixels = np.random.default_rng(3).integers(0, 256, (5, 10, 14, 3), np.uint8)
+for number in (5, 1, 0):
+    found = signatures["classify_pixels"](pixels=tf.constant(pixels[:number]))["probabilities"]
+    print(found.shape[0], np.round(found.numpy().astype(float), 4).ravel().tolist()[:7])
+"""
+    answers = []
+    for enabled in ("1", "0"):
+        environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": enabled, "TF_CPP_MIN_LOG_LEVEL": "2"}
+        command = [sys.executable, "-c", program, str(written["float32"])]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        answers.append([json.loads(line.partition(" ")[2]) for line in done.stdout.splitlines()])
+    assert [len(row) for row in answers[0]] == [7, 7, 0]
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-4)
+
+
 def test_weights_of_a_large_model_stay_variables(
     model: keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +144,7 @@ def test_bundle_says_its_precision_and_how_it_agrees(
 def test_bundle_that_names_other_classes_is_refused(
     model: keras.Model, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = __import__("sys").modules[bundle_function.__module__]
+    module = sys.modules[bundle_function.__module__]
     real = module.verify
 
     def verify(artefacts, images, expected, *args, **kwargs):
