@@ -18,7 +18,7 @@ from keras_vit.cli.options import (
     check_exists,
     check_images,
     check_out,
-    check_resume_alone,
+    check_resume,
     check_weights,
     given_options,
     parse_size,
@@ -125,7 +125,7 @@ def test_what_sets_nothing_is_refused(text: str) -> None:
     ],
 )
 def test_only_what_was_given_stands_beside_resume(
-    arguments: list[str], given: set[str], refused: str
+    arguments: list[str], given: set[str], refused: str, tmp_path: Path
 ) -> None:
     app = typer.Typer()
     seen: list[set[str]] = []
@@ -141,15 +141,16 @@ def test_only_what_was_given_stands_beside_resume(
         set_: str = typer.Option("", "--set"),
     ) -> None:
         seen.append(given_options(context))
-        check_resume_alone(context, "log")
+        check_resume(context, tmp_path, "log")
 
+    (tmp_path / "config.yaml").touch()
     found = CliRunner().invoke(app, arguments)
     assert seen == [given]
     if not refused:
         assert found.exception is None
         return
     with pytest.raises(
-        ValueError, match=rf"`--resume` must stand alone, or beside --out, --log: a.*{refused}"
+        ValueError, match=rf"(?s)`--resume` must stand alone, or beside --out, --log: a.*{refused}"
     ):
         raise found.exception
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from keras_vit import training
+from keras_vit import output_folder, training
 from keras_vit.training import RunConfig
 from keras_vit.training.recipes import FINETUNE, FROM_SCRATCH, SGD
 from tests.cli.commands import Call, check_failure
@@ -245,7 +245,7 @@ def test_ctrl_c_before_there_is_a_run_does_not_promise_to_resume(
     assert code == 130
     assert "Stopped at once. The same command begins again, or goes on with what is" in output
     assert "--resume" not in output
-    training.Run(tmp_path / "run").require_new()  # so that the same command may
+    output_folder.require_new_run(tmp_path / "run")  # so that the same command may
 
 
 def test_no_number_is_one_message(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
