@@ -65,11 +65,11 @@ class LayerNorm(keras.layers.LayerNormalization):
         normalise = in_training(
             _normalise(self.epsilon, self.compute_dtype), self.compiled or training
         )
-        weights = [ops.convert_to_tensor(weight) for weight in (self.gamma, self.beta)]
+        gamma, beta = ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
         if self.fused:
-            z = fused_norm(ops.cast(inputs, self.variable_dtype), *weights, self.epsilon)
+            z = fused_norm(ops.cast(inputs, self.variable_dtype), gamma, beta, self.epsilon)
             return ops.cast(z, self.compute_dtype)
-        return normalise(ops.convert_to_tensor(inputs), *weights)
+        return normalise(ops.convert_to_tensor(inputs), gamma, beta)
 
 
 @functools.cache
