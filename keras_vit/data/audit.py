@@ -91,19 +91,21 @@ class Audit:
         if self.bad and (on_bad_image == "fail" or len(lost) or not kept):
             classes = checks.shortlist([examples.class_names[i] for i in lost], shown=20)
             without = f" No image is left of {classes}." if classes else ""
+            remedy = self.remedy(examples.source)
             raise ValueError(
-                f"Every image of {examples.source} must be readable. {self._remedy(examples)} "
+                f"Every image of {examples.source} must be readable. {remedy} "
                 f"Received: {self._bad_text()}\n{self.inventory.text()}{without}"
             )
         return accepted
 
-    def _remedy(self, examples: Examples) -> str:
+    def remedy(self, source: str) -> str:
+        """Returns what to do about the images of a source that cannot be used."""
         skip = "leave them out with --on-bad-image skip."
         refused = {f"is {kind}" for kind in image_reading.REFUSED}
         if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
             return (
                 "Convert the images with "
-                f"`{checks.command('data', 'convert', examples.source, 'NEW_FOLDER')}`, or {skip}"
+                f"`{checks.command('data', 'convert', source, 'NEW_FOLDER')}`, or {skip}"
             )
         return f"Repair or remove the files, or {skip}"
 

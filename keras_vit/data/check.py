@@ -90,10 +90,11 @@ class DataCheck:
             )
         if self.audit.oriented:
             lines.append(
-                f"images with an EXIF orientation: {self.audit.oriented}; it is applied, though "
-                "not by models of earlier versions"
+                f"images that are turned upright by their EXIF orientation: {self.audit.oriented}"
             )
         parts = [self.audit.text()] if self.audit.text() else []
+        if self.audit.bad:
+            parts.append(self.audit.remedy(self.source))
         for title, names in (
             ("Same content in several splits", [" = ".join(g) for g in self.leaks]),
             ("Unusual size", list(self.odd_sizes)),

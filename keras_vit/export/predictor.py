@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras_vit import checks
 from keras_vit.data.image_reading import LOCAL, read_each
 from keras_vit.export.prediction import BEST, Prediction
+from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 from keras_vit.preprocessing import Preprocessing
 
 Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image
@@ -229,11 +230,11 @@ def on_pixels(
 def encoded(image: Image) -> tuple[bytes, str]:
     """Returns the content of an image file, and what is wrong with it."""
     if isinstance(image, bytes):
-        return image, ""
+        return _of_known_format(image)
     if isinstance(image, (str, os.PathLike)):
         try:
             checks.regular_file("images", image)
-            return Path(image).read_bytes(), ""
+            return _of_known_format(Path(image).read_bytes())
         except OSError as error:
             return b"", f"cannot be read: {error.strerror}"
         except ValueError as error:
@@ -251,3 +252,12 @@ def encoded(image: Image) -> tuple[bytes, str]:
         "`images` must hold paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), "
         f"(H, W, 1) or (H, W). Received: {what}"
     )
+
+
+def _of_known_format(content: bytes) -> tuple[bytes, str]:
+    """Returns the content of an image file, or the name of its format if that is not decoded."""
+    kind = image_format(content)
+    if kind is None or kind in DECODED:
+        return content, ""
+    remedy = ", which `keras-vit data convert` makes a JPEG of" if kind in CONVERTIBLE else ""
+    return b"", f"The image is {kind}{remedy}; {', '.join(DECODED[:-1])} and {DECODED[-1]} are read"

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_vit import checks
+from keras_vit.image_formats import image_format
 from keras_vit.models import Anatomy, inference
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.maps import maps_in_batches, read_pixels
@@ -118,8 +119,9 @@ def _pixels(
             pixels.append(read_pixels([file], contract)[0])
         except tf.errors.OpError as error:
             raise ValueError(
-                "`paths` must be images that decode (JPEG, PNG, GIF, BMP, WebP). "
-                f"Received: {os.fspath(path)}"
+                "`paths` must be images that decode (JPEG, PNG, GIF, BMP, WebP); `keras-vit data "
+                "convert` makes JPEGs of HEIC, TIFF and others. "
+                f"Received: {os.fspath(path)} ({image_format(file) or 'of no known format'})"
             ) from error
     return np.stack(pixels)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,11 @@ def check_model(name: str) -> None:
 
 
 def build_network(
-    config: RunConfig, class_names: tuple[str, ...], *, multi_label: bool = False
+    config: RunConfig,
+    class_names: tuple[str, ...],
+    *,
+    multi_label: bool = False,
+    resume: bool = False,
 ) -> keras.Model:
     """Builds the model to train: logits, at the precision of training.
 
@@ -61,6 +66,8 @@ def build_network(
             by the name of their class.
         multi_label: Whether an image may show several of them or none. The preprocessing then has
             a threshold for each, 0.5 until better ones are known.
+        resume: Whether the weights are replaced by those of a state, so that nothing is said of
+            them.
 
     Returns:
         The model.
@@ -74,6 +81,9 @@ def build_network(
         >>> build_network(config, ("daisy", "rose")).output_shape
         (None, 2)
     """
+    if resume:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return build_network(config, class_names, multi_label=multi_label)
     thresholds = (0.5,) * len(class_names) if multi_label else None
     if config.model in application_names():
         trained = trained_application(config.weights)

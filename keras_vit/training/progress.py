@@ -12,6 +12,7 @@ from typing import Any
 import keras
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from keras_vit import files
 
@@ -47,9 +48,11 @@ class ProgressBar(keras.callbacks.Callback):
         self.done = epoch * steps + step
         self._begun = self.done
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            TextColumn("{task.percentage:3.0f}% {task.fields[numbers]}"),
+            TextColumn(
+                "{task.description} {task.percentage:3.0f}%", table_column=Column(no_wrap=True)
+            ),
+            BarColumn(12),
+            TextColumn("{task.fields[numbers]}"),
             console=Console(stderr=True),
             transient=True,
         )
@@ -95,11 +98,12 @@ class ProgressBar(keras.callbacks.Callback):
 
     def _numbers(self, now: float, logs: dict[str, Any]) -> str:
         seconds = (now - self._started) / max(self.done - self._begun - 1, 1)
-        shown = [f"{n} {float(v):.4f}" for n, v in logs.items() if n != "gradient_norm"]
-        shown.append(f"learning rate {learning_rate(self.model.optimizer):.1e}")
+        shown = []  # the most wanted first: a narrow terminal cuts the end off
         if seconds:
             left = datetime.timedelta(seconds=round((self.total - self.done) * seconds))
-            shown += [f"{self.batch_size / seconds:.1f} images/s", f"{left} left"]
+            shown = [f"{left} left", f"{self.batch_size / seconds:.1f} images/s"]
+        shown += [f"{n} {float(v):.4f}" for n, v in logs.items() if n != "gradient_norm"]
+        shown.append(f"learning rate {learning_rate(self.model.optimizer):.1e}")
         return ", ".join(shown)
 
 

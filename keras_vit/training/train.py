@@ -117,7 +117,7 @@ def train(
             # here.
             with where.scope():
                 network = build_network(
-                    config, examples.class_names, multi_label=examples.multi_label
+                    config, examples.class_names, multi_label=examples.multi_label, resume=resume
                 )
                 groups.set_trainable(network, recipe.trainable)
             settle_orientation(network, run, resume=resume)

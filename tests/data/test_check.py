@@ -4,12 +4,14 @@ import dataclasses
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import pytest
 
 from keras_vit.data import Audit, DataCheck, Examples, check, load
+from tests.training.photos import write_photos
 
 Noise = Callable[..., Examples]
 Save = Callable[..., bytes]
@@ -153,8 +155,7 @@ def test_oriented_images_are_counted_and_seen_upright(noise: Noise, save: Save) 
     assert found.audit.duplicates == (names(0, 3),)
     assert found.to_json()["oriented"] == found.audit.oriented == 2
     assert found.text().splitlines()[5] == (
-        "images with an EXIF orientation: 2; it is applied, though not by models of earlier "
-        "versions"
+        "images that are turned upright by their EXIF orientation: 2"
     )
 
 
@@ -231,3 +232,10 @@ def test_images_are_counted_once_whatever_they_show(several: Examples) -> None:
     content = found.to_json()
     assert (content["images"], content["without_class"], content["refused"]) == (7, 2, "")
     assert json.loads(json.dumps(content)) == json.loads(json.dumps(found.to_json()))
+
+
+def test_images_that_can_be_converted_come_with_the_command(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "my photos")
+    (source / "ant" / "a.heic").write_bytes(bytes(4) + b"ftypheic" + bytes(200))
+    text = check(load(source)).text()
+    assert f"`keras-vit data convert '{source}' NEW_FOLDER`" in text

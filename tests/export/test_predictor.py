@@ -122,3 +122,26 @@ def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: li
     assert next(found).ok
     found.close()
     assert taken <= 12  # the batch, and the one that is read ahead
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            bytes(4) + b"ftypheic" + bytes(200),
+            "The image is HEIC, which `keras-vit data convert` ma",
+        ),
+        (
+            b"II*\0" + bytes(200),
+            "The image is TIFF, which `keras-vit data convert` makes a JPEG of; ",
+        ),
+        (b"v/1\x01" + bytes(200), "The image is OpenEXR; JPEG, PNG, GIF, BMP and WebP are read"),
+    ],
+)
+def test_other_formats_are_named_with_a_remedy(
+    model: keras.Model, content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "photo").write_bytes(content)
+    for prediction in load_predictor(model).predict([content, tmp_path / "photo"]):
+        assert not prediction.ok
+        assert prediction.message.startswith(message)

@@ -177,3 +177,14 @@ def test_balanced_weights_of_several_labels(nano: str) -> None:
     assert trainee.multi_label
     # Shown by 2, 0, 7 and 5 of 7; where one of both never happens nothing can be balanced.
     np.testing.assert_allclose(trainee.class_weights, [5 / 2, 1, 1, 2 / 5])
+
+
+def test_nothing_is_said_of_weights_that_a_state_replaces(
+    nano: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_network(RunConfig("digits", nano, recipe=SMALL), ("a", "b")).save(tmp_path / "m.keras")
+    config = RunConfig("digits", nano, weights=str(tmp_path / "m.keras"), recipe=SMALL)
+    build_network(config, ("c", "d", "e"))
+    assert "Note: " in capsys.readouterr().out
+    build_network(config, ("c", "d", "e"), resume=True)
+    assert capsys.readouterr().out == ""
