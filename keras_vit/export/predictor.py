@@ -260,4 +260,5 @@ def _of_known_format(content: bytes) -> tuple[bytes, str]:
     if kind is None or kind in DECODED:
         return content, ""
     remedy = ", which `keras-vit data convert` makes a JPEG of" if kind in CONVERTIBLE else ""
-    return b"", f"The image is {kind}{remedy}; {', '.join(DECODED[:-1])} and {DECODED[-1]} are read"
+    decoded = f"{', '.join(DECODED[:-1])} or {DECODED[-1]}"
+    return b"", f"The image is no {decoded}, but {kind}{remedy}"

@@ -129,13 +129,13 @@ def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: li
     [
         (
             bytes(4) + b"ftypheic" + bytes(200),
-            "The image is HEIC, which `keras-vit data convert` ma",
+            "HEIC, which `keras-vit data convert` makes a JPEG of",
         ),
         (
             b"II*\0" + bytes(200),
-            "The image is TIFF, which `keras-vit data convert` makes a JPEG of; ",
+            "TIFF, which `keras-vit data convert` makes a JPEG of",
         ),
-        (b"v/1\x01" + bytes(200), "The image is OpenEXR; JPEG, PNG, GIF, BMP and WebP are read"),
+        (b"v/1\x01" + bytes(200), "OpenEXR"),
     ],
 )
 def test_other_formats_are_named_with_a_remedy(
@@ -144,4 +144,5 @@ def test_other_formats_are_named_with_a_remedy(
     (tmp_path / "photo").write_bytes(content)
     for prediction in load_predictor(model).predict([content, tmp_path / "photo"]):
         assert not prediction.ok
-        assert prediction.message.startswith(message)
+        text = f"The image is no JPEG, PNG, GIF, BMP or WebP, but {message}"
+        assert prediction.message == text
