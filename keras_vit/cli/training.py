@@ -173,14 +173,14 @@ def train(
 
 @contextlib.contextmanager
 def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
-    """Ends the command with 130 on Ctrl-C, and says how the run goes on if there is one.
+    """Ends the command with 130 on Ctrl-C, and prints how to resume the run if there is one.
 
-    Without `resumed_by`, the command that takes `--resume`, the same command goes on by itself.
+    `resumed_by` is the command that takes `--resume`; None for one that resumes without it.
     """
     try:
         yield
     except KeyboardInterrupt as stopped:
-        kept = "Stopped at once. The same command begins again, or goes on with what is saved."
+        kept = "Stopped at once. The same command resumes what was saved, or starts again."
         if resumed_by and (out / "config.yaml").is_file():
             go_on = checks.command(resumed_by, "--resume", "--out", out)
             kept = f"Stopped at once. What was saved before is kept. Go on with\n  {go_on}"

@@ -15,7 +15,7 @@ _BLOCKS = 4096  # of a file that are passed over in search of the one with Exif
 _PREFIX = b"Exif\0\0"
 _HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a PNG and a WebP
 _ORIENTATION = 0x0112  # tag of the entry
-_SHORTS, _LONGS = (3, 8), (4, 9)  # types of the entry: whole numbers of 16 and of 32 bits
+_SHORTS, _LONGS = (3, 8), (4, 9)  # types of the entry: integers of 16 and of 32 bits
 
 # A branch that is not taken costs time for each of its operators, so these stay one operator.
 one_operator = functools.partial(
@@ -28,7 +28,7 @@ def orientation(encoded: tf.Tensor) -> tf.Tensor:
 
     As in Pillow, without its detours: the first directory of a JPEG's first Exif segment, of a
     PNG's chunk eXIf or a WebP's chunk EXIF counts, not XMP and not a profile in a PNG's text; in
-    it the first entry that is one whole number of 16 bits, as the standard has it, or 32.
+    it the first entry that is one integer of 16 bits, as in the standard, or of 32.
     """
     return tf.cond(
         _may_have_exif(encoded),

@@ -120,7 +120,7 @@ class SaveRun(keras.callbacks.Callback):
 
     @property
     def stopped_early(self) -> bool:
-        """Whether the last `early_stopping` epochs brought no better result."""
+        """Whether none of the last `early_stopping` epochs improved the validation result."""
         results = [_result(row) for row in self.progress.history]
         return 0 < self.early_stopping < len(results) - int(np.argmax([*results, -np.inf]))
 

@@ -54,4 +54,4 @@ def test_ctrl_c_names_the_same_command(
         *("compare", "--models", "ViTTi16,ResNet50", "--data", photos, "--out", tmp_path / "out")
     )
     assert code == 130
-    assert output.endswith("The same command begins again, or goes on with what is saved.\n")
+    assert output.endswith("The same command resumes what was saved, or starts again.\n")

@@ -127,7 +127,7 @@ def test_resume_takes_only_the_folder(call: Call, tmp_path: Path) -> None:
     ("said", "expected"),
     [
         (["Saved after epoch 3, step 5."], "Saved after epoch 3, step 5."),
-        ([], "The same command begins again, or goes on with what is saved."),
+        ([], "The same command resumes what was saved, or starts again."),
     ],
 )
 def test_interruption_says_how_to_go_on(

@@ -243,7 +243,7 @@ def test_ctrl_c_before_there_is_a_run_does_not_promise_to_resume(
     monkeypatch.setattr(sys.modules["keras_vit.training.train"], moment, stopped)
     code, output, _ = call("train", *options, "--out", tmp_path / "run")
     assert code == 130
-    assert "Stopped at once. The same command begins again, or goes on with what is" in output
+    assert "Stopped at once. The same command resumes what was saved, or st" in output
     assert "--resume" not in output
     output_folder.require_new_run(tmp_path / "run")  # so that the same command may
 

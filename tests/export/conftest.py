@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import models
+from keras_vit.data import Examples
 from keras_vit.export import saved_model, tflite
 from keras_vit.preprocessing import Preprocessing
 from tests.cli.conftest import nano as nano
@@ -57,6 +58,17 @@ def images() -> list[bytes]:
         pixels = (colour + noise).astype("uint8")
         encoded += [tf.io.encode_jpeg(pixels).numpy(), tf.io.encode_png(pixels).numpy()]
     return encoded
+
+
+@pytest.fixture(scope="session")
+def labelled(images: list[bytes]) -> Examples:
+    return Examples(
+        names=tuple(f"{i}.png" for i in range(len(images))),
+        labels=np.arange(len(images)) % 7,
+        class_names=LABELS,
+        source="memory",
+        encoded=tuple(images),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -30,17 +30,6 @@ from tests.export.conftest import LABELS
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.fixture(scope="module")
-def labelled(images: list[bytes]) -> Examples:
-    return Examples(
-        names=tuple(f"{i}.png" for i in range(len(images))),
-        labels=np.arange(len(images)) % 7,
-        class_names=LABELS,
-        source="memory",
-        encoded=tuple(images),
-    )
-
-
 def exported(model: keras.Model, directory: Path, labelled: Examples, **changes):
     options = {"examples": labelled, "rungs": [], "warm_up": False, "verbose": 0, **changes}
     return bundle(model, directory, **options)

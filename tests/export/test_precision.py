@@ -19,7 +19,7 @@ from keras_vit.data import Examples
 from keras_vit.export import VerificationError, bundle, chosen_precision, saved_model, signatures
 from keras_vit.export import bundle as bundle_function
 from keras_vit.export.verification import Artefact, compared
-from tests.export.conftest import LABELS, tiny
+from tests.export.conftest import tiny
 
 pytestmark = pytest.mark.tensorflow
 
@@ -118,20 +118,10 @@ def test_other_networks_are_served_in_bfloat16(images: list[bytes], tmp_path: Pa
     np.testing.assert_allclose(answers[1], answers[0], atol=0.1)
 
 
-def labelled(images: list[bytes]) -> Examples:
-    return Examples(
-        names=tuple(f"{i}.png" for i in range(len(images))),
-        labels=np.arange(len(images)) % 7,
-        class_names=LABELS,
-        source="memory",
-        encoded=tuple(images),
-    )
-
-
 def test_bundle_says_its_precision_and_how_it_agrees(
-    model: keras.Model, images: list[bytes], tmp_path: Path
+    model: keras.Model, labelled: Examples, tmp_path: Path
 ) -> None:
-    options = {"examples": labelled(images), "rungs": [], "warm_up": False, "verbose": 0}
+    options = {"examples": labelled, "rungs": [], "warm_up": False, "verbose": 0}
     done = bundle(model, tmp_path, precision="bfloat16", **options)
     path = done.saved_model / "assets.extra/manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -142,7 +132,7 @@ def test_bundle_says_its_precision_and_how_it_agrees(
 
 
 def test_bundle_that_names_other_classes_is_refused(
-    model: keras.Model, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules[bundle_function.__module__]
     real = module.verify
@@ -153,7 +143,7 @@ def test_bundle_that_names_other_classes_is_refused(
         return real(artefacts, images, wrong, *args, **kwargs)
 
     monkeypatch.setattr(module, "verify", verify)
-    options = {"examples": labelled(images), "rungs": [], "warm_up": False, "verbose": 0}
+    options = {"examples": labelled, "rungs": [], "warm_up": False, "verbose": 0}
     with pytest.raises(VerificationError, match=r"it names the same on 0\.9000 of the images"):
         bundle(model, tmp_path, precision="bfloat16", min_agreement=0.5, **options)
     assert not (tmp_path / "vit").exists()
