@@ -20,3 +20,5 @@ MAX_IN_MEMORY_BYTES = 4 * 2**30
 # Share of an image's area that a random crop keeps. Ours, for fine-tuning: the (0.08, 1.0) of
 # https://arxiv.org/abs/1409.4842 is for training from scratch on a million images.
 CROP_AREA = (0.5, 1.0)
+# Width / height of such a crop, of the same paper.
+CROP_RATIO = (3 / 4, 4 / 3)

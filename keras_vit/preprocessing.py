@@ -20,6 +20,7 @@ from keras_vit import checks
 RESIZE_METHODS = ("crop", "squash", "squash_crop")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
+_LATER = ("exif_orientation", "dct_scaling")  # false in what earlier versions wrote
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,9 @@ class Preprocessing:
             exclude one another.
         exif_orientation: Whether an image is turned upright where the camera noted its orientation
             in the file (Exif). Models saved before there was this field have it false.
+        dct_scaling: Whether a JPEG that is much larger than `size` is decoded at 1/2 or 1/4 of its
+            size, in a fraction of the time, before it is resized. It needs `antialias`. Models
+            saved before there was this field have it false.
 
     Raises:
         ValueError: If an argument is out of its range, `mean` or `std` does not fit `channels`, or
@@ -73,6 +77,7 @@ class Preprocessing:
     labels: tuple[str, ...] | None = None
     thresholds: tuple[float, ...] | None = None
     exif_orientation: bool = True
+    dct_scaling: bool = True
 
     def __post_init__(self) -> None:
         checks.one_of("resize", self.resize, RESIZE_METHODS)
@@ -210,11 +215,12 @@ class Preprocessing:
     def get_config(self) -> dict[str, Any]:
         """Returns the contract as a dictionary that JSON can hold.
 
-        `thresholds` and `exif_orientation` stand in it only if given and true. Versions that do not
-        know them read the contracts that have no need of them, and refuse the others.
+        `thresholds`, `exif_orientation` and `dct_scaling` stand in it only if given and true.
+        Versions that do not know them read the contracts that have no need of them, and refuse the
+        others.
         """
         config = dataclasses.asdict(self)
-        for name in ("thresholds", "exif_orientation"):
+        for name in ("thresholds", *_LATER):
             if not config[name]:
                 del config[name]
         return {key: list(v) if isinstance(v, tuple) else v for key, v in config.items()}
@@ -225,7 +231,7 @@ class Preprocessing:
         arguments: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in config.items()
         }
-        return cls(**{"exif_orientation": False, **arguments})
+        return cls(**{**dict.fromkeys(_LATER, False), **arguments})
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:

@@ -197,10 +197,11 @@ def test_present_compares_every_label_with_its_own_threshold_in_float32() -> Non
         CONTRACT.present(probabilities)
 
 
-def test_contract_of_an_earlier_version_reads_no_orientation() -> None:
+@pytest.mark.parametrize("name", ["exif_orientation", "dct_scaling"])
+def test_contract_of_an_earlier_version_reads_files_as_before(name: str) -> None:
     config = CONTRACT.get_config()
-    assert config.pop("exif_orientation") is True
+    assert config.pop(name) is True
     earlier = Preprocessing.from_config(config)
-    assert earlier == dataclasses.replace(CONTRACT, exif_orientation=False)
+    assert earlier == dataclasses.replace(CONTRACT, **{name: False})
     assert earlier.get_config() == config  # which earlier versions read
-    assert Preprocessing().exif_orientation
+    assert getattr(Preprocessing(), name)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from keras_vit import checks
-from keras_vit.constants import CROP_AREA
+from keras_vit.constants import CROP_AREA, CROP_RATIO
 from keras_vit.data import exif, image_ops, pixels
+from keras_vit.data.pixels import Stored
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
 
@@ -106,20 +108,18 @@ class Augmentation:
 
 
 def augment(
-    image: tf.Tensor,
+    image: tf.Tensor | Stored,
     seed: tf.Tensor,
     contract: Preprocessing,
     augmentation: Augmentation,
-    orientation: tf.Tensor | int = 1,
 ) -> tf.Tensor:
     """Changes one image in all the ways that need no other one and no scaling.
 
     Args:
-        image: Pixels (H, W, C), uint8, [0, 255].
+        image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or an image as it is stored.
         seed: Two integers (2,).
         contract: The pixel contract; the random crop takes the place of its `resize`.
         augmentation: What to do.
-        orientation: That the image is stored in, 1 to 8 as in Exif.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
@@ -131,7 +131,7 @@ def augment(
     """
     crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
     area = augmentation.crop_area
-    image = random_resized_crop(image, crop_seed, contract, area=area, orientation=orientation)
+    image = random_resized_crop(image, crop_seed, contract, area=area)
     if augmentation.flip:
         image = random_flip(image, flip_seed)
     if not augmentation.needs_color:
@@ -155,28 +155,39 @@ def augment(
     return tf.reverse(image, axis=[-1]) if is_bgr else image
 
 
+def crop_shrinkage(
+    seed: tf.Tensor, contract: Preprocessing, augmentation: Augmentation
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns the `shrinkage` of the image that `augment` cuts out (`pixels.decode_as_stored`)."""
+
+    def shrinkage(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
+        crop_seed = tf.random.split(seed, 5)[0]
+        size = _random_box(exif.swapped(sides, orientation), crop_seed, augmentation.crop_area)[1]
+        return tf.reduce_min(size) / max(contract.size)
+
+    return shrinkage
+
+
 def random_resized_crop(
-    image: tf.Tensor,
+    image: tf.Tensor | Stored,
     seed: tf.Tensor,
     contract: Preprocessing,
     *,
     area: tuple[float, float] = CROP_AREA,
-    ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    orientation: tf.Tensor | int = 1,
+    ratio: tuple[float, float] = CROP_RATIO,
 ) -> tf.Tensor:
     """Cuts out a random rectangle and scales it to the model's size ("Inception crop").
 
     Args:
-        image: Pixels (H, W, C), uint8, [0, 255].
+        image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or an image as it is stored.
         seed: Two integers (2,).
         contract: Its `size`, `interpolation` and `antialias`.
         area: Smallest and largest share of the image's area, in (0, 1].
         ratio: Smallest and largest width / height of the rectangle.
-        orientation: That the image is stored in, 1 to 8 as in Exif; the result is upright.
 
     Returns:
-        Pixels (h, w, C), uint8, with a static shape. The whole image, squashed, if ten attempts
-        found no rectangle that fits into it.
+        Pixels (h, w, C), uint8, with a static shape, upright. The whole image, squashed, if ten
+        attempts found no rectangle that fits into it.
 
     Example:
         >>> image = tf.zeros((50, 37, 3), "uint8")
@@ -187,9 +198,24 @@ def random_resized_crop(
         Szegedy et al., "Going deeper with convolutions", section 6,
         https://arxiv.org/abs/1409.4842
     """
-    sides = exif.swapped(tf.shape(image)[:2], orientation)
+    stored = image if isinstance(image, Stored) else Stored.of(image)
+    sides = exif.swapped(stored.sides, stored.orientation)
+    begin, size = _random_box(sides, seed, area, ratio)
+    begin = exif.mirrored(begin, sides - size, stored.orientation)
+    begin, size = (exif.swapped(each, stored.orientation) // stored.ratio for each in (begin, size))
+    crop = tf.slice(stored.pixels, tf.concat([begin, [0]], axis=0), tf.concat([size, [-1]], axis=0))
+    return pixels.stretch(Stored.of(crop, stored.orientation), contract)
+
+
+def _random_box(
+    sides: tf.Tensor,
+    seed: tf.Tensor,
+    area: tuple[float, float],
+    ratio: tuple[float, float] = CROP_RATIO,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns first row and column, and height and width, of a part of an image."""
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.concat([sides, [image.shape[-1]]], axis=0),
+        tf.concat([sides, [1]], axis=0),
         bounding_boxes=tf.zeros((0, 0, 4)),
         seed=seed,
         min_object_covered=0.0,
@@ -198,10 +224,7 @@ def random_resized_crop(
         max_attempts=10,
         use_image_if_no_bounding_boxes=True,
     )
-    begin = exif.mirrored(begin[:2], sides - size[:2], orientation)
-    begin, size = (exif.swapped(each, orientation) for each in (begin, size[:2]))
-    crop = tf.slice(image, tf.concat([begin, [0]], axis=0), tf.concat([size, [-1]], axis=0))
-    return pixels.stretch(crop, contract, orientation)
+    return begin[:2], size[:2]
 
 
 def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -17,6 +17,7 @@ from keras_vit import checks
 from keras_vit.constants import LARGE_PIXELS, MAX_PIXELS
 from keras_vit.data import exif, image_headers, pixels
 from keras_vit.data.exif import one_operator
+from keras_vit.data.pixels import Stored
 from keras_vit.preprocessing import Preprocessing
 
 _AT_ONCE = 4  # images of a batch that are decoded at a time
@@ -173,27 +174,31 @@ def message(header: Header, limits: Limits) -> tf.Tensor:
 
 
 def decode_in_turn(
-    encoded: tf.Tensor, contract: Preprocessing, area: tf.Tensor | None = None
-) -> tuple[tf.Tensor, tf.Tensor]:
+    encoded: tf.Tensor,
+    contract: Preprocessing,
+    shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    area: tf.Tensor | None = None,
+) -> Stored:
     """Decodes an image as `pixels.decode_as_stored` does, a large one while no other large one is.
 
     Args:
         encoded: The file's bytes, a scalar string.
         contract: The pixel contract.
+        shrinkage: As of `pixels.decode_as_stored`.
         area: Height times width, if it is known.
 
     Returns:
-        Pixels (H, W, C), uint8, [0, 255], and the orientation that they are stored in.
+        The image, uint8.
     """
 
     @one_operator
-    def large(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return _turns().execute(lambda: pixels.decode_as_stored(encoded, contract))
+    def large(encoded: tf.Tensor) -> Stored:
+        return _turns().execute(lambda: pixels.decode_as_stored(encoded, contract, shrinkage))
 
     return tf.cond(
         (_area(encoded) if area is None else area) > LARGE_PIXELS,
         lambda: large(encoded),
-        lambda: pixels.decode_as_stored(encoded, contract),
+        lambda: pixels.decode_as_stored(encoded, contract, shrinkage),
     )
 
 
@@ -214,7 +219,7 @@ def _turns() -> tf.CriticalSection:
 
 
 def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Read:
-    """Decodes, resizes and crops each image that can be, and says of the others why not.
+    """Decodes, resizes and crops images, with a message for those that cannot be.
 
     Args:
         encoded: Image files, string (B,).
@@ -247,11 +252,12 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
             )
             return *header, fitted
 
-        index, code, *found = _results(encoded, each, (DAMAGED, none, none, blank), at_once)
-        number, place = tf.size(encoded), index[:, tf.newaxis]
-        code = tf.tensor_scatter_nd_update(tf.fill(number[tf.newaxis], DAMAGED), place, code)
-        whole = [tf.scatter_nd(place, f, tf.concat([[number], tf.shape(f)[1:]], 0)) for f in found]
-        return code, *whole
+        index, *found = _results(encoded, each, (DAMAGED, none, none, blank), at_once)
+        # The last results are those of an image that is damaged: all that are missing get them.
+        last = tf.size(index) - 1
+        rows = tf.fill(tf.shape(encoded), last)
+        rows = tf.tensor_scatter_nd_update(rows, index[:-1, tf.newaxis], tf.range(last))
+        return tuple(tf.gather(part, rows) for part in found)
 
     code, height, width, fitted = read(encoded, _AT_ONCE, large=False)
     left = (code == GOOD) & (height * width > LARGE_PIXELS)
@@ -303,8 +309,8 @@ def fit_within(encoded: tf.Tensor, contract: Preprocessing, limits: Limits = LOC
 
     def fitted() -> tf.Tensor:
         area = header.height * header.width
-        image, orientation = decode_in_turn(encoded, contract, area)
-        return pixels.fit(image, contract, orientation)
+        stored = decode_in_turn(encoded, contract, pixels.fit_shrinkage(contract), area)
+        return pixels.fit(stored, contract)
 
     return tf.cond(header.code == GOOD, fitted, lambda: refused(header))
 
@@ -315,7 +321,7 @@ def _results(
     default: tuple[Any, ...],
     at_once: int,
 ) -> list[tf.Tensor]:
-    """Returns the indices (K,) of the images for which `each` raises no error, and its results."""
+    """Returns indices and results of images for which `each` raises nothing, and the default."""
     number = tf.size(encoded)
     # What does not decode raises, and a data set can pass over that without an operator that a
     # server lacks; a lack of memory it passes over as well, and the image is called damaged. A
@@ -327,7 +333,10 @@ def _results(
         .concatenate(tf.data.Dataset.from_tensors((-1, *default)))
         .batch(tf.cast(number, tf.int64) + 1)
     )
-    return [part[:-1] for part in images.get_single_element()]
+    options = tf.data.Options()  # no search for faster operators, which each call would repeat
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return images.with_options(options).get_single_element()
 
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
@@ -370,16 +379,21 @@ def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
         return tf.shape(found)[:2], turned, tf.io.serialize_tensor(found)
 
     none = (tf.zeros(2, tf.int32), tf.constant(False), tf.constant(b""))
-    return _results(encoded, each, none, at_once=1)
+    return [part[:-1] for part in _results(encoded, each, none, at_once=1)]
 
 
 def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tensor, Header]:
     """Returns what `inspect` does of an image, without pixels if it has more than `max_pixels`."""
     header = read_header(encoded, LOCAL)
     area = header.height * header.width
+
+    def decoded() -> tuple[tf.Tensor, tf.Tensor]:
+        stored = decode_in_turn(encoded, Preprocessing(), area=area)
+        return stored.pixels, stored.orientation
+
     image, orientation = tf.cond(
         (header.code == GOOD) & (area <= max_pixels),
-        lambda: decode_in_turn(encoded, Preprocessing(), area),
+        decoded,
         lambda: (tf.zeros((0, 0, 3), tf.uint8), tf.constant(1, tf.int64)),
     )
     return exif.turn(image, orientation), orientation != 1, header

@@ -7,6 +7,9 @@ H and W are the image's height and width, h and w the model's, C the number of c
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -18,6 +21,11 @@ _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos
 # Three times as fast, without antialiasing, and bicubic to 1 / 1024 of a pixel.
 _QUICK = {"bilinear": tf.raw_ops.ResizeBilinear, "bicubic": tf.raw_ops.ResizeBicubic}
 _SHRINKING = 3 / 2  # from where on antialiasing is worth its time in training
+# Sizes at which a JPEG is decoded, and how many times the pixels that are needed remain then along
+# each side: with 3 a pixel of a photograph differs by at most 2 gray levels at 1/2, and 3 at 1/4
+# (docs/decisions/0017).
+_RATIOS = (1, 2, 4)
+_REMAINING = 3
 # Weights of red, green and blue in units of 1 / 65536 (ITU-R BT.601), rounded as PIL rounds them.
 _LUMA = (19595, 38470, 7471)
 
@@ -45,27 +53,76 @@ def decode(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
         >>> decode(png, Preprocessing()).shape
         TensorShape([5, 7, 3])
     """
-    return exif.turn(*decode_as_stored(encoded, contract))
+    stored = decode_as_stored(encoded, contract)
+    return exif.turn(stored.pixels, stored.orientation)
 
 
-def decode_as_stored(encoded: tf.Tensor, contract: Preprocessing) -> tuple[tf.Tensor, tf.Tensor]:
+class Stored(NamedTuple):
+    """An image as its file stores it: not turned upright, and perhaps at a part of its size.
+
+    Args:
+        pixels: (H / ratio, W / ratio, C), rounded up, uint8 or float, [0, 255].
+        sides: H and W, int32 (2,).
+        ratio: 1, 2 or 4, a scalar int32.
+        orientation: Orientation, 1 to 8 as in Exif; 1 for an upright image.
+    """
+
+    pixels: tf.Tensor
+    sides: tf.Tensor
+    ratio: tf.Tensor | int
+    orientation: tf.Tensor | int
+
+    @classmethod
+    def of(cls, pixels: tf.Tensor, orientation: tf.Tensor | int = 1) -> Stored:
+        """Returns an image of which all pixels are there."""
+        return cls(pixels, tf.shape(pixels)[:2], 1, orientation)
+
+
+def decode_as_stored(
+    encoded: tf.Tensor,
+    contract: Preprocessing,
+    shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+) -> Stored:
     """Decodes an image as `decode` does, but does not turn it upright.
 
     It is turned in less time once it has the model's size, by `fit` and `stretch`.
 
     Args:
         encoded: The file's bytes, a scalar string.
-        contract: Its `channels` and `exif_orientation`.
+        contract: Its `channels`, `exif_orientation` and `dct_scaling`.
+        shrinkage: Returns by what the sides of a JPEG will be divided, at least, of its sides and
+            its orientation. Where that is much, the contract allows it, and the filter is an
+            antialiasing one, the JPEG is decoded at 1/2 or 1/4. None for all pixels.
 
     Returns:
-        Pixels (H, W, C), uint8, [0, 255], and the orientation that they are stored in, 1 to 8.
+        The image, uint8.
     """
-    image = tf.cond(
-        tf.io.is_jpeg(encoded),
-        # decode_image would use a faster transform that is off by one grey level on average.
-        lambda: tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE"),
-        lambda: _decode_others(encoded),
-    )
+    encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
+    orientation = exif.orientation(encoded) if contract.exif_orientation else one
+    scales = contract.dct_scaling and contract.antialias and contract.interpolation != "nearest"
+
+    def jpeg() -> tuple[tf.Tensor, ...]:
+        def decoded(ratio: int) -> tf.Tensor:
+            # decode_image would use a faster transform that is off by one grey level on average.
+            return tf.io.decode_jpeg(encoded, 3, ratio, dct_method="INTEGER_ACCURATE")
+
+        if shrinkage is None or not scales:
+            image = decoded(1)
+            return image, tf.shape(image)[:2], tf.constant(1)
+        sides = tf.image.extract_jpeg_shape(encoded)[:2]
+        enough = shrinkage(sides, orientation) >= [_REMAINING * ratio for ratio in _RATIOS[1:]]
+        index = tf.reduce_sum(tf.cast(enough, tf.int32))
+        image = tf.switch_case(index, [functools.partial(decoded, ratio) for ratio in _RATIOS])
+        return image, sides, tf.gather(_RATIOS, index)
+
+    def other() -> tuple[tf.Tensor, ...]:
+        image = _decode_others(encoded)
+        return image, tf.shape(image)[:2], tf.constant(1)
+
+    # Not at the same time: an error would cancel the search for the orientation, and
+    # `Dataset.ignore_errors` does not ignore that.
+    with tf.control_dependencies([orientation]):
+        image, sides, ratio = tf.cond(tf.io.is_jpeg(encoded), jpeg, other)
     image = tf.ensure_shape(image, (None, None, 3))
     if contract.channels == "bgr":
         image = tf.reverse(image, axis=[-1])
@@ -73,12 +130,7 @@ def decode_as_stored(encoded: tf.Tensor, contract: Preprocessing) -> tuple[tf.Te
         # Not all decoders know one channel, and they do not agree on the weights.
         luma = tf.reduce_sum(tf.cast(image, tf.int32) * _LUMA, axis=-1, keepdims=True)
         image = tf.cast((luma + 32768) // 65536, tf.uint8)
-    if not contract.exif_orientation:
-        return image, tf.constant(1, tf.int64)
-    # Not while it decodes: an error there would cancel this, and `Dataset.ignore_errors` does not
-    # ignore that.
-    with tf.control_dependencies([image]):
-        return image, exif.orientation(tf.identity(encoded))
+    return Stored(image, sides, ratio, orientation)
 
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
@@ -110,13 +162,13 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
     )
 
 
-def fit(image: tf.Tensor, contract: Preprocessing, orientation: tf.Tensor | int = 1) -> tf.Tensor:
+def fit(image: tf.Tensor | Stored, contract: Preprocessing) -> tf.Tensor:
     """Resizes and crops an image to the model's size, and turns it upright.
 
     Args:
-        image: Pixels (H, W, C), uint8 or float, [0, 255].
+        image: Pixels (H, W, C), uint8 or float, [0, 255], of an upright image, or an image as it
+            is stored.
         contract: Its `size`, `resize`, `crop_fraction`, `interpolation` and `antialias`.
-        orientation: That the image is stored in, 1 to 8 as in Exif; 1 for an upright one.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
@@ -126,27 +178,30 @@ def fit(image: tf.Tensor, contract: Preprocessing, orientation: tf.Tensor | int 
         >>> fit(image, Preprocessing(size=(13, 17))).shape
         TensorShape([13, 17, 3])
     """
+    stored = image if isinstance(image, Stored) else Stored.of(image)
     if contract.interpolation == "nearest":  # which is not symmetric
-        image, orientation = exif.turn(image, orientation), 1
+        stored = Stored.of(exif.turn(stored.pixels, stored.orientation))
+    orientation = stored.orientation
     size = tf.constant(contract.size)
-    sides = exif.swapped(tf.shape(image)[:2], orientation)  # (H, W) of the upright image
+    sides = exif.swapped(stored.sides, orientation)  # (H, W) of the upright image
     if contract.resize == "squash":
         scaled, offset = size, tf.constant([0, 0])
     else:
-        cover = tf.constant([int(side / contract.crop_fraction) for side in contract.size])
+        cover = tf.constant(_cover(contract))
         scaled = cover if contract.resize == "squash_crop" else _covering(sides, cover)
         # Halves go to the even neighbour, as Python's `round` does in torchvision's CenterCrop.
         offset = tf.cast(tf.round((scaled - size) / 2), tf.int32)
     if contract.interpolation == "nearest":
-        resized = _nearest(image, sides, contract.size, scaled, offset)
+        resized = _nearest(stored.pixels, sides, contract.size, scaled, offset)
     else:
         offset = exif.mirrored(offset, scaled - size, orientation)
         size, scale, offset = (
             exif.swapped(each, orientation) for each in (size, scaled / sides, offset)
         )
+        scale *= tf.cast(stored.ratio, scale.dtype)
         # Only the pixels inside the crop are computed: no huge image between resize and crop.
         resized = tf.raw_ops.ScaleAndTranslate(
-            images=image[tf.newaxis],
+            images=stored.pixels[tf.newaxis],
             size=size,
             scale=tf.cast(scale, tf.float32),
             translation=-tf.cast(offset, tf.float32),
@@ -156,18 +211,15 @@ def fit(image: tf.Tensor, contract: Preprocessing, orientation: tf.Tensor | int 
     return _rounded(exif.turn(resized, orientation), contract)
 
 
-def stretch(
-    image: tf.Tensor, contract: Preprocessing, orientation: tf.Tensor | int = 1
-) -> tf.Tensor:
+def stretch(image: tf.Tensor | Stored, contract: Preprocessing) -> tf.Tensor:
     """Resizes a whole image to the model's size, as `fit` squashes one, but for training.
 
     Bilinear and bicubic filters do not widen where the image shrinks to no less than two thirds,
     which takes a third of the time (docs/decisions/0010).
 
     Args:
-        image: Pixels (H, W, C), uint8 or float, [0, 255].
+        image: As of `fit`.
         contract: Its `size`, `interpolation` and `antialias`.
-        orientation: As of `fit`.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
@@ -178,8 +230,10 @@ def stretch(
         TensorShape([13, 17, 3])
     """
     squashed = dataclasses.replace(contract, resize="squash")
+    stored = image if isinstance(image, Stored) else Stored.of(image)
     if contract.interpolation not in _QUICK:
-        return fit(image, squashed, orientation)
+        return fit(stored, squashed)
+    image, orientation = stored.pixels, stored.orientation
     size = exif.swapped(tf.constant(contract.size), orientation)
 
     def quick() -> tf.Tensor:
@@ -191,7 +245,7 @@ def stretch(
         return quick()
     return tf.cond(
         tf.reduce_max(tf.shape(image)[:2] / size) > _SHRINKING,
-        lambda: fit(image, squashed, orientation),
+        lambda: fit(stored, squashed),
         quick,
     )
 
@@ -200,6 +254,13 @@ def _rounded(pixels: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     # PIL rounds halves up; the cast cuts the fraction off.
     pixels = tf.saturate_cast(tf.cast(pixels, tf.float32) + 0.5, tf.uint8)
     return tf.ensure_shape(pixels, (*contract.size, contract.num_channels))
+
+
+def _cover(contract: Preprocessing) -> tuple[int, int]:
+    """Returns height and width that the whole image is resized to, or has to cover."""
+    fraction = 1.0 if contract.resize == "squash" else contract.crop_fraction
+    height, width = contract.size
+    return int(height / fraction), int(width / fraction)
 
 
 def _covering(sides: tf.Tensor, cover: tf.Tensor) -> tf.Tensor:
@@ -266,5 +327,10 @@ def prepare(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
 
 def decode_and_fit(encoded: tf.Tensor, contract: Preprocessing) -> tf.Tensor:
     """Returns pixels (h, w, C), uint8, of an image file: decoded, resized, cropped and upright."""
-    image, orientation = decode_as_stored(encoded, contract)
-    return fit(image, contract, orientation)
+    return fit(decode_as_stored(encoded, contract, fit_shrinkage(contract)), contract)
+
+
+def fit_shrinkage(contract: Preprocessing) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns the `shrinkage` of an image that `fit` resizes, whatever its orientation."""
+    longest = max(_cover(contract))
+    return lambda sides, orientation: tf.reduce_min(sides) / longest

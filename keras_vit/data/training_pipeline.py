@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_vit import checks
 from keras_vit.data import pixels
-from keras_vit.data.augmentation import Augmentation, augment, random_erasing
+from keras_vit.data.augmentation import Augmentation, augment, crop_shrinkage, random_erasing
 from keras_vit.data.augmentation_layers import apply_layers, read_layers
 from keras_vit.data.examples import Examples
 from keras_vit.data.image_reading import decode_in_turn
@@ -181,9 +181,10 @@ class _Pipeline:
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
         """Reads and changes an image; what is still to be done to it needs its two seeds."""
         encoded, label = self.read(image // self.augmentation.repeats)
-        decoded, orientation = decode_in_turn(encoded, self.contract)
         seed = self.key(_AUGMENTATION, epoch, image)
-        changed = augment(decoded, seed, self.contract, self.augmentation, orientation)
+        shrinkage = crop_shrinkage(seed, self.contract, self.augmentation)
+        stored = decode_in_turn(encoded, self.contract, shrinkage)
+        changed = augment(stored, seed, self.contract, self.augmentation)
         erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))
         if not self.layers:
             changed = self.finish(changed, erasing)

@@ -183,18 +183,22 @@ def build_encoder(config: CommonConfig) -> keras.Model:
     return _in_training(model, contract, config)
 
 
-def settle_orientation(network: keras.Model, run: Run, *, resume: bool) -> None:
-    """Lets a new run turn images upright, and a resumed one read them as when it was started."""
+def set_reading(network: keras.Model, run: Run, *, resume: bool) -> None:
+    """Lets a new run read images as new models do, and a resumed one as when it was started."""
     layer = network.get_layer("image_contract")
-    turns = True
+    reads = Preprocessing()
     if resume:
-        turns = Preprocessing.from_config(run.resolved()["preprocessing"]).exif_orientation
+        reads = Preprocessing.from_config(run.resolved()["preprocessing"])
     elif not layer.preprocessing.exif_orientation:
         print(
             "Note: images are turned upright by their Exif orientation; those that the weights "
             "were trained on were not."
         )
-    layer.preprocessing = dataclasses.replace(layer.preprocessing, exif_orientation=turns)
+    layer.preprocessing = dataclasses.replace(
+        layer.preprocessing,
+        exif_orientation=reads.exif_orientation,
+        dct_scaling=reads.dct_scaling,
+    )
 
 
 def build_trainee(config: RunConfig, network: keras.Model, training: data.Examples) -> Trainee:

@@ -20,7 +20,7 @@ from keras_vit.training.build import (
     build_trainee,
     check_model,
     precision_of,
-    settle_orientation,
+    set_reading,
 )
 from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
@@ -120,7 +120,7 @@ def train(
                     config, examples.class_names, multi_label=examples.multi_label, resume=resume
                 )
                 groups.set_trainable(network, recipe.trainable)
-            settle_orientation(network, run, resume=resume)
+            set_reading(network, run, resume=resume)
             if resume:
                 _check_classes(config, run, examples)
             training, validation, inventory = find_parts(

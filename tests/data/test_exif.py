@@ -190,10 +190,10 @@ def test_every_decoder_turns_every_orientation(form: str, place: str) -> None:
     for seed in range(3):
         crops = [
             [
-                random_resized_crop(image, [seed, 5], contract, orientation=number).numpy()
-                for image, number in (
-                    pixels.decode_as_stored(tf.constant(f), contract) for f in each
-                )
+                random_resized_crop(
+                    pixels.decode_as_stored(tf.constant(f), contract), [seed, 5], contract
+                ).numpy()
+                for f in each
             ]
             for each in (files, turned)
         ]

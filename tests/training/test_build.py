@@ -15,7 +15,7 @@ from keras_vit.training.build import (
     build_network,
     build_trainee,
     precision_of,
-    settle_orientation,
+    set_reading,
 )
 from keras_vit.training.distillation import DistilledClassifier
 from keras_vit.training.run import CommonConfig, Run
@@ -93,9 +93,14 @@ def test_run_that_goes_on_reads_images_as_when_it_was_started(
     network = build_network(config, ("a", "b"))
     contract = models.preprocessing_of(network)
     assert contract.exif_orientation
-    for stored in (contract, dataclasses.replace(contract, exif_orientation=False), contract):
+    assert contract.dct_scaling
+    earlier = (
+        dataclasses.replace(contract, **dict.fromkeys(names, False))
+        for names in (["exif_orientation", "dct_scaling"], ["dct_scaling"])
+    )
+    for stored in (contract, *earlier, contract):
         run.write_config(config, {"preprocessing": stored.get_config()})
-        settle_orientation(network, run, resume=True)
+        set_reading(network, run, resume=True)
         assert models.preprocessing_of(network) == stored
 
 
@@ -105,16 +110,17 @@ def test_new_run_turns_images_upright_whatever_its_weights_did(
     network = build_network(RunConfig("digits", nano, recipe=SMALL), ("a", "b"))
     contract = models.preprocessing_of(network)
     earlier = models.rebuild(
-        network, preprocessing=dataclasses.replace(contract, exif_orientation=False)
+        network,
+        preprocessing=dataclasses.replace(contract, exif_orientation=False, dct_scaling=False),
     )
     earlier.save(tmp_path / "earlier.keras")
     config = RunConfig("digits", nano, weights=str(tmp_path / "earlier.keras"), recipe=SMALL)
     new = build_network(config, ("a", "b"))
     capsys.readouterr()
-    settle_orientation(new, Run(tmp_path / "run"), resume=False)
+    set_reading(new, Run(tmp_path / "run"), resume=False)
     assert "images are turned upright by their Exif orientation" in capsys.readouterr().out
     assert models.preprocessing_of(new) == contract
-    settle_orientation(new, Run(tmp_path / "run"), resume=False)
+    set_reading(new, Run(tmp_path / "run"), resume=False)
     assert capsys.readouterr().out == ""
 
 

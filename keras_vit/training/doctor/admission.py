@@ -146,4 +146,5 @@ def _guess(model: keras.Model) -> Preprocessing:
         std=1 / 255,  # type: ignore[arg-type]
         channels="grayscale" if shape[-1] == 1 else "rgb",
         exif_orientation=False,
+        dct_scaling=False,
     )

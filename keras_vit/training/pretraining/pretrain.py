@@ -13,7 +13,7 @@ from keras_vit import checks, data, models, output_folder, zoo
 from keras_vit.data.unlabelled import load_images, split_images
 from keras_vit.training import groups
 from keras_vit.training.averaging import averages
-from keras_vit.training.build import build_encoder, precision_of, settle_orientation
+from keras_vit.training.build import build_encoder, precision_of, set_reading
 from keras_vit.training.distribution import devices
 from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.interruption import Interruption
@@ -145,7 +145,7 @@ def pretrain(
             with where.scope():
                 trainee = _trainee(config)
                 groups.set_trainable(trainee.network, recipe.trainable)
-            settle_orientation(trainee.network, run, resume=resume)
+            set_reading(trainee.network, run, resume=resume)
             training, validation, inventory = find_parts(
                 config, examples, run, resume=resume, writes=where.is_chief, split=split_images
             )
