@@ -7,6 +7,9 @@ import tempfile
 from pathlib import Path
 
 import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit import files
 from keras_vit.data.image_reading import Limits
@@ -36,7 +39,9 @@ def write(
     Transformer of this package.
 
     Labels, and thresholds where each label is a yes or no by itself, are text files in `assets/`,
-    read when the model is loaded: changing them needs no training and no export.
+    read when the model is loaded: changing them needs no training and no export. The weights are
+    constants of the graph where they take less than 128 MiB (in bfloat16 2 GiB), and variables
+    otherwise.
 
     TensorFlow alone loads it: neither Keras nor this package is needed, nor a custom operator.
 
@@ -45,9 +50,8 @@ def write(
             It is exported with a softmax or sigmoid, even if it lacks that.
         path: The folder to write, which must not exist yet; it appears when it is complete.
         limits: How large an image may be; by default `Limits()`.
-        precision: `"float32"`; `"bfloat16"` for the products of matrices, with weights that are
-            constants of the graph where they take less than 2 GiB, while sums, norms, softmax and
-            outputs stay in float32; or `"auto"`, see `chosen_precision`.
+        precision: `"float32"`; `"bfloat16"` for the products of matrices, while sums, norms,
+            softmax and outputs stay in float32; or `"auto"`, see `chosen_precision`.
 
     Returns:
         The folder.
@@ -72,13 +76,28 @@ def write(
         # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
         # guide does, would store each weight twice.
         archive = keras.export.ExportArchive()
+        constants = served.without_variables()
         for resource in served.resources:
             archive.track(resource)
         for name, (function, spec) in served.signatures().items():
             archive.add_endpoint(name, function, [spec])
         archive.write_out(str(temporary), verbose=False)
+        _fill(temporary, constants)
         contract_files.write(contract, temporary / ASSETS)  # also what the graph does not read
     return Path(path)
+
+
+def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:
+    """Writes the values of constants into a SavedModel."""
+    file = path / "saved_model.pb"
+    content = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for function in content.meta_graphs[0].graph_def.library.function:
+        for node in function.node_def:
+            if node.op == "Const" and node.name in constants:
+                value = tf.make_tensor_proto(constants[node.name])
+                node.attr["value"].tensor.CopyFrom(value)
+    file.write_bytes(content.SerializeToString())
+    (path / "fingerprint.pb").unlink(missing_ok=True)  # a checksum of the graph before
 
 
 def next_version(directory: str | os.PathLike[str]) -> Path:

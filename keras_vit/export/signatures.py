@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_vit import accelerators, checks
@@ -22,12 +23,14 @@ from keras_vit.export import contract_files
 from keras_vit.export.prediction import BEST
 from keras_vit.layers import LayerNorm
 from keras_vit.models import Anatomy, cloning, inference
-from keras_vit.models.in_process import with_constants
+from keras_vit.models.in_process import with_placeholders
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
 _NORMS = ("norm", "norm_1", "norm_2")  # within blocks and poolings
-_LARGEST_GRAPH = 2**31 - 2**26  # bytes of weights: a graph is a message of less than 2 GiB
+# Bytes of weights up to which they are constants: in bfloat16 as many as a graph, a message of less
+# than 2 GiB, can hold; in float32, where a server's memory grows for a few percent, few.
+_LARGEST_CONSTANTS = {"float32": 128 * 2**20, "bfloat16": 2**31 - 2**26}
 _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 
 Answer = dict[str, tf.Tensor]
@@ -40,8 +43,7 @@ class Served:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
         texts: Folder with the files of `contract_files.texts`, which a SavedModel takes along.
         limits: How large an image may be.
-        precision: `"float32"`, or `"bfloat16"` for the products of matrices, whose weights then are
-            constants of the graph.
+        precision: `"float32"`, or `"bfloat16"` for the products of matrices.
 
     Raises:
         ValueError: If the model is no image classifier.
@@ -62,6 +64,7 @@ class Served:
         self, model: keras.Model, texts: Path, limits: Limits, precision: str = "float32"
     ) -> None:
         self._network, self.contract = inference.prepare(model)
+        self._precision = precision
         shape = (None, *self.contract.size, self.contract.num_channels)
         self._strings = tf.TensorSpec((None,), tf.string, "image_bytes")
         self._pixels = tf.TensorSpec(shape, tf.uint8, "pixels")
@@ -78,11 +81,9 @@ class Served:
             for norm in (layer, *(getattr(layer, name, None) for name in _NORMS)):
                 if isinstance(norm, LayerNorm):
                     norm.fused = True
+        for block in self._anatomy.blocks if self._anatomy else ():
+            block.fold()  # of a copy: the anatomy's
         self._run = self._observe if self._anatomy else partial(network, training=False)
-        if precision == "bfloat16" and _bytes(network) < _LARGEST_GRAPH:
-            # One function, so that the file has the weights once.
-            run = with_constants(network, self._run)
-            self._run = tf.function(run, input_signature=[self._floats], autograph=False)
         # Traced once, called by the functions of other inputs.
         self._classify_once = tf.function(
             self._classify, input_signature=[self._floats], autograph=False
@@ -106,6 +107,22 @@ class Served:
             )
             self._thresholds = tf.lookup.StaticHashTable(thresholds, 1.0)
             self.resources.append(self._thresholds)
+
+    def without_variables(self) -> dict[str, np.ndarray]:
+        """Makes the weights constants, of zeros, unless they are large.
+
+        Returns:
+            Their values, by the names of the constants, to be written into the file. oneDNN brings
+            constants into the order of its kernels once (docs/decisions/performance.md).
+        """
+        network = self._network if self._anatomy is None else self._anatomy.network
+        size = sum(keras.ops.convert_to_numpy(v).nbytes for v in network.variables)
+        if size > _LARGEST_CONSTANTS[self._precision]:
+            return {}
+        run, values = with_placeholders(network, self._run)
+        # One function, so that the file has the weights once.
+        self._run = tf.function(run, input_signature=[self._floats], autograph=False)
+        return values
 
     def signatures(self) -> dict[str, tuple[Callable[[tf.Tensor], Answer], tf.TensorSpec]]:
         """Returns the functions by the names that requests call them by, with their inputs."""
@@ -251,10 +268,6 @@ def chosen_precision(precision: str, processor: str | None = None) -> str:
         return precision
     features = {processor} if processor else accelerators.cpu_features()
     return "bfloat16" if features & _MULTIPLY_BFLOAT16 else "float32"
-
-
-def _bytes(network: keras.Model) -> int:
-    return sum(variable.numpy().nbytes for variable in network.variables)
 
 
 def rollout_map(anatomy: Anatomy, run: dict[str, Any]) -> tf.Tensor:

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit import checks
 from keras_vit.layers.compiled import fused_norm, in_training
+
+# Number of values from which on the fused operator, which takes 0.1 ms to start, takes less time
+# (docs/decisions/performance.md).
+_FUSED = 2**17
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -50,6 +55,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     # Whether TensorFlow's graph has operators that its optimizer makes one of: as above, and not
     # for TFLite, which lacks them.
     fused = False
+    # Whether gain and offset are 1 and 0, since the weights of the next layer hold them.
+    folded = False
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
         super().__init__(epsilon=checks.positive("epsilon", epsilon), **kwargs)
@@ -63,25 +70,44 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         normalise = in_training(
-            _normalise(self.epsilon, self.compute_dtype), self.compiled or training
+            _normalise(self.epsilon, self.compute_dtype, not self.folded),
+            self.compiled or training,
         )
         gamma, beta = ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
         if self.fused:
-            z = fused_norm(ops.cast(inputs, self.variable_dtype), gamma, beta, self.epsilon)
-            return ops.cast(z, self.compute_dtype)
+            x = ops.cast(inputs, self.variable_dtype)
+            return ops.cond(
+                ops.size(x) > _FUSED,
+                lambda: ops.cast(fused_norm(x, gamma, beta, self.epsilon), self.compute_dtype),
+                lambda: normalise(x, gamma, beta),
+            )
         return normalise(ops.convert_to_tensor(inputs), gamma, beta)
+
+    def fold_into(self, dense: keras.layers.Dense) -> None:
+        """Moves gain and offset into the only layer that follows, for a model that is not saved."""
+        if self.folded or dense.bias is None:
+            return
+        gamma, beta = map(ops.convert_to_numpy, (self.gamma, self.beta))
+        kernel = ops.convert_to_numpy(dense.kernel)
+        dense.bias.assign(dense.bias + beta @ kernel)
+        dense.kernel.assign(gamma[:, np.newaxis] * kernel)
+        self.gamma.assign(np.ones_like(gamma))
+        self.beta.assign(np.zeros_like(beta))
+        self.folded = True
 
 
 @functools.cache
-def _normalise(epsilon: float, dtype: str) -> Callable[..., Any]:
+def _normalise(epsilon: float, dtype: str, affine: bool = True) -> Callable[..., Any]:
     def compute(x: Any, gamma: Any, beta: Any) -> Any:
         # Squares overflow in float16, and bfloat16 is too coarse for sums.
         x = ops.cast(x, keras.backend.result_type(dtype, "float32"))
         x = x - ops.mean(x, axis=-1, keepdims=True)
         # Not `square`: TFLite's converter makes an operator of it that 16-bit activations lack.
         variance = ops.mean(x * x, axis=-1, keepdims=True)
-        gamma, beta = ops.cast(gamma, x.dtype), ops.cast(beta, x.dtype)
-        return ops.cast(x * ops.rsqrt(variance + epsilon) * gamma + beta, dtype)
+        x = x * ops.rsqrt(variance + epsilon)
+        if affine:
+            x = x * ops.cast(gamma, x.dtype) + ops.cast(beta, x.dtype)
+        return ops.cast(x, dtype)
 
     return compute
 

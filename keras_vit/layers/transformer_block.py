@@ -107,6 +107,12 @@ class TransformerBlock(keras.layers.Layer):
             self.scale_1.build(input_shape)
             self.scale_2.build(input_shape)
 
+    def fold(self) -> None:
+        """Moves scalings into the weights of dense layers, for a model that is not saved."""
+        self.norm_1.fold_into(self.attention.qkv)
+        self.norm_2.fold_into(self.mlp.expand)
+        self.attention.fold_scale()
+
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if not (self.remat and training):
             return self._compute(inputs, training)

@@ -118,6 +118,26 @@ def with_constants(model: keras.Model, compute: Compute) -> Compute:
     return forward
 
 
+def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, dict[str, Any]]:
+    """Returns what computes the same but for its weights, and these by the names of constants.
+
+    Traced by TensorFlow, each weight is a constant of zeros that takes no memory, for whoever
+    writes the graph to a file to fill: with the values a graph of functions that call each other
+    takes some fifty times their memory when it is saved.
+    """
+    import tensorflow as tf
+
+    names = {v.path: f"keras_vit_weight_{index}" for index, v in enumerate(model.variables)}
+    values = {names[v.path]: keras.ops.convert_to_numpy(v) for v in model.variables}
+
+    def forward(inputs: Any) -> Any:
+        weights = [(v, tf.constant(0, v.dtype, v.shape, names[v.path])) for v in model.variables]
+        with keras.StatelessScope(state_mapping=weights):
+            return compute(inputs)
+
+    return forward, values
+
+
 def compiled_for_few(model: keras.Model, few: int) -> Compute:
     """Lets XLA compile a model for a few images, where products are not most of the time.
 

@@ -107,3 +107,16 @@ def test_transformer_block_checks_its_rates(name: str) -> None:
 def test_transformer_block_checks_epsilon() -> None:
     with pytest.raises(ValueError, match=r"`epsilon` must be a positive number. .* epsilon=-1e-06"):
         TransformerBlock(3, 7, epsilon=-1e-6)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_scalings_may_be_in_the_weights(bias: bool) -> None:
+    layer = block(qkv_bias=bias)
+    expected = numpy(layer(TOKENS))
+    for _ in range(2):  # a second time changes nothing
+        layer.fold()
+        assert_close(layer(TOKENS), expected, 3e-6)  # measured: 5e-7
+    # Without a bias there is no place for the offset.
+    assert (layer.norm_1.folded, layer.norm_2.folded) == (bias, True)
+    assert np.all(numpy(layer.norm_2.gamma) == 1)
+    assert np.all(numpy(layer.norm_2.beta) == 0)
