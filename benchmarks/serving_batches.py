@@ -40,7 +40,7 @@ from turns import spread
 
 IMAGES = 64
 SWEPT = {
-    "max_batch_size": (1, 4, 8, 16, 32, 64),
+    "max_batch_size": (1, 8, 16, 32, 64),
     "batch_timeout_micros": (0, 2000, 10000),
     "num_batch_threads": (1, 2, 4),
 }
@@ -364,7 +364,7 @@ def main() -> None:
     text = (
         f"# Requests in batches\n\n{hardware()}; Python {platform.python_version()}, TensorFlow "
         f"{tf.__version__}; JPEGs of {kilobytes:.0f} kB; {arguments.rounds} rounds of "
-        f"{arguments.seconds:.0f} s, medians with their range\n\n{table}\n"
+        f"{arguments.seconds:g} s, medians with their range\n\n{table}\n"
     )
     print(text)
     if arguments.out:
