@@ -35,6 +35,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+from serving_load import requests
 from session import Session, signatures_of
 from turns import spread
 
@@ -123,27 +124,10 @@ class Batcher:
 def load(
     send: Callable[[bytes], object], images: Sequence[bytes], clients: int, seconds: float
 ) -> dict[str, float]:
-    """Sends from several threads; returns images/s and percentiles of the milliseconds."""
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-
-    def client(offset: int) -> None:
-        for image in itertools.islice(itertools.cycle(images), offset, None):
-            start = time.perf_counter()
-            if start > end:
-                return
-            send(image)
-            times.append(time.perf_counter() - start)
-
-    threads = [threading.Thread(target=client, args=(index,)) for index in range(clients)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    elapsed = time.perf_counter() - start
-    p50, p99 = np.percentile(times, [50, 99]) * 1000
-    return {"rate": len(times) / elapsed, "p50": p50, "p99": p99}
+    """Returns images/s of several clients and percentiles of the milliseconds."""
+    rate, times = requests(send, images, clients, seconds)
+    p50, p99 = np.percentile(times, [50, 99])
+    return {"rate": rate, "p50": p50, "p99": p99}
 
 
 class Served:
@@ -249,8 +233,10 @@ def compare(arguments: argparse.Namespace, work: Path) -> str:
     names = [str(path) for path in paths]
     served = [Served(path, work) for path in paths]
     lines = [f"Batches: {batching}.", ""]
-    lines += ["| | clients | images/s | p50 ms | p99 ms | relative to the first |", "|---|" * 2]
-    lines[-1] = "|---|---|---|---|---|---|"
+    lines += [
+        "| | clients | images/s | p50 ms | p99 ms | relative to the first |",
+        "|---" * 6 + "|",
+    ]
     for clients in arguments.clients:
         rounds: list[list[dict[str, float]]] = []
         for _ in range(arguments.rounds):

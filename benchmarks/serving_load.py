@@ -121,30 +121,34 @@ def _table(rounds: Sequence[dict[str, list[dict[str, Any]]]]) -> list[str]:
 def load(
     send: Callable[[bytes], object], images: Sequence[bytes], seconds: float
 ) -> list[dict[str, Any]]:
-    """Sends from several threads at a time; returns rate and milliseconds for each number."""
+    """Returns rate and milliseconds for each number of clients."""
     send(images[0])
-    rows = []
-    for clients in CLIENTS:
-        times: list[float] = []
-        end = time.perf_counter() + seconds
+    found = [requests(send, images, clients, seconds) for clients in CLIENTS]
+    return [{"rate": rate, "times": times} for rate, times in found]
 
-        def client(offset: int, times: list[float] = times, end: float = end) -> None:
-            for image in itertools.islice(itertools.cycle(images), offset, None):
-                start = time.perf_counter()
-                if start > end:
-                    return
-                send(image)
-                times.append(time.perf_counter() - start)
 
-        threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
-        start = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        elapsed = time.perf_counter() - start
-        rows.append({"rate": len(times) / elapsed, "times": [t * 1000 for t in times]})
-    return rows
+def requests(
+    send: Callable[[bytes], object], images: Sequence[bytes], clients: int, seconds: float
+) -> tuple[float, list[float]]:
+    """Sends from several threads; returns images/s and the milliseconds of each request."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def client(offset: int) -> None:
+        for image in itertools.islice(itertools.cycle(images), offset, None):
+            start = time.perf_counter()
+            if start > end:
+                return
+            send(image)
+            times.append((time.perf_counter() - start) * 1000)
+
+    threads = [threading.Thread(target=client, args=(index,)) for index in range(clients)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(times) / (time.perf_counter() - start), times
 
 
 def _keras(run: Path) -> Callable[[bytes], object]:

@@ -119,19 +119,24 @@ def with_constants(model: keras.Model, compute: Compute) -> Compute:
 
 
 def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, dict[str, Any]]:
-    """Returns what computes the same but for its weights, and these by the names of constants.
+    """Returns a function with constants of zeros for the weights, and the weights by their names.
 
-    Traced by TensorFlow, each weight is a constant of zeros that takes no memory, for whoever
-    writes the graph to a file to fill: with the values a graph of functions that call each other
-    takes some fifty times their memory when it is saved.
+    TensorFlow stores zeros without their memory; the values are written into the saved graph.
+    Saved with the values, a graph of functions that call each other takes some fifty times their
+    memory.
     """
     import tensorflow as tf
 
-    names = {v.path: f"keras_vit_weight_{index}" for index, v in enumerate(model.variables)}
-    values = {names[v.path]: keras.ops.convert_to_numpy(v) for v in model.variables}
+    values = {
+        f"keras_vit_weight_{index}": keras.ops.convert_to_numpy(variable)
+        for index, variable in enumerate(model.variables)
+    }
 
     def forward(inputs: Any) -> Any:
-        weights = [(v, tf.constant(0, v.dtype, v.shape, names[v.path])) for v in model.variables]
+        weights = [
+            (v, tf.constant(0, v.dtype, v.shape, name))
+            for v, name in zip(model.variables, values, strict=True)
+        ]
         with keras.StatelessScope(state_mapping=weights):
             return compute(inputs)
 

@@ -184,7 +184,7 @@ def build_encoder(config: CommonConfig) -> keras.Model:
 
 
 def set_reading(network: keras.Model, run: Run, *, resume: bool) -> None:
-    """Lets a new run read images as new models do, and a resumed one as when it was started."""
+    """Sets how images are read: as by new models, in a resumed run as when it was started."""
     layer = network.get_layer("image_contract")
     reads = Preprocessing()
     if resume:

@@ -120,7 +120,7 @@ class SaveRun(keras.callbacks.Callback):
 
     @property
     def stopped_early(self) -> bool:
-        """Whether none of the last `early_stopping` epochs improved the validation result."""
+        """True if the validation metric has not improved for `early_stopping` epochs."""
         results = [_result(row) for row in self.progress.history]
         return 0 < self.early_stopping < len(results) - int(np.argmax([*results, -np.inf]))
 

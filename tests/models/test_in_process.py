@@ -10,7 +10,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.models.in_process import InProcess, as_it_is, compiled_for_few, frozen
+from keras_vit.models.in_process import (
+    InProcess,
+    as_it_is,
+    compiled_for_few,
+    frozen,
+    with_placeholders,
+)
 from keras_vit.models.in_process_model import InProcessModel
 from tests.helpers import assert_close, normal, tiny_model
 
@@ -101,3 +107,15 @@ def test_only_few_images_are_compiled(form: Callable[[keras.Model], Any], compil
     graph = forward.get_concrete_function(tf.TensorSpec((None, 15, 14, 3))).graph
     functions = graph.as_graph_def().library.function
     assert sum(function.attr["_XlaMustCompile"].b for function in functions) == compiled
+
+
+def test_placeholders_have_a_name_for_each_weight_also_of_layers_of_one_name() -> None:
+    inputs, images = keras.Input((5,)), keras.Input((5,))
+    inner = keras.Model(inputs, keras.layers.Dense(5, name="a")(inputs))
+    model = keras.Model(images, keras.layers.Dense(5, name="a")(inner(images)))
+    assert len({variable.path for variable in model.variables}) < len(model.variables)
+    run, values = with_placeholders(model, model)
+    assert len(values) == len(model.variables)
+    for value, variable in zip(values.values(), model.variables, strict=True):
+        assert_close(value, variable, 0)
+    assert_close(run(np.ones((2, 5), "float32")), np.zeros((2, 5)), 0)
