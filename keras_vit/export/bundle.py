@@ -19,7 +19,7 @@ from keras_vit import checks, data, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
 from keras_vit.evaluation.evaluate import predict
-from keras_vit.export import manifest, other_runtimes, saved_model, tflite, warmup
+from keras_vit.export import batching, manifest, other_runtimes, saved_model, tflite, warmup
 from keras_vit.export.signatures import chosen_precision
 from keras_vit.export.verification import Artefact, VerificationError, Verified, table, verify
 from keras_vit.weights.whole_models import load_model
@@ -92,7 +92,8 @@ def bundle(
     """Exports a run, proves that what was written computes what was trained, and puts it in place.
 
     `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving to
-    watch; `directory/NAME-files/VERSION/` has the TFLite files and those of other runtimes. Every
+    watch; `directory/NAME-files/VERSION/` has the TFLite files and those of other runtimes;
+    `directory/batching.config`, which is kept if it exists, has the server's batch sizes. Every
     one is run on labelled images in a process that has neither Keras nor this package, and compared
     with the Keras model image by image. Nothing appears under its name before.
 
@@ -241,6 +242,7 @@ def bundle(
             if any((staged / "files").iterdir()):
                 found = directory / f"{name}-files" / str(version)
                 _place(staged / "files", found)
+            batching.write(directory)
             # Last: the server takes what appears here.
             place = directory / name / str(version)
             _place(staged / "saved_model", place)

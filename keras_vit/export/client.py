@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_vit import checks
 from keras_vit.export import served_inputs
+from keras_vit.export.batching import MAX_BATCH_SIZE
 from keras_vit.export.prediction import Prediction
 from keras_vit.export.transports import (
     BatchError,
@@ -22,9 +23,7 @@ from keras_vit.export.transports import (
     Transport,
     UnavailableError,
 )
-from keras_vit.export.warmup import BATCH_SIZES
 
-LARGEST_BATCH = max(BATCH_SIZES)  # max_batch_size of export/batching.config
 _FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
 
 T = TypeVar("T")
@@ -128,7 +127,7 @@ class Client:
         self._transport.close()
 
     def predict(
-        self, images: Sequence[bytes], *, batch_size: int = LARGEST_BATCH
+        self, images: Sequence[bytes], *, batch_size: int = MAX_BATCH_SIZE
     ) -> list[Prediction]:
         """Classifies encoded images.
 
@@ -164,7 +163,7 @@ class Client:
         return found
 
     def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
-        """Calls any signature, see docs/serving.md; more than 32 images in several requests.
+        """Calls any signature, see docs/serving.md; more than 16 images in several requests.
 
         Args:
             signature: Its name.
@@ -187,7 +186,7 @@ class Client:
             >>> answer["probabilities"].shape  # doctest: +SKIP
             (2, 5)
         """
-        parts = list(self._answers(signature, inputs, LARGEST_BATCH))
+        parts = list(self._answers(signature, inputs, MAX_BATCH_SIZE))
         shapes = [{key: array.shape[1:] for key, array in part.items()} for part in parts]
         if any(found != shapes[0] for found in shapes):
             raise ServingError(f"{self.address}: the served version changed; call again")

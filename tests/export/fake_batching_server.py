@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.export.batching import MAX_BATCH_SIZE
 from tests.export.double import Double, RefusedError
 
-# As in export/batching.config: images in a batch, and seconds in which they come.
-LARGEST, WINDOW = 32, 0.002
+WINDOW = 0.002  # seconds
 
 
 class MergingDouble(Double):
@@ -36,7 +36,7 @@ class MergingDouble(Double):
         while True:
             batch = [self._queue.get()]
             end = time.monotonic() + WINDOW
-            while len(batch) < LARGEST and (left := end - time.monotonic()) > 0:
+            while len(batch) < MAX_BATCH_SIZE and (left := end - time.monotonic()) > 0:
                 try:
                     batch.append(self._queue.get(timeout=left))
                 except queue.Empty:

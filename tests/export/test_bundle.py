@@ -46,7 +46,11 @@ def whole(model: keras.Model, labelled: Examples, tmp_path_factory: pytest.TempP
 
 def test_bundle_has_its_files_where_servers_and_phones_look(whole) -> None:
     directory, done = whole
-    assert sorted(path.name for path in directory.glob("[!.]*")) == ["vit", "vit-files"]
+    assert sorted(path.name for path in directory.glob("[!.]*")) == [
+        "batching.config",
+        "vit",
+        "vit-files",
+    ]
     assert done.saved_model == directory / "vit" / "1"
     assert done.files == directory / "vit-files" / "1"
     assert {path.name for path in done.files.iterdir()} == {

@@ -301,10 +301,10 @@ def test_inputs_are_checked_against_one_answer(address: str, double: Double) -> 
 
 
 def test_more_images_than_a_batch_are_sent_in_parts(address: str, double: Double) -> None:
-    pixels = np.random.default_rng(5).integers(0, 256, (67, 10, 14, 3), "uint8")
+    pixels = np.random.default_rng(5).integers(0, 256, (35, 10, 14, 3), "uint8")
     with Client(address) as client:
         answer = client.call("classify_pixels", pixels=pixels)
-    assert len(double.requests) == 3  # 32, 32 and 3
+    assert len(double.requests) == 3  # 16, 16 and 3
     expected = double.predict("classify_pixels", {"pixels": pixels})["probabilities"]
     # Measured: 2.4e-7.
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)

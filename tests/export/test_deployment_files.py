@@ -13,7 +13,7 @@ import pytest
 import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from keras_vit.export import warmup
+from keras_vit.export import batching, warmup
 
 EXPORT = Path(__file__).parents[2] / "export"
 SERVING_PAGE = EXPORT.parent / "docs" / "serving.md"
@@ -94,12 +94,19 @@ def test_models_config_is_what_the_server_reads() -> None:
     assert (model.name, model.base_path) == ("vit", "/models/vit")
 
 
-def test_batches_are_not_filled_up() -> None:
-    config = text_format.Parse(
-        (EXPORT / "batching.config").read_text(), messages()("BatchingParameters")
-    )
+def test_batching_config_is_what_the_server_reads(tmp_path: Path) -> None:
+    text = batching.write(tmp_path / "models", cores=6).read_text()
+    config = text_format.Parse(text, messages()("BatchingParameters"))
     assert not config.allowed_batch_sizes, "a request without images hangs or ends the server"
     assert config.max_batch_size.value == warmup.BATCH_SIZES[-1]  # warmed up
+    assert config.num_batch_threads.value == 6
+    assert config.max_enqueued_batches.value >= 1
+    assert config.HasField("batch_timeout_micros")
+
+
+def test_batching_config_of_the_user_is_kept(tmp_path: Path) -> None:
+    (tmp_path / batching.FILE).write_text("max_batch_size { value: 1 }")
+    assert batching.write(tmp_path).read_text() == "max_batch_size { value: 1 }"
 
 
 def test_monitoring_config_is_what_the_server_reads() -> None:
@@ -119,12 +126,13 @@ def test_every_file_that_the_server_is_told_of_is_there() -> None:
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]
     service = COMPOSE["services"]["serving"]
     for told in (flags(container["args"]), flags(service["command"])):
-        files = [value for key, value in told.items() if key.endswith("_file")]
+        files = {Path(value) for key, value in told.items() if key.endswith("_file")}
         assert len(files) == 3
-        for file in files:
-            assert (EXPORT / Path(file).name).is_file()
-            assert told["enable_batching"] == "true"
-    assert ".:/config:ro" in service["volumes"]
+        (exported,) = (file for file in files if file.name == batching.FILE)
+        assert all((EXPORT / file.name).is_file() for file in files - {exported})
+        assert told["enable_batching"] == "true"
+    assert flags(service["command"])["batching_parameters_file"] == "/models/batching.config"
+    assert {".:/config:ro", "./models:/models:ro"} <= {*service["volumes"]}
 
 
 def test_the_server_has_a_thread_for_each_processor() -> None:

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import Client, ServingError, load_predictor, saved_model
+from keras_vit.export import Client, ServingError, batching, load_predictor, saved_model
 from tests.export.conftest import tiny
 
 SERVER = os.environ.get("KERAS_VIT_TF_SERVING") or shutil.which("tensorflow_model_server")
@@ -50,7 +50,7 @@ def server(exported: dict[str, Path], tmp_path: Path) -> Iterator[tuple[str, str
         f"--port={grpc}",
         f"--rest_api_port={rest}",
         f"--model_config_file={tmp_path / 'models.config'}",
-        f"--batching_parameters_file={EXPORT / 'batching.config'}",
+        f"--batching_parameters_file={batching.write(tmp_path)}",
         f"--monitoring_config_file={EXPORT / 'monitoring.config'}",
         "--enable_batching=true",
         "--file_system_poll_wait_seconds=1",

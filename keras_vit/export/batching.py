@@ -1,0 +1,63 @@
+"""Configuration of the batches of requests in TensorFlow Serving."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from keras_vit import checks, files
+
+FILE = "batching.config"
+#: Images of the largest batch, which clients and warm-up requests keep to.
+MAX_BATCH_SIZE = 16
+_TIMEOUT = 500  # microseconds
+_WAITING = 128  # images
+# The values and their source: docs/serving.md.
+_TEXT = """\
+# Read by tensorflow_model_server --batching_parameters_file, once, when it starts. Written by
+# `keras-vit export` for {cores} cores; a file that is there is kept. Allowed_batch_sizes must stay
+# unset: with them, a request without images makes the server hang or abort.
+max_batch_size {{ value: {size} }}
+batch_timeout_micros {{ value: {timeout} }}
+# {waiting} images wait; further requests get the error UNAVAILABLE, and clients retry.
+max_enqueued_batches {{ value: {batches} }}
+num_batch_threads {{ value: {threads} }}
+"""
+
+
+def write(directory: str | os.PathLike[str], cores: int | None = None) -> Path:
+    """Writes `batching.config`, unless it exists.
+
+    Args:
+        directory: Folder of the file.
+        cores: Number of CPU cores of the server; None for those of this machine.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ValueError: If `cores` is not positive.
+        OSError: If the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = write(tempfile.mkdtemp(), cores=4)
+        >>> path.read_text().splitlines()[-1]
+        'num_batch_threads { value: 4 }'
+    """
+    cores = checks.positive_int("cores", os.cpu_count() if cores is None else cores)
+    path = Path(directory) / FILE
+    if not path.exists():
+        with files.atomic_path(path) as temporary:
+            temporary.write_text(
+                _TEXT.format(
+                    cores=cores,
+                    size=MAX_BATCH_SIZE,
+                    timeout=_TIMEOUT,
+                    waiting=_WAITING,
+                    batches=_WAITING // MAX_BATCH_SIZE,
+                    threads=cores,
+                ),
+                encoding="utf-8",
+            )
+    return path
