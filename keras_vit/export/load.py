@@ -19,6 +19,7 @@ from keras_vit.export import contract_files, other_runtimes, saved_model, verify
 from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
 from keras_vit.models import inference, preprocessing_of
 from keras_vit.models.features import representation
+from keras_vit.models.optimization import without_xla
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.whole_models import load_model
 
@@ -34,7 +35,7 @@ def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
             its versions, of which the newest is taken; or a Keras model.
 
     Returns:
-        A `Predictor`.
+        A `Predictor`, which does not change with a model that it was made of.
 
     Raises:
         ValueError: If there is nothing at `source`, or something else.
@@ -110,7 +111,7 @@ def embed(
             "`source` must return one vector for each image. "
             f"Received: outputs of the shape {network.output_shape}"
         )
-    return rows(images, batch_size, *on_pixels(contract, partial(_run, network, contract)))
+    return rows(images, batch_size, *on_pixels(contract, _on(network, contract)))
 
 
 def _is_saved_model(folder: Path) -> bool:
@@ -119,12 +120,16 @@ def _is_saved_model(folder: Path) -> bool:
 
 def _of_model(model: keras.Model, name: str) -> Predictor:
     network, contract = inference.prepare(model)
-    return Predictor(name, contract, *on_pixels(contract, partial(_run, network, contract)))
+    return Predictor(name, contract, *on_pixels(contract, _on(network, contract)))
 
 
-def _run(network: keras.Model, contract: Preprocessing, pixels: np.ndarray) -> np.ndarray:
-    """Returns the outputs (B, R) for pixels, uint8 (B, h, w, C)."""
-    return np.asarray(network.predict_on_batch(contract.scale(pixels)))
+def _on(network: keras.Model, contract: Preprocessing) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns a function from pixels, uint8 (B, h, w, C), to the outputs (B, R) of a network."""
+    compute = network.predict_on_batch
+    if keras.backend.backend() == "tensorflow":
+        # `predict_on_batch` would compile it by XLA, once for each batch size.
+        compute = without_xla(network)
+    return lambda pixels: np.asarray(compute(contract.scale(pixels)))
 
 
 def _load_keras(path: Path) -> keras.Model:

@@ -21,13 +21,11 @@ from keras_vit.data import pixels
 from keras_vit.data.image_reading import Limits, Read, read_each
 from keras_vit.export import contract_files
 from keras_vit.export.prediction import BEST
-from keras_vit.layers import LayerNorm
 from keras_vit.models import Anatomy, cloning, inference
 from keras_vit.models.in_process import with_placeholders
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
-_NORMS = ("norm", "norm_1", "norm_2")  # within blocks and poolings
 # Bytes of weights up to which they are constants: in bfloat16 as many as a graph, a message of less
 # than 2 GiB, can hold; in float32, where a server's memory grows for a few percent, few.
 _LARGEST_CONSTANTS = {"float32": 128 * 2**20, "bfloat16": 2**31 - 2**26}
@@ -74,15 +72,13 @@ class Served:
             self._anatomy: Anatomy | None = Anatomy(self._network, precision)
         except ValueError:
             self._anatomy = None  # no Vision Transformer: nothing to look into
-            if precision == "bfloat16":
-                self._network = cloning.to_bfloat16(self._network)
+            self._network = (
+                cloning.to_bfloat16(self._network)
+                if precision == "bfloat16"
+                else cloning.with_dtype(self._network, "float32")
+            )
         network = self._network if self._anatomy is None else self._anatomy.network
-        for layer in cloning.layers_of(network):
-            for norm in (layer, *(getattr(layer, name, None) for name in _NORMS)):
-                if isinstance(norm, LayerNorm):
-                    norm.fused = True
-        for block in self._anatomy.blocks if self._anatomy else ():
-            block.fold()  # of a copy: the anatomy's
+        inference.fold(network)
         self._run = self._observe if self._anatomy else partial(network, training=False)
         # Traced once, called by the functions of other inputs.
         self._classify_once = tf.function(

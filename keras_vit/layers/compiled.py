@@ -3,8 +3,7 @@
 TensorFlow's graph computes an operation at a time, each a pass over memory: GELU and its gradient
 take some 25 of them, a layer norm some 20. XLA makes one or two of such a chain, but takes longer
 for products of matrices than oneDNN, which the graph calls. So in training, on a CPU, the chains
-alone are compiled. Inference stays plain TensorFlow, for a served graph must not need XLA, except
-in what `optimize_for_inference` makes, which is never saved.
+alone are compiled. Inference stays plain TensorFlow, for a served graph must not need XLA.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def in_training(compute: Callable[..., Any], training: Any) -> Callable[..., Any
     Args:
         compute: A module's function, or an object that is the same at each call: it is compiled
             once for each. From tensors to one tensor; keeps nothing and draws nothing at random.
-        training: Whether this is training, as layers are told, or what is never saved.
+        training: Whether this is training, as layers are told.
 
     Returns:
         What computes the same up to rounding, with its gradient. The gradient computes `compute`

@@ -50,10 +50,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     Reference: https://arxiv.org/abs/1607.06450
     """
 
-    # Whether it is compiled outside of training too: a property of a process, not of the model.
-    compiled = False
-    # Whether TensorFlow's graph has operators that its optimizer makes one of: as above, and not
-    # for TFLite, which lacks them.
+    # Whether TensorFlow's graph has operators that its optimizer makes one of: a property of a
+    # copy for inference, not of the model, and not for TFLite, which lacks them.
     fused = False
     # Whether gain and offset are 1 and 0, since the weights of the next layer hold them.
     folded = False
@@ -70,8 +68,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         normalise = in_training(
-            _normalise(self.epsilon, self.compute_dtype, not self.folded),
-            self.compiled or training,
+            _normalise(self.epsilon, self.compute_dtype, not self.folded), training
         )
         gamma, beta = ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
         if self.fused:

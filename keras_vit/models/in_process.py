@@ -44,6 +44,7 @@ class InProcess(keras.layers.Layer):
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
     ) -> None:
         super().__init__(autocast=False, **kwargs)
+        self.supports_jit = False  # `predict` would compile all of it by XLA otherwise
         # Without their history, which would keep the model alive.
         self._outputs = _like(model.output)
         self._compute = form(model)
@@ -58,7 +59,7 @@ class InProcess(keras.layers.Layer):
 
 
 def as_it_is(model: keras.Model) -> Compute:
-    """Leaves a model's graph as it is.
+    """Makes a model a function of TensorFlow, without XLA.
 
     Args:
         model: A functional model.
@@ -69,18 +70,18 @@ def as_it_is(model: keras.Model) -> Compute:
     Example:
         >>> inputs = keras.Input((5,))
         >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-        >>> tuple(as_it_is(model)(np.ones((2, 5))).shape)
+        >>> tuple(as_it_is(model)(np.ones((2, 5), "float32")).shape)
         (2, 3)
     """
-    return functools.partial(model, training=False)
+    return graph_of(model.input, functools.partial(model, training=False))
 
 
 def frozen(model: keras.Model) -> Compute:
-    """Makes constants of the weights, which pays in bfloat16.
+    """Makes constants of the weights.
 
-    There TensorFlow casts a matrix of weights, and oneDNN brings it into the order of its kernels,
-    before it multiplies: constants once, variables at every step. What this brings, and takes of
-    memory: docs/decisions/performance.md.
+    oneDNN brings a matrix of weights into the order of its kernels before it multiplies, and in
+    bfloat16 TensorFlow casts it: constants once, variables at every step. What this brings, and
+    takes of memory: docs/decisions/performance.md.
 
     Args:
         model: A functional model.
@@ -94,15 +95,8 @@ def frozen(model: keras.Model) -> Compute:
         >>> tuple(frozen(model)(keras.ops.ones((2, 5))).shape)
         (2, 3)
     """
-    import tensorflow as tf
-
-    signature = keras.tree.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), model.input
-    )
     forward = with_constants(model, functools.partial(model, training=False))
-    return tf.function(
-        forward, input_signature=[signature], autograph=False
-    ).get_concrete_function()
+    return graph_of(model.input, forward).get_concrete_function()
 
 
 def with_constants(model: keras.Model, compute: Compute) -> Compute:
@@ -146,10 +140,12 @@ def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, di
 def compiled_for_few(model: keras.Model, few: int) -> Compute:
     """Lets XLA compile a model for a few images, where products are not most of the time.
 
+    With variables, for constants take half a gigabyte of memory more under XLA.
+
     Args:
         model: A functional model.
         few: Number of images up to which it is compiled, once for each number; more are computed
-            by the model as it is.
+            as by `frozen`.
 
     Returns:
         From inputs of the model, (B, ...), to its outputs in inference.
@@ -162,17 +158,33 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
     """
     import tensorflow as tf
 
-    def forward(inputs: Any) -> Any:
-        return model(inputs, training=False)
-
-    compiled = tf.function(forward, jit_compile=True, autograph=False, reduce_retracing=True)
+    forward = functools.partial(model, training=False)
+    plain = with_constants(model, forward)
+    compiled = tf.function(forward, jit_compile=True, autograph=False)
 
     def compute(inputs: Any) -> Any:
-        # Where a data set is read, its batches' size is not known before.
         number = tf.shape(keras.tree.flatten(inputs)[0])[0]
-        return tf.cond(number <= few, lambda: compiled(inputs), lambda: forward(inputs))
+        return tf.cond(number <= few, lambda: compiled(inputs), lambda: plain(inputs))
 
-    return compute
+    return graph_of(model.input, compute)
+
+
+def graph_of(inputs: Any, compute: Compute) -> Any:
+    """Returns a `tf.function` without XLA, which is traced once, also for several batch sizes.
+
+    Args:
+        inputs: Symbolic inputs, such as those of a model.
+        compute: From such inputs to outputs.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> tuple(graph_of(inputs, keras.ops.square)(np.ones((2, 5), "float32")).shape)
+        (2, 5)
+    """
+    import tensorflow as tf
+
+    signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs)
+    return tf.function(compute, input_signature=[signature], autograph=False, jit_compile=False)
 
 
 def _like(tensors: Any) -> Any:

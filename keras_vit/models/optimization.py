@@ -8,9 +8,9 @@ from collections.abc import Callable
 import keras
 
 from keras_vit import checks
-from keras_vit.layers import ImageContract, LayerNorm, TransformerBlock
+from keras_vit.layers import ImageContract
 from keras_vit.layers.compiled import pays
-from keras_vit.models import cloning
+from keras_vit.models import cloning, inference
 from keras_vit.models.in_process import Compute, InProcess, as_it_is, compiled_for_few, frozen
 from keras_vit.models.in_process_model import InProcessModel
 from keras_vit.models.openvino_model import PRECISIONS, OpenVINOModel
@@ -19,7 +19,7 @@ RUNTIMES = ("keras", "openvino")
 # Where these lie was measured: docs/decisions/performance.md.
 #: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32.
 FEW = 4
-#: Bytes of weights up to which a model is small; S/16 has 88e6.
+#: Bytes of weights up to which they become constants in float32; S/16 has 88e6.
 SMALL = 128 * 2**20
 #: Bytes of weights up to which they become constants in bfloat16; B/16 has 346e6.
 LARGE = 512 * 2**20
@@ -33,14 +33,15 @@ def optimize_for_inference(
 ) -> keras.Model | OpenVINOModel:
     """Returns a model that answers the same, sooner, for use in this process.
 
-    With `runtime="keras"` a Keras model. On TensorFlow-CPU XLA compiles chains of its element-wise
-    operations, or in float32 the whole of a small one for up to four images, and in bfloat16 the
-    weights become constants, up to 512 MiB of them: for ViT-B/16 that takes some 20 seconds and
-    6 GB of memory (docs/performance.md). What is saved or served must not need XLA, so this model
-    is neither saved nor exported. Elsewhere it is a plain copy, for there the compiler of the whole
-    model does it. With `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called
-    like a Keras model: the fastest way on a CPU of those measured. To files go `keras-vit export`
-    and `keras_vit.export`.
+    With `runtime="keras"` a Keras model. On TensorFlow-CPU it computes what a SavedModel of
+    `keras-vit export` does: scalings are in the weights, and weights are constants, in float32 up
+    to 128 MiB and in bfloat16 up to 512 MiB; for ViT-B/16 in bfloat16 that takes some 20 seconds
+    and 6 GB of memory (docs/performance.md). XLA compiles a small one in float32 for up to four
+    images. What is saved or served must not need XLA, so this model is neither saved nor exported.
+    Elsewhere it is a plain copy, for there the compiler of the whole model does it. With
+    `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like a Keras model:
+    the fastest way on a CPU of those measured. To files go `keras-vit export` and
+    `keras_vit.export`.
 
     Args:
         model: A functional or sequential Keras model; what is not of keras_vit stays as it is.
@@ -88,21 +89,41 @@ def optimize_for_inference(
     )
     if not pays():
         return copy
-    for layer in cloning.layers_of(copy):
-        if isinstance(layer, TransformerBlock):
-            layer.norm_1.compiled = layer.norm_2.compiled = True
-            layer.attention.fold_scale()
-        elif isinstance(layer, LayerNorm):
-            layer.compiled = True
+    inference.fold(copy)
     return _in_process(copy, _form(copy, precision))
 
 
+def without_xla(model: keras.Model) -> Compute:
+    """Makes a function of a model that computes on TensorFlow what its SavedModel does.
+
+    Args:
+        model: A functional or sequential model in float32.
+
+    Returns:
+        From inputs of the model to its outputs in inference, for any batch size; it does not change
+        with the model.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(without_xla(model)(np.ones((2, 5), "float32")).shape)
+        (2, 3)
+    """
+    copy = cloning.with_dtype(model, "float32")
+    inference.fold(copy)
+    return (frozen if _size(copy) <= SMALL else as_it_is)(copy)
+
+
+def _size(model: keras.Model) -> int:
+    return sum(weight.numpy().nbytes for weight in model.weights)
+
+
 def _form(model: keras.Model, precision: str) -> Callable[[keras.Model], Compute]:
-    size = sum(weight.numpy().nbytes for weight in model.weights)
-    if precision == "bfloat16":
-        return frozen if size <= LARGE else as_it_is
-    compiles = all(layer.supports_jit for layer in cloning.layers_of(model))
-    return functools.partial(compiled_for_few, few=FEW) if size <= SMALL and compiles else as_it_is
+    half = precision == "bfloat16"
+    if _size(model) > (LARGE if half else SMALL):
+        return as_it_is
+    compiles = not half and all(layer.supports_jit for layer in cloning.layers_of(model))
+    return functools.partial(compiled_for_few, few=FEW) if compiles else frozen
 
 
 def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:

@@ -21,8 +21,22 @@ def test_predictor_of_a_model_computes_what_the_model_does(
     prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
     expected = model.predict(prepared, verbose=0)
     predictor = load_predictor(model)
-    np.testing.assert_array_equal(predictor.probabilities(images), expected)
+    # Measured: 3e-8.
+    np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-6)
     assert predictor.name == "vit"
+
+
+def test_predictor_of_a_model_does_not_compile_by_xla_for_each_batch_size(
+    model: keras.Model, images: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(*_: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(keras.Model, "predict_on_batch", compiled)
+    predictor = load_predictor(model)
+    together = predictor.probabilities(images)
+    alone = np.concatenate([predictor.probabilities([image]) for image in images])
+    np.testing.assert_allclose(alone, together, atol=1e-6)  # measured: 3e-8
 
 
 def test_load_predictor_takes_every_exported_file(

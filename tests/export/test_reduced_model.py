@@ -13,6 +13,7 @@ from keras_vit.export import (
     tflite,
 )
 from keras_vit.export.tflite import rungs_of
+from keras_vit.layers import TransformerBlock
 from keras_vit.models import reduce_tokens
 from tests.export.conftest import tiny
 from tests.helpers import assert_close
@@ -34,6 +35,9 @@ def test_reduced_model_is_exported(
     assert [code.CustomCode() for code in codes if code.CustomCode()] == []  # all built in
     folder = saved_model.write(model, tmp_path / "saved")
     assert_close(load_predictor(folder).probabilities(images), expected, 1e-6)
+    blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
+    assert blocks
+    assert not any(block.norm_1.fused or block.norm_1.folded for block in blocks)
 
 
 def test_ranges_are_not_measured_where_tokens_go(images: list[bytes], tmp_path: Path) -> None:

@@ -82,20 +82,28 @@ def test_variables_of_the_frozen_model_are_let_go() -> None:
     assert copy(IMAGES).shape == (6, 11)
 
 
-def test_more_than_few_images_are_left_to_the_model() -> None:
-    seen = []
+@each_form
+def test_model_is_traced_once_for_all_batch_sizes(form: Callable[[keras.Model], Any]) -> None:
+    calls = []
 
-    class Model:
-        def __call__(self, inputs: Any, training: bool) -> Any:
-            import tensorflow as tf
-
-            seen.append(tf.executing_eagerly())
+    class Counted(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            calls.append(inputs.shape)
             return inputs
 
-    compute = compiled_for_few(Model(), few=2)
-    for number in (2, 3):
-        compute(IMAGES[:number])
-    assert seen == [False, True]
+    inputs = keras.Input((15, 14, 3))
+    copy = copied(keras.Model(inputs, Counted()(inputs)), form)
+    calls.clear()
+    for number in (1, 2, 3, 6):
+        copy(IMAGES[:number])
+    before = len(calls)
+    assert before <= 2  # both branches of `compiled_for_few`
+    assert all(shape == (None, 15, 14, 3) for shape in calls)
+
+
+@each_form
+def test_predict_is_not_compiled_by_xla(form: Callable[[keras.Model], Any]) -> None:
+    assert not all(layer.supports_jit for layer in copied(tiny_model(), form).layers)
 
 
 @pytest.mark.parametrize(("form", "compiled"), [(as_it_is, 0), (frozen, 0), (for_two, 1)])
