@@ -36,7 +36,7 @@ class InProcess(keras.layers.Layer):
     Example:
         >>> inputs = keras.Input((5,))
         >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-        >>> tuple(InProcess(model, as_it_is)(np.ones((2, 5))).shape)
+        >>> tuple(InProcess(model, as_it_is)(np.ones((2, 5), "float32")).shape)
         (2, 3)
     """
 

@@ -89,7 +89,7 @@ def fold(model: keras.Model) -> None:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(num_layers=1, image_size=(8, 8)))
         >>> fold(model)
-        >>> model.get_layer("block_0").attention.scale_folded
+        >>> model.get_layer("block_00").attention.scale_folded
         True
     """
     for layer in layers_of(model):

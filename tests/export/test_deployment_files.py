@@ -104,11 +104,6 @@ def test_batching_config_is_what_the_server_reads(tmp_path: Path) -> None:
     assert config.HasField("batch_timeout_micros")
 
 
-def test_batching_config_of_the_user_is_kept(tmp_path: Path) -> None:
-    (tmp_path / batching.FILE).write_text("max_batch_size { value: 1 }")
-    assert batching.write(tmp_path).read_text() == "max_batch_size { value: 1 }"
-
-
 def test_monitoring_config_is_what_the_server_reads() -> None:
     text = (EXPORT / "monitoring.config").read_text()
     config = text_format.Parse(text, messages()("MonitoringConfig"))
