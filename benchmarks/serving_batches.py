@@ -4,9 +4,9 @@ Requests of one image file each, from several clients at a time, go to SavedMode
 C API, without XLA. Requests that wait are computed together, as `batching.config` says: by as many
 threads as it names, when the batch is full or its first request has waited long enough.
 
-`compare` lets bundles take turns, the first one is the base of the ratios; with --openvino a model
-of OpenVINO besides, which gets the same files, read by the same function. `sweep` tries values of
-`batching.config` for one bundle.
+`compare` lets bundles take turns, each with the `batching.config` beside its models; the first one
+is the base of the ratios. With --openvino a model of OpenVINO besides, which gets the same files,
+read by the same function. `sweep` tries values of `batching.config` for one bundle.
 
     python benchmarks/serving_batches.py compare old/vit/1 new/vit/1 --data photos/
     python benchmarks/serving_batches.py sweep serving/vit/1 --data photos/
@@ -40,16 +40,11 @@ from session import Session, signatures_of
 from turns import spread
 
 IMAGES = 64
-SWEPT = {
-    "max_batch_size": (1, 8, 16, 32, 64),
-    "batch_timeout_micros": (0, 2000, 10000),
-    "num_batch_threads": (1, 2, 4),
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """What `batching.config` says of batches."""
+    """Values of `batching.config`, by default those of versions that did not write it."""
 
     max_batch_size: int = 32
     batch_timeout_micros: int = 2000
@@ -57,7 +52,9 @@ class Batching:
 
     @classmethod
     def of(cls, path: Path) -> Batching:
-        found = re.findall(r"^(\w+) *\{ *value: *(\d+) *\}", path.read_text(), re.MULTILINE)
+        """Returns the values of a file, or the defaults if there is none."""
+        text = path.read_text() if path.is_file() else ""
+        found = re.findall(r"^(\w+) *\{ *value: *(\d+) *\}", text, re.MULTILINE)
         names = {field.name for field in dataclasses.fields(cls)}
         return cls(**{name: int(value) for name, value in found if name in names})
 
@@ -228,19 +225,27 @@ def prepare(data: str, work: Path) -> float:
 
 def compare(arguments: argparse.Namespace, work: Path) -> str:
     """Returns the table of a race between bundles."""
-    batching = Batching.of(arguments.batching) if arguments.batching else Batching()
     paths = [*arguments.bundles, *([arguments.openvino] if arguments.openvino else [])]
     names = [str(path) for path in paths]
+    batchings = [
+        Batching.of(arguments.batching or path.parents[1] / "batching.config") for path in paths
+    ]
     served = [Served(path, work) for path in paths]
-    lines = [f"Batches: {batching}.", ""]
+    lines = [f"- {name}: {batching}" for name, batching in zip(names, batchings, strict=True)]
     lines += [
+        "",
         "| | clients | images/s | p50 ms | p99 ms | relative to the first |",
         "|---" * 6 + "|",
     ]
     for clients in arguments.clients:
         rounds: list[list[dict[str, float]]] = []
         for _ in range(arguments.rounds):
-            rounds.append([each.load(batching, clients, arguments.seconds) for each in served])
+            rounds.append(
+                [
+                    each.load(batching, clients, arguments.seconds)
+                    for each, batching in zip(served, batchings, strict=True)
+                ]
+            )
         for index, name in enumerate(names):
             found = [turn[index] for turn in rounds]
             ratios = [turn[index]["rate"] / turn[0]["rate"] for turn in rounds]
@@ -256,11 +261,14 @@ def compare(arguments: argparse.Namespace, work: Path) -> str:
 
 
 def sweep(arguments: argparse.Namespace, work: Path) -> str:
-    """Returns the table of what `batching.config` may say, and draws it."""
+    """Returns the table of rates by the values of `batching.config`, and draws it.
+
+    The values are compared by the geometric mean over the numbers of clients.
+    """
     served = Served(arguments.bundles[0], work)
     settings = [
         Batching(*values)
-        for values in itertools.product(*SWEPT.values())
+        for values in itertools.product(arguments.sizes, arguments.timeouts, arguments.threads)
         if values[0] > 1 or values[1] == 0  # a batch of one is full at once
     ]
     found: dict[Batching, dict[int, list[dict[str, float]]]] = {
@@ -274,8 +282,8 @@ def sweep(arguments: argparse.Namespace, work: Path) -> str:
     lines = [
         "| batch size | timeout µs | threads | "
         + " | ".join(f"images/s, {n} clients | p99 ms" for n in arguments.clients)
-        + " |",
-        "|---" * (3 + 2 * len(arguments.clients)) + "|",
+        + " | geometric mean |",
+        "|---" * (4 + 2 * len(arguments.clients)) + "|",
     ]
     rows = {
         batching: {
@@ -284,42 +292,62 @@ def sweep(arguments: argparse.Namespace, work: Path) -> str:
         }
         for batching, by_clients in found.items()
     }
-    for batching, row in rows.items():
+    means = {
+        batching: statistics.geometric_mean(cell["rate"] for cell in row.values())
+        for batching, row in rows.items()
+    }
+    for batching in sorted(rows, key=means.__getitem__, reverse=True):
+        row = rows[batching]
         cells = [f"{row[n]['rate']:.1f} | {row[n]['p99']:.0f}" for n in arguments.clients]
         lines.append(
             f"| {batching.max_batch_size} | {batching.batch_timeout_micros} | "
-            f"{batching.num_batch_threads} | {' | '.join(cells)} |"
+            f"{batching.num_batch_threads} | {' | '.join(cells)} | {means[batching]:.1f} |"
         )
     if arguments.plot:
-        _draw(rows, arguments.clients, arguments.plot)
+        written = Batching.of(arguments.bundles[0].parents[1] / "batching.config")
+        _draw(rows, written, arguments.clients, arguments.plot)
     return "\n".join(lines)
 
 
 def _draw(
-    rows: dict[Batching, dict[int, dict[str, float]]], clients: Sequence[int], path: Path
+    rows: dict[Batching, dict[int, dict[str, float]]],
+    written: Batching,
+    clients: Sequence[int],
+    path: Path,
 ) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(clients), figsize=(4 * len(clients), 4), sharey=True)
-    threads = SWEPT["num_batch_threads"]
+    figure, axes = plt.subplots(1, len(clients), figsize=(4 * len(clients), 4))
+    sizes = sorted({batching.max_batch_size for batching in rows})
+    colours = dict(
+        zip(sizes, plt.get_cmap("viridis")(np.linspace(0, 0.9, len(sizes))), strict=True)
+    )
+    threads = sorted({batching.num_batch_threads for batching in rows})
     for axis, number in zip(np.atleast_1d(axes), clients, strict=True):
-        for count, marker in zip(threads, "os^", strict=True):
+        for count, marker in zip(threads, itertools.cycle("os^v")):
             points = {b: r[number] for b, r in rows.items() if b.num_batch_threads == count}
             axis.scatter(
                 [point["p99"] for point in points.values()],
                 [point["rate"] for point in points.values()],
-                c=[np.log2(b.max_batch_size) for b in points],
+                c=[colours[b.max_batch_size] for b in points],
                 marker=marker,
                 label=f"{count} thread{'s' * (count > 1)}",
             )
+        if written in rows:
+            point = rows[written][number]
+            axis.scatter(
+                *(point["p99"], point["rate"], 200, "none"),
+                edgecolors="red",
+                label="batching.config of the bundle",
+            )
         axis.set(title=f"{number} client{'s' * (number > 1)}", xlabel="99th percentile (ms)")
-        axis.set_xscale("log")
     np.atleast_1d(axes)[0].set_ylabel("images/s")
     np.atleast_1d(axes)[-1].legend()
-    figure.suptitle("Throughput against latency; darker: smaller batches")
+    named = ", ".join(map(str, sizes))
+    figure.suptitle(f"Throughput against latency; dark to light: batches of at most {named} images")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
@@ -334,7 +362,10 @@ def main() -> None:
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 4, 16, 64])
     parser.add_argument("--rounds", type=int, default=9, help="turns of each")
     parser.add_argument("--seconds", type=float, default=3, help="length of a turn")
-    parser.add_argument("--batching", type=Path, help="batching.config of a comparison")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[1, 8, 16, 32, 64])
+    parser.add_argument("--timeouts", nargs="+", type=int, default=[0, 2000, 10000])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--batching", type=Path, help="batching.config of all bundles")
     parser.add_argument("--openvino", type=Path, help="model.xml to compare with")
     parser.add_argument("--plot", type=Path, help="PNG file to draw a sweep to")
     parser.add_argument("--out", type=Path, help="Markdown file to write the table to")
