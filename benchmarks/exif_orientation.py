@@ -53,8 +53,8 @@ def photographs(orientation: int, size: tuple[int, int], count: int = 4) -> Exam
     )
 
 
-def datasets(examples: Examples, turns: bool) -> dict[str, tf.data.Dataset]:
-    contract = Preprocessing(size=224, exif_orientation=turns)
+def datasets(examples: Examples, contract: Preprocessing) -> dict[str, tf.data.Dataset]:
+    """Returns data sets for evaluation and training, of batches of four, on one core."""
     again = list(examples.encoded or ()) * 100
     return {
         "evaluation": on_one_core(image_dataset(again, contract, batch_size=4)),
@@ -90,12 +90,14 @@ def main() -> None:
     upright, turned = (photographs(number, (width, height)) for number in (1, 6))
     variants = {
         (purpose, name): dataset
-        for name, found in (
-            (IGNORED, datasets(upright, turns=False)),
-            ("1", datasets(upright, turns=True)),
-            ("6", datasets(turned, turns=True)),
+        for name, examples, turns in (
+            (IGNORED, upright, False),
+            ("1", upright, True),
+            ("6", turned, True),
         )
-        for purpose, dataset in found.items()
+        for purpose, dataset in datasets(
+            examples, Preprocessing(size=224, exif_orientation=turns)
+        ).items()
     }
     turns: dict[tuple[str, str], list[Turn]] = {variant: [] for variant in sorted(variants)}
     for _ in range(arguments.rounds):

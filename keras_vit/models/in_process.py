@@ -159,22 +159,25 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
     import tensorflow as tf
 
     forward = functools.partial(model, training=False)
-    plain = with_constants(model, forward)
-    compiled = tf.function(forward, jit_compile=True, autograph=False)
+    compiled = graph_of(model.input, forward, jit_compile=True)
+    plain = graph_of(model.input, with_constants(model, forward))
 
     def compute(inputs: Any) -> Any:
-        number = tf.shape(keras.tree.flatten(inputs)[0])[0]
-        return tf.cond(number <= few, lambda: compiled(inputs), lambda: plain(inputs))
+        first = keras.tree.flatten(inputs)[0]
+        if first.shape[0] is not None:
+            return (compiled if first.shape[0] <= few else plain)(inputs)
+        return tf.cond(tf.shape(first)[0] <= few, lambda: compiled(inputs), lambda: plain(inputs))
 
-    return graph_of(model.input, compute)
+    return compute
 
 
-def graph_of(inputs: Any, compute: Compute) -> Any:
-    """Returns a `tf.function` without XLA, which is traced once, also for several batch sizes.
+def graph_of(inputs: Any, compute: Compute, jit_compile: bool = False) -> Any:
+    """Returns a `tf.function` that is traced once, also for several batch sizes.
 
     Args:
         inputs: Symbolic inputs, such as those of a model.
         compute: From such inputs to outputs.
+        jit_compile: Whether XLA compiles it.
 
     Example:
         >>> inputs = keras.Input((5,))
@@ -184,7 +187,9 @@ def graph_of(inputs: Any, compute: Compute) -> Any:
     import tensorflow as tf
 
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs)
-    return tf.function(compute, input_signature=[signature], autograph=False, jit_compile=False)
+    return tf.function(
+        compute, input_signature=[signature], autograph=False, jit_compile=jit_compile
+    )
 
 
 def _like(tensors: Any) -> Any:
