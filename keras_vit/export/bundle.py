@@ -92,10 +92,10 @@ def bundle(
     """Exports a run, proves that what was written computes what was trained, and puts it in place.
 
     `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving to
-    watch; `directory/NAME-files/VERSION/` has the TFLite files and those of other runtimes;
-    `directory/batching.config`, which is kept if it exists, has the server's batch sizes. Every
+    watch; `directory/NAME-files/VERSION/` has the TFLite files and those of other runtimes. Every
     one is run on labelled images in a process that has neither Keras nor this package, and compared
     with the Keras model image by image. Nothing appears under its name before.
+    `directory/batching.config`, which is kept if it exists, has the server's batch sizes.
 
     Args:
         run: The folder of a complete run, or a model.

@@ -23,12 +23,13 @@ from keras_vit.export import contract_files
 from keras_vit.export.prediction import BEST
 from keras_vit.models import Anatomy, cloning, inference
 from keras_vit.models.in_process import with_placeholders
+from keras_vit.models.optimization import SMALL
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
 # Bytes of weights up to which they are constants: in bfloat16 as many as a graph, a message of less
 # than 2 GiB, can hold; in float32, where a server's memory grows for a few percent, few.
-_LARGEST_CONSTANTS = {"float32": 128 * 2**20, "bfloat16": 2**31 - 2**26}
+_LARGEST_CONSTANTS = {"float32": SMALL, "bfloat16": 2**31 - 2**26}
 _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 
 Answer = dict[str, tf.Tensor]

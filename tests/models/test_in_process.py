@@ -96,8 +96,7 @@ def test_model_is_traced_once_for_all_batch_sizes(form: Callable[[keras.Model], 
     calls.clear()
     for number in (1, 2, 3, 6):
         copy(IMAGES[:number])
-    before = len(calls)
-    assert before <= 2  # both branches of `compiled_for_few`
+    assert len(calls) <= 2  # both branches of `compiled_for_few`
     assert all(shape == (None, 15, 14, 3) for shape in calls)
 
 
