@@ -61,13 +61,15 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
         >>> require_writable("evaluation", ["evaluation.json"])
     """
     folder = Path(folder)
-    if is_output(folder) or not folder.exists():
+    if not folder.exists():
         return
     if not folder.is_dir():
         raise ValueError(f"`out` must be a folder. Received: out={str(folder)!r}, which is a file")
     there = sorted(os.listdir(folder)) if names is None else names
     starting = (_LOCK, f".{MARKER}")  # also of a marker that another process is writing
     found = [name for name in there if (folder / name).exists() and not name.startswith(starting)]
+    if is_output(folder):  # after the listing: a process that starts meanwhile marks it first
+        return
     if found:
         raise ValueError(
             "`out` must be a new folder, or one that keras-vit created; nothing else is "

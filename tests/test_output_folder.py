@@ -37,8 +37,8 @@ while not os.path.exists(sys.argv[3]):
     time.sleep(0.0005)
 try:
     with writing(sys.argv[2], "train"):
-        time.sleep(0.3)
-    print("won")
+        print("won", flush=True)
+        sys.stdin.readline()
 except ValueError as error:
     print(error)
 """
@@ -73,15 +73,31 @@ def test_of_processes_that_start_at_once_one_wins(tmp_path: Path) -> None:
     for number in range(8):
         folder, start = tmp_path / f"run{number}", tmp_path / f"start{number}"
         command = [sys.executable, "-c", RACER, *map(str, (package, folder, start))]
-        racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        racers = [subprocess.Popen(command, **pipes, text=True) for _ in range(4)]
         for racer in racers:
             assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"
         start.touch()
-        said = sorted(racer.communicate()[0].strip() for racer in racers)
+        said = sorted(racer.stdout.readline().strip() for racer in racers if racer.stdout)
+        for racer in racers:  # the winner ends when all have answered
+            racer.communicate()
         assert said.pop() == "won"
         assert all(re.search(r"not be in use.*`keras-vit train`, process", s) for s in said), said
         assert is_output(folder)
+
+
+def test_a_folder_that_another_process_marks_meanwhile_is_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mark_and_list(folder: Path) -> list[str]:
+        for name in (MARKER, "split.csv"):  # as a process that takes the lock now
+            (folder / name).touch()
+        return listdir(folder)
+
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", mark_and_list)
+    require_writable(tmp_path)
 
 
 def test_writing_marks_a_new_folder_first(tmp_path: Path) -> None:
