@@ -52,7 +52,7 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # On JAX, the layers, whole models, their gradients and their weights, compiled quickly rather than
 # well; test-all runs there all that computes, as users do.
-ON_JAX := tests/layers tests/models/test_vit.py tests/models/test_gradients.py tests/weights/test_parity.py
+ON_JAX := tests/layers tests/models/test_vit.py tests/models/test_feature_extractor.py tests/weights/test_parity.py
 
 # A thread for each process, which do not wait for each other then; test-all computes as users do.
 test: install ## run the tests: all on TensorFlow, then what computes on JAX

@@ -111,7 +111,7 @@ def keras_in(mode: str, library: str) -> Contestant:
         import tensorflow as tf
 
         import keras_vit
-        from keras_vit.data.pipelines import read_ahead
+        from keras_vit.data.pipeline import read_ahead
 
         _limit_tensorflow(options)
         ours = library == "keras_vit"

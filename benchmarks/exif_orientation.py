@@ -53,13 +53,15 @@ def photographs(orientation: int, size: tuple[int, int], count: int = 4) -> Exam
     )
 
 
-def datasets(examples: Examples, contract: Preprocessing) -> dict[str, tf.data.Dataset]:
+def datasets(examples: Examples, preprocessing: Preprocessing) -> dict[str, tf.data.Dataset]:
     """Returns data sets for evaluation and training, of batches of four, on one core."""
     again = list(examples.encoded or ()) * 100
     return {
-        "evaluation": on_one_core(image_dataset(again, contract, batch_size=4)),
+        "evaluation": on_one_core(image_dataset(again, preprocessing, batch_size=4)),
         "training": on_one_core(
-            training_dataset(examples, contract, Augmentation(), batch_size=4, epochs=1_000_000)
+            training_dataset(
+                examples, preprocessing, Augmentation(), batch_size=4, epochs=1_000_000
+            )
         ),
     }
 

@@ -29,7 +29,7 @@ from keras_vit import data, models, visualization, zoo
 from keras_vit.evaluation import mean_interval
 from keras_vit.reports.maps import read_pixels
 from keras_vit.visualization import Curves
-from keras_vit.visualization.relevance import METHODS, maps_of
+from keras_vit.visualization.attention_maps import METHODS, maps_of
 
 BASELINES = ("centre", "random")
 BATCH = 8
@@ -37,15 +37,15 @@ BATCH = 8
 
 def measure(model: keras.Model, examples: data.Examples, steps: int) -> dict[str, Curves]:
     """Returns the curves of every kind of map on all images."""
-    contract = models.preprocessing_of(model)
-    anatomy = models.Anatomy(model)
+    preprocessing = models.preprocessing_of(model)
+    extractor = models.FeatureExtractor(model)
     found: dict[str, list[Curves]] = {name: [] for name in (*METHODS, *BASELINES)}
     for begin in track(range(0, len(examples), BATCH), description="Photographs"):
         part = range(begin, min(begin + BATCH, len(examples)))
-        images = contract.scale(read_pixels([examples.read(i) for i in part], contract))
+        images = preprocessing.scale(read_pixels([examples.read(i) for i in part], preprocessing))
         classes = model.predict(images, verbose=0).argmax(axis=1)
-        seen = anatomy.observe_gradients(images, classes)
-        maps = {method: maps_of(anatomy, seen, method) for method in METHODS}
+        seen = extractor.activations_and_gradients(images, classes)
+        maps = {method: maps_of(extractor, seen, method) for method in METHODS}
         maps["centre"] = np.stack([visualization.centre_map(seen.grid)] * len(images))
         maps["random"] = np.stack([visualization.random_map(seen.grid, i) for i in part])
         for name, values in maps.items():

@@ -64,14 +64,14 @@ def ours(interpolation: str, antialias: bool, exif_orientation: bool = True) -> 
     def make(
         examples: Examples, size: int, batch_size: int, augmentation: Augmentation
     ) -> tf.data.Dataset:
-        contract = Preprocessing(
+        preprocessing = Preprocessing(
             size=size,
             interpolation=interpolation,
             antialias=antialias,
             exif_orientation=exif_orientation,
         )
         return training_dataset(
-            examples, contract, augmentation, batch_size=batch_size, epochs=1_000_000
+            examples, preprocessing, augmentation, batch_size=batch_size, epochs=1_000_000
         )
 
     return make

@@ -32,7 +32,7 @@ from train_step import hardware
 from turns import spread
 
 from keras_vit import data, models
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import decode_as_stored, decode_resized, shrinkage_by_resizing
 from keras_vit.export import load_predictor, saved_model
 from keras_vit.preprocessing import Preprocessing
 
@@ -103,14 +103,14 @@ def enlarged(photos: data.Examples, quality: int = 90) -> Iterator[bytes]:
 
 def agreement(model: keras.Model, photos: data.Examples) -> list[str]:
     """Returns the differences of scaled decoding, and as a control of another quality of JPEG."""
-    contract = models.preprocessing_of(model)
+    preprocessing = models.preprocessing_of(model)
     predictors = [load_predictor(with_scaling(model, scaling)) for scaling in VARIANTS.values()]
     reads = {
         size: [
-            dataclasses.replace(contract, size=size, dct_scaling=scaling)
+            dataclasses.replace(preprocessing, size=size, dct_scaling=scaling)
             for scaling in VARIANTS.values()
         ]
-        for size in (contract.size, (LARGER, LARGER))
+        for size in (preprocessing.size, (LARGER, LARGER))
     }
     ratios: dict[tuple[int, int], set[int]] = {size: set() for size in reads}
     differences: dict[tuple[int, int], list[np.ndarray]] = {size: [] for size in reads}
@@ -118,8 +118,8 @@ def agreement(model: keras.Model, photos: data.Examples) -> list[str]:
     for file, control in zip(enlarged(photos), enlarged(photos, quality=92), strict=True):
         for size, pair in reads.items():
             encoded = tf.constant(file)
-            whole, scaled = (pixels.decode_and_fit(encoded, each).numpy() for each in pair)
-            stored = pixels.decode_as_stored(encoded, pair[1], pixels.fit_shrinkage(pair[1]))
+            whole, scaled = (decode_resized(encoded, each).numpy() for each in pair)
+            stored = decode_as_stored(encoded, pair[1], shrinkage_by_resizing(pair[1]))
             ratios[size].add(int(stored.ratio))
             differences[size].append(np.abs(whole.astype(np.int16) - scaled))
         (base, other), (scaled, _) = (each.probabilities([file, control]) for each in predictors)

@@ -42,10 +42,10 @@ STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 
 def features(network: keras.Model, examples: data.Examples) -> np.ndarray:
     """Returns the mean of the patches' tokens for each image, (N, D)."""
-    contract = models.preprocessing_of(network)
+    preprocessing = models.preprocessing_of(network)
     prefix = models.config_of(network).num_prefix_tokens
     tokens = keras.Model(network.inputs, network.get_layer("encoder_norm").output)
-    dataset = data.evaluation_dataset(examples, contract, batch_size=64)
+    dataset = data.evaluation_dataset(examples, preprocessing, batch_size=64)
     found = [tokens.predict_on_batch(x)[:, prefix:].mean(axis=1) for x, _ in dataset]
     return np.concatenate(found)
 

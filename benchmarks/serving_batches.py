@@ -191,7 +191,7 @@ def _openvino(path: Path) -> Callable[[list[bytes]], Sequence[Any]]:
     from keras_vit.export import contract_files
 
     folder = path.parent
-    contract = contract_files.parse(
+    preprocessing = contract_files.parse(
         json.dumps(json.loads((folder / "manifest.json").read_text())["preprocessing"]).encode(),
         str(folder),
     )
@@ -201,7 +201,7 @@ def _openvino(path: Path) -> Callable[[list[bytes]], Sequence[Any]]:
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
     def read(encoded: tf.Tensor) -> tf.Tensor:
-        return read_each(encoded, contract, Limits()).pixels
+        return read_each(encoded, preprocessing, Limits()).pixels
 
     def compute(images: list[bytes]) -> Sequence[Any]:
         if not hasattr(local, "request"):

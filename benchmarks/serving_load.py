@@ -159,15 +159,15 @@ def _keras(run: Path) -> Callable[[bytes], object]:
 
     from keras_vit import models
 
-    network, contract = models.inference.prepare(
+    network, preprocessing = models.classifier.with_probabilities(
         keras.saving.load_model(run / "last.keras", compile=False)
     )
-    height, width = contract.size
+    height, width = preprocessing.size
 
     def send(encoded: bytes) -> object:
         with Image.open(io.BytesIO(encoded)) as image:
             resized = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
-        return network.predict_on_batch(contract.scale(np.asarray(resized)[np.newaxis]))
+        return network.predict_on_batch(preprocessing.scale(np.asarray(resized)[np.newaxis]))
 
     return send
 
@@ -176,15 +176,15 @@ def _prepare(work: Path, saved_model: Path, images: Sequence[bytes]) -> None:
     """Writes what the processes without TensorFlow's Python read."""
     import tensorflow as tf
 
-    from keras_vit.data import pixels
+    from keras_vit.data.decode_and_resize import decode
     from keras_vit.export import contract_files, warmup
 
-    contract = contract_files.parse(
+    preprocessing = contract_files.parse(
         (saved_model / "assets" / contract_files.PREPROCESSING).read_bytes(), str(saved_model)
     )
     module = tf.Module()
     module.decode = tf.function(
-        lambda image_bytes: {"pixels": pixels.decode(image_bytes[0], contract)},
+        lambda image_bytes: {"pixels": decode(image_bytes[0], preprocessing)},
         input_signature=[tf.TensorSpec((None,), tf.string, "image_bytes")],
     )
     tf.saved_model.save(module, str(work / "decode"), signatures={"decode": module.decode})

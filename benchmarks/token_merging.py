@@ -31,7 +31,7 @@ from turns import spread
 from keras_vit import data, models, training, visualization, zoo
 from keras_vit.evaluation.intervals import wilson
 from keras_vit.evaluation.labels import align
-from keras_vit.models import inference
+from keras_vit.models import classifier
 from keras_vit.visualization.drawing import COLOURS, GREY, open_axes
 
 METHODS = {"merge": "merging (ToMe)", "prune": "pruning by the class token"}
@@ -56,13 +56,13 @@ def measure(
     model: keras.Model, examples: data.Examples, numbers: list[int], batch_size: int
 ) -> dict[tuple[str, int], Found]:
     """Lets the model and its copies take turns; the model is `("merge", 0)`."""
-    network, contract = inference.prepare(model)
+    network, preprocessing = classifier.with_probabilities(model)
     copies = {("merge", 0): network} | {
         (method, n): models.reduce_tokens(network, n, method) for n in numbers for method in METHODS
     }
     classes: dict[tuple[str, int], list[np.ndarray]] = {key: [] for key in copies}
     rates: dict[tuple[str, int], list[float]] = {key: [] for key in copies}
-    dataset = data.evaluation_dataset(examples, contract, batch_size=batch_size)
+    dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
     before = 0
     for images, _ in track(dataset, "Batches", -(-len(examples) // batch_size)):
         images = images.numpy()

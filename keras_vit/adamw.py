@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers import compiled
+from keras_vit.layers import fused_elementwise
 
 
 class OnePassAdam(keras.optimizers.Adam):
@@ -37,7 +37,7 @@ class OnePassAdam(keras.optimizers.Adam):
         gradient, rate = (ops.cast(x, variable.dtype) for x in (gradient, learning_rate))
         decay = self.weight_decay if self.weight_decay and self._use_weight_decay(variable) else 0
         step = ops.cast(self.iterations + 1, variable.dtype)
-        update = compiled.one_pass(_update(self.beta_1, self.beta_2, self.epsilon))
+        update = fused_elementwise.one_pass(_update(self.beta_1, self.beta_2, self.epsilon))
         for old, new in zip(held, update(*held, gradient, rate, rate * decay, step), strict=True):
             self.assign(old, new)
 
@@ -47,7 +47,7 @@ class OnePassAdam(keras.optimizers.Adam):
             super()._apply_weight_decay(variables)
 
     def _in_one_pass(self) -> bool:
-        return not self.amsgrad and compiled.pays()
+        return not self.amsgrad and fused_elementwise.is_enabled()
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -1,7 +1,7 @@
-"""The pixel contract: everything that happens between an image file and the model's input.
+"""The preprocessing: everything that happens between an image file and the model's input.
 
-A contract is plain data and knows no backend. The decoding and resizing that it describes is
-carried out in one place, `keras_vit.data.pixels`.
+A preprocessing is plain data and knows no backend. The decoding and resizing that it describes is
+carried out in one place, `keras_vit.data.decode_and_resize`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 
 RESIZE_METHODS = ("crop", "squash", "squash_crop")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
@@ -27,9 +27,9 @@ _LATER = ("exif_orientation", "dct_scaling")  # false in what earlier versions w
 class Preprocessing:
     """What an image goes through before a model sees it.
 
-    The same contract serves training, evaluation, prediction and every exported file: decode to
-    uint8 pixels (height, width, channels), resize, crop, round to uint8 as PIL does, scale to
-    float32. A model built with `preprocessing=` carries its contract with it.
+    The same preprocessing serves training, evaluation, prediction and every exported file: decode
+    to uint8 pixels (height, width, channels), resize, crop, round to uint8 as PIL does, scale to
+    float32. A model built with `preprocessing=` carries its preprocessing with it.
 
     Args:
         size: Height and width that the model receives, in pixels; one number means a square.
@@ -59,10 +59,10 @@ class Preprocessing:
             `thresholds` does not fit `labels`.
 
     Example:
-        >>> contract = Preprocessing(size=(32, 48), labels=("daisy", "rose"))
-        >>> contract.scale(np.array([0, 255], "uint8").reshape(1, 1, 2, 1))[0, 0, :, 0]
+        >>> preprocessing = Preprocessing(size=(32, 48), labels=("daisy", "rose"))
+        >>> preprocessing.scale(np.array([0, 255], "uint8").reshape(1, 1, 2, 1))[0, 0, :, 0]
         array([-1.,  1.], dtype=float32)
-        >>> Preprocessing.from_config(contract.get_config()) == contract
+        >>> Preprocessing.from_config(preprocessing.get_config()) == preprocessing
         True
     """
 
@@ -80,15 +80,15 @@ class Preprocessing:
     dct_scaling: bool = True
 
     def __post_init__(self) -> None:
-        checks.one_of("resize", self.resize, RESIZE_METHODS)
-        checks.one_of("interpolation", self.interpolation, INTERPOLATIONS)
-        checks.one_of("channels", self.channels, tuple(CHANNELS))
+        arguments.one_of("resize", self.resize, RESIZE_METHODS)
+        arguments.one_of("interpolation", self.interpolation, INTERPOLATIONS)
+        arguments.one_of("channels", self.channels, tuple(CHANNELS))
         if not 0 < self.crop_fraction <= 1:
             raise ValueError(
                 f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction!r}"
             )
         # A frozen dataclass can only be normalised through object.__setattr__.
-        object.__setattr__(self, "size", checks.size_pair("size", self.size))
+        object.__setattr__(self, "size", arguments.size_pair("size", self.size))
         for name in ("mean", "std"):
             object.__setattr__(self, name, self._per_channel(name))
         if min(self.std) <= 0:
@@ -162,8 +162,8 @@ class Preprocessing:
             `(values * std + mean) * 255`, float32, not rounded.
 
         Example:
-            >>> contract = Preprocessing(mean=0.0, std=1.0)
-            >>> contract.unscale(np.full((1, 1, 3), 0.2)).round(3)
+            >>> preprocessing = Preprocessing(mean=0.0, std=1.0)
+            >>> preprocessing.unscale(np.full((1, 1, 3), 0.2)).round(3)
             array([[[51., 51., 51.]]], dtype=float32)
         """
         if isinstance(values, np.ndarray):
@@ -175,7 +175,7 @@ class Preprocessing:
         """Orders channels as pictures have them.
 
         Args:
-            pixels: (..., channels) in the contract's order.
+            pixels: (..., channels) in the preprocessing's order.
 
         Returns:
             The same with red first; grey stays grey.
@@ -196,7 +196,7 @@ class Preprocessing:
             Array or tensor of the same shape, bool. In float32, wherever it is computed.
 
         Raises:
-            ValueError: If the contract has no thresholds.
+            ValueError: If the preprocessing has no thresholds.
 
         Example:
             >>> Preprocessing(thresholds=(0.5, 0.2)).present(np.array([[0.5, 0.1], [0.4, 0.3]]))
@@ -213,7 +213,7 @@ class Preprocessing:
         return probabilities >= np.array(self.thresholds, np.float32)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the contract as a dictionary that JSON can hold.
+        """Returns the preprocessing as a dictionary that JSON can hold.
 
         `thresholds`, `exif_orientation` and `dct_scaling` stand in it only if given and true.
         Versions that do not know them read the contracts that have no need of them, and refuse the
@@ -227,11 +227,11 @@ class Preprocessing:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Preprocessing:
-        """Returns the contract that `get_config` described, in this version or an earlier one."""
-        arguments: dict[str, Any] = {
+        """Returns what `get_config` described, in this version or an earlier one."""
+        values: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in config.items()
         }
-        return cls(**{**dict.fromkeys(_LATER, False), **arguments})
+        return cls(**{**dict.fromkeys(_LATER, False), **values})
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
@@ -255,7 +255,7 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
         >>> preprocess_input(np.array([0, 51, 255], "uint8")).round(3)
         array([-1. , -0.6,  1. ], dtype=float32)
     """
-    checks.one_of("data_format", data_format, ("channels_last", "channels_first", None))
+    arguments.one_of("data_format", data_format, ("channels_last", "channels_first", None))
     if not isinstance(x, np.ndarray):
         x = keras.ops.cast(x, "float32")
     # The numbers of one channel serve any shape.
@@ -286,7 +286,7 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, fl
             "classes use the labels of the model's preprocessing. "
             f"Received: preds of shape {scores.shape}"
         )
-    if checks.positive_int("top", top) > 1000:
+    if arguments.positive_int("top", top) > 1000:
         raise ValueError(f"`top` must be at most 1000. Received: top={top!r}")
     wnids, labels = imagenet_wnids(), imagenet_labels()
     best = np.argsort(-scores, axis=1, kind="stable")[:, :top]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_vit.checks import positive_int
+from keras_vit.arguments import positive_int
 from keras_vit.checksums import ALGORITHMS, file_digests
 from keras_vit.transfer import Source
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from keras_vit import checks, models
+from keras_vit import arguments, models
 from keras_vit import weights as weight_files
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
@@ -147,7 +147,7 @@ class Constructor:
             chosen["class_token"] = bool(class_token)
         fields = {
             **_fields_of_source(traits, chosen, include_top),
-            "classes": checks.positive_int("classes", classes) if include_top else 0,
+            "classes": arguments.positive_int("classes", classes) if include_top else 0,
             "classifier_activation": classifier_activation,
             "dropout_rate": dropout_rate,
             "attention_dropout_rate": attention_dropout_rate,
@@ -224,7 +224,7 @@ def _fields_of_source(
 def _checked(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     known = [field.name for field in dataclasses.fields(models.ViTConfig)]
     for name in overrides or {}:
-        checks.one_of("overrides", name, known)
+        arguments.one_of("overrides", name, known)
     return dict(overrides or {})
 
 
@@ -296,7 +296,7 @@ def constructor(name: str) -> Constructor:
         >>> constructor("ViTB16")
         <keras_vit.ViTB16>
     """
-    checks.one_of("model", name, tuple(CONSTRUCTORS))
+    arguments.one_of("model", name, tuple(CONSTRUCTORS))
     return CONSTRUCTORS[name]
 
 

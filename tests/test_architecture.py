@@ -22,7 +22,7 @@ TESTS = ROOT / "tests"
 # which may (without a cycle, as everywhere).
 FLOORS = (
     {
-        *("_version", "constants", "checks", "files", "preprocessing"),
+        *("_version", "constants", "arguments", "files", "preprocessing"),
         *("accelerators", "checksums", "download", "output_folder", "transfer", "verification"),
         *("image_formats", "image_conversion"),
     },
@@ -42,16 +42,16 @@ WITH_TENSORFLOW = {"data", "training", "reports", "export", "cli"}
 # Imported within a function, and only on TensorFlow: to ask tf.distribute which replica draws, to
 # compile a part of a graph, and for gradients outside of training, which Keras does not have.
 ON_TENSORFLOW_ONLY = {
-    PACKAGE / "layers" / "compiled.py",
+    PACKAGE / "layers" / "fused_elementwise.py",
     PACKAGE / "layers" / "dropout.py",
-    PACKAGE / "models" / "gradients.py",
-    PACKAGE / "models" / "in_process.py",
+    PACKAGE / "models" / "feature_extractor.py",
+    PACKAGE / "models" / "inference_model.py",
 }
 WITH_MATPLOTLIB = {
     PACKAGE / "visualization" / name
     for name in (
         *("drawing.py", "plots.py", "multi_label.py"),
-        *("judging_plots.py", "attention_plots.py", "embedding_plots.py"),
+        *("judging_plots.py", "attention_figures.py", "embeddings.py"),
     )
 }
 LONGEST_FILE = 400

@@ -220,8 +220,8 @@ def test_keras_hub(page: Run) -> None:
     scope = page("KerasHub")
     assert scope["logits"].shape == (4, 5)
     assert scope["tokens"].shape == (4, 5, 12)
-    contract = models.preprocessing_of(scope["model"])
-    assert contract.mean == pytest.approx((0.485, 0.456, 0.406))
+    preprocessing = models.preprocessing_of(scope["model"])
+    assert preprocessing.mean == pytest.approx((0.485, 0.456, 0.406))
 
 
 def test_timm(page: Run) -> None:

@@ -1,4 +1,4 @@
-"""The pixel contract as plain data, and the two functions in the style of keras.applications."""
+"""Preprocessing as plain data, and the two functions in the style of keras.applications."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_vit import preprocessing
 from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, decode_predictions, preprocess_input
 
-CONTRACT = Preprocessing(
+PREPROCESSING = Preprocessing(
     size=(13, 17),
     resize="squash",
     crop_fraction=0.7,
@@ -27,23 +27,23 @@ CONTRACT = Preprocessing(
 
 
 def test_config_round_trip_through_json() -> None:
-    config = json.loads(json.dumps(CONTRACT.get_config()))
-    assert Preprocessing.from_config(config) == CONTRACT
+    config = json.loads(json.dumps(PREPROCESSING.get_config()))
+    assert Preprocessing.from_config(config) == PREPROCESSING
     assert Preprocessing.from_config(Preprocessing().get_config()) == Preprocessing()
 
 
 def test_one_number_serves_all_sides_and_channels() -> None:
-    contract = Preprocessing(size=19, mean=0.25, std=(0.5,))  # type: ignore[arg-type]
-    assert contract.size == (19, 19)
-    assert contract.mean == (0.25, 0.25, 0.25)
-    assert contract.std == (0.5, 0.5, 0.5)
+    preprocessing = Preprocessing(size=19, mean=0.25, std=(0.5,))  # type: ignore[arg-type]
+    assert preprocessing.size == (19, 19)
+    assert preprocessing.mean == (0.25, 0.25, 0.25)
+    assert preprocessing.std == (0.5, 0.5, 0.5)
     assert Preprocessing(channels="grayscale").mean == (0.5,)
 
 
 def test_contract_is_hashable_and_frozen() -> None:
-    assert hash(CONTRACT) == hash(dataclasses.replace(CONTRACT))
+    assert hash(PREPROCESSING) == hash(dataclasses.replace(PREPROCESSING))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        CONTRACT.resize = "crop"  # type: ignore[misc]
+        PREPROCESSING.resize = "crop"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_contract_rejects(arguments: dict, message: str) -> None:
 def test_scale_follows_the_formula_and_leaves_its_input(dtype: str) -> None:
     pixels = np.arange(2 * 3 * 5 * 3).reshape(2, 3, 5, 3).astype(dtype)
     before = pixels.copy()
-    scaled = CONTRACT.scale(pixels)
+    scaled = PREPROCESSING.scale(pixels)
     expected = (before / 255 - IMAGENET_MEAN) / IMAGENET_STD
     assert scaled.dtype == np.float32
     np.testing.assert_allclose(scaled, expected, atol=1e-6)  # measured 1.2e-7
@@ -84,17 +84,21 @@ def test_scale_follows_the_formula_and_leaves_its_input(dtype: str) -> None:
 
 def test_scale_works_on_the_backend_tensors() -> None:
     pixels = np.arange(3 * 7 * 3, dtype="float32").reshape(3, 7, 3)
-    scaled = CONTRACT.scale(keras.ops.convert_to_tensor(pixels))
+    scaled = PREPROCESSING.scale(keras.ops.convert_to_tensor(pixels))
     assert keras.ops.is_tensor(scaled)
     # An XLA backend may fuse the product and the sum: measured 0 on TensorFlow, 2.4e-7 on JAX.
-    difference = keras.ops.convert_to_numpy(scaled) - CONTRACT.scale(pixels)
+    difference = keras.ops.convert_to_numpy(scaled) - PREPROCESSING.scale(pixels)
     assert np.abs(difference).max() <= 5e-7
 
 
-@pytest.mark.parametrize("contract", [CONTRACT, Preprocessing(mean=0.1, channels="grayscale")])
-def test_unscale_is_the_inverse_of_scale(contract: Preprocessing) -> None:
-    pixels = np.arange(256, dtype="uint8").reshape(1, 16, 16, 1).repeat(contract.num_channels, -1)
-    restored = contract.unscale(contract.scale(pixels))
+@pytest.mark.parametrize(
+    "preprocessing", [PREPROCESSING, Preprocessing(mean=0.1, channels="grayscale")]
+)
+def test_unscale_is_the_inverse_of_scale(preprocessing: Preprocessing) -> None:
+    pixels = (
+        np.arange(256, dtype="uint8").reshape(1, 16, 16, 1).repeat(preprocessing.num_channels, -1)
+    )
+    restored = preprocessing.unscale(preprocessing.scale(pixels))
     assert restored.dtype == np.float32
     np.testing.assert_allclose(restored, pixels, atol=1e-4)  # measured 3.1e-5
     np.testing.assert_array_equal(np.round(restored), pixels)
@@ -104,17 +108,19 @@ def test_unscale_follows_the_formula_and_leaves_its_input() -> None:
     values = np.linspace(-3, 3, 2 * 5 * 3).reshape(2, 5, 3)
     before = values.copy()
     expected = (values * IMAGENET_STD + IMAGENET_MEAN) * 255
-    np.testing.assert_allclose(CONTRACT.unscale(values), expected, atol=1e-4)  # measured 1.5e-5
+    np.testing.assert_allclose(
+        PREPROCESSING.unscale(values), expected, atol=1e-4
+    )  # measured 1.5e-5
     np.testing.assert_array_equal(values, before)
-    assert CONTRACT.unscale(values).min() < 0  # nothing is cut off
+    assert PREPROCESSING.unscale(values).min() < 0  # nothing is cut off
 
 
 def test_unscale_works_on_the_backend_tensors() -> None:
     values = np.linspace(-2, 2, 3 * 7 * 3, dtype="float32").reshape(3, 7, 3)
-    restored = CONTRACT.unscale(keras.ops.convert_to_tensor(values))
+    restored = PREPROCESSING.unscale(keras.ops.convert_to_tensor(values))
     assert keras.ops.is_tensor(restored)
     # An XLA backend may fuse the product and the sum.
-    difference = keras.ops.convert_to_numpy(restored) - CONTRACT.unscale(values)
+    difference = keras.ops.convert_to_numpy(restored) - PREPROCESSING.unscale(values)
     assert np.abs(difference).max() <= 5e-5
 
 
@@ -174,34 +180,34 @@ def test_imagenet_classes_are_complete() -> None:
 
 def test_contract_says_nothing_of_thresholds_that_it_has_not() -> None:
     # Files of models whose classes exclude one another stay what they were.
-    assert "thresholds" not in CONTRACT.get_config()
+    assert "thresholds" not in PREPROCESSING.get_config()
 
 
 def test_thresholds_travel_with_the_contract() -> None:
-    contract = dataclasses.replace(CONTRACT, thresholds=np.array([0.25, 0.75]))
-    config = json.loads(json.dumps(contract.get_config()))
+    preprocessing = dataclasses.replace(PREPROCESSING, thresholds=np.array([0.25, 0.75]))
+    config = json.loads(json.dumps(preprocessing.get_config()))
     assert config["thresholds"] == [0.25, 0.75]
-    assert Preprocessing.from_config(config) == contract
-    assert hash(contract) != hash(CONTRACT)
+    assert Preprocessing.from_config(config) == preprocessing
+    assert hash(preprocessing) != hash(PREPROCESSING)
 
 
 def test_present_compares_every_label_with_its_own_threshold_in_float32() -> None:
-    contract = Preprocessing(thresholds=(0.1, 0.6, 0.9))
+    preprocessing = Preprocessing(thresholds=(0.1, 0.6, 0.9))
     third = np.float32(0.1)  # above 0.1 in float64
     probabilities = np.array([[0.1, 0.59, 0.91], [np.nextafter(third, 0), 0.6, 0.89]])
     expected = [[True, False, True], [False, True, False]]
-    assert contract.present(probabilities).tolist() == expected
+    assert preprocessing.present(probabilities).tolist() == expected
     tensor = keras.ops.convert_to_tensor(probabilities.astype("float32"))
-    assert keras.ops.convert_to_numpy(contract.present(tensor)).tolist() == expected
+    assert keras.ops.convert_to_numpy(preprocessing.present(tensor)).tolist() == expected
     with pytest.raises(ValueError, match=r"classes of this model exclude .*thresholds=None"):
-        CONTRACT.present(probabilities)
+        PREPROCESSING.present(probabilities)
 
 
 @pytest.mark.parametrize("name", ["exif_orientation", "dct_scaling"])
 def test_contract_of_an_earlier_version_reads_files_as_before(name: str) -> None:
-    config = CONTRACT.get_config()
+    config = PREPROCESSING.get_config()
     assert config.pop(name) is True
     earlier = Preprocessing.from_config(config)
-    assert earlier == dataclasses.replace(CONTRACT, **{name: False})
+    assert earlier == dataclasses.replace(PREPROCESSING, **{name: False})
     assert earlier.get_config() == config  # which earlier versions read
     assert getattr(Preprocessing(), name)

@@ -274,10 +274,10 @@ def test_official_file_is_taken_over_as_it_is(official: Path) -> None:
     assert config == MICRO.replace(representation_size=17)
     assert (config.gelu, config.epsilon) == ("tanh", 1e-6)
     assert model.input_shape == (None, 20, 20, 3)
-    contract = preprocessing_of(model)
-    assert contract.size == (20, 20)
-    assert contract.labels == imagenet_labels()
-    assert set(contract.mean + contract.std) == {0.5}
+    preprocessing = preprocessing_of(model)
+    assert preprocessing.size == (20, 20)
+    assert preprocessing.labels == imagenet_labels()
+    assert set(preprocessing.mean + preprocessing.std) == {0.5}
     head = official_tensors(MICRO.replace(representation_size=17))["head/kernel"]
     np.testing.assert_array_equal(weights_of(model)["head/kernel"], head)
 
@@ -352,7 +352,7 @@ def test_missing_file(weights: str | Path) -> None:
 def test_keras_file_brings_architecture_labels_and_preprocessing(
     size: tuple[int | None, int | None], tmp_path: Path
 ) -> None:
-    contract = Preprocessing(size=(20, 28), resize="squash", std=0.25, labels=tuple("abcdefg"))
+    preprocessing = Preprocessing(size=(20, 28), resize="squash", std=0.25, labels=tuple("abcdefg"))
     config = MICRO.replace(
         image_size=size,
         position_grid=(5, 7),
@@ -362,22 +362,22 @@ def test_keras_file_brings_architecture_labels_and_preprocessing(
         epsilon=1e-5,
         position_embedding="learned_2d",
     )
-    source = build(config, preprocessing=contract)
+    source = build(config, preprocessing=preprocessing)
     source.set_weights([normal(*w.shape) for w in source.get_weights()])
     source.save(tmp_path / "m.keras")
     model = ViTMicro4(weights=tmp_path / "m.keras", classes=7)
     found = config_of(model)
     assert (found.image_size, found.grid) == (size, (5, 7))
     assert (found.gelu, found.epsilon, found.pooling) == ("exact", 1e-5, "gap")
-    assert preprocessing_of(model) == contract
+    assert preprocessing_of(model) == preprocessing
     images = normal(2, 20, 28, 3)
     np.testing.assert_array_equal(numpy(model(images)), numpy(source(images)))
 
 
 def test_thresholds_go_with_the_labels_and_without_a_softmax(tmp_path: Path) -> None:
-    contract = Preprocessing(size=(20, 28), labels=tuple("abc"), thresholds=(0.2, 0.3, 0.4))
+    preprocessing = Preprocessing(size=(20, 28), labels=tuple("abc"), thresholds=(0.2, 0.3, 0.4))
     config = MICRO.replace(image_size=(20, 28), classes=3, classifier_activation="sigmoid")
-    build(config, preprocessing=contract).save(tmp_path / "m.keras")
+    build(config, preprocessing=preprocessing).save(tmp_path / "m.keras")
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of heads that start anew

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.cli.options import (
     DATA_HELP,
     SizeOption,
@@ -82,13 +82,13 @@ def preview(
 
     drawing.check_picture(out)
     chosen = training.recipe(recipe).replace(**settings)
-    contract = models.default_preprocessing(zoo.constructor(model).config)
+    preprocessing = models.default_preprocessing(zoo.constructor(model).config)
     if size := size or chosen.image_size:
-        contract = dataclasses.replace(contract, size=size)
+        preprocessing = dataclasses.replace(preprocessing, size=size)
     examples = sources.load(data)
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
     batches = sources.training_dataset(
-        examples, contract, chosen.augmentation, batch_size=number, epochs=1, seed=seed
+        examples, preprocessing, chosen.augmentation, batch_size=number, epochs=1, seed=seed
     )
     try:
         images, labels = next(iter(batches))
@@ -97,7 +97,7 @@ def preview(
             "`DATA` must hold images that decode; `keras-vit data check` names those that do not. "
             f"Received: {data}"
         ) from error
-    shown = contract.to_rgb(contract.unscale(images.numpy()))
+    shown = preprocessing.to_rgb(preprocessing.unscale(images.numpy()))
     plots.contact_sheet(shown, labels.numpy(), examples.class_names, out)
     print(f"Written: {out}, {number} images as the recipe {recipe} changes them")
 
@@ -140,7 +140,7 @@ def convert(
         processes=processes,
     )
     print(result.text())
-    print(f"\nNext: {checks.command('data', 'check', dest)}")
+    print(f"\nNext: {arguments.command('data', 'check', dest)}")
     if result.failed:
         raise typer.Exit(1)
 

@@ -174,7 +174,7 @@ def explain(
     start_keras()
     from keras_vit import reports
     from keras_vit.visualization import drawing
-    from keras_vit.visualization.relevance import METHODS
+    from keras_vit.visualization.attention_maps import METHODS
 
     drawing.check_picture(out)
     network = load_model(model, constructor, size)

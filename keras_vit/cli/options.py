@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import checks, output_folder
+from keras_vit import arguments, output_folder
 
 
 class OnBadImage(enum.StrEnum):
@@ -181,7 +181,7 @@ def check_images(paths: list[Path]) -> None:
     if missing:
         raise ValueError(f"`IMAGE` must be existing files. Received: {', '.join(missing)}")
     for path in paths:
-        checks.regular_file("IMAGE", path)
+        arguments.regular_file("IMAGE", path)
 
 
 def check_exists(name: str, path: Path | None, what: str) -> None:
@@ -193,7 +193,7 @@ def check_exists(name: str, path: Path | None, what: str) -> None:
 def check_data(data: str | None) -> None:
     """Raises `ValueError` unless `data` is a data set; None passes."""
     if data is not None:
-        checks.image_source(data)
+        arguments.image_source(data)
 
 
 def check_weights(name: str, source: str | None) -> None:
@@ -352,7 +352,7 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
     if context.info_name == "pretrain":
         config = (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}
         again = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
-    command = checks.command(str(context.info_name), *again, "--weights", out)
+    command = arguments.command(str(context.info_name), *again, "--weights", out)
     longer = f"To train longer, start a new run from its weights:\n  {command} --epochs N --out NEW"
     allowed = ["out", *beside]
     ignored = given_options(context) - {"resume", *allowed}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.cli import prediction_table
 from keras_vit.cli.loading import check_model, load_model
 from keras_vit.cli.options import SizeOption, check_exists, check_out, parse_size
@@ -202,7 +202,7 @@ def _check_sources(sources: list[Path]) -> None:
         )
     for path in given:
         if not path.is_dir():
-            checks.regular_file("SOURCE", path)
+            arguments.regular_file("SOURCE", path)
 
 
 def _find_images(sources: list[Path]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import checks, output_folder
+from keras_vit import arguments, output_folder
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     DATA_HELP,
@@ -182,7 +182,7 @@ def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
     except KeyboardInterrupt as stopped:
         kept = "Stopped at once. The same command resumes what was saved, or starts again."
         if resumed_by and (out / "config.yaml").is_file():
-            go_on = checks.command(resumed_by, "--resume", "--out", out)
+            go_on = arguments.command(resumed_by, "--resume", "--out", out)
             kept = f"Stopped at once. What was saved before is kept. Go on with\n  {go_on}"
         print(f"\n{str(stopped) or kept}")
         raise typer.Exit(130) from None
@@ -217,7 +217,7 @@ def recipes(
         numbers = found.recipe
     else:
         if not name.startswith("augreg"):
-            checks.one_of("recipe", name, (*published, "augreg"))
+            arguments.one_of("recipe", name, (*published, "augreg"))
         numbers = training.recipe(name)
     yaml.safe_dump(training.run.as_yaml(dataclasses.asdict(numbers)), sys.stdout, sort_keys=False)
 

@@ -1,12 +1,12 @@
 """Labelled images: finding, checking, dividing and batching them (needs TensorFlow)."""
 
-from keras_vit.data.audit import Audit, audit, readable_images, usable_images
 from keras_vit.data.augmentation import Augmentation, random_flip, random_resized_crop
 from keras_vit.data.augmentation_layers import write_layers
-from keras_vit.data.check import DataCheck, check
+from keras_vit.data.dataset_report import DatasetReport, check
+from keras_vit.data.decode_and_resize import decode, prepare, resize_and_crop, scale
 from keras_vit.data.examples import SPLITS, Examples
-from keras_vit.data.pipelines import evaluation_dataset, image_dataset
-from keras_vit.data.pixels import decode, fit, prepare, scale
+from keras_vit.data.image_audit import ImageAudit, audit, readable_images, usable_images
+from keras_vit.data.pipeline import evaluation_dataset, image_dataset
 from keras_vit.data.sources import load
 from keras_vit.data.splits import (
     read_split,
@@ -18,15 +18,14 @@ from keras_vit.data.training_pipeline import steps_per_epoch, training_dataset
 
 __all__ = [
     "SPLITS",
-    "Audit",
     "Augmentation",
-    "DataCheck",
+    "DatasetReport",
     "Examples",
+    "ImageAudit",
     "audit",
     "check",
     "decode",
     "evaluation_dataset",
-    "fit",
     "image_dataset",
     "load",
     "prepare",
@@ -35,6 +34,7 @@ __all__ = [
     "read_split",
     "readable_images",
     "require_trainable",
+    "resize_and_crop",
     "scale",
     "split",
     "steps_per_epoch",

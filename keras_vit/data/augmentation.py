@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.constants import CROP_AREA, CROP_RATIO
-from keras_vit.data import exif, image_ops, pixels
-from keras_vit.data.pixels import Stored
+from keras_vit.data import exif, image_ops
+from keras_vit.data.decode_and_resize import Stored, resize_for_training
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
 
@@ -70,15 +70,15 @@ class Augmentation:
     layers: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        checks.count("rand_augment_ops", self.rand_augment_ops)
-        checks.positive_int("repeats", self.repeats)
+        arguments.count("rand_augment_ops", self.rand_augment_ops)
+        arguments.positive_int("repeats", self.repeats)
         for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
             value = getattr(self, name)
-            if not checks.is_number(value) or not 0 <= value < math.inf:
+            if not arguments.is_number(value) or not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` must be a number from 0 up. Received: {name}={value!r}")
         for name in ("color_jitter", "erasing", "mixing_probability"):
             value = getattr(self, name)
-            if not checks.is_number(value) or not 0 <= value <= 1:
+            if not arguments.is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
         for name in ("flip", "rand_augment_increasing", "three_augment"):
             if not isinstance(getattr(self, name), bool):
@@ -87,7 +87,7 @@ class Augmentation:
                 )
         area = self.crop_area
         two = isinstance(area, (tuple, list)) and len(area) == 2
-        if not (two and all(map(checks.is_number, area)) and 0 < area[0] <= area[1] <= 1):
+        if not (two and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):
             raise ValueError(
                 "`crop_area` must be two shares with 0 < smallest <= largest <= 1. "
                 f"Received: crop_area={area!r}"
@@ -110,7 +110,7 @@ class Augmentation:
 def augment(
     image: tf.Tensor | Stored,
     seed: tf.Tensor,
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
     augmentation: Augmentation,
 ) -> tf.Tensor:
     """Changes one image in all the ways that need no other one and no scaling.
@@ -118,7 +118,7 @@ def augment(
     Args:
         image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or an image as it is stored.
         seed: Two integers (2,).
-        contract: The pixel contract; the random crop takes the place of its `resize`.
+        preprocessing: The preprocessing; the random crop takes the place of its `resize`.
         augmentation: What to do.
 
     Returns:
@@ -131,13 +131,13 @@ def augment(
     """
     crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
     area = augmentation.crop_area
-    image = random_resized_crop(image, crop_seed, contract, area=area)
+    image = random_resized_crop(image, crop_seed, preprocessing, area=area)
     if augmentation.flip:
         image = random_flip(image, flip_seed)
     if not augmentation.needs_color:
         return image
     # What follows weighs red, green and blue.
-    is_bgr = contract.channels == "bgr"
+    is_bgr = preprocessing.channels == "bgr"
     image = tf.reverse(image, axis=[-1]) if is_bgr else image
     if augmentation.rand_augment_ops:
         image = rand_augment(
@@ -156,14 +156,14 @@ def augment(
 
 
 def crop_shrinkage(
-    seed: tf.Tensor, contract: Preprocessing, augmentation: Augmentation
+    seed: tf.Tensor, preprocessing: Preprocessing, augmentation: Augmentation
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the `shrinkage` of the image that `augment` cuts out (`pixels.decode_as_stored`)."""
+    """Returns the `shrinkage` of the image that `augment` cuts out (`decode_as_stored`)."""
 
     def shrinkage(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         crop_seed = tf.random.split(seed, 5)[0]
         size = _random_box(exif.swapped(sides, orientation), crop_seed, augmentation.crop_area)[1]
-        return tf.reduce_min(size) / max(contract.size)
+        return tf.reduce_min(size) / max(preprocessing.size)
 
     return shrinkage
 
@@ -171,7 +171,7 @@ def crop_shrinkage(
 def random_resized_crop(
     image: tf.Tensor | Stored,
     seed: tf.Tensor,
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
     *,
     area: tuple[float, float] = CROP_AREA,
     ratio: tuple[float, float] = CROP_RATIO,
@@ -181,7 +181,7 @@ def random_resized_crop(
     Args:
         image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or an image as it is stored.
         seed: Two integers (2,).
-        contract: Its `size`, `interpolation` and `antialias`.
+        preprocessing: Its `size`, `interpolation` and `antialias`.
         area: Smallest and largest share of the image's area, in (0, 1].
         ratio: Smallest and largest width / height of the rectangle.
 
@@ -204,7 +204,7 @@ def random_resized_crop(
     begin = exif.mirrored(begin, sides - size, stored.orientation)
     begin, size = (exif.swapped(each, stored.orientation) // stored.ratio for each in (begin, size))
     crop = tf.slice(stored.pixels, tf.concat([begin, [0]], axis=0), tf.concat([size, [-1]], axis=0))
-    return pixels.stretch(Stored.of(crop, stored.orientation), contract)
+    return resize_for_training(Stored.of(crop, stored.orientation), preprocessing)
 
 
 def _random_box(

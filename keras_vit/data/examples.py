@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 
 SPLITS = ("train", "validation", "test")
 # What these are called in folder names and tables.
@@ -24,7 +24,7 @@ SPLIT_NAMES = {
 class Examples:
     """N labelled images, still encoded as JPEG, PNG, GIF, BMP or WebP.
 
-    Nothing is decoded here: `keras_vit.data.audit` finds the images that cannot be, and
+    Nothing is decoded here: `keras_vit.data.image_audit` finds the images that cannot be, and
     `keras_vit.data.training_dataset` and `evaluation_dataset` read the rest.
 
     Args:
@@ -163,7 +163,7 @@ class Examples:
         if self.encoded is not None:
             return self.encoded[index]
         path = self.paths[index]  # type: ignore[index]
-        checks.regular_file("paths", path)
+        arguments.regular_file("paths", path)
         return Path(path).read_bytes()
 
 

@@ -20,7 +20,7 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
 
     Each subfolder with an image in it, however deep, is a class. The content decides what an image
     is (`keras_vit.data.inventory.find_files`); those that cannot be read are among them, for
-    `keras_vit.data.audit` to name. Symbolic links are followed.
+    `keras_vit.data.image_audit` to name. Symbolic links are followed.
 
     Where every visible subfolder has the name of a split (`train`, `training`, `val`, `valid`,
     `validation`, `dev`, `test`, `testing`, in any case), one of them is for training, and each has

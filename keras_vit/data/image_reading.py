@@ -13,11 +13,17 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.constants import LARGE_PIXELS, MAX_PIXELS
-from keras_vit.data import exif, image_headers, pixels
+from keras_vit.data import exif, image_headers
+from keras_vit.data.decode_and_resize import (
+    Stored,
+    decode_as_stored,
+    decode_resized,
+    resize_and_crop,
+    shrinkage_by_resizing,
+)
 from keras_vit.data.exif import one_operator
-from keras_vit.data.pixels import Stored
 from keras_vit.preprocessing import Preprocessing
 
 _AT_ONCE = 4  # images of a batch that are decoded at a time
@@ -57,8 +63,8 @@ class Limits:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        checks.positive_int("max_bytes", self.max_bytes)
-        checks.positive_int("max_pixels", self.max_pixels)
+        arguments.positive_int("max_bytes", self.max_bytes)
+        arguments.positive_int("max_pixels", self.max_pixels)
 
     @property
     def messages(self) -> tuple[str, ...]:
@@ -175,30 +181,20 @@ def message(header: Header, limits: Limits) -> tf.Tensor:
 
 def decode_in_turn(
     encoded: tf.Tensor,
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
     shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     area: tf.Tensor | None = None,
 ) -> Stored:
-    """Decodes an image as `pixels.decode_as_stored` does, a large one while no other large one is.
-
-    Args:
-        encoded: The file's bytes, a scalar string.
-        contract: The pixel contract.
-        shrinkage: As of `pixels.decode_as_stored`.
-        area: Height times width, if it is known.
-
-    Returns:
-        The image, uint8.
-    """
+    """Decodes as `decode_as_stored` does, a large image (`area`) while no other large one is."""
 
     @one_operator
     def large(encoded: tf.Tensor) -> Stored:
-        return _turns().execute(lambda: pixels.decode_as_stored(encoded, contract, shrinkage))
+        return _turns().execute(lambda: decode_as_stored(encoded, preprocessing, shrinkage))
 
     return tf.cond(
         (_area(encoded) if area is None else area) > LARGE_PIXELS,
         lambda: large(encoded),
-        lambda: pixels.decode_as_stored(encoded, contract, shrinkage),
+        lambda: decode_as_stored(encoded, preprocessing, shrinkage),
     )
 
 
@@ -218,12 +214,12 @@ def _turns() -> tf.CriticalSection:
         return tf.CriticalSection(name="large_images")
 
 
-def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Read:
+def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) -> Read:
     """Decodes, resizes and crops images, with a message for those that cannot be.
 
     Args:
         encoded: Image files, string (B,).
-        contract: The pixel contract.
+        preprocessing: The preprocessing.
         limits: What is not even decoded.
 
     Returns:
@@ -235,7 +231,7 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
         >>> read.pixels.shape, read.ok.numpy(), read.message[1].numpy()[:19]
         (TensorShape([2, 3, 3, 3]), array([ True, False]), b'The image is no JPE')
     """
-    shape = (*contract.size, contract.num_channels)
+    shape = (*preprocessing.size, preprocessing.num_channels)
     blank = tf.zeros(shape, tf.uint8)
     none = tf.constant(0, tf.int64)
 
@@ -247,7 +243,7 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
             now = (header.height * header.width > LARGE_PIXELS) == large
             fitted = tf.cond(
                 (header.code == GOOD) & now,
-                lambda: pixels.decode_and_fit(image, contract),
+                lambda: decode_resized(image, preprocessing),
                 lambda: blank,
             )
             return *header, fitted
@@ -285,12 +281,14 @@ def read_each(encoded: tf.Tensor, contract: Preprocessing, limits: Limits) -> Re
     )
 
 
-def fit_within(encoded: tf.Tensor, contract: Preprocessing, limits: Limits = LOCAL) -> tf.Tensor:
+def fit_within(
+    encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits = LOCAL
+) -> tf.Tensor:
     """Decodes, resizes and crops an image, if it is within limits.
 
     Args:
         encoded: The file's bytes, a scalar string.
-        contract: The pixel contract.
+        preprocessing: The preprocessing.
         limits: The limits.
 
     Returns:
@@ -305,12 +303,12 @@ def fit_within(encoded: tf.Tensor, contract: Preprocessing, limits: Limits = LOC
     def refused(header: Header) -> tf.Tensor:
         check = tf.debugging.Assert(False, [message(header, limits)])
         with tf.control_dependencies([check]):
-            return tf.zeros((*contract.size, contract.num_channels), tf.uint8)
+            return tf.zeros((*preprocessing.size, preprocessing.num_channels), tf.uint8)
 
     def fitted() -> tf.Tensor:
         area = header.height * header.width
-        stored = decode_in_turn(encoded, contract, pixels.fit_shrinkage(contract), area)
-        return pixels.fit(stored, contract)
+        stored = decode_in_turn(encoded, preprocessing, shrinkage_by_resizing(preprocessing), area)
+        return resize_and_crop(stored, preprocessing)
 
     return tf.cond(header.code == GOOD, fitted, lambda: refused(header))
 

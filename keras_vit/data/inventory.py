@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.image_formats import has_image_suffix, image_format, is_backup, read_head
 from keras_vit.output_folder import is_output
 
@@ -59,7 +59,7 @@ class Inventory:
         """Returns a table with a line for each count."""
         rows = [(self.used, "images that can be used")]
         for reason, classes in self.unreadable.items():
-            brief = checks.shortlist([f"{name} {n}" for name, n in classes.items()], shown=20)
+            brief = arguments.shortlist([f"{name} {n}" for name, n in classes.items()], shown=20)
             rows.append((sum(classes.values()), f"{reason}: {brief}"))
         rows += [(count, f"ignored: {kind}") for kind, count in self.ignored.items()]
         width = max(len(str(count)) for count, _ in rows)

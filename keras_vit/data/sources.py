@@ -11,7 +11,7 @@ import numpy as np
 import sklearn.datasets
 import tensorflow as tf
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.data.examples import Examples
 from keras_vit.data.folder import load_folder
 from keras_vit.data.inventory import UNNAMED, find_files
@@ -45,7 +45,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
         >>> len(digits), digits.class_names[3], digits.names[0]
         (1797, '3', 'digit_0000.png')
     """
-    checks.image_source(data)
+    arguments.image_source(data)
     spec = str(data)
     path = Path(data).expanduser()
     if path.is_dir():

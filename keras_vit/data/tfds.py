@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.checks import nearest
+from keras_vit.arguments import nearest
 from keras_vit.constants import MAX_IN_MEMORY_BYTES
 from keras_vit.data.examples import Examples
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from keras_vit import checks
-from keras_vit.data import pixels
+from keras_vit import arguments
 from keras_vit.data.augmentation import Augmentation, augment, crop_shrinkage, random_erasing
 from keras_vit.data.augmentation_layers import apply_layers, read_layers
+from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.examples import Examples
 from keras_vit.data.image_reading import decode_in_turn
 from keras_vit.data.mixing import mix
-from keras_vit.data.pipelines import check_shard, read_ahead, reader
+from keras_vit.data.pipeline import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
 from keras_vit.preprocessing import Preprocessing
 
@@ -45,7 +45,7 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
         >>> steps_per_epoch(load("digits"), 32)
         56
     """
-    steps = len(examples) // checks.positive_int("batch_size", batch_size)
+    steps = len(examples) // arguments.positive_int("batch_size", batch_size)
     if steps == 0:
         raise ValueError(
             f"`batch_size` must be at most the number of training images, {len(examples)}; pass a "
@@ -57,7 +57,7 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
 
 def training_dataset(
     examples: Examples,
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
     augmentation: Augmentation | None = None,
     *,
     batch_size: int,
@@ -76,7 +76,7 @@ def training_dataset(
 
     Args:
         examples: The training images.
-        contract: The pixel contract; cropping at random takes the place of its `resize`.
+        preprocessing: The preprocessing; cropping at random takes the place of its `resize`.
         augmentation: The random changes; by default a crop and a flip.
         batch_size: Images in a batch, of all workers together.
         epochs: Epoch to stop before, counted from 0.
@@ -105,14 +105,14 @@ def training_dataset(
     augmentation = augmentation or Augmentation()
     augmentation = dataclasses.replace(augmentation, flip=augmentation.flip and examples.flip_safe)
     steps = steps_per_epoch(examples, batch_size)
-    checks.positive_int("epochs", epochs)
+    arguments.positive_int("epochs", epochs)
     _check_position(epochs, initial_epoch, initial_step, steps)
     check_shard(batch_size, shard)
-    _check_augmentation(augmentation, contract, batch_size, shard)
+    _check_augmentation(augmentation, preprocessing, batch_size, shard)
     if not 0 <= seed < 2**63:
         raise ValueError(f"`seed` must be in [0, 2**63). Received: seed={seed}")
     return _Pipeline(
-        contract=contract,
+        preprocessing=preprocessing,
         augmentation=augmentation,
         number=len(examples),
         read=reader(examples),
@@ -128,7 +128,7 @@ def training_dataset(
 class _Pipeline:
     """One worker's part of every training batch."""
 
-    contract: Preprocessing
+    preprocessing: Preprocessing
     augmentation: Augmentation
     number: int  # of training images
     read: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -182,9 +182,9 @@ class _Pipeline:
         """Reads and changes an image; what is still to be done to it needs its two seeds."""
         encoded, label = self.read(image // self.augmentation.repeats)
         seed = self.key(_AUGMENTATION, epoch, image)
-        shrinkage = crop_shrinkage(seed, self.contract, self.augmentation)
-        stored = decode_in_turn(encoded, self.contract, shrinkage)
-        changed = augment(stored, seed, self.contract, self.augmentation)
+        shrinkage = crop_shrinkage(seed, self.preprocessing, self.augmentation)
+        stored = decode_in_turn(encoded, self.preprocessing, shrinkage)
+        changed = augment(stored, seed, self.preprocessing, self.augmentation)
         erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))
         if not self.layers:
             changed = self.finish(changed, erasing)
@@ -214,7 +214,7 @@ class _Pipeline:
 
     def finish(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Scales an image and erases a part of it."""
-        image = pixels.scale(image, self.contract)
+        image = scale(image, self.preprocessing)
         if not self.augmentation.erasing:
             return image
         return random_erasing(image, seed, probability=self.augmentation.erasing)
@@ -242,7 +242,7 @@ def _check_position(epochs: int, initial_epoch: int, initial_step: int, steps: i
 
 def _check_augmentation(
     augmentation: Augmentation,
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
     batch_size: int,
     shard: tuple[int, int],
 ) -> None:
@@ -251,13 +251,14 @@ def _check_augmentation(
             "`batch_size` must be even for MixUp and CutMix, on every worker: images are mixed in "
             f"pairs. Received: batch_size={batch_size}, shard={shard}"
         )
-    if augmentation.needs_color and contract.num_channels != 3:
+    if augmentation.needs_color and preprocessing.num_channels != 3:
         raise ValueError(
-            "`contract` must have three channels for RandAugment, 3-Augment and colour jitter. "
-            f"Received: channels={contract.channels!r}"
+            "`preprocessing` must have three channels for RandAugment, 3-Augment and colour "
+            "jitter. "
+            f"Received: channels={preprocessing.channels!r}"
         )
-    if augmentation.three_augment and min(contract.size) < MIN_SIDE:
+    if augmentation.three_augment and min(preprocessing.size) < MIN_SIDE:
         raise ValueError(
-            f"`contract` must have a size of at least {MIN_SIDE} pixels for 3-Augment, which "
-            f"blurs. Received: size={contract.size}"
+            f"`preprocessing` must have a size of at least {MIN_SIDE} pixels for 3-Augment, which "
+            f"blurs. Received: size={preprocessing.size}"
         )

@@ -12,14 +12,14 @@ from keras_vit.evaluation.metrics import evaluate_predictions
 from keras_vit.evaluation.multi_label_metrics import evaluate_labels
 from keras_vit.evaluation.multi_label_report import MultiLabelReport
 from keras_vit.evaluation.report import Report
-from keras_vit.models import inference
+from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
 
 
 def evaluate(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
 ) -> Report | MultiLabelReport:
-    """Evaluates a model on labelled images, prepared as the model's contract says.
+    """Evaluates a model on labelled images, prepared as the model's preprocessing says.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone; it
@@ -43,12 +43,12 @@ def evaluate(
         >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
-    labels, probabilities, contract = predict(
+    labels, probabilities, preprocessing = predict(
         model, examples, batch_size=batch_size, verbose=verbose
     )
-    names = contract.labels or ()
+    names = preprocessing.labels or ()
     if examples.multi_label:
-        return evaluate_labels(labels, probabilities, names, contract.thresholds or ())
+        return evaluate_labels(labels, probabilities, names, preprocessing.thresholds or ())
     return evaluate_predictions(labels, probabilities, names)
 
 
@@ -65,7 +65,7 @@ def predict(
 
     Returns:
         The true classes as `align` tells them, the probabilities (N, classes), float32, and the
-        model's complete contract.
+        model's complete preprocessing.
 
     Raises:
         ValueError: As `evaluate`, but for scores that are not finite.
@@ -77,15 +77,15 @@ def predict(
         >>> predict(models.build(config), digits, verbose=0)[1].shape
         (7, 10)
     """
-    network, contract = inference.prepare(model)
-    if examples.multi_label and contract.thresholds is None:
+    network, preprocessing = classifier.with_probabilities(model)
+    if examples.multi_label and preprocessing.thresholds is None:
         raise ValueError(
             "`model` must end in a sigmoid, a yes or no for each label, where images may show "
             "several classes or none. "
             f"Received: model={model.name!r}, whose classes exclude one another"
         )
     labels = align(models.preprocessing_of(model).labels, examples)
-    dataset = evaluation_dataset(examples, contract, batch_size=batch_size)
+    dataset = evaluation_dataset(examples, preprocessing, batch_size=batch_size)
     # Into one array: Keras keeps the batches and then joins them, which takes twice the memory.
     probabilities = np.empty((len(labels), network.output_shape[-1]), np.float32)
     progress, done = keras.utils.Progbar(len(dataset), verbose=verbose), 0
@@ -94,4 +94,4 @@ def predict(
         probabilities[done : done + len(answers)] = answers
         done += len(answers)
         progress.add(1)
-    return labels, probabilities, contract
+    return labels, probabilities, preprocessing

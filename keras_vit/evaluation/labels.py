@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 
 
 class _Examples(Protocol):
@@ -61,9 +61,9 @@ def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray
         if wrong:
             raise ValueError(
                 "`examples` must only have classes that the model knows under one name; it "
-                f"{problem}: {checks.shortlist(wrong, shown=20)}. Evaluate on data with the "
+                f"{problem}: {arguments.shortlist(wrong, shown=20)}. Evaluate on data with the "
                 "classes the model was trained on. Received: a model with the classes "
-                f"{checks.shortlist(model_labels, shown=20)}"
+                f"{arguments.shortlist(model_labels, shown=20)}"
             )
     if several:
         aligned = np.zeros((len(labels), len(model_labels)), labels.dtype)

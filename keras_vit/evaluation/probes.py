@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from keras_vit import checks
+from keras_vit import arguments
 
 NEIGHBOURS = 20
 # Inverse strengths of the regularisation; cross-validation on the training examples chooses.
@@ -40,7 +40,7 @@ def neighbour_accuracy(training: Part, test: Part, neighbours: int = NEIGHBOURS)
         1.0
     """
     x, y = _part(training, "training")
-    number = min(checks.positive_int("neighbours", neighbours), len(y))
+    number = min(arguments.positive_int("neighbours", neighbours), len(y))
     classifier = KNeighborsClassifier(number, weights=_similarity, metric="cosine")
     return float(classifier.fit(x, y).score(*_part(test, "test")))
 
@@ -102,7 +102,7 @@ def nearest(
             "`features` and `queries` must be (N, D) and (Q, D). "
             f"Received: shapes {x.shape} and {q.shape}"
         )
-    number = min(checks.positive_int("number", number), len(x))
+    number = min(arguments.positive_int("number", number), len(x))
     distances, indices = NearestNeighbors(n_neighbors=number, metric="cosine").fit(x).kneighbors(q)
     return indices, 1 - distances
 

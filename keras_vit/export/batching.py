@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from keras_vit import checks, files
+from keras_vit import arguments, files
 
 FILE = "batching.config"
 #: Images of the largest batch, which clients and warm-up requests keep to.
@@ -45,7 +45,7 @@ def write(directory: str | os.PathLike[str], cores: int | None = None) -> Path:
         >>> path.read_text().splitlines()[-1]
         'num_batch_threads { value: 4 }'
     """
-    cores = checks.positive_int("cores", os.cpu_count() if cores is None else cores)
+    cores = arguments.positive_int("cores", os.cpu_count() if cores is None else cores)
     path = Path(directory) / FILE
     if not path.exists():
         with files.atomic_path(path) as temporary:

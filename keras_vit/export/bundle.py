@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks, data, files, output_folder, training
+from keras_vit import arguments, data, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
 from keras_vit.evaluation.evaluate import predict
@@ -144,9 +144,9 @@ def bundle(
     """
     saved_model.require_tensorflow()
     for rung in rungs or ():
-        checks.one_of("rungs", rung, tuple(tflite.RUNGS))
+        arguments.one_of("rungs", rung, tuple(tflite.RUNGS))
     for kind in runtimes:
-        checks.one_of("runtimes", kind, tuple(other_runtimes.WRITERS))
+        arguments.one_of("runtimes", kind, tuple(other_runtimes.WRITERS))
         other_runtimes.require(kind)
     if warm_up is None:
         warm_up = warmup.is_possible()
@@ -161,8 +161,8 @@ def bundle(
     if not name or Path(name).name != name or name.startswith("."):
         raise ValueError(f"`name` must be a plain folder name. Received: name={name!r}")
     precision = chosen_precision(precision)
-    checks.positive_int("sample", sample)
-    checks.positive_int("tflite_batch_size", tflite_batch_size)
+    arguments.positive_int("sample", sample)
+    arguments.positive_int("tflite_batch_size", tflite_batch_size)
     source = _Source.of(run, examples)
     limits = limits or Limits()
     checked = source.held_out
@@ -188,7 +188,7 @@ def bundle(
             shutil.rmtree(path, ignore_errors=True)
         say(f"Keras model on {len(checked)} images")
         shown = int(bool(verbose) and sys.stdout.isatty())
-        truth, expected, contract = predict(source.model, checked, verbose=shown)
+        truth, expected, preprocessing = predict(source.model, checked, verbose=shown)
         # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
@@ -213,7 +213,7 @@ def bundle(
                 truth,
                 staged / "verification",
                 names=checked.names,
-                thresholds=contract.thresholds,
+                thresholds=preprocessing.thresholds,
                 min_agreement=min_agreement,
                 progress=bool(verbose),
             )
@@ -228,7 +228,7 @@ def bundle(
             version = _next(directory, name)
             manifest.write(
                 staged,
-                contract,
+                preprocessing,
                 limits,
                 results,
                 images=len(checked),

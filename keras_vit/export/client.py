@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.export import served_inputs
 from keras_vit.export.batching import MAX_BATCH_SIZE
 from keras_vit.export.prediction import Prediction
@@ -91,7 +91,7 @@ class Client:
         timeout: float = 30.0,
     ) -> None:
         self.address, self.name = address, name
-        checks.positive("timeout", timeout)
+        arguments.positive("timeout", timeout)
         rest = address.startswith(("http://", "https://"))
         if not rest and ("//" in address or not address.rpartition(":")[2].isdecimal()):
             raise ValueError(
@@ -156,7 +156,7 @@ class Client:
             )
         if not images:
             raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
-        checks.positive_int("batch_size", batch_size)
+        arguments.positive_int("batch_size", batch_size)
         found: list[Prediction] = []
         for answer in self._answers("serving_default", {"image_bytes": images}, batch_size):
             found += _predictions(answer, self.address)

@@ -1,4 +1,4 @@
-"""The pixel contract as text files inside an artefact, for readers without Keras."""
+"""The preprocessing as text files inside an artefact, for readers without Keras."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LABELS = "labels.txt"
 THRESHOLDS = "thresholds.txt"
 
 
-def texts(contract: Preprocessing) -> dict[str, str]:
+def texts(preprocessing: Preprocessing) -> dict[str, str]:
     r"""Returns the content of the files that travel with an exported model.
 
     Args:
-        contract: The contract, with labels.
+        preprocessing: The preprocessing, with labels.
 
     Returns:
-        `preprocessing.json`, which is the whole contract; `labels.txt`, one label per line as
+        `preprocessing.json`, which is the whole preprocessing; `labels.txt`, one label per line as
         mobile libraries expect; and where each label is a yes or no by itself `thresholds.txt`, one
         number per line.
 
@@ -28,19 +28,19 @@ def texts(contract: Preprocessing) -> dict[str, str]:
         'daisy\nrose\n'
     """
     found = {
-        PREPROCESSING: json.dumps(contract.get_config(), indent=2, ensure_ascii=False) + "\n",
-        LABELS: "".join(f"{' '.join(label.split())}\n" for label in contract.labels or ()),
+        PREPROCESSING: json.dumps(preprocessing.get_config(), indent=2, ensure_ascii=False) + "\n",
+        LABELS: "".join(f"{' '.join(label.split())}\n" for label in preprocessing.labels or ()),
     }
-    if contract.thresholds:
-        found[THRESHOLDS] = "".join(f"{threshold!r}\n" for threshold in contract.thresholds)
+    if preprocessing.thresholds:
+        found[THRESHOLDS] = "".join(f"{threshold!r}\n" for threshold in preprocessing.thresholds)
     return found
 
 
-def write(contract: Preprocessing, folder: Path) -> None:
+def write(preprocessing: Preprocessing, folder: Path) -> None:
     """Writes `texts` into a folder.
 
     Args:
-        contract: The contract, with labels.
+        preprocessing: The preprocessing, with labels.
         folder: Where they go; it must exist.
 
     Example:
@@ -50,7 +50,7 @@ def write(contract: Preprocessing, folder: Path) -> None:
         >>> sorted(path.name for path in folder.iterdir())
         ['labels.txt', 'preprocessing.json']
     """
-    for name, text in texts(contract).items():
+    for name, text in texts(preprocessing).items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -116,21 +116,21 @@ def numbers(path: Path, count: int) -> tuple[float, ...]:
 
 
 def parse(preprocessing: str | bytes, artefact: str) -> Preprocessing:
-    """Returns the contract that `preprocessing.json` describes.
+    """Returns the preprocessing that `preprocessing.json` describes.
 
     Args:
         preprocessing: The file's content.
         artefact: What the file belongs to, for messages.
 
     Returns:
-        The contract.
+        The preprocessing.
 
     Raises:
         ValueError: If the content is damaged.
 
     Example:
-        >>> contract = Preprocessing(size=(8, 12), labels=("daisy", "rose"))
-        >>> parse(texts(contract)["preprocessing.json"], "serving/photos/1") == contract
+        >>> preprocessing = Preprocessing(size=(8, 12), labels=("daisy", "rose"))
+        >>> parse(texts(preprocessing)["preprocessing.json"], "serving/photos/1") == preprocessing
         True
     """
     try:

@@ -17,9 +17,9 @@ import tensorflow as tf
 from keras_vit import training
 from keras_vit.export import contract_files, other_runtimes, saved_model, verify
 from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
-from keras_vit.models import inference, preprocessing_of
+from keras_vit.models import classifier, preprocessing_of
 from keras_vit.models.features import representation
-from keras_vit.models.optimization import without_xla
+from keras_vit.models.inference_runtime import without_xla
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.whole_models import load_model
 
@@ -105,13 +105,13 @@ def embed(
                 f"Keras model. Received: source={os.fspath(source)!r}"
             )
         source = _load_keras(path)
-    network, contract = representation(source), preprocessing_of(source)
+    network, preprocessing = representation(source), preprocessing_of(source)
     if len(network.output_shape) != 2:
         raise ValueError(
             "`source` must return one vector for each image. "
             f"Received: outputs of the shape {network.output_shape}"
         )
-    return rows(images, batch_size, *on_pixels(contract, _on(network, contract)))
+    return rows(images, batch_size, *on_pixels(preprocessing, _on(network, preprocessing)))
 
 
 def _is_saved_model(folder: Path) -> bool:
@@ -119,17 +119,17 @@ def _is_saved_model(folder: Path) -> bool:
 
 
 def _of_model(model: keras.Model, name: str) -> Predictor:
-    network, contract = inference.prepare(model)
-    return Predictor(name, contract, *on_pixels(contract, _on(network, contract)))
+    network, preprocessing = classifier.with_probabilities(model)
+    return Predictor(name, preprocessing, *on_pixels(preprocessing, _on(network, preprocessing)))
 
 
-def _on(network: keras.Model, contract: Preprocessing) -> Callable[[np.ndarray], np.ndarray]:
+def _on(network: keras.Model, preprocessing: Preprocessing) -> Callable[[np.ndarray], np.ndarray]:
     """Returns a function from pixels, uint8 (B, h, w, C), to the outputs (B, R) of a network."""
     compute = network.predict_on_batch
     if keras.backend.backend() == "tensorflow":
         # `predict_on_batch` would compile it by XLA, once for each batch size.
         compute = without_xla(network)
-    return lambda pixels: np.asarray(compute(contract.scale(pixels)))
+    return lambda pixels: np.asarray(compute(preprocessing.scale(pixels)))
 
 
 def _load_keras(path: Path) -> keras.Model:
@@ -146,14 +146,14 @@ def _of_saved_model(folder: Path) -> Predictor:
     description = assets / contract_files.PREPROCESSING
     if not description.is_file():
         raise _foreign(folder)
-    contract = contract_files.parse(description.read_bytes(), str(folder))
+    preprocessing = contract_files.parse(description.read_bytes(), str(folder))
     # The texts beside it, which its graph reads, may have been changed since.
-    count = len(contract.labels or ())
+    count = len(preprocessing.labels or ())
     labels = contract_files.lines(assets / contract_files.LABELS, count)
-    contract = dataclasses.replace(contract, labels=labels)
-    if contract.thresholds:
+    preprocessing = dataclasses.replace(preprocessing, labels=labels)
+    if preprocessing.thresholds:
         thresholds = contract_files.numbers(assets / contract_files.THRESHOLDS, count)
-        contract = dataclasses.replace(contract, thresholds=thresholds)
+        preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
     model = tf.saved_model.load(str(folder))
 
     def classify(images: list[bytes]) -> Answers:
@@ -161,7 +161,7 @@ def _of_saved_model(folder: Path) -> Predictor:
         messages = [message.decode() for message in answer["message"].numpy()]
         return answer["probabilities"].numpy(), messages
 
-    return Predictor(str(folder), contract, lambda encoded: encoded, classify)
+    return Predictor(str(folder), preprocessing, lambda encoded: encoded, classify)
 
 
 def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predictor:
@@ -170,9 +170,9 @@ def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predi
         description = describe(path)
     except (zipfile.BadZipFile, KeyError, RuntimeError) as error:
         raise _foreign(path) from error
-    contract = contract_files.parse(description, str(path))
+    preprocessing = contract_files.parse(description, str(path))
     run, at_once = getattr(verify, kind)(str(path), min(_THREADS, os.cpu_count() or 1))
-    return Predictor(str(path), contract, *on_pixels(contract, run, at_once))
+    return Predictor(str(path), preprocessing, *on_pixels(preprocessing, run, at_once))
 
 
 def _foreign(path: Path) -> ValueError:

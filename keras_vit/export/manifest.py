@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 
 def write(
     staged: Path,
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
     limits: Limits,
     results: Sequence[Verified],
     images: int,
@@ -30,7 +30,7 @@ def write(
 
     Args:
         staged: Folder with `saved_model` and `files`.
-        contract: The preprocessing.
+        preprocessing: The preprocessing.
         limits: How large an image may be.
         results: How each artefact agrees with the Keras model.
         images: Number of images that were compared.
@@ -39,7 +39,7 @@ def write(
     content = {
         **facts,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "preprocessing": contract.get_config(),
+        "preprocessing": preprocessing.get_config(),
         "limits": dataclasses.asdict(limits),
         "versions": training.run.versions(),
         "verification": {"images": images, "artefacts": [_as_json(result) for result in results]},

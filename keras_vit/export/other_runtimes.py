@@ -13,11 +13,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import checks, files
-from keras_vit.data import pixels
+from keras_vit import arguments, files
+from keras_vit.data.decode_and_resize import scale
 from keras_vit.export import contract_files
 from keras_vit.export.saved_model import require_tensorflow
-from keras_vit.models import inference
+from keras_vit.models import classifier
 
 _OPSET = 18
 # What has to be installed, by kind, which is also the extra that brings it.
@@ -38,7 +38,7 @@ def require(kind: str) -> None:
     """
     missing = [name for name in _NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(f"{kind} needs {' and '.join(missing)}; {checks.install_hint(kind)}")
+        raise ImportError(f"{kind} needs {' and '.join(missing)}; {arguments.install_hint(kind)}")
 
 
 def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
@@ -68,13 +68,13 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     import onnx
     import tf2onnx
 
-    classify, spec, contract = _function(model)
+    classify, spec, preprocessing = _function(model)
     # Without this the exact GELU becomes a file that no runtime loads, and no error.
     handlers: dict[str, Any] = {"Erfc": (_one_minus_erf, [])}
     proto, _ = tf2onnx.convert.from_function(
         classify, [spec], opset=_OPSET, custom_op_handlers=handlers
     )
-    onnx.helper.set_model_props(proto, contract_files.texts(contract))
+    onnx.helper.set_model_props(proto, contract_files.texts(preprocessing))
     onnx.checker.check_model(proto)
     with files.atomic_path(path) as temporary:
         onnx.save(proto, temporary)
@@ -108,14 +108,14 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     require("openvino")
     import openvino
 
-    classify, spec, contract = _function(model)
+    classify, spec, preprocessing = _function(model)
     path = Path(path)
     with tempfile.TemporaryDirectory() as traced:
         archive = keras.export.ExportArchive()
         archive.add_endpoint("serving_default", classify, [spec])
         archive.write_out(traced, verbose=False)
         found = openvino.convert_model(traced)
-        for name, text in contract_files.texts(contract).items():
+        for name, text in contract_files.texts(preprocessing).items():
             found.set_rt_info(text, ["keras_vit", Path(name).stem])
         openvino.save_model(found, Path(traced) / "model.xml", compress_to_fp16=False)
         # The description last: without the weights it is of no use.
@@ -130,13 +130,15 @@ WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
 
 
 def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
-    network, contract = inference.prepare(model)
-    spec = tf.TensorSpec((None, *contract.size, contract.num_channels), tf.uint8, "pixels")
+    network, preprocessing = classifier.with_probabilities(model)
+    spec = tf.TensorSpec(
+        (None, *preprocessing.size, preprocessing.num_channels), tf.uint8, "pixels"
+    )
 
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"probabilities": network(pixels.scale(images, contract), training=False)}
+        return {"probabilities": network(scale(images, preprocessing), training=False)}
 
-    return tf.function(classify, input_signature=[spec], autograph=False), spec, contract
+    return tf.function(classify, input_signature=[spec], autograph=False), spec, preprocessing
 
 
 def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> None:

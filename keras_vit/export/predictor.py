@@ -14,7 +14,7 @@ import PIL.Image
 import PIL.ImageOps
 import tensorflow as tf
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.data.image_reading import LOCAL, read_each
 from keras_vit.export.prediction import BEST, Prediction
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
@@ -30,7 +30,7 @@ class Predictor:
 
     Args:
         name: File or folder that it was loaded from.
-        contract: Its preprocessing, with labels.
+        preprocessing: Its preprocessing, with labels.
         read: Takes a list of B image files as bytes, and returns the input of `classify`. While
             one batch is classified, the next one is read.
         classify: Returns probabilities (B, R) and an error message for each image, empty if it
@@ -50,24 +50,24 @@ class Predictor:
     def __init__(
         self,
         name: str,
-        contract: Preprocessing,
+        preprocessing: Preprocessing,
         read: Callable[[list[bytes]], Any],
         classify: Callable[[Any], Answers],
     ) -> None:
         self.name = name
-        self.contract = contract
+        self.preprocessing = preprocessing
         self._read = read
         self._classify = classify
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Name of each class, in the order of the probabilities."""
-        return self.contract.labels or ()
+        return self.preprocessing.labels or ()
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:
         """Lowest probability of each label that is present; None for exclusive classes."""
-        return self.contract.thresholds
+        return self.preprocessing.thresholds
 
     def predict(
         self, images: Sequence[Image], batch_size: int = 32, top: int = BEST
@@ -126,7 +126,7 @@ class Predictor:
             best = np.argsort(-row, kind="stable")
             present = None
             if self.thresholds:
-                present = tuple(self.labels[i] for i in best[self.contract.present(row)[best]])
+                present = tuple(self.labels[i] for i in best[self.preprocessing.present(row)[best]])
             named = best[: max(top, len(present or ()))]
             labels, scores = (self.labels[i] for i in named), (float(row[i]) for i in named)
             yield Prediction(row, tuple(labels), tuple(scores), present)
@@ -177,7 +177,7 @@ def rows(
         run: As `classify` of `Predictor`.
     """
     left = iter(images)
-    checks.positive_int("batch_size", batch_size)
+    arguments.positive_int("batch_size", batch_size)
 
     def batches() -> Iterator[tuple[list[str], Any]]:
         while batch := list(islice(left, batch_size)):
@@ -196,12 +196,14 @@ def rows(
 
 
 def on_pixels(
-    contract: Preprocessing, run: Callable[[np.ndarray], np.ndarray], at_once: int | None = None
+    preprocessing: Preprocessing,
+    run: Callable[[np.ndarray], np.ndarray],
+    at_once: int | None = None,
 ) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Answers]]:
     """Returns `read` and `classify` of a `Predictor` whose network takes pixels.
 
     Args:
-        contract: The preprocessing.
+        preprocessing: The preprocessing.
         run: Takes pixels at the model's size, uint8 (B, h, w, C), and returns probabilities (B, R).
         at_once: Number of images that `run` takes at most; None for any.
 
@@ -211,7 +213,7 @@ def on_pixels(
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
     def read_batch(encoded: tf.Tensor) -> Any:
-        return read_each(encoded, contract, LOCAL)
+        return read_each(encoded, preprocessing, LOCAL)
 
     def read(encoded: list[bytes]) -> Any:
         with tf.device("CPU"):
@@ -233,7 +235,7 @@ def encoded(image: Image) -> tuple[bytes, str]:
         return _of_known_format(image)
     if isinstance(image, (str, os.PathLike)):
         try:
-            checks.regular_file("images", image)
+            arguments.regular_file("images", image)
             return _of_known_format(Path(image).read_bytes())
         except OSError as error:
             return b"", f"cannot be read: {error.strerror}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from keras_vit import checks, files
+from keras_vit import arguments, files
 
 STABLE, CANARY = "stable", "canary"
 AVAILABLE = "AVAILABLE"
@@ -77,7 +77,7 @@ class Rollout:
         timeout: float = 900.0,
         log: Callable[[str], None] = print,
     ) -> None:
-        checks.positive("timeout", timeout)
+        arguments.positive("timeout", timeout)
         if not server.startswith(("http://", "https://")):
             raise ValueError(
                 "`server` must be the REST address of the server, http://HOST:8501. "
@@ -122,7 +122,7 @@ class Rollout:
             ValueError: If it is not newer, or there is no version that could be the stable one.
             RuntimeError: If the server does not load it.
         """
-        checks.positive_int("version", version)
+        arguments.positive_int("version", version)
         stable = self._stable(before=version)
         if stable >= version:
             raise ValueError(
@@ -277,7 +277,7 @@ class Rollout:
         except ImportError as error:
             raise ImportError(
                 "reading models.config needs tensorflow-serving-api; "
-                + checks.install_hint("serving")
+                + arguments.install_hint("serving")
             ) from error
         if not self.config.is_file():
             raise ValueError(

@@ -15,7 +15,7 @@ from keras_vit import files
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import contract_files
 from keras_vit.export.signatures import Served, chosen_precision
-from keras_vit.models import inference
+from keras_vit.models import classifier
 
 # Where a SavedModel keeps files of its makers; TensorFlow carries the folder along unread.
 EXTRA = "assets.extra"
@@ -69,9 +69,9 @@ def write(
     """
     require_tensorflow()
     precision = chosen_precision(precision)
-    contract = inference.prepare(model)[1]
+    preprocessing = classifier.with_probabilities(model)[1]
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
-        contract_files.write(contract, Path(texts))
+        contract_files.write(preprocessing, Path(texts))
         served = Served(model, Path(texts), limits or Limits(), precision)
         # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
         # guide does, would store each weight twice.
@@ -83,7 +83,7 @@ def write(
             archive.add_endpoint(name, function, [spec])
         archive.write_out(str(temporary), verbose=False)
         _fill(temporary, constants)
-        contract_files.write(contract, temporary / ASSETS)  # also what the graph does not read
+        contract_files.write(preprocessing, temporary / ASSETS)  # also what the graph does not read
     return Path(path)
 
 

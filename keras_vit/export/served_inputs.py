@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import checks
+from keras_vit import arguments
 
 Signatures = Mapping[str, Mapping[str, tf.TensorSpec]]  # inputs of each signature
 
@@ -29,7 +29,7 @@ def check(
     """
     # The initialisation of a SavedModel is listed among them, without inputs.
     names = sorted(name for name, specs in signatures.items() if specs)
-    checks.one_of("signature", signature, names)
+    arguments.one_of("signature", signature, names)
     specs = signatures[signature]
     if inputs.keys() != specs.keys():
         raise ValueError(

@@ -16,14 +16,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import accelerators, checks
-from keras_vit.data import pixels
+from keras_vit import accelerators, arguments
+from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import Limits, Read, read_each
 from keras_vit.export import contract_files
 from keras_vit.export.prediction import BEST
-from keras_vit.models import Anatomy, cloning, inference
-from keras_vit.models.in_process import with_placeholders
-from keras_vit.models.optimization import SMALL
+from keras_vit.models import FeatureExtractor, classifier, cloning
+from keras_vit.models.inference_model import with_placeholders
+from keras_vit.models.inference_runtime import SMALL
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
@@ -51,8 +51,8 @@ class Served:
         >>> import tempfile
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=3))
-        >>> contract, texts = inference.prepare(model)[1], Path(tempfile.mkdtemp())
-        >>> contract_files.write(contract, texts)
+        >>> preprocessing, texts = classifier.with_probabilities(model)[1], Path(tempfile.mkdtemp())
+        >>> contract_files.write(preprocessing, texts)
         >>> served = Served(model, texts, Limits())
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
         >>> served.explain(png[tf.newaxis])["map"].shape
@@ -62,15 +62,15 @@ class Served:
     def __init__(
         self, model: keras.Model, texts: Path, limits: Limits, precision: str = "float32"
     ) -> None:
-        self._network, self.contract = inference.prepare(model)
+        self._network, self.preprocessing = classifier.with_probabilities(model)
         self._precision = precision
-        shape = (None, *self.contract.size, self.contract.num_channels)
+        shape = (None, *self.preprocessing.size, self.preprocessing.num_channels)
         self._strings = tf.TensorSpec((None,), tf.string, "image_bytes")
         self._pixels = tf.TensorSpec(shape, tf.uint8, "pixels")
         self._floats = tf.TensorSpec(shape, tf.float32, "images")
         try:
             # One copy of the weights for every function.
-            self._anatomy: Anatomy | None = Anatomy(self._network, precision)
+            self._anatomy: FeatureExtractor | None = FeatureExtractor(self._network, precision)
         except ValueError:
             self._anatomy = None  # no Vision Transformer: nothing to look into
             self._network = (
@@ -79,14 +79,14 @@ class Served:
                 else cloning.with_dtype(self._network, "float32")
             )
         network = self._network if self._anatomy is None else self._anatomy.network
-        inference.fold(network)
+        classifier.fold(network)
         self._run = self._observe if self._anatomy else partial(network, training=False)
         # Traced once, called by the functions of other inputs.
         self._classify_once = tf.function(
             self._classify, input_signature=[self._floats], autograph=False
         )
         self._read = tf.function(
-            lambda encoded: read_each(encoded, self.contract, limits),
+            lambda encoded: read_each(encoded, self.preprocessing, limits),
             input_signature=[self._strings],
             autograph=False,
         )
@@ -98,7 +98,7 @@ class Served:
         self._labels = tf.lookup.StaticHashTable(labels, "")
         #: What a SavedModel takes along besides the weights.
         self.resources = [self._labels]
-        if self.contract.thresholds:
+        if self.preprocessing.thresholds:
             thresholds = tf.lookup.TextFileInitializer(
                 str(texts / contract_files.THRESHOLDS), tf.int64, _LINE_NUMBER, tf.float32, 0
             )
@@ -149,7 +149,7 @@ class Served:
 
     def classify_pixels(self, pixels_: tf.Tensor) -> Answer:
         """The same, without `ok` and `message`, for pixels, uint8 (B, H, W, C)."""
-        return self.classify_float(pixels.scale(pixels_, self.contract))
+        return self.classify_float(scale(pixels_, self.preprocessing))
 
     def classify_float(self, images: tf.Tensor) -> Answer:
         """The same again for images scaled as the preprocessing says, float32 (B, H, W, C)."""
@@ -167,11 +167,11 @@ class Served:
             `mean`, float32 (B, D), of the patches' tokens after the last layer norm, and `token`,
             float32 (B, D), the class token, where there is one; `ok` and `message`.
         """
-        anatomy = self._opened()
+        extractor = self._opened()
         read = self._read(image_bytes)
-        tokens = self._run(pixels.scale(read.pixels, self.contract))["features"]
-        found = {"mean": tf.reduce_mean(tokens[:, anatomy.num_prefix_tokens :], axis=1)}
-        if anatomy.encoder.class_token:
+        tokens = self._run(scale(read.pixels, self.preprocessing))["features"]
+        found = {"mean": tf.reduce_mean(tokens[:, extractor.num_prefix_tokens :], axis=1)}
+        if extractor.encoder.class_token:
             found["token"] = tokens[:, 0]
         return self._guarded(found, read)
 
@@ -183,20 +183,20 @@ class Served:
             is read for the answer to each patch.
         """
         read = self._read(image_bytes)
-        anatomy = self._opened()
-        run = self._run(pixels.scale(read.pixels, self.contract))
+        extractor = self._opened()
+        run = self._run(scale(read.pixels, self.preprocessing))
         found = self._named(self._decided(run["outputs"]))
-        return self._guarded({**found, "map": rollout_map(anatomy, run)}, read)
+        return self._guarded({**found, "map": rollout_map(extractor, run)}, read)
 
     def _observe(self, images: tf.Tensor) -> dict[str, Any]:
-        """Returns what `Anatomy.run` does, and `features`, the tokens after the last norm."""
-        anatomy = self._opened()
-        run = anatomy.run(images)
+        """Returns what `FeatureExtractor.run` does, and the tokens after the last norm."""
+        extractor = self._opened()
+        run = extractor.run(images)
         tokens = run["tokens"][-1]
-        normed = tokens if anatomy.norm is None else anatomy.norm(tokens)
+        normed = tokens if extractor.norm is None else extractor.norm(tokens)
         return {**run, "features": tf.cast(normed, tf.float32)}
 
-    def _opened(self) -> Anatomy:
+    def _opened(self) -> FeatureExtractor:
         if self._anatomy is None:
             raise ValueError(
                 "`model` must be a Vision Transformer of keras_vit to look into. "
@@ -212,12 +212,14 @@ class Served:
 
     def _decided(self, scores: tf.Tensor) -> tf.Tensor:
         """Returns probabilities of what an opened model returns before its last activation."""
-        decide = tf.nn.sigmoid if self.contract.thresholds else tf.nn.softmax
+        decide = tf.nn.sigmoid if self.preprocessing.thresholds else tf.nn.softmax
         return decide(scores)
 
     def _named(self, probabilities: tf.Tensor) -> Answer:
         classes = probabilities.shape[1]
-        most = classes if self.contract.thresholds else BEST  # any number of labels may be a yes
+        most = (
+            classes if self.preprocessing.thresholds else BEST
+        )  # any number of labels may be a yes
         top = tf.math.top_k(probabilities, k=min(most, classes))  # (B, K)
         found = {
             "probabilities": probabilities,
@@ -225,7 +227,7 @@ class Served:
             "top_indices": top.indices,
             "top_labels": self._labels.lookup(tf.cast(top.indices, tf.int64)),
         }
-        if self.contract.thresholds:
+        if self.preprocessing.thresholds:
             thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
             found["present"] = probabilities >= thresholds
         return found
@@ -260,18 +262,18 @@ def chosen_precision(precision: str, processor: str | None = None) -> str:
         >>> chosen_precision("auto", "avx512_bf16"), chosen_precision("auto", "avx2")
         ('bfloat16', 'float32')
     """
-    checks.one_of("precision", precision, PRECISIONS)
+    arguments.one_of("precision", precision, PRECISIONS)
     if precision != "auto":
         return precision
     features = {processor} if processor else accelerators.cpu_features()
     return "bfloat16" if features & _MULTIPLY_BFLOAT16 else "float32"
 
 
-def rollout_map(anatomy: Anatomy, run: dict[str, Any]) -> tf.Tensor:
+def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:
     """Returns attention rollout on the patches, as `visualization.relevance_maps` does, in a graph.
 
     Args:
-        anatomy: The opened model.
+        extractor: The opened model.
         run: What its `run` returned.
 
     Returns:
@@ -280,18 +282,18 @@ def rollout_map(anatomy: Anatomy, run: dict[str, Any]) -> tf.Tensor:
     Example:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=3))
-        >>> anatomy = Anatomy(model)
-        >>> rollout_map(anatomy, anatomy.run(tf.zeros((1, 8, 12, 3)))).shape
+        >>> extractor = FeatureExtractor(model)
+        >>> rollout_map(extractor, extractor.run(tf.zeros((1, 8, 12, 3)))).shape
         TensorShape([1, 2, 3])
     """
     tokens = run["attention"][0].shape[-1]
     if run["pooling"]:
         row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
     else:
-        row = tf.constant(anatomy.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
+        row = tf.constant(extractor.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
     # Only the row that is read is needed, so the product goes from the last block down.
     for weights in reversed(run["attention"]):
         mixed = tf.reduce_mean(tf.cast(weights, tf.float32), axis=1) + tf.eye(tokens)  # (B, T, T)
         row = row @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))
-    h, w = anatomy.encoder.grid
+    h, w = extractor.encoder.grid
     return tf.reshape(row[:, 0, tokens - h * w :], (-1, h, w))

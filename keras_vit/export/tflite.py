@@ -14,14 +14,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import checks, files
-from keras_vit.data import pixels
+from keras_vit import arguments, files
+from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import fit_within
 from keras_vit.export import contract_files, tflite_metadata
 from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.layers import ReducingBlock
-from keras_vit.models import cloning, inference
+from keras_vit.models import classifier, cloning
 
 # Signatures of what is converted: the second and third are for ranges that are measured.
 _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
@@ -178,21 +178,21 @@ class Ladder:
         batch_size: int = 1,
     ) -> None:
         require_tensorflow()
-        checks.positive_int("batch_size", batch_size)
-        network, contract = inference.prepare(model)
-        self._model, self._contract, self._images = model, contract, images
-        self._shape = (batch_size, *contract.size, contract.num_channels)
+        arguments.positive_int("batch_size", batch_size)
+        network, preprocessing = classifier.with_probabilities(model)
+        self._model, self._preprocessing, self._images = model, preprocessing, images
+        self._shape = (batch_size, *preprocessing.size, preprocessing.num_channels)
         self._folder = str(folder)
 
-        def classifier(measured: bool) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+        def function(measured: bool) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
             form = quantizable(network, measured)
             return lambda images: {
-                "probabilities": form(pixels.scale(images, contract), training=False)
+                "probabilities": form(scale(images, preprocessing), training=False)
             }
 
-        signatures = [(_BYTES, classifier(measured=False), tf.uint8)]
+        signatures = [(_BYTES, function(measured=False), tf.uint8)]
         if images:
-            measured = classifier(measured=True)
+            measured = function(measured=True)
             signatures += [(_MEASURED, measured, tf.uint8), (_FLOATS, measured, tf.float32)]
         archive = keras.export.ExportArchive()
         for name, classify, dtype in signatures:
@@ -220,7 +220,7 @@ class Ladder:
         with files.atomic_path(path) as temporary:
             temporary.write_bytes(content)
             with zipfile.ZipFile(temporary, "a") as archive:
-                for name, text in contract_files.texts(self._contract).items():
+                for name, text in contract_files.texts(self._preprocessing).items():
                     archive.writestr(name, text)
         return Path(path)
 
@@ -243,12 +243,12 @@ class Ladder:
             # The converter measures ranges with an interpreter that it calls deprecated itself.
             warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
             content = converter.convert()
-        return tflite_metadata.add(content, self._contract, self._model.name)
+        return tflite_metadata.add(content, self._preprocessing, self._model.name)
 
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8
         for number, encoded in enumerate(self._images):
-            fitted = fit_within(encoded, self._contract)
+            fitted = fit_within(encoded, self._preprocessing)
             full = np.broadcast_to(fitted.numpy(), self._shape).astype(dtype)
             if not number:  # the input's range is that of bytes, also if all images are dark
                 full.flat[0], full.flat[-1] = 0, 255
@@ -271,7 +271,7 @@ def check_rung(rung: str, model: keras.Model, images: Sequence[bytes]) -> None:
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> check_rung("float16", model, images=())
     """
-    checks.one_of("rung", rung, tuple(RUNGS))
+    arguments.one_of("rung", rung, tuple(RUNGS))
     if rung not in rungs_of(model):
         raise ValueError(
             f"`rung` must be one of {', '.join(map(repr, rungs_of(model)))} for a model in which "

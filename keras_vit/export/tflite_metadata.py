@@ -46,7 +46,7 @@ _FEATURE, _IMAGE = np.uint8(1), np.uint8(2)
 _NORMALIZATION = np.uint8(1)
 
 
-def add(content: bytes, contract: Preprocessing, name: str) -> bytes:
+def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     """Returns a TFLite classifier with its description inside.
 
     It says that the input is an image, RGB or grey, whose pixels are taken as they are, and that
@@ -55,7 +55,7 @@ def add(content: bytes, contract: Preprocessing, name: str) -> bytes:
 
     Args:
         content: The file, with one input and one output.
-        contract: The contract, with labels.
+        preprocessing: The preprocessing, with labels.
         name: What the model is called.
 
     Returns:
@@ -66,13 +66,13 @@ def add(content: bytes, contract: Preprocessing, name: str) -> bytes:
     Example:
         See `keras_vit.export.tflite.write`.
     """
-    height, width = contract.size
-    colours = {"rgb": _RGB, "grayscale": _GRAYSCALE}.get(contract.channels, _UNKNOWN_COLOURS)
+    height, width = preprocessing.size
+    colours = {"rgb": _RGB, "grayscale": _GRAYSCALE}.get(preprocessing.channels, _UNKNOWN_COLOURS)
     unscaled = _table("NormalizationOptions", mean=np.zeros(1, "f4"), std=np.ones(1, "f4"))
     image = _table(
         "TensorMetadata",
         name="pixels",
-        description=f"The image at {height} x {width} pixels, {contract.channels}, [0, 255].",
+        description=f"The image at {height} x {width} pixels, {preprocessing.channels}, [0, 255].",
         content=_table(
             "Content",
             content_properties_type=_IMAGE,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.export.served_inputs import Signatures
 
 # TensorFlow Serving fails a whole batch with one of these if one request in it is malformed. REST
@@ -76,7 +76,7 @@ class Grpc:
         except ImportError as error:
             raise ImportError(
                 "gRPC needs tensorflow-serving-api, where REST (http://HOST:PORT) does without; "
-                + checks.install_hint("serving")
+                + arguments.install_hint("serving")
             ) from error
         # No `retryPolicy`: it has one number of attempts for all codes, and where the deadline ends
         # them, DEADLINE_EXCEEDED hides what the server said.

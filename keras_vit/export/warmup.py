@@ -14,12 +14,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.export.batching import MAX_BATCH_SIZE
 from keras_vit.export.saved_model import EXTRA
 
 FILE = "tf_serving_warmup_requests"  # below saved_model.EXTRA
-NEEDED = f"they need tensorflow-serving-api ({checks.install_hint('serving')})"
+NEEDED = f"they need tensorflow-serving-api ({arguments.install_hint('serving')})"
 BATCH_SIZES = tuple(2**power for power in range(MAX_BATCH_SIZE.bit_length()))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from keras_vit import checks, output_folder
+from keras_vit import arguments, output_folder
 from keras_vit.image_conversion import copying, workers
 
 _MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
@@ -43,7 +43,7 @@ class Conversion:
         lines = [f"{outcome}: {number}" for outcome, number in sorted(self.counts.items())]
         if self.failed:
             failed = [f"{name}: {reason}" for name, reason in self.failed]
-            lines.append(checks.listed(f"Not converted: {len(failed)}", failed))
+            lines.append(arguments.listed(f"Not converted: {len(failed)}", failed))
         return os.fsencode("\n".join(lines)).decode(errors="replace")
 
 
@@ -98,10 +98,12 @@ def convert_images(
         >>> (destination / "a.jpg").is_file()
         True
     """
-    checks.one_of("format", format, tuple(copying.FORMATS))
-    processes = checks.positive_int("processes", os.cpu_count() if processes is None else processes)
+    arguments.one_of("format", format, tuple(copying.FORMATS))
+    processes = arguments.positive_int(
+        "processes", os.cpu_count() if processes is None else processes
+    )
     if max_side is not None:
-        checks.positive_int("max_side", max_side)
+        arguments.positive_int("max_side", max_side)
     if window is not None and not (len(window) == 2 and window[0] < window[1]):
         raise ValueError(
             "`window` must be two numbers, the lower one first. Received: "
@@ -163,5 +165,5 @@ def _check_extras(formats: set[str | None]) -> None:
         if format in formats and importlib.util.find_spec(module) is None:
             raise ImportError(
                 f"There are {format} files, and what reads them is not installed; "
-                + checks.install_hint(extra)
+                + arguments.install_hint(extra)
             )

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.layers.dropout import Dropout
 
 
@@ -58,14 +58,14 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         self, num_heads: int, qkv_bias: bool = True, dropout_rate: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.num_heads = checks.positive_int("num_heads", num_heads)
+        self.num_heads = arguments.positive_int("num_heads", num_heads)
         self.qkv_bias = bool(qkv_bias)
-        self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
+        self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
         self.input_spec = keras.layers.InputSpec(min_ndim=2, max_ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        d_model = checks.hidden_size(input_shape[-1], self.num_heads)
+        d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
         self.qkv = keras.layers.Dense(
             3 * d_model,
             use_bias=self.qkv_bias,

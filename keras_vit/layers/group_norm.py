@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 
 GROUPS = 32  # as in the official code
 
@@ -32,7 +32,7 @@ def channels_in_groups(name: str, value: object) -> int:
         >>> channels_in_groups("width", 64)
         64
     """
-    channels = checks.positive_int(name, value)
+    channels = arguments.positive_int(name, value)
     if channels % GROUPS:
         raise ValueError(
             f"`{name}` must be a multiple of {GROUPS}, the groups of the norms. "
@@ -74,7 +74,7 @@ class GroupNorm(keras.layers.Layer):
         self, epsilon: float = 1e-6, gamma_initializer: Any = "ones", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.epsilon = checks.positive("epsilon", epsilon)
+        self.epsilon = arguments.positive("epsilon", epsilon)
         self.gamma_initializer = keras.initializers.get(gamma_initializer)
         self.input_spec = keras.layers.InputSpec(ndim=4)
 

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import checks
-from keras_vit.layers.compiled import fused_norm, in_training
+from keras_vit import arguments
+from keras_vit.layers.fused_elementwise import fused_norm, in_training
 
 # Number of values from which on the fused operator, which takes 0.1 ms to start, takes less time
 # (docs/decisions/performance.md).
@@ -57,7 +57,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     folded = False
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
-        super().__init__(epsilon=checks.positive("epsilon", epsilon), **kwargs)
+        super().__init__(epsilon=arguments.positive("epsilon", epsilon), **kwargs)
         if not is_plain(self):
             raise ValueError(
                 "`axis` must be -1, with `scale` and `center` and without `rms_scaling`; "

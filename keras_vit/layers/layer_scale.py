@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -42,7 +42,7 @@ class LayerScale(keras.layers.Layer):
 
     def __init__(self, initial_value: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.initial_value = checks.positive("initial_value", initial_value)
+        self.initial_value = arguments.positive("initial_value", initial_value)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.gamma = self.add_weight(

@@ -11,9 +11,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
-from keras_vit.layers import position
+from keras_vit import arguments
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.position_embedding import (
+    RESIZE_METHODS,
+    check_channels,
+    resize_table,
+    sincos_2d,
+)
 
 POSITION_EMBEDDINGS = ("learned", "learned_2d", "sincos_2d", "none")
 
@@ -78,21 +83,21 @@ class PatchEncoder(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        checks.one_of("position_embedding", position_embedding, POSITION_EMBEDDINGS)
-        checks.one_of("position_interpolation", position_interpolation, position.RESIZE_METHODS)
-        self.hidden_size = checks.positive_int("hidden_size", hidden_size)
+        arguments.one_of("position_embedding", position_embedding, POSITION_EMBEDDINGS)
+        arguments.one_of("position_interpolation", position_interpolation, RESIZE_METHODS)
+        self.hidden_size = arguments.positive_int("hidden_size", hidden_size)
         self.class_token = bool(class_token)
         self.distillation_token = bool(distillation_token)
-        self.register_tokens = checks.count("register_tokens", register_tokens)
+        self.register_tokens = arguments.count("register_tokens", register_tokens)
         self.prefix_position = bool(prefix_position)
         self.patch_bias = bool(patch_bias)
         self.position_embedding = position_embedding
         self.position_grid = (
-            None if position_grid is None else checks.size_pair("position_grid", position_grid)
+            None if position_grid is None else arguments.size_pair("position_grid", position_grid)
         )
         self.position_interpolation = position_interpolation
-        self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
-        position.check_channels(self.hidden_size, position_embedding)
+        self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
+        check_channels(self.hidden_size, position_embedding)
         self.projection = keras.layers.Dense(
             self.hidden_size,
             use_bias=self.patch_bias,
@@ -121,7 +126,7 @@ class PatchEncoder(keras.layers.Layer):
             return
         h, w = self._stored_grid(input_shape[1:3])
         if self.position_embedding == "sincos_2d":
-            self._sincos = position.sincos_2d((h, w), d)
+            self._sincos = sincos_2d((h, w), d)
             return
         if self.num_prefix_tokens and self.prefix_position:
             self.prefix_table = self.add_weight(
@@ -204,7 +209,7 @@ class PatchEncoder(keras.layers.Layer):
         known = all(isinstance(side, int) for side in grid)
         if known and tuple(table.shape[:2]) == tuple(grid):
             return table
-        return position.resize_table(table, grid, self.position_interpolation)
+        return resize_table(table, grid, self.position_interpolation)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, h, w, _ = input_shape

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -50,8 +50,8 @@ class Patches(keras.layers.Layer):
         self, patch_size: int | tuple[int, int], remainder: str = "error", **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        checks.one_of("remainder", remainder, ("error", "drop"))
-        self.patch_size = checks.size_pair("patch_size", patch_size)
+        arguments.one_of("remainder", remainder, ("error", "drop"))
+        self.patch_size = arguments.size_pair("patch_size", patch_size)
         self.remainder = remainder
         self.input_spec = keras.layers.InputSpec(ndim=4)
 

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp import MLP
 
@@ -51,10 +51,10 @@ class TokenPooling(keras.layers.Layer):
         self, mode: str = "token", prefix_tokens: int = 1, index: int = 0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        checks.one_of("mode", mode, TOKEN_POOLINGS)
+        arguments.one_of("mode", mode, TOKEN_POOLINGS)
         self.mode = mode
-        self.prefix_tokens = checks.count("prefix_tokens", prefix_tokens)
-        self.index = checks.count("index", index)
+        self.prefix_tokens = arguments.count("prefix_tokens", prefix_tokens)
+        self.index = arguments.count("index", index)
         if mode == "token" and index >= prefix_tokens:
             raise ValueError(
                 "`mode` must be 'gap' or 'max' where there is no such prefix token. "
@@ -124,8 +124,8 @@ class AttentionPooling(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.num_heads = checks.positive_int("num_heads", num_heads)
-        self.epsilon = checks.positive("epsilon", epsilon)
+        self.num_heads = arguments.positive_int("num_heads", num_heads)
+        self.epsilon = arguments.positive("epsilon", epsilon)
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.norm = self.norm_class(epsilon=epsilon, name="norm", **common)
@@ -133,7 +133,7 @@ class AttentionPooling(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        d_model = checks.hidden_size(input_shape[-1], self.num_heads)
+        d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
         self.probe = self.add_weight(
             name="probe", shape=(1, 1, d_model), initializer="glorot_uniform"
         )

@@ -10,13 +10,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.dropout import Dropout, same_seeds
+from keras_vit.layers.dropout import Dropout, StochasticDepth, same_seeds
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
-from keras_vit.layers.stochastic_depth import StochasticDepth
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -77,10 +76,10 @@ class TransformerBlock(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         # A frozen layer out of a file freezes its parts.
         common = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.epsilon = checks.positive("epsilon", epsilon)
+        self.epsilon = arguments.positive("epsilon", epsilon)
         self.layer_scale = layer_scale
-        self.dropout_rate = checks.rate("dropout_rate", dropout_rate)
-        self.stochastic_depth_rate = checks.rate("stochastic_depth_rate", stochastic_depth_rate)
+        self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
+        self.stochastic_depth_rate = arguments.rate("stochastic_depth_rate", stochastic_depth_rate)
         self.norm_1 = self.norm_class(epsilon=epsilon, name="norm_1", **common)
         self.attention = self.attention_class(
             num_heads,

@@ -1,26 +1,26 @@
 """Functional Keras models of the Vision Transformer, and their configuration."""
 
-from keras_vit.models.anatomy import Anatomy, Observation
 from keras_vit.models.config import ViTConfig, size
+from keras_vit.models.counting import count_flops, count_parameters, count_training_flops
+from keras_vit.models.feature_extractor import Activations, FeatureExtractor
 from keras_vit.models.features import features
-from keras_vit.models.inspection import (
+from keras_vit.models.inference_runtime import optimize_for_inference
+from keras_vit.models.introspection import (
     config_of,
+    has_config,
     preprocessing_of,
     rebuild,
-    tells_config,
     with_preprocessing,
 )
 from keras_vit.models.memory import Memory, count_memory
-from keras_vit.models.openvino_model import OpenVINOModel
-from keras_vit.models.optimization import optimize_for_inference
-from keras_vit.models.reduction import reduce_tokens
-from keras_vit.models.sizing import count_flops, count_parameters, count_training_flops
+from keras_vit.models.openvino_runtime import OpenVINOModel
+from keras_vit.models.token_reduction import reduce_tokens
 from keras_vit.models.vit import build, default_preprocessing
 
 __all__ = [
-    "Anatomy",
+    "Activations",
+    "FeatureExtractor",
     "Memory",
-    "Observation",
     "OpenVINOModel",
     "ViTConfig",
     "build",
@@ -31,11 +31,11 @@ __all__ = [
     "count_training_flops",
     "default_preprocessing",
     "features",
+    "has_config",
     "optimize_for_inference",
     "preprocessing_of",
     "rebuild",
     "reduce_tokens",
     "size",
-    "tells_config",
     "with_preprocessing",
 ]

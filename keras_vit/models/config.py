@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from keras_vit import checks
-from keras_vit.layers import position
+from keras_vit import arguments
 from keras_vit.layers.group_norm import channels_in_groups
 from keras_vit.layers.mlp import GELUS
 from keras_vit.layers.patch_encoder import POSITION_EMBEDDINGS
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.pooling import TOKEN_POOLINGS
+from keras_vit.layers.position_embedding import RESIZE_METHODS, check_channels
 from keras_vit.layers.resnet_stem import resnet_stride
 
 POOLINGS = (*TOKEN_POOLINGS, "map", "none")
@@ -113,25 +113,23 @@ class ViTConfig:
 
     def __post_init__(self) -> None:
         for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels", "stem_width"):
-            checks.positive_int(name, getattr(self, name))
-        checks.count("register_tokens", self.register_tokens)
-        checks.count("classes", self.classes)
-        checks.positive("epsilon", self.epsilon)
+            arguments.positive_int(name, getattr(self, name))
+        arguments.count("register_tokens", self.register_tokens)
+        arguments.count("classes", self.classes)
+        arguments.positive("epsilon", self.epsilon)
         if self.layer_scale is not None:
-            checks.positive("layer_scale", self.layer_scale)
+            arguments.positive("layer_scale", self.layer_scale)
         for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
-            checks.rate(name, getattr(self, name))
-        checks.one_of("pooling", self.pooling, POOLINGS)
-        checks.one_of("gelu", self.gelu, GELUS)
-        checks.one_of("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
-        checks.one_of(
-            "position_interpolation", self.position_interpolation, position.RESIZE_METHODS
-        )
-        self._set("patch_size", checks.size_pair("patch_size", self.patch_size))
+            arguments.rate(name, getattr(self, name))
+        arguments.one_of("pooling", self.pooling, POOLINGS)
+        arguments.one_of("gelu", self.gelu, GELUS)
+        arguments.one_of("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
+        arguments.one_of("position_interpolation", self.position_interpolation, RESIZE_METHODS)
+        self._set("patch_size", arguments.size_pair("patch_size", self.patch_size))
         if self.representation_size is not None:
-            checks.positive_int("representation_size", self.representation_size)
-        checks.hidden_size(self.hidden_size, self.num_heads)
-        position.check_channels(self.hidden_size, self.position_embedding)
+            arguments.positive_int("representation_size", self.representation_size)
+        arguments.hidden_size(self.hidden_size, self.num_heads)
+        check_channels(self.hidden_size, self.position_embedding)
         self._check_tokens()
         self._check_stem()
         self._check_image_size()
@@ -245,7 +243,7 @@ class ViTConfig:
                 "`stem_blocks` must be a tuple with the number of units of each stage, or None. "
                 f"Received: stem_blocks={self.stem_blocks!r}"
             )
-        blocks = tuple(checks.positive_int("stem_blocks", n) for n in self.stem_blocks)
+        blocks = tuple(arguments.positive_int("stem_blocks", n) for n in self.stem_blocks)
         self._set("stem_blocks", blocks)
         channels_in_groups("stem_width", self.stem_width)
 
@@ -258,13 +256,13 @@ class ViTConfig:
         sides = tuple(self.image_size)
         for side in sides:
             if side is not None:
-                checks.positive_int("image_size", side)
+                arguments.positive_int("image_size", side)
         self._set("image_size", sides)
         stride = self.stem_stride
         height, width = (None if side is None else -(-side // stride) for side in sides)
         Patches(self.patch_size, remainder=self.remainder).grid_size((height, width))
         if self.position_grid is not None:
-            self._set("position_grid", checks.size_pair("position_grid", self.position_grid))
+            self._set("position_grid", arguments.size_pair("position_grid", self.position_grid))
 
 
 # B, L, H: Table 1 of https://arxiv.org/abs/2010.11929; Ti, S: Table 1 of
@@ -340,5 +338,5 @@ def size(name: str) -> ViTConfig:
     if not patch.isdecimal():
         raise ValueError(f"`name` must read like 'B/16'. Received: name={name!r}")
     if width not in _WIDTHS:
-        checks.one_of("name", name, (*(f"{known}/{patch}" for known in _WIDTHS), *_HYBRIDS))
+        arguments.one_of("name", name, (*(f"{known}/{patch}" for known in _WIDTHS), *_HYBRIDS))
     return ViTConfig(patch_size=int(patch), **_WIDTHS[width])

@@ -11,11 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks
-from keras_vit.models import inference
-from keras_vit.models.anatomy import Anatomy, last_layer
+from keras_vit import arguments
+from keras_vit.models import classifier
 from keras_vit.models.cloning import clone, clone_layer, is_float, layers_of
-from keras_vit.models.inspection import preprocessing_of
+from keras_vit.models.feature_extractor import FeatureExtractor, last_layer
+from keras_vit.models.introspection import preprocessing_of
 
 POOLS = ("token", "gap", "all")
 _HEADS = ("head", "distillation_head")
@@ -92,7 +92,7 @@ def representation(model: keras.Model) -> keras.Model:
         (None, 96)
     """
     heads = _classifiers(model)
-    last, ending = last_layer(model), inference.ending_of(model)
+    last, ending = last_layer(model), classifier.ending_of(model)
     decides = heads and ending in ("softmax", "sigmoid") and not hasattr(last, "kernel")
     dropped = [*heads, last] if decides else heads
 
@@ -109,8 +109,8 @@ class _TokenReader(keras.Model):
 
     def __init__(self, model: keras.Model, numbers: list[int], pool: str | None) -> None:
         super().__init__(name="token_reader")
-        self.anatomy = anatomy = Anatomy(model)
-        depth = len(anatomy.blocks)
+        self.extractor = extractor = FeatureExtractor(model)
+        depth = len(extractor.blocks)
         for number in numbers:
             if not -depth <= number < depth:
                 raise ValueError(
@@ -118,27 +118,27 @@ class _TokenReader(keras.Model):
                     f"Received: layers={numbers}"
                 )
         self.numbers = numbers
-        checks.one_of("pool", pool, (*POOLS, None))
-        if pool == "token" and not anatomy.encoder.class_token:
+        arguments.one_of("pool", pool, (*POOLS, None))
+        if pool == "token" and not extractor.encoder.class_token:
             raise ValueError(
                 "`pool` must be 'gap' or 'all' where the model has no class token. "
                 f"Received: pool={pool!r}"
             )
-        self.pool = pool or ("token" if anatomy.reads_class_token else "gap")
-        self.network = anatomy.network  # its weights are those of this model
+        self.pool = pool or ("token" if extractor.reads_class_token else "gap")
+        self.network = extractor.network  # its weights are those of this model
 
     def call(self, images: Any) -> list[Any]:
-        anatomy, ops = self.anatomy, keras.ops
+        extractor, ops = self.extractor, keras.ops
         self.network(images, training=False)
         found = []
         for number in self.numbers:
-            tokens = anatomy.blocks[number].left  # (B, T, D)
-            if anatomy.norm is not None:
-                tokens = anatomy.norm(tokens)
+            tokens = extractor.blocks[number].left  # (B, T, D)
+            if extractor.norm is not None:
+                tokens = extractor.norm(tokens)
             if self.pool == "token":
                 tokens = tokens[:, 0]  # (B, D)
             elif self.pool == "gap":
-                tokens = ops.mean(tokens[:, anatomy.num_prefix_tokens :], axis=1)  # (B, D)
+                tokens = ops.mean(tokens[:, extractor.num_prefix_tokens :], axis=1)  # (B, D)
             found.append(tokens)
         return found
 
@@ -148,7 +148,7 @@ def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
     if not (hasattr(data, "class_names") and hasattr(data, "read")):
         return data
     # Labelled images need TensorFlow, which nothing else here does.
-    from keras_vit.data.pipelines import evaluation_dataset
+    from keras_vit.data.pipeline import evaluation_dataset
 
     dataset = evaluation_dataset(data, preprocessing_of(model), batch_size=batch_size)
     return dataset.map(lambda images, labels: images)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.models.config import ViTConfig
-from keras_vit.models.sizing import convolutions, count_head, count_parameters, count_tokens
+from keras_vit.models.counting import convolutions, count_head, count_parameters, count_tokens
 
 # Bytes of a value that layers compute with; weights and sums are float32 in all of them.
 PRECISIONS = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
@@ -69,7 +69,8 @@ def count_memory(
     """Returns what a training step, or a prediction, holds in memory.
 
     Of each block the way back needs, for every token, in values, those in half precision in
-    brackets, where "compiled" is how TensorFlow trains on a CPU (`keras_vit.layers.compiled`):
+    brackets, where "compiled" is how TensorFlow trains on a CPU
+    (`keras_vit.layers.fused_elementwise`):
 
     | tensor | needed by | values |
     |---|---|---|
@@ -116,11 +117,11 @@ def count_memory(
     Reference: section 4 of https://arxiv.org/abs/2205.05198 counts another Transformer's
     activations in this way; rematerialisation https://arxiv.org/abs/1604.06174
     """
-    checks.positive_int("batch_size", batch_size)
-    checks.one_of("precision", precision, tuple(PRECISIONS))
-    checks.one_of("learning", learning, LEARNING)
-    checks.count("state", state)
-    checks.positive_int("gradient_sets", gradient_sets)
+    arguments.positive_int("batch_size", batch_size)
+    arguments.one_of("precision", precision, tuple(PRECISIONS))
+    arguments.one_of("learning", learning, LEARNING)
+    arguments.count("state", state)
+    arguments.positive_int("gradient_sets", gradient_sets)
     half = PRECISIONS[precision]
     weights = count_parameters(config)
     learnt = {"all": weights, "head": count_head(config), "nothing": 0}[learning]

@@ -59,7 +59,7 @@ def build(
     else:
         inputs = input_tensor
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-    z = layers.ImageContract(
+    z = layers.ModelMetadata(
         preprocessing or default_preprocessing(config),
         config.get_config(),
         dtype=policy,
@@ -130,7 +130,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
         config: The model's configuration.
 
     Returns:
-        The contract at the model's image size; nothing of the image is cut away but what makes
+        The preprocessing at the model's image size; nothing of the image is cut away but what makes
         it fit the model's aspect ratio.
 
     Example:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import yaml
 
-from keras_vit import checks, files, models
+from keras_vit import arguments, files, models
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.evaluation_page import without_folders
 from keras_vit.training import Run
@@ -62,7 +62,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     model = load_model(source.last)
     license_, origin = weights_licence(config.weights, config.model)
     name = source.path.resolve().name
-    kind = "vision-transformer" if models.tells_config(model) else "convolutional"
+    kind = "vision-transformer" if models.has_config(model) else "convolutional"
     front = _front_matter(name, [kind, config.model], license_, scores)
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}",
@@ -128,8 +128,8 @@ def _front_matter(
 
 
 def _introduction(constructor: str, model: keras.Model, origin: str) -> str:
-    contract = models.preprocessing_of(model)
-    height, width = contract.size
+    preprocessing = models.preprocessing_of(model)
+    height, width = preprocessing.size
     return (
         f"An image classifier, {constructor} with {model.count_params():,} parameters, for images "
         f"of {height} x {width} pixels (larger and smaller ones are resized), made with keras_vit. "
@@ -137,11 +137,11 @@ def _introduction(constructor: str, model: keras.Model, origin: str) -> str:
     )
 
 
-def _uses(contract: Preprocessing) -> str:
-    labels = contract.labels or ()
-    shown = checks.shortlist(labels, shown=50)
+def _uses(preprocessing: Preprocessing) -> str:
+    labels = preprocessing.labels or ()
+    shown = arguments.shortlist(labels, shown=50)
     anything = "gets one of them as well, perhaps with much confidence"
-    if contract.thresholds:
+    if preprocessing.thresholds:
         anything = "may get none of them, or some all the same"
     return (
         f"## Intended use\n\nTells which of {len(labels)} classes an image shows: {shown}. An "
@@ -197,18 +197,18 @@ def _pictures(run: Run, out: Path) -> str:
     return "\n\n".join(shown)
 
 
-def _loading(contract: Preprocessing) -> str:
+def _loading(preprocessing: Preprocessing) -> str:
     decide = (
-        "present = contract.present(probabilities)  # which labels the image shows"
-        if contract.thresholds
-        else "print(contract.labels[probabilities.argmax()])"
+        "present = preprocessing.present(probabilities)  # which labels the image shows"
+        if preprocessing.thresholds
+        else "print(preprocessing.labels[probabilities.argmax()])"
     )
     return (
         "## How to load it\n\n```python\nimport keras\nimport tensorflow as tf\n\n"
         "import keras_vit\nfrom keras_vit import data\n\n"
         'model = keras.saving.load_model("last.keras")\n'
-        "contract = keras_vit.models.preprocessing_of(model)\n"
-        'image = data.prepare(tf.io.read_file("image.jpg"), contract)\n'
+        "preprocessing = keras_vit.models.preprocessing_of(model)\n"
+        'image = data.prepare(tf.io.read_file("image.jpg"), preprocessing)\n'
         "probabilities = model.predict(image[tf.newaxis])[0]\n"
         f"{decide}\n```\n\nOr `keras-vit predict last.keras image.jpg`."
     )

@@ -187,7 +187,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
     config = run.read_config()
     held_out = run.examples()
     model = load_model(run.last)
-    labels, probabilities, contract = predict(model, held_out, verbose=0)
+    labels, probabilities, preprocessing = predict(model, held_out, verbose=0)
     folder.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(folder / PREDICTIONS) as temporary:
         np.savez_compressed(
@@ -195,7 +195,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
             names=np.array(held_out.names),
             labels=labels,
             probabilities=probabilities,
-            class_names=np.array(contract.labels),
+            class_names=np.array(preprocessing.labels),
         )
     times = [row for row in read_times(run.times) if row["steps"]]
     speeds = [config.recipe.batch_size * row["steps"] / row["training_seconds"] for row in times]

@@ -10,14 +10,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.image_formats import image_format
-from keras_vit.models import Anatomy, inference
+from keras_vit.models import FeatureExtractor, classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.maps import maps_in_batches, read_pixels
 from keras_vit.visualization import relevance_sheet
+from keras_vit.visualization.attention_maps import METHODS
 from keras_vit.visualization.drawing import shorten
-from keras_vit.visualization.relevance import METHODS
 
 _MOST_IMAGES = 100  # of one picture; PNG and matplotlib end at 65,536 pixels
 
@@ -55,28 +55,28 @@ def explain(
         5
     """
     for method in methods:
-        checks.one_of("methods", method, METHODS)
+        arguments.one_of("methods", method, METHODS)
     if not 1 <= len(paths) <= _MOST_IMAGES:
         raise ValueError(
             f"`paths` must name 1 to {_MOST_IMAGES} image files for one picture. "
             f"Received: {len(paths)}"
         )
     for path in paths:
-        checks.regular_file("paths", path)
-    network, contract = inference.prepare(model)
-    anatomy = Anatomy(network)
-    chosen = None if of_class is None else find_class(of_class, contract.labels or ())
+        arguments.regular_file("paths", path)
+    network, preprocessing = classifier.with_probabilities(model)
+    extractor = FeatureExtractor(network)
+    chosen = None if of_class is None else find_class(of_class, preprocessing.labels or ())
     encoded = [Path(path).read_bytes() for path in paths]
-    pixels = _pixels(paths, encoded, contract)
-    scores = network.predict(contract.scale(pixels), verbose=0)
+    pixels = _pixels(paths, encoded, preprocessing)
+    scores = network.predict(preprocessing.scale(pixels), verbose=0)
     classes = scores.argmax(axis=1) if chosen is None else np.full(len(paths), chosen)
-    maps = maps_in_batches(anatomy, contract.scale(pixels), methods, classes)
-    labels = contract.labels or ()
+    maps = maps_in_batches(extractor, preprocessing.scale(pixels), methods, classes)
+    labels = preprocessing.labels or ()
     titles = [
         _title(shorten(Path(path).name), labels, row, shown)
         for path, row, shown in zip(paths, scores, classes, strict=True)
     ]
-    return relevance_sheet(contract.to_rgb(pixels), maps, titles)
+    return relevance_sheet(preprocessing.to_rgb(pixels), maps, titles)
 
 
 def find_class(name: str, labels: Sequence[str]) -> int:
@@ -103,20 +103,20 @@ def find_class(name: str, labels: Sequence[str]) -> int:
     shown = ", ".join(labels[:20])
     raise ValueError(
         f"`of_class` must be one of the model's {len(labels)} classes: {shown}"
-        f"{' ...' if len(labels) > 20 else ''}.{checks.nearest(name, labels)} "
+        f"{' ...' if len(labels) > 20 else ''}.{arguments.nearest(name, labels)} "
         f"Received: of_class={name!r}"
     )
 
 
 def _pixels(
-    paths: Sequence[str | os.PathLike[str]], encoded: list[bytes], contract: Preprocessing
+    paths: Sequence[str | os.PathLike[str]], encoded: list[bytes], preprocessing: Preprocessing
 ) -> np.ndarray:
     import tensorflow as tf
 
     pixels = []
     for path, file in zip(paths, encoded, strict=True):
         try:
-            pixels.append(read_pixels([file], contract)[0])
+            pixels.append(read_pixels([file], preprocessing)[0])
         except tf.errors.OpError as error:
             raise ValueError(
                 "`paths` must be images that decode (JPEG, PNG, GIF, BMP, WebP); `keras-vit data "

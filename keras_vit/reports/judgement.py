@@ -23,7 +23,7 @@ from keras_vit.evaluation import (
 )
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.evaluation.mistakes import surest_mistakes
-from keras_vit.models import inference
+from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.maps import maps_in_batches, read_pixels
 from keras_vit.visualization import overlay
@@ -82,7 +82,7 @@ class Judgement:
     calibration: Calibration | None
     mistakes: tuple[Mistake, ...]
     slices: tuple[Slice, ...]
-    checked: data.DataCheck
+    checked: data.DatasetReport
 
     def to_json(self) -> dict[str, Any]:
         """Returns all but the pictures as a dictionary of lists, numbers and strings."""
@@ -125,24 +125,24 @@ def judge(
         >>> round(judge(models.build(config), digits).calibration.before.error, 2) < 0.2
         True
     """
-    labels, probabilities, contract = predict(
+    labels, probabilities, preprocessing = predict(
         model, examples, batch_size=batch_size, verbose=verbose
     )
-    names = contract.labels or ()
+    names = preprocessing.labels or ()
     # Without its folders, and without an opinion on whether these images could be trained on.
     told = dataclasses.replace(
         examples, source=Path(examples.source).name or examples.source, notes=(), ignored={}
     )
     checked = dataclasses.replace(data.check(told, progress=bool(verbose)), refused="")
     if examples.multi_label:
-        scores = evaluate_labels(labels, probabilities, names, contract.thresholds or ())
+        scores = evaluate_labels(labels, probabilities, names, preprocessing.thresholds or ())
         return Judgement(scores, None, (), (), checked)
     predicted = probabilities.argmax(axis=1)
-    exclusive = contract.thresholds is None and len(labels) > 1
+    exclusive = preprocessing.thresholds is None and len(labels) > 1
     return Judgement(
         scores=evaluate_predictions(labels, probabilities, names),
         calibration=calibrate(labels, probabilities) if exclusive else None,
-        mistakes=_mistakes(model, examples, labels, probabilities, contract),
+        mistakes=_mistakes(model, examples, labels, probabilities, preprocessing),
         slices=slice_accuracies(labels, predicted, examples.columns),
         checked=checked,
     )
@@ -153,21 +153,21 @@ def _mistakes(
     examples: data.Examples,
     labels: np.ndarray,
     probabilities: np.ndarray,
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
 ) -> tuple[Mistake, ...]:
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
     chosen = surest_mistakes(labels, probabilities, _MISTAKES)
     if not len(chosen):
         return ()
-    pixels = read_pixels([examples.read(int(i)) for i in chosen], contract)
-    shown = contract.to_rgb(pixels)
+    pixels = read_pixels([examples.read(int(i)) for i in chosen], preprocessing)
+    shown = preprocessing.to_rgb(pixels)
     explained: list[np.ndarray | None] = [None] * len(chosen)
     with contextlib.suppress(ValueError):  # no Vision Transformer, or none that can be opened
-        anatomy = models.Anatomy(inference.prepare(model)[0])
-        images = contract.scale(pixels)
-        maps = maps_in_batches(anatomy, images, [_METHOD], predicted[chosen])[_METHOD]
+        extractor = models.FeatureExtractor(classifier.with_probabilities(model)[0])
+        images = preprocessing.scale(pixels)
+        maps = maps_in_batches(extractor, images, [_METHOD], predicted[chosen])[_METHOD]
         explained = list(overlay(shown, maps))
-    names = contract.labels or ()
+    names = preprocessing.labels or ()
     return tuple(
         Mistake(
             examples.names[i], names[labels[i]], names[predicted[i]], float(confidence[i]), *both

@@ -216,7 +216,7 @@ def _draw_neighbours(
     parts: list[np.ndarray],
     path: str | os.PathLike[str],
 ) -> None:
-    contract = preprocessing_of(model)
+    preprocessing = preprocessing_of(model)
     queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
     indices, similarities = nearest(parts[0], parts[1][queries], _NEIGHBOURS)
     encoded, captions = [], []
@@ -230,7 +230,7 @@ def _draw_neighbours(
         for index, value in zip(row, values, strict=True):
             encoded.append(training.read(int(index)))
             captions.append(f"{caption(training, int(index))}\n{value:.2f}")
-    pixels = contract.to_rgb(read_pixels(encoded, contract))
+    pixels = preprocessing.to_rgb(read_pixels(encoded, preprocessing))
     columns = 1 + indices.shape[1]
     shares = np.zeros((len(pixels), len(training.class_names)))
     contact_sheet(pixels, shares, training.class_names, path, captions, columns=columns)

@@ -10,8 +10,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit import checks
-from keras_vit.layers import ImageContract
+from keras_vit import arguments
+from keras_vit.layers import ModelMetadata
 from keras_vit.models.cloning import with_dtype
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.whole_models import load_model
@@ -68,7 +68,7 @@ def build_application(
         >>> model.input_shape, model.output_shape
         ((None, 32, 48, 3), (None, 2))
     """
-    checks.one_of("name", name, application_names())
+    arguments.one_of("name", name, application_names())
     size = image_size or _IMAGE_SIZE
     trained = weights if isinstance(weights, keras.Model) else None
     network = getattr(keras.applications, name)(
@@ -82,15 +82,15 @@ def build_application(
         if not inner:
             raise ValueError(
                 f"`weights` must be those of {name}. Received: a model with the layers "
-                f"{checks.shortlist([layer.name for layer in trained.layers])}"
+                f"{arguments.shortlist([layer.name for layer in trained.layers])}"
             )
         network.set_weights(inner[0].get_weights())
     if dtype != "float32":
         network = with_dtype(network, dtype)
-    contract = application_preprocessing(name, size, labels=labels, thresholds=thresholds)
+    preprocessing = application_preprocessing(name, size, labels=labels, thresholds=thresholds)
     policy = keras.dtype_policies.get(dtype)
     images = keras.Input((*size, 3), name="images")
-    z = ImageContract(contract, dtype=policy, name="image_contract")(images)
+    z = ModelMetadata(preprocessing, dtype=policy, name="image_contract")(images)
     logits = keras.layers.Dense(
         len(labels), kernel_initializer="zeros", dtype=policy.variable_dtype, name="head"
     )(network(z))
@@ -112,7 +112,7 @@ def application_preprocessing(
     labels: tuple[str, ...] | None = None,
     thresholds: tuple[float, ...] | None = None,
 ) -> Preprocessing:
-    """Returns the pixel contract of a network, read off the function that Keras ships for it.
+    """Returns the preprocessing of a network, read off the function that Keras ships for it.
 
     Args:
         name: Name of the network.
@@ -121,7 +121,7 @@ def application_preprocessing(
         thresholds: For images that may show several classes, see `Preprocessing`.
 
     Returns:
-        The contract, with the crop of this package's own models.
+        The preprocessing, with the crop of this package's own models.
 
     Raises:
         ValueError: If there is no such network, or its function is more than a scaling of each
@@ -133,7 +133,7 @@ def application_preprocessing(
         >>> application_preprocessing("ResNet50V2", (32, 32)).mean
         (0.5, 0.5, 0.5)
     """
-    checks.one_of("name", name, application_names())
+    arguments.one_of("name", name, application_names())
     scale = sys.modules[getattr(keras.applications, name).__module__].preprocess_input
     probes = np.concatenate([np.zeros((1, 3)), 255 * np.eye(3)]).astype("float32")
     values = np.asarray(scale(probes.reshape(4, 1, 1, 3).copy())).reshape(4, 3).astype("float64")

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import sklearn.utils
 
-from keras_vit import checks, data, models, weights, zoo
+from keras_vit import arguments, data, models, weights, zoo
 from keras_vit.layers import TransformerBlock
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.applications import (
@@ -46,7 +46,7 @@ def check_model(name: str) -> None:
         >>> check_model("ViTB16")
         >>> check_model("ResNet50")
     """
-    checks.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
+    arguments.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
 
 
 def build_network(
@@ -95,30 +95,30 @@ def build_network(
             thresholds=thresholds,
             dtype=precision_of(config),
         )
-        contract = models.preprocessing_of(trained) if trained else Preprocessing()
-        if trained and (rows := _rows_to_keep(config, contract, class_names)):
+        preprocessing = models.preprocessing_of(trained) if trained else Preprocessing()
+        if trained and (rows := _rows_to_keep(config, preprocessing, class_names)):
             head = trained.get_layer("head").get_weights()
             model.get_layer("head").set_weights([_take(weight, rows) for weight in head])
         return model
     checkpoint = _checkpoint(config)
     if checkpoint and checkpoint.preprocessing:
-        contract = checkpoint.preprocessing
-        if rows := _rows_to_keep(config, contract, class_names):
+        preprocessing = checkpoint.preprocessing
+        if rows := _rows_to_keep(config, preprocessing, class_names):
             tensors = {
                 name: _take(tensor, rows) if name.startswith(_HEADS) else tensor
                 for name, tensor in checkpoint.tensors.items()
             }
-            contract = dataclasses.replace(contract, labels=class_names, thresholds=None)
-            checkpoint = checkpoint.replace(tensors=tensors, preprocessing=contract)
+            preprocessing = dataclasses.replace(preprocessing, labels=class_names, thresholds=None)
+            checkpoint = checkpoint.replace(tensors=tensors, preprocessing=preprocessing)
     model = _start(config, checkpoint, classes=len(class_names), classifier_activation=None)
-    contract = models.preprocessing_of(model)
-    if contract.labels not in (None, class_names):
+    preprocessing = models.preprocessing_of(model)
+    if preprocessing.labels not in (None, class_names):
         print("Note: the classifier starts from zeros: the weights have it for other classes.")
         for layer in model.layers:
             if f"{layer.name}/" in _HEADS:
                 layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
-    contract = dataclasses.replace(contract, labels=class_names, thresholds=thresholds)
-    return _in_training(model, contract, config)
+    preprocessing = dataclasses.replace(preprocessing, labels=class_names, thresholds=thresholds)
+    return _in_training(model, preprocessing, config)
 
 
 def _rows_to_keep(
@@ -133,7 +133,7 @@ def _rows_to_keep(
         return None
     added = [name for name in new if name not in old]
     if old != new:
-        zeros = f"; new rows, from zeros: {checks.shortlist(added)}" if added else ""
+        zeros = f"; new rows, from zeros: {arguments.shortlist(added)}" if added else ""
         kept = len(new) - len(added)
         print(f"Note: the classifier keeps the rows of {kept} classes, matched by name{zeros}.")
     return [old.index(name) if name in old else -1 for name in new]
@@ -178,9 +178,9 @@ def build_encoder(config: CommonConfig) -> keras.Model:
     has_class_token = checkpoint.traits.get("class_token", True) if checkpoint else True
     pooling = "token" if has_class_token else "gap"
     model = _start(config, checkpoint, include_top=False, pooling=pooling)
-    contract = models.preprocessing_of(model)
-    contract = dataclasses.replace(contract, labels=None, thresholds=None)
-    return _in_training(model, contract, config)
+    preprocessing = models.preprocessing_of(model)
+    preprocessing = dataclasses.replace(preprocessing, labels=None, thresholds=None)
+    return _in_training(model, preprocessing, config)
 
 
 def set_reading(network: keras.Model, run: Run, *, resume: bool) -> None:
@@ -259,9 +259,11 @@ def _start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any)
     return model
 
 
-def _in_training(model: keras.Model, contract: Preprocessing, config: CommonConfig) -> keras.Model:
+def _in_training(
+    model: keras.Model, preprocessing: Preprocessing, config: CommonConfig
+) -> keras.Model:
     """Returns a copy at the precision of training, which keeps its blocks' inside or not."""
-    network = models.rebuild(model, dtype=precision_of(config), preprocessing=contract)
+    network = models.rebuild(model, dtype=precision_of(config), preprocessing=preprocessing)
     for layer in network.layers:
         if isinstance(layer, TransformerBlock):
             layer.remat = config.recipe.remat

@@ -12,8 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks, models
-from keras_vit.models import inference
+from keras_vit import arguments, models
+from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.trainee import Classifier
 from keras_vit.weights.whole_models import load_model
@@ -59,12 +59,12 @@ class DistilledClassifier(Classifier):
         **kwargs: Any,
     ) -> None:
         super().__init__(network, **kwargs)
-        checks.one_of("kind", kind, KINDS)
+        arguments.one_of("kind", kind, KINDS)
         self.kind = kind
         if not 0 <= weight <= 1:
             raise ValueError(f"`weight` must be in [0, 1]. Received: weight={weight}")
         self.weight = weight
-        self.temperature = checks.positive("temperature", temperature)
+        self.temperature = arguments.positive("temperature", temperature)
         self.teacher = teacher
         names = [layer.name for layer in network.layers]
         heads = ["head", "distillation_head"] if "distillation_head" in names else ["head"]
@@ -120,7 +120,7 @@ class Teacher(keras.layers.Layer):
         except ValueError:
             self.own = None
         if self.own is not None:
-            model, complete = inference.prepare(model)
+            model, complete = classifier.with_probabilities(model)
             if complete.thresholds is not None:
                 raise ValueError(
                     "`teacher` must have classes that exclude one another, not a yes or no for "

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_vit import accelerators, checks
+from keras_vit import accelerators, arguments
 from keras_vit.training.recipe import Recipe
 
 STRATEGIES = ("auto", "cpu", "mirrored", "tpu", "multiworker", "jax")
@@ -130,8 +130,8 @@ def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
         >>> devices("cpu").replicas
         1
     """
-    checks.one_of("strategy", strategy, STRATEGIES)
-    checks.positive_int("model_parallel", model_parallel)
+    arguments.one_of("strategy", strategy, STRATEGIES)
+    arguments.positive_int("model_parallel", model_parallel)
     on_jax = keras.backend.backend() == "jax"
     if strategy == "auto":
         strategy = _found(on_jax)

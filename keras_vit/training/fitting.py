@@ -85,7 +85,7 @@ def fit_remaining(
     recipe: Recipe,
     where: Devices,
     parts: tuple[data.Examples, data.Examples],
-    contract: Preprocessing,
+    preprocessing: Preprocessing,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     on_bad_image: str = "fail",
 ) -> None:
@@ -97,7 +97,7 @@ def fit_remaining(
         recipe: Its `epochs`, `batch_size`, `augmentation` and `seed`.
         where: The devices.
         parts: Examples to train on, and to validate on.
-        contract: The pixel contract.
+        preprocessing: The preprocessing.
         callbacks: What else watches the training.
         on_bad_image: What to do if an image has become unreadable since it was checked: `"fail"`
             raises an error that names it, `"skip"` continues without it.
@@ -119,7 +119,7 @@ def fit_remaining(
     def validation_data() -> object:
         return where.distribute(
             lambda shard: data.evaluation_dataset(
-                validation, contract, batch_size=recipe.batch_size, pad=several, shard=shard
+                validation, preprocessing, batch_size=recipe.batch_size, pad=several, shard=shard
             )
         )
 
@@ -129,7 +129,7 @@ def fit_remaining(
         dataset = where.distribute(
             lambda shard: data.training_dataset(
                 training,  # noqa: B023
-                contract,
+                preprocessing,
                 recipe.augmentation,
                 batch_size=recipe.batch_size,
                 epochs=until,  # noqa: B023

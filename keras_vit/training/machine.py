@@ -7,14 +7,14 @@ import os
 import keras
 import tensorflow as tf
 
-from keras_vit import accelerators, checks
+from keras_vit import accelerators, arguments
 
 # NVIDIA's Ampere, the first with bfloat16 matrix units.
 _BFLOAT16_CAPABILITY = (8, 0)
 
 # What makes an accelerator visible to a backend; docs/scaling.md has more.
 _REMEDIES = {
-    ("gpu", "tensorflow"): checks.install_hint("gpu"),
+    ("gpu", "tensorflow"): arguments.install_hint("gpu"),
     ("gpu", "jax"): 'pip install -U "jax[cuda12]"',
     ("amd", "tensorflow"): "tensorflow-rocm in place of tensorflow, see https://rocm.docs.amd.com",
     ("amd", "jax"): "JAX for ROCm, see https://docs.jax.dev/en/latest/installation.html",

@@ -70,7 +70,9 @@ def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> Non
     """
     path = Path(path)
     model = load_model(path)
-    labels, probabilities, contract = predict(model, held_out, verbose=0)
-    contract = dataclasses.replace(contract, thresholds=choose_thresholds(labels, probabilities))
+    labels, probabilities, preprocessing = predict(model, held_out, verbose=0)
+    preprocessing = dataclasses.replace(
+        preprocessing, thresholds=choose_thresholds(labels, probabilities)
+    )
     with files.atomic_path(path) as temporary:
-        models.with_preprocessing(model, contract).save(temporary)
+        models.with_preprocessing(model, preprocessing).save(temporary)

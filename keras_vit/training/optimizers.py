@@ -170,7 +170,7 @@ def build_optimizer(
         'Lion'
     """
     variables = model.trainable_variables
-    config = models.config_of(model) if models.tells_config(model) else None
+    config = models.config_of(model) if models.has_config(model) else None
     common: dict[str, Any] = {
         "rates": groups.layer_rates(variables, config, recipe.layer_decay),
         "weight_decays": [

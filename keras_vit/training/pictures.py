@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data import Examples
-from keras_vit.data.pixels import decode_and_fit
+from keras_vit.data.decode_and_resize import decode_resized
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.evaluation.mistakes import surest_mistakes
 from keras_vit.visualization import plots
@@ -38,19 +38,21 @@ def draw_mistakes(
         >>> draw_mistakes(model, data.load("digits").subset(range(12)), "mistakes.png").name
         'mistakes.png'
     """
-    labels, probabilities, contract = predict(model, examples, verbose=0)
+    labels, probabilities, preprocessing = predict(model, examples, verbose=0)
     predicted = probabilities.argmax(axis=1)
     sure = surest_mistakes(labels, probabilities, _SHOWN)
     if not len(sure):
         return None
-    names = contract.labels or ()
+    names = preprocessing.labels or ()
     captions = [
         f"{names[labels[i]]}, not\n{names[predicted[i]]} ({probabilities[i].max():.0%})"
         for i in sure
     ]
-    images = [decode_and_fit(tf.constant(examples.read(int(i))), contract) for i in sure]
+    images = [decode_resized(tf.constant(examples.read(int(i))), preprocessing) for i in sure]
     shares = np.eye(len(names))[labels[sure]]
-    return plots.contact_sheet(contract.to_rgb(np.stack(images)), shares, names, path, captions)
+    return plots.contact_sheet(
+        preprocessing.to_rgb(np.stack(images)), shares, names, path, captions
+    )
 
 
 def log_pictures(folder: str | os.PathLike[str], pictures: Mapping[str, Path]) -> None:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from keras_vit import checks, zoo
+from keras_vit import arguments, zoo
 from keras_vit.models import (
     Memory,
     ViTConfig,
@@ -63,7 +63,7 @@ class Plan:
     compiled: bool = False
 
     def __post_init__(self) -> None:
-        checks.positive_int("device", self.device)
+        arguments.positive_int("device", self.device)
         if self.inference:
             return
         if self.recipe.trainable not in _LEARNING:
@@ -247,7 +247,7 @@ def plan(
         False
     """
     config = zoo.constructor(model).config.replace(
-        classes=checks.positive_int("classes", classes),
+        classes=arguments.positive_int("classes", classes),
         dropout_rate=recipe.dropout_rate,
         stochastic_depth_rate=recipe.stochastic_depth_rate,
     )

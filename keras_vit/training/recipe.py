@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.data import Augmentation
 from keras_vit.training.schedules import DECAYS
 
@@ -130,11 +130,11 @@ class Recipe:
             ("class_weights", CLASS_WEIGHTS),
             ("distillation", DISTILLATIONS),
         ):
-            checks.one_of(name, getattr(self, name), options)
+            arguments.one_of(name, getattr(self, name), options)
         for name in ("epochs", "batch_size", "accumulation_steps"):
-            checks.positive_int(name, getattr(self, name))
-        checks.count("early_stopping", self.early_stopping)
-        checks.count("warmup_steps", self.warmup_steps)
+            arguments.positive_int(name, getattr(self, name))
+        arguments.count("early_stopping", self.early_stopping)
+        arguments.count("warmup_steps", self.warmup_steps)
         for name in (
             "warmup_fraction",
             "beta_1",
@@ -144,7 +144,7 @@ class Recipe:
             "dropout_rate",
             "stochastic_depth_rate",
         ):
-            checks.rate(name, getattr(self, name))
+            arguments.rate(name, getattr(self, name))
         for name in (
             "learning_rate",
             "weight_decay",
@@ -153,15 +153,15 @@ class Recipe:
             "sam_radius",
         ):
             value = getattr(self, name)
-            if not checks.is_number(value) or not 0 <= value < math.inf:
+            if not arguments.is_number(value) or not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` must be a number from 0 up. Received: {name}={value!r}")
         for name in ("timescale", "distillation_temperature"):
-            checks.positive(name, getattr(self, name))
+            arguments.positive(name, getattr(self, name))
         for name in ("final_fraction", "distillation_weight"):
             value = getattr(self, name)
-            if not checks.is_number(value) or not 0 <= value <= 1:
+            if not arguments.is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
-        if not checks.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
+        if not arguments.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
             raise ValueError(
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"
             )
@@ -175,7 +175,7 @@ class Recipe:
         # A frozen dataclass can only be normalised through object.__setattr__.
         object.__setattr__(self, "trainable", tuple(self.trainable))
         if self.image_size is not None:
-            size = checks.size_pair("image_size", self.image_size)
+            size = arguments.size_pair("image_size", self.image_size)
             object.__setattr__(self, "image_size", size)
 
     def replace(self, **changes: Any) -> Recipe:
@@ -204,7 +204,7 @@ class Recipe:
         below = {field.name for field in dataclasses.fields(Augmentation)}
         for name in given:
             if name not in own | below:
-                hint = checks.nearest(name, own | below)
+                hint = arguments.nearest(name, own | below)
                 raise ValueError(f"{name!r} is no field of a recipe.{hint}")
         inner = {name: given.pop(name) for name in list(given) if name in below}
         if inner:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.data import Augmentation
 from keras_vit.training.recipe import Recipe
 
@@ -292,7 +292,7 @@ def augreg(
     Reference: section 3.1 and figure 4 of https://arxiv.org/abs/2106.10270;
     big_vision/configs/vit_i1k.py
     """
-    checks.one_of("aug", aug, tuple(AUGREG_AUGMENTATIONS))
+    arguments.one_of("aug", aug, tuple(AUGREG_AUGMENTATIONS))
     mixup, layers, magnitude = AUGREG_AUGMENTATIONS[aug]
     return Recipe(
         epochs=300,
@@ -331,7 +331,7 @@ def recipe(name: str) -> Recipe:
     """
     if name.partition("-")[0] == "augreg":
         return _augreg_by_name(name)
-    checks.one_of("recipe", name, (*RECIPES, "augreg"))
+    arguments.one_of("recipe", name, (*RECIPES, "augreg"))
     return RECIPES[name].recipe
 
 

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import yaml
 
-from keras_vit import checks, data, files, output_folder
+from keras_vit import arguments, data, files, output_folder
 from keras_vit.data import Augmentation, Examples, write_layers
-from keras_vit.data.audit import ON_BAD_IMAGE
+from keras_vit.data.image_audit import ON_BAD_IMAGE
 from keras_vit.data.splits import short_digest, training_digests
 from keras_vit.training.distribution import STRATEGIES
 from keras_vit.training.recipe import Recipe
@@ -60,10 +60,10 @@ class CommonConfig:
     recipe: Recipe = FINETUNE
 
     def __post_init__(self) -> None:
-        checks.one_of("on_bad_image", self.on_bad_image, ON_BAD_IMAGE)
-        checks.one_of("strategy", self.strategy, STRATEGIES)
-        checks.positive_int("keep", self.keep)
-        checks.count("save_steps", self.save_steps)
+        arguments.one_of("on_bad_image", self.on_bad_image, ON_BAD_IMAGE)
+        arguments.one_of("strategy", self.strategy, STRATEGIES)
+        arguments.positive_int("keep", self.keep)
+        arguments.count("save_steps", self.save_steps)
         if not self.save_minutes >= 0:
             raise ValueError(
                 f"`save_minutes` must be 0 or more. Received: save_minutes={self.save_minutes}"
@@ -100,7 +100,7 @@ class RunConfig(CommonConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.positive_int("model_parallel", self.model_parallel)
+        arguments.positive_int("model_parallel", self.model_parallel)
         if (self.recipe.distillation != "none") != (self.teacher is not None):
             raise ValueError(
                 "`teacher` must be given where the recipe distils, and only there. "
@@ -161,7 +161,7 @@ class Run:
             raise ValueError(
                 f"`run` must be complete. Received: run={str(self.path)!r}, which has no "
                 f"{self.evaluation.name}; go on with it with\n"
-                f"  {checks.command('train', '--resume', '--out', self.path)}"
+                f"  {arguments.command('train', '--resume', '--out', self.path)}"
             )
 
     def write_config(self, config: CommonConfig, resolved: dict[str, Any]) -> None:
@@ -298,7 +298,7 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
         fields = [field.name for field in dataclasses.fields(holder)]
         unknown = [key for key in found if key not in fields]
         if unknown:
-            hint = checks.nearest(str(unknown[0]), fields)
+            hint = arguments.nearest(str(unknown[0]), fields)
             raise ValueError(f"{path}: {unknown[0]!r} is no field of {name}.{hint}")
     missing = [name for name in ("data", "model") if name not in content]
     if missing:

@@ -12,8 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks, files, models
-from keras_vit.models import cloning, inference
+from keras_vit import arguments, files, models
+from keras_vit.models import classifier, cloning
 from keras_vit.training.averaging import averages
 from keras_vit.training.checkpoints import Checkpoints, Progress
 from keras_vit.training.interruption import Interruption
@@ -255,7 +255,7 @@ class SaveRun(keras.callbacks.Callback):
     def _how_to_go_on(self) -> str:
         return (
             f"{self.run.path} holds the last state of this run. Go on with\n"
-            f"  {checks.command(self._command, '--resume', '--out', self.run.path)}"
+            f"  {arguments.command(self._command, '--resume', '--out', self.run.path)}"
         )
 
     def _variables(self) -> dict[str, keras.Variable]:
@@ -291,8 +291,8 @@ def finished_model(network: keras.Model) -> keras.Model:
         >>> models.config_of(finished_model(model)).classifier_activation
         'softmax'
     """
-    if not models.tells_config(network):  # of keras.applications
-        return inference.prepare(cloning.with_dtype(network, "float32"))[0]
+    if not models.has_config(network):  # of keras.applications
+        return classifier.with_probabilities(cloning.with_dtype(network, "float32"))[0]
     thresholds = models.preprocessing_of(network).thresholds
     return models.rebuild(
         network,

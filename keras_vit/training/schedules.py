@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 
 DECAYS = ("cosine", "linear", "rsqrt", "constant")
 
@@ -69,13 +69,13 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         timescale: float = 10_000.0,
     ) -> None:
         super().__init__()
-        checks.one_of("decay", decay, DECAYS)
+        arguments.one_of("decay", decay, DECAYS)
         self.peak = float(peak)
-        self.total_steps = checks.positive_int("total_steps", total_steps)
-        self.warmup_steps = checks.count("warmup_steps", warmup_steps)
+        self.total_steps = arguments.positive_int("total_steps", total_steps)
+        self.warmup_steps = arguments.count("warmup_steps", warmup_steps)
         self.decay = decay
         self.final_fraction = float(final_fraction)
-        self.timescale = checks.positive("timescale", timescale)
+        self.timescale = arguments.positive("timescale", timescale)
         if not 0 <= self.final_fraction <= 1:
             raise ValueError(
                 f"`final_fraction` must be in [0, 1]. Received: final_fraction={final_fraction}"

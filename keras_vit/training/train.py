@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_vit import checks, data, files, models, output_folder, zoo
+from keras_vit import arguments, data, files, models, output_folder, zoo
 from keras_vit.evaluation import MultiLabelReport, Report
 from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.training import groups
@@ -133,7 +133,7 @@ def train(
             with where.scope():
                 trainee = build_trainee(config, network, training)
                 compile_trainee(trainee, network, config, steps)
-            contract = models.preprocessing_of(network)
+            preprocessing = models.preprocessing_of(network)
             with Interruption() as interruption:
                 save = save_as_configured(
                     config,
@@ -155,7 +155,7 @@ def train(
                         "validation_examples": len(validation),
                         "inventory": dataclasses.asdict(inventory),
                         "classes": len(examples.class_names),
-                        "preprocessing": contract.get_config(),
+                        "preprocessing": preprocessing.get_config(),
                     }
                     with files.atomic_path(run.labels) as temporary:
                         temporary.write_text(_lines(examples.class_names), encoding="utf-8")
@@ -172,7 +172,14 @@ def train(
                     _advise(config, steps)
                 parts = (training, validation)
                 fit_remaining(
-                    trainee, save, recipe, where, parts, contract, watching, config.on_bad_image
+                    trainee,
+                    save,
+                    recipe,
+                    where,
+                    parts,
+                    preprocessing,
+                    watching,
+                    config.on_bad_image,
                 )
         return _finish(run, validation) if where.is_chief else None
 
@@ -273,7 +280,7 @@ def _finish(run: Run, validation: data.Examples) -> Report | MultiLabelReport:
         )
     print(
         f"\n{run.path} holds last.keras, best.keras, evaluation.json, {picture.name} and "
-        f"curves.png. Next:\n  {checks.command('predict', run.path, run.samples)}/*\n"
-        f"  {checks.command('export', run.path, '--to', run.path / 'serving')}"
+        f"curves.png. Next:\n  {arguments.command('predict', run.path, run.samples)}/*\n"
+        f"  {arguments.command('export', run.path, '--to', run.path / 'serving')}"
     )
     return report

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.training.recipe import LOSSES
 
 if keras.backend.backend() == "jax":
@@ -172,9 +172,9 @@ class Classifier(Trainee):
         **kwargs: Any,
     ) -> None:
         super().__init__(network, **kwargs)
-        checks.one_of("loss", loss, LOSSES)
+        arguments.one_of("loss", loss, LOSSES)
         self.loss_kind = loss
-        self.label_smoothing = checks.rate("label_smoothing", label_smoothing)
+        self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.class_weights = None if class_weights is None else np.array(class_weights, "float32")
         self.multi_label = multi_label
         # Not threshold 0.5: the outputs are logits.

@@ -1,20 +1,27 @@
 """Pictures of a finished model, of what it learns from and of what it looks at."""
 
-from keras_vit.visualization.attention import attention_maps
-from keras_vit.visualization.attention_plots import (
+from keras_vit.visualization.attention_figures import (
     attention_distance_plot,
     attention_sheet,
     faithfulness_plot,
     relevance_sheet,
 )
-from keras_vit.visualization.distance import mean_attention_distance
+from keras_vit.visualization.attention_maps import (
+    attention_maps,
+    gradient_rollout,
+    mean_attention_distance,
+    relevance_maps,
+    rollout,
+)
 from keras_vit.visualization.drawing import save_figure
-from keras_vit.visualization.embedding_plots import (
+from keras_vit.visualization.embeddings import (
+    filter_components,
     filter_plot,
+    position_similarity,
     position_similarity_plot,
     token_colour_sheet,
+    token_colours,
 )
-from keras_vit.visualization.embeddings import filter_components, position_similarity, token_colours
 from keras_vit.visualization.faithfulness import Curves, centre_map, faithfulness, random_map
 from keras_vit.visualization.judging_plots import comparison_curves, reliability_diagram
 from keras_vit.visualization.multi_label import label_scores
@@ -25,8 +32,6 @@ from keras_vit.visualization.plots import (
     reconstruction_sheet,
     training_curves,
 )
-from keras_vit.visualization.relevance import relevance_maps
-from keras_vit.visualization.rollout import gradient_rollout, rollout
 
 __all__ = [
     "Curves",

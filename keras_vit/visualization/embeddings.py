@@ -1,20 +1,25 @@
-"""What a model has learnt before its first block: positions and filters; and its tokens as colours.
+"""Position embeddings, patch filters and token features as arrays and figures.
 
 Letters: B batch; h, w rows and columns of patches; P, Q patch height and width; C channels; N
 patches; D hidden size.
+
+Letters: B batch; h, w rows and columns of patches; P, Q patch height and width; C channels.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
-from keras_vit import checks, layers
-from keras_vit.models import Anatomy
+from keras_vit import arguments, layers
+from keras_vit.models import FeatureExtractor
 from keras_vit.models.cloning import layers_of
+from keras_vit.visualization.drawing import show
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
@@ -67,7 +72,7 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
 
     Reference: Figure 7 (left) of https://arxiv.org/abs/2010.11929
     """
-    checks.positive_int("number", number)
+    arguments.positive_int("number", number)
     encoder, patches = _only(model, layers.PatchEncoder), _only(model, layers.Patches)
     if any(isinstance(layer, layers.ResNetStem) for layer in layers_of(model)):
         raise ValueError(
@@ -81,14 +86,16 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
     return components, pca.explained_variance_ratio_
 
 
-def token_colours(model: keras.Model | Anatomy, images: Any, *, block: int = -1) -> np.ndarray:
+def token_colours(
+    model: keras.Model | FeatureExtractor, images: Any, *, block: int = -1
+) -> np.ndarray:
     """Returns patch tokens as colours: what the model holds for alike looks alike.
 
     The three directions in which the tokens of all the images differ most become red, green and
     blue, each from its lowest to its highest value.
 
     Args:
-        model: A model of keras_vit, or one that contains one; or its `Anatomy`.
+        model: A model of keras_vit, or one that contains one; or its `FeatureExtractor`.
         images: Scaled as the model's preprocessing says, (B, H, W, C).
         block: Whose tokens, as they leave it, after the encoder's last norm; from 0 on, or from -1
             back.
@@ -109,14 +116,14 @@ def token_colours(model: keras.Model | Anatomy, images: Any, *, block: int = -1)
 
     Reference: after Figure 1 of https://arxiv.org/abs/2304.07193
     """
-    anatomy = Anatomy.of(model)
-    depth = len(anatomy.blocks)
+    extractor = FeatureExtractor.of(model)
+    depth = len(extractor.blocks)
     if not -depth <= block < depth:
         raise ValueError(f"`block` must be in [{-depth}, {depth}). Received: block={block}")
-    seen = anatomy.observe(images)
+    seen = extractor.activations(images)
     tokens = seen.tokens[1:][block]
-    if anatomy.norm is not None:
-        tokens = keras.ops.convert_to_numpy(anatomy.norm(tokens))
+    if extractor.norm is not None:
+        tokens = keras.ops.convert_to_numpy(extractor.norm(tokens))
     h, w = seen.grid
     patches = tokens[:, -h * w :].reshape(-1, tokens.shape[-1])  # (BN, D)
     colours = np.zeros((len(patches), 3))
@@ -135,3 +142,112 @@ def _only(model: keras.Model, kind: type) -> Any:
             f"Received: model={model.name!r} with {len(found)} layers {kind.__name__}"
         )
     return found[0]
+
+
+_MOST_TILES = 7  # a side of the grid of pictures, as in the paper
+_IN_A_ROW = 7
+
+
+def position_similarity_plot(similarity: np.ndarray) -> Figure:
+    """Draws how alike position embeddings are, a small picture for each of some patches.
+
+    Args:
+        similarity: Cosine similarities (h, w, h, w), as `position_similarity` returns them.
+
+    Returns:
+        The figure: where in the image a picture stands, the patch stands that it is about. Of more
+        than 7 rows or columns every second, third ... one is drawn.
+
+    Example:
+        >>> similarity = np.ones((3, 5, 3, 5))
+        >>> position_similarity_plot(similarity).axes[0].images[0].get_array().shape
+        (11, 29)
+    """
+    h, w = similarity.shape[:2]
+    rows, columns = (np.arange(0, n, math.ceil(n / _MOST_TILES)) for n in (h, w))
+    mosaic = np.full((len(rows) * (h + 1) - 1, len(columns) * (w + 1) - 1), np.nan)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            top, left = i * (h + 1), j * (w + 1)
+            mosaic[top : top + h, left : left + w] = similarity[row, column]
+    ratio = mosaic.shape[0] / mosaic.shape[1]
+    figure = Figure(figsize=(5.4, 4.6 * ratio + 0.5), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(mosaic, vmin=-1, vmax=1, cmap="viridis", interpolation="nearest")
+    axes.set_xticks((np.arange(len(columns)) * (w + 1)) + w / 2 - 0.5, columns + 1)
+    axes.set_yticks((np.arange(len(rows)) * (h + 1)) + h / 2 - 0.5, rows + 1)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("column of the patch")
+    axes.set_ylabel("row of the patch")
+    bar = figure.colorbar(image, ax=axes, shrink=0.85)
+    bar.set_label("cosine similarity")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def filter_plot(components: np.ndarray) -> Figure:
+    """Draws principal components of the filters that embed a patch.
+
+    Args:
+        components: (number, P, Q, C), as `filter_components` returns them; of three channels or
+            one.
+
+    Returns:
+        The figure; each component from its own lowest to its own highest value, grey for zero where
+        both are as far.
+
+    Raises:
+        ValueError: If there is no component, or it is no picture.
+
+    Example:
+        >>> len(filter_plot(np.ones((5, 4, 4, 3))).axes)
+        7
+    """
+    if components.ndim != 4 or not len(components) or components.shape[-1] not in (1, 3):
+        raise ValueError(
+            "`components` must be pictures (number, P, Q, C) of three channels or one. "
+            f"Received: an array of the shape {components.shape}"
+        )
+    rows = math.ceil(len(components) / _IN_A_ROW)
+    figure = Figure(figsize=(_IN_A_ROW * 0.85, rows * 0.85 + 0.1), layout="constrained")
+    grid = figure.subplots(rows, _IN_A_ROW, squeeze=False).ravel()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, component in zip(grid, components, strict=False):
+        farthest = max(float(np.abs(component).max()), 1e-12)
+        show(axes, (component / farthest + 1) * 127.5, interpolation="nearest")
+    return figure
+
+
+def token_colour_sheet(pixels: np.ndarray, colours: np.ndarray) -> Figure:
+    """Draws images above the colours of their tokens.
+
+    Args:
+        pixels: Images (B, H, W, C), [0, 255].
+        colours: (B, h, w, 3) in [0, 1], as `token_colours` returns them.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: If the numbers of images and colours differ.
+
+    Example:
+        >>> len(token_colour_sheet(np.zeros((2, 8, 12, 3)), np.zeros((2, 2, 3, 3))).axes)
+        4
+    """
+    if len(pixels) != len(colours):
+        raise ValueError(
+            "`colours` must have one picture for each image. "
+            f"Received: {len(colours)} for {len(pixels)} images"
+        )
+    number, ratio = len(pixels), pixels.shape[1] / pixels.shape[2]
+    figure = Figure(figsize=(number * 1.5, 3.0 * ratio + 0.1), layout="constrained")
+    grid = figure.subplots(2, number, squeeze=False)
+    for column in range(number):
+        show(grid[0, column], pixels[column])
+        show(grid[1, column], colours[column] * 255, interpolation="nearest")
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    return figure

@@ -15,8 +15,8 @@ import numpy as np
 import PIL.Image
 import PIL.ImageFilter
 
-from keras_vit import checks
-from keras_vit.models import inference
+from keras_vit import arguments
+from keras_vit.models import classifier
 
 Predict = Callable[[np.ndarray], np.ndarray]
 _BLUR = 0.05  # radius of the blur that insertion begins with, as a share of the longer side
@@ -91,16 +91,16 @@ def faithfulness(
 
     Reference: section 4.3 of https://arxiv.org/abs/1806.07421
     """
-    checks.positive_int("steps", steps)
+    arguments.positive_int("steps", steps)
     images, classes = np.asarray(images, np.float32), np.ravel(np.asarray(classes))
     if not len(images) == len(maps) == len(classes):
         raise ValueError(
             "`maps` and `classes` must have one entry for each image. Received: "
             f"{len(images)} images, {len(maps)} maps, {len(classes)} classes"
         )
-    network, contract = inference.prepare(model)
-    grey = contract.scale(np.full((1, 1, images.shape[-1]), 127.5))
-    blurred = np.stack([_blur(image, contract) for image in images])
+    network, preprocessing = classifier.with_probabilities(model)
+    grey = preprocessing.scale(np.full((1, 1, images.shape[-1]), 127.5))
+    blurred = np.stack([_blur(image, preprocessing) for image in images])
     order = [np.argsort(-np.ravel(m), kind="stable") for m in maps]
     deletion = np.zeros((len(images), steps + 1))
     insertion = np.zeros((len(images), steps + 1))
@@ -162,11 +162,11 @@ def _mask(taken: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np
     return mask[rows][:, columns]
 
 
-def _blur(image: np.ndarray, contract: Any) -> np.ndarray:
-    pixels = np.clip(np.round(contract.unscale(image)), 0, 255).astype(np.uint8)
+def _blur(image: np.ndarray, preprocessing: Any) -> np.ndarray:
+    pixels = np.clip(np.round(preprocessing.unscale(image)), 0, 255).astype(np.uint8)
     blur = PIL.ImageFilter.GaussianBlur(_BLUR * max(image.shape[:2]))
     channels = [
         np.asarray(PIL.Image.fromarray(pixels[..., c]).filter(blur))
         for c in range(pixels.shape[-1])
     ]
-    return contract.scale(np.stack(channels, axis=-1))
+    return preprocessing.scale(np.stack(channels, axis=-1))

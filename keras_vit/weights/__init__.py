@@ -2,10 +2,10 @@
 
 from keras_vit.weights.convert import convert
 from keras_vit.weights.load import load_weights
+from keras_vit.weights.load_report import LoadReport, TensorReport
 from keras_vit.weights.registry import PublishedWeights, list_weights
-from keras_vit.weights.report import LoadReport, TensorReport
+from keras_vit.weights.resolve import read_checkpoint
 from keras_vit.weights.save import save_weights
-from keras_vit.weights.sources import read_checkpoint
 
 __all__ = [
     "LoadReport",

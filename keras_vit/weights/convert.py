@@ -12,12 +12,12 @@ from typing import Any
 from keras_vit import models
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.agreement import agreeing
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.consistency import check_consistency
+from keras_vit.weights.inferred import config_of
 from keras_vit.weights.load import load_weights
+from keras_vit.weights.resolve import read_checkpoint
 from keras_vit.weights.save import format_of_target, save_keras, write
-from keras_vit.weights.sources import read_checkpoint
-from keras_vit.weights.traits import config_of
 
 _PROJECTION, _ROOT = "patch_encoder/projection/kernel", "stem/conv_root/kernel"
 
@@ -74,7 +74,7 @@ def convert(
         )
     checkpoint = read_checkpoint(source, model)
     config = _config(checkpoint, known)
-    tensors = agreeing(checkpoint, config)
+    tensors = check_consistency(checkpoint, config)
     preprocessing = _preprocessing(checkpoint, config)
     if format == "keras":
         network = models.build(config, preprocessing=preprocessing)

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.weights import containers, metadata
+from keras_vit.weights import containers, foreign_keras, metadata
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.configs import foreign_keras
 from keras_vit.weights.containers.guards import reading, refused
-from keras_vit.weights.traits import traits_of
+from keras_vit.weights.inferred import traits_of
 
 
 def read_h5(path: Path) -> Checkpoint:
@@ -40,7 +39,7 @@ def read_h5(path: Path) -> Checkpoint:
             f"The weight file {path} must come from a model of keras_vit. "
             f"Received: the layers {', '.join(sorted(layers)[:5])}, ..."
         )
-    contract = layers.pop("image_contract", {}).get("config")  # absent in files of old
+    stored = layers.pop("image_contract", {}).get("config")  # absent in files of old
     tensors = {
         f"{layer}/{_variable_name(layer, key)}": array
         for layer, arrays in layers.items()
@@ -48,9 +47,9 @@ def read_h5(path: Path) -> Checkpoint:
     }
     with reading(path):
         checkpoint = Checkpoint(str(path), tensors, traits_of(tensors))
-    if contract is None:
+    if stored is None:
         return checkpoint
-    text = contract.astype("uint8").tobytes().decode("utf-8", "replace")
+    text = stored.astype("uint8").tobytes().decode("utf-8", "replace")
     return metadata.extend(checkpoint, {metadata.KEY: text})
 
 
@@ -77,8 +76,8 @@ def read_keras(path: Path) -> Checkpoint:
         4
     """
     layers = foreign_keras.read_layers(path, "keras")
-    contract = next(filter(foreign_keras.is_contract, layers), None)
-    if contract is None:
+    metadata_layer = next(filter(foreign_keras.is_metadata, layers), None)
+    if metadata_layer is None:
         raise ValueError(
             f"The weight file {path} must hold a model of keras_vit, or one that contains it. "
             f"Received: model={layers[0]['name']!r}"
@@ -99,8 +98,10 @@ def read_keras(path: Path) -> Checkpoint:
                 part = own if name.startswith(prefixes[0]) else others
                 part[f"{layer}/{_variable_name(layer, key)}"] = array
         traits = traits_of(own)
-    told = contract["config"]
-    content = {"config": told.get("architecture"), "preprocessing": told.get("preprocessing")}
+    content = {
+        "config": metadata_layer["config"].get("architecture"),
+        "preprocessing": metadata_layer["config"].get("preprocessing"),
+    }
     checkpoint = metadata.extend(
         Checkpoint(str(path), own, traits), {metadata.KEY: json.dumps(content)}
     )

@@ -11,10 +11,10 @@ import numpy as np
 
 from keras_vit import models
 from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint, variables_of
-from keras_vit.weights.fitting import fit
+from keras_vit.weights.checkpoint_adaptation import fit
+from keras_vit.weights.load_report import LoadReport, TensorReport
 from keras_vit.weights.positions import PATCH_POSITIONS, POSITIONS
-from keras_vit.weights.report import LoadReport, TensorReport
-from keras_vit.weights.sources import read_checkpoint
+from keras_vit.weights.resolve import read_checkpoint
 
 # The classifiers: they can be dropped, or start anew where they do not fit.
 _PRE_LOGITS, _HEADS = "pre_logits/", ("head/", "distillation_head/")

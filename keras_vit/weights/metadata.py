@@ -17,8 +17,8 @@ from typing import Any
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.agreement import agreeing
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION
 
 KEY = "keras_vit"
@@ -77,7 +77,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
             )
         told = _checked(Preprocessing, content["preprocessing"])
         preprocessing = Preprocessing.from_config(told)
-        tensors = agreeing(checkpoint, config)
+        tensors = check_consistency(checkpoint, config)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"The metadata {KEY!r} of {checkpoint.source} must describe the model in it, in terms "

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.layers.position import sincos_2d
+from keras_vit.layers.position_embedding import sincos_2d
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import Checkpoint
 

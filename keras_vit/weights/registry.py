@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 
@@ -150,7 +150,7 @@ def find_weights(model: str, name: str) -> PublishedWeights:
             f"Received: weights={name!r}"
         )
     names = [row.name for row in rows]
-    hint = checks.nearest(name, [*names, *(alias for row in rows for alias in row.aliases)])
+    hint = arguments.nearest(name, [*names, *(alias for row in rows for alias in row.aliases)])
     raise ValueError(
         f"`weights` must be a file or one of the published weights of {model}: "
         f"{', '.join(map(repr, names))}.{hint} Received: weights={name!r}"

@@ -11,16 +11,16 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit import checks, models
+from keras_vit import arguments, models
 from keras_vit.files import atomic_path, write_json
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import containers, metadata
-from keras_vit.weights.agreement import agreeing
 from keras_vit.weights.checkpoint import Checkpoint, variables_of
 from keras_vit.weights.configs import transformers
+from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.dialects import DIALECTS
+from keras_vit.weights.inferred import traits_of
 from keras_vit.weights.positions import grid_of
-from keras_vit.weights.traits import traits_of
 
 # The suffixes of each format; what `huggingface` writes is a folder.
 _SUFFIXES = {
@@ -77,7 +77,7 @@ def save_weights(
     tensors = {name: _stored(variable) for name, variable in variables_of(model).items()}
     config = models.config_of(model)
     source = f"The model {model.name!r}"
-    agreeing(Checkpoint(source, tensors, traits_of(tensors)), config)
+    check_consistency(Checkpoint(source, tensors, traits_of(tensors)), config)
     preprocessing = models.preprocessing_of(model)
     for note in write(target, format, tensors, config, preprocessing):
         warnings.warn(note, UserWarning, stacklevel=2)
@@ -110,7 +110,7 @@ def format_of_target(path: Path, format: str | None) -> str:
                 f"Received: format=None, path={str(path)!r}"
             )
         format = said[0]
-    checks.one_of("format", format, FORMATS)
+    arguments.one_of("format", format, FORMATS)
     if format not in (fitting or ["huggingface"]):
         wanted = " or ".join(_SUFFIXES[format]) or "no suffix, for it is a folder"
         raise ValueError(

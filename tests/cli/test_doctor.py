@@ -11,7 +11,7 @@ import pytest
 from keras_vit import data, zoo
 from keras_vit.training import Recipe, Run, RunConfig
 from tests.cli.commands import Call
-from tests.training.doctor.conftest import CONTRACT, DIGITS, RAW, solve
+from tests.training.doctor.conftest import DIGITS, PREPROCESSING, RAW, solve
 
 pytestmark = pytest.mark.tensorflow
 
@@ -52,7 +52,7 @@ def test_doctor_of_a_healthy_model_ends_with_0(call: Call, healthy: Path, photos
 def test_doctor_prints_evidence_and_cure_and_ends_with_1(
     call: Call, tmp_path: Path, photos: Path
 ) -> None:
-    model = solve(RAW, CONTRACT, front=[keras.layers.Rescaling(1 / 127.5, -1)])
+    model = solve(RAW, PREPROCESSING, front=[keras.layers.Rescaling(1 / 127.5, -1)])
     model.save(tmp_path / "twice.keras")
     code, output, _ = call(
         *("doctor", tmp_path / "twice.keras", "--data", photos, "--range-steps", 0),
@@ -72,7 +72,7 @@ def test_doctor_prints_evidence_and_cure_and_ends_with_1(
 def test_doctor_is_told_the_pixels_of_another_library(
     call: Call, tmp_path: Path, photos: Path, pixels: str, code: int
 ) -> None:
-    unit = dataclasses.replace(CONTRACT, mean=0.0, std=1.0)
+    unit = dataclasses.replace(PREPROCESSING, mean=0.0, std=1.0)
     solve(unit, None).save(tmp_path / "m.keras")
     found, output, _ = call(
         *("doctor", tmp_path / "m.keras", "--data", photos, "--pixels", pixels, "--range-steps", 0)

@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit.cli.judging import Method
 from keras_vit.training import Run
-from keras_vit.visualization.relevance import METHODS
+from keras_vit.visualization.attention_maps import METHODS
 from tests.cli.commands import Call, check_failure
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]

@@ -26,7 +26,7 @@ from keras_vit.cli.options import (
 )
 from keras_vit.cli.pretraining import Method
 from keras_vit.cli.training import Optimizer
-from keras_vit.data.audit import ON_BAD_IMAGE
+from keras_vit.data.image_audit import ON_BAD_IMAGE
 from keras_vit.training.distribution import STRATEGIES
 from keras_vit.training.doctor.candidates import SCALES
 from keras_vit.training.pretraining.pretrain import METHODS

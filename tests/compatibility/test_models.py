@@ -20,7 +20,7 @@ from tests.compatibility.narrow import FILES
 from tests.helpers import assert_close, numpy
 
 NAMES = sorted(path.stem for path in (FILES / "keras").iterdir())
-CONTRACTS = json.loads((FILES / "contracts.json").read_text(encoding="utf-8"))
+PREPROCESSINGS = json.loads((FILES / "contracts.json").read_text(encoding="utf-8"))
 TOLERANCE = 1e-5
 # bfloat16 keeps 8 bits: a rounding the other way shows in the third digit.
 TOLERANCES = {"mixed_bfloat16": 0.02}
@@ -70,13 +70,13 @@ def test_keras_file_answers_as_it_did(name: str, answers: Expected, expected: Ex
     assert_close(answers[name], expected[f"keras/{name}"], tolerance, name)
 
 
-@pytest.mark.parametrize("name", sorted(CONTRACTS))
+@pytest.mark.parametrize("name", sorted(PREPROCESSINGS))
 def test_keras_file_keeps_its_configuration_and_contract(name: str) -> None:
     model = keras.saving.load_model(FILES / "keras" / f"{name}.keras", compile=False)
-    stored = CONTRACTS[name]
+    stored = PREPROCESSINGS[name]
     assert models.config_of(model) == ViTConfig(**stored["config"])
-    contract = Preprocessing.from_config(stored["preprocessing"])
-    assert models.preprocessing_of(model) == contract
+    preprocessing = Preprocessing.from_config(stored["preprocessing"])
+    assert models.preprocessing_of(model) == preprocessing
 
 
 @pytest.mark.tensorflow
@@ -94,7 +94,7 @@ def test_compiled_model_goes_on_training(expected: Expected) -> None:
     "path", ["model.weights.h5", "model.npz", "model.safetensors", "huggingface"]
 )
 def test_weights_answer_as_they_did(path: str, expected: Expected) -> None:
-    model = models.build(ViTConfig(**CONTRACTS["softmax"]["config"]))
+    model = models.build(ViTConfig(**PREPROCESSINGS["softmax"]["config"]))
     report = load_weights(model, FILES / "weights" / path, report=True)
     assert not any(report.of(kind) for kind in ("resized", "reset", "dropped"))
     answer = numpy(model(expected["pixels"], training=False))

@@ -17,7 +17,7 @@ from keras_vit.data.augmentation import (
 )
 from keras_vit.preprocessing import Preprocessing
 
-CONTRACT = Preprocessing(size=(13, 17), interpolation="nearest")
+PREPROCESSING = Preprocessing(size=(13, 17), interpolation="nearest")
 
 
 def coordinates(height: int, width: int) -> np.ndarray:
@@ -30,7 +30,7 @@ def test_crop_keeps_area_and_ratio_in_their_ranges() -> None:
     areas, ratios = [], []
     for i in range(200):
         crop = random_resized_crop(
-            coordinates(190, 250), [7, i], CONTRACT, area=(0.3, 0.5), ratio=(0.8, 1.5)
+            coordinates(190, 250), [7, i], PREPROCESSING, area=(0.3, 0.5), ratio=(0.8, 1.5)
         ).numpy()
         (top, left), (bottom, right) = crop[0, 0, :2].astype(int), crop[-1, -1, :2].astype(int)
         # 13 x 17 samples at the centres of equal cells
@@ -48,31 +48,31 @@ def test_crop_keeps_area_and_ratio_in_their_ranges() -> None:
 
 def test_crop_falls_back_to_the_whole_image() -> None:
     image = coordinates(2, 200)  # no rectangle of ratio 1 has half of its area
-    crop = random_resized_crop(image, [1, 2], CONTRACT, area=(0.5, 1.0), ratio=(0.99, 1.01))
+    crop = random_resized_crop(image, [1, 2], PREPROCESSING, area=(0.5, 1.0), ratio=(0.99, 1.01))
     assert (crop[0, 0, 1], crop[-1, -1, 1]) == (5, 194)
 
 
 def test_crop_has_static_shape_in_a_graph() -> None:
     @tf.function(input_signature=[tf.TensorSpec((None, None, 3), tf.uint8)])
     def crop(image: tf.Tensor) -> tf.Tensor:
-        result = random_resized_crop(image, [1, 2], CONTRACT)
+        result = random_resized_crop(image, [1, 2], PREPROCESSING)
         assert result.shape == (13, 17, 3)
         return result
 
     image = coordinates(50, 37)
-    np.testing.assert_array_equal(crop(image), random_resized_crop(image, [1, 2], CONTRACT))
+    np.testing.assert_array_equal(crop(image), random_resized_crop(image, [1, 2], PREPROCESSING))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3)])
 def test_crop_takes_tiny_images(shape: tuple[int, int]) -> None:
     for i in range(7):
-        assert random_resized_crop(coordinates(*shape), [0, i], CONTRACT).shape == (13, 17, 3)
+        assert random_resized_crop(coordinates(*shape), [0, i], PREPROCESSING).shape == (13, 17, 3)
 
 
 def test_crop_and_flip_follow_from_their_seed() -> None:
     image = coordinates(50, 37)
-    crops = [random_resized_crop(image, [3, i], CONTRACT).numpy().tobytes() for i in range(5)]
-    again = [random_resized_crop(image, [3, i], CONTRACT).numpy().tobytes() for i in range(5)]
+    crops = [random_resized_crop(image, [3, i], PREPROCESSING).numpy().tobytes() for i in range(5)]
+    again = [random_resized_crop(image, [3, i], PREPROCESSING).numpy().tobytes() for i in range(5)]
     assert crops == again
     assert len(set(crops)) == 5
 
@@ -160,10 +160,10 @@ def test_augment_crops_and_flips_with_seeds_of_their_own() -> None:
     flipped = []
     for i in range(20):
         crop_seed, flip_seed = tf.unstack(tf.random.split([5, i], 5))[:2]
-        crop = random_resized_crop(NOISE, crop_seed, CONTRACT, area=(0.5, 1.0))
+        crop = random_resized_crop(NOISE, crop_seed, PREPROCESSING, area=(0.5, 1.0))
         expected = random_flip(crop, flip_seed)
-        np.testing.assert_array_equal(augment(NOISE, [5, i], CONTRACT, whole), expected)
-        np.testing.assert_array_equal(augment(NOISE, [5, i], CONTRACT, PLAIN), crop)
+        np.testing.assert_array_equal(augment(NOISE, [5, i], PREPROCESSING, whole), expected)
+        np.testing.assert_array_equal(augment(NOISE, [5, i], PREPROCESSING, PLAIN), crop)
         flipped.append(bool((crop != expected).numpy().any()))
     assert {True, False} == set(flipped)
 
@@ -183,8 +183,8 @@ def test_augment_does_each_thing_that_it_is_told(change: dict) -> None:
     augmentation = dataclasses.replace(PLAIN, **change)
     different = 0
     for i in range(12):
-        image = augment(NOISE, [5, i], CONTRACT, augmentation)
-        different += bool((image != augment(NOISE, [5, i], CONTRACT, PLAIN)).numpy().any())
+        image = augment(NOISE, [5, i], PREPROCESSING, augmentation)
+        different += bool((image != augment(NOISE, [5, i], PREPROCESSING, PLAIN)).numpy().any())
         assert (image.shape, image.dtype) == ((13, 17, 3), tf.uint8)
     assert different >= 9  # RandAugment's operations include nothing
 
@@ -205,7 +205,7 @@ def test_augment_hands_every_number_on(monkeypatch: pytest.MonkeyPatch) -> None:
         "rand_augment_increasing": True,
         "color_jitter": 0.2,
     }
-    augment(NOISE, [1, 2], CONTRACT, dataclasses.replace(PLAIN, **numbers))
+    augment(NOISE, [1, 2], PREPROCESSING, dataclasses.replace(PLAIN, **numbers))
     assert seen == {
         "num_ops": 3,
         "magnitude": 5.0,
@@ -217,7 +217,7 @@ def test_augment_hands_every_number_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_augment_follows_from_its_seed_also_inside_tf_data() -> None:
     def changed(i: tf.Tensor) -> tf.Tensor:
-        return augment(tf.constant(NOISE), tf.stack([i, 3]), CONTRACT, EVERYTHING)
+        return augment(tf.constant(NOISE), tf.stack([i, 3]), PREPROCESSING, EVERYTHING)
 
     dataset = tf.data.Dataset.range(25).map(changed, tf.data.AUTOTUNE)
     assert dataset.element_spec == tf.TensorSpec((13, 17, 3), tf.uint8)
@@ -229,9 +229,9 @@ def test_augment_follows_from_its_seed_also_inside_tf_data() -> None:
 
 def test_augment_knows_red_from_blue() -> None:
     """The order of the channels changes nothing else, though luma weighs them differently."""
-    bgr = dataclasses.replace(CONTRACT, channels="bgr")
+    bgr = dataclasses.replace(PREPROCESSING, channels="bgr")
     for i in range(12):
-        expected = augment(NOISE, [3, i], CONTRACT, EVERYTHING)
+        expected = augment(NOISE, [3, i], PREPROCESSING, EVERYTHING)
         actual = augment(NOISE[..., ::-1], [3, i], bgr, EVERYTHING)
         np.testing.assert_array_equal(actual, expected[..., ::-1])
 

@@ -13,7 +13,7 @@ from keras_vit.data import Augmentation, Examples, training_dataset
 from keras_vit.data.augmentation_layers import apply_layers, read_layers, write_layers
 from keras_vit.preprocessing import Preprocessing
 
-CONTRACT = Preprocessing(size=(13, 17), mean=0.0, std=1.0)
+PREPROCESSING = Preprocessing(size=(13, 17), mean=0.0, std=1.0)
 Noise = Callable[..., Examples]
 
 
@@ -49,7 +49,7 @@ MIXING = {"FourierMix", "Mosaic", "MixUp", "CutMix"}
 def batches(examples: Examples, layers: Any, **fields: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     """Whole images as they come out of the pipeline; only the layers change them."""
     augmentation = Augmentation(crop_area=(1, 1), flip=False, layers=layers, **fields)
-    dataset = training_dataset(examples, CONTRACT, augmentation, batch_size=6, epochs=1)
+    dataset = training_dataset(examples, PREPROCESSING, augmentation, batch_size=6, epochs=1)
     assert dataset.element_spec == (
         tf.TensorSpec((6, 13, 17, 3), tf.float32),
         tf.TensorSpec((6, 3), tf.float32),

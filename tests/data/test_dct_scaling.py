@@ -11,13 +11,14 @@ import pytest
 import sklearn.datasets
 import tensorflow as tf
 
-from keras_vit.data import Augmentation, Examples, pixels, training_dataset
+from keras_vit.data import Augmentation, Examples, training_dataset
 from keras_vit.data.augmentation import crop_shrinkage
+from keras_vit.data.decode_and_resize import decode_as_stored, decode_resized, shrinkage_by_resizing
 from keras_vit.data.image_reading import Limits, fit_within, read_each
 from keras_vit.preprocessing import Preprocessing
 
-CONTRACT = Preprocessing(size=(30, 40), crop_fraction=1.0)
-EXACT = dataclasses.replace(CONTRACT, dct_scaling=False)
+PREPROCESSING = Preprocessing(size=(30, 40), crop_fraction=1.0)
+EXACT = dataclasses.replace(PREPROCESSING, dct_scaling=False)
 PHOTO = PIL.Image.fromarray(sklearn.datasets.load_sample_images().images[1])
 
 
@@ -28,9 +29,9 @@ def jpeg(width: int, height: int, orientation: int = 1, **options: object) -> by
     return file.getvalue()
 
 
-def ratio_of(encoded: bytes, contract: Preprocessing = CONTRACT) -> int:
-    shrinkage = pixels.fit_shrinkage(contract)
-    stored = pixels.decode_as_stored(tf.constant(encoded), contract, shrinkage)
+def ratio_of(encoded: bytes, preprocessing: Preprocessing = PREPROCESSING) -> int:
+    shrinkage = shrinkage_by_resizing(preprocessing)
+    stored = decode_as_stored(tf.constant(encoded), preprocessing, shrinkage)
     ratio = int(stored.ratio)
     height, width = stored.sides.numpy()
     assert stored.pixels.shape[:2] == (-(-height // ratio), -(-width // ratio))
@@ -50,7 +51,7 @@ def test_ratio_leaves_three_pixels_for_one_that_is_needed(
 
 
 def test_crop_that_is_cut_out_of_a_larger_image_counts_as_that() -> None:
-    cropped = dataclasses.replace(CONTRACT, crop_fraction=0.5)
+    cropped = dataclasses.replace(PREPROCESSING, crop_fraction=0.5)
     assert (ratio_of(jpeg(481, 481)), ratio_of(jpeg(481, 481), cropped)) == (4, 2)
     squashed = dataclasses.replace(cropped, resize="squash")
     assert ratio_of(jpeg(481, 481), squashed) == 4
@@ -58,7 +59,7 @@ def test_crop_that_is_cut_out_of_a_larger_image_counts_as_that() -> None:
 
 @pytest.mark.parametrize("change", [{"antialias": False}, {"interpolation": "nearest"}])
 def test_filters_that_do_not_antialias_see_every_pixel(change: dict) -> None:
-    assert ratio_of(jpeg(900, 900), dataclasses.replace(CONTRACT, **change)) == 1
+    assert ratio_of(jpeg(900, 900), dataclasses.replace(PREPROCESSING, **change)) == 1
 
 
 # Differences in gray levels, of the pixels and on average, at 1/2 and 1/4: measured at most 4 and
@@ -71,17 +72,17 @@ def test_filters_that_do_not_antialias_see_every_pixel(change: dict) -> None:
 def test_pixels_are_those_of_the_whole_image(
     width: int, height: int, limit: int, mean: float, resize: str, channels: str
 ) -> None:
-    contract = dataclasses.replace(
-        CONTRACT, size=(30, 30), resize=resize, channels=channels, mean=0.5, std=0.5
+    preprocessing = dataclasses.replace(
+        PREPROCESSING, size=(30, 30), resize=resize, channels=channels, mean=0.5, std=0.5
     )
-    exact = dataclasses.replace(contract, dct_scaling=False)
+    exact = dataclasses.replace(preprocessing, dct_scaling=False)
     # The last row and column of blocks are incomplete, and so is the last pixel at 1/2 and 1/4.
     for orientation in (1, 6):
         file = tf.constant(jpeg(width, height, orientation))
         found, expected = (
-            pixels.decode_and_fit(file, each).numpy().astype(int) for each in (contract, exact)
+            decode_resized(file, each).numpy().astype(int) for each in (preprocessing, exact)
         )
-        assert found.shape == (30, 30, contract.num_channels)
+        assert found.shape == (30, 30, preprocessing.num_channels)
         difference = np.abs(found - expected)
         # At the border a part of a pixel counts as a whole one: measured at most 10.
         assert difference.max() <= 14
@@ -91,15 +92,15 @@ def test_pixels_are_those_of_the_whole_image(
 
 def test_every_reader_decodes_alike() -> None:
     file = tf.constant(jpeg(641, 431, 3))
-    expected = pixels.decode_and_fit(file, CONTRACT)
-    np.testing.assert_array_equal(fit_within(file, CONTRACT), expected)
-    read = read_each(file[tf.newaxis], CONTRACT, Limits())
+    expected = decode_resized(file, PREPROCESSING)
+    np.testing.assert_array_equal(fit_within(file, PREPROCESSING), expected)
+    read = read_each(file[tf.newaxis], PREPROCESSING, Limits())
     np.testing.assert_array_equal(read.pixels[0], expected)
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_training_cuts_the_same_part_out_of_a_smaller_image(orientation: int) -> None:
-    contract = Preprocessing(size=(20, 20))
+    preprocessing = Preprocessing(size=(20, 20))
     augmentation = Augmentation(crop_area=(0.3, 1.0))
     file = jpeg(1281, 853, orientation)
     examples = Examples(
@@ -109,21 +110,21 @@ def test_training_cuts_the_same_part_out_of_a_smaller_image(orientation: int) ->
         np.concatenate(
             [x.numpy() for x, _ in training_dataset(examples, each, augmentation, **how)]
         )
-        for each in (contract, dataclasses.replace(contract, dct_scaling=False))
+        for each in (preprocessing, dataclasses.replace(preprocessing, dct_scaling=False))
         for how in ({"batch_size": 1, "epochs": 8},)
     )
     differences = np.abs(found - expected) * 127.5  # of gray levels
     # Measured 2.2 on average; another part of the image differs by 20 and more.
     assert 0 < differences.mean() < 5
     ratios = {
-        int(pixels.decode_as_stored(tf.constant(file), contract, shrinkage).ratio)
+        int(decode_as_stored(tf.constant(file), preprocessing, shrinkage).ratio)
         for seed in range(4)
-        for shrinkage in [crop_shrinkage(tf.constant([seed, 3]), contract, augmentation)]
+        for shrinkage in [crop_shrinkage(tf.constant([seed, 3]), preprocessing, augmentation)]
     }
     assert ratios == {4}
 
 
 def test_damaged_large_jpeg_is_refused_alone() -> None:
     good = jpeg(641, 431)
-    read = read_each(tf.constant([good, good[:3000], good]), CONTRACT, Limits())
+    read = read_each(tf.constant([good, good[:3000], good]), PREPROCESSING, Limits())
     assert read.ok.numpy().tolist() == [True, False, True]

@@ -19,10 +19,10 @@ from keras_vit.data import (
     evaluation_dataset,
     exif,
     image_dataset,
-    pixels,
     random_resized_crop,
     training_dataset,
 )
+from keras_vit.data.decode_and_resize import decode, decode_as_stored
 from keras_vit.data.image_reading import Limits, read_each
 from keras_vit.preprocessing import Preprocessing
 
@@ -86,7 +86,7 @@ def number_of(encoded: bytes) -> int:
 def test_upright_is_as_pil_does_it(form: str, order: str) -> None:
     for number in range(10):
         encoded = photo(form, block(number, ORDERS[order]))
-        found = pixels.decode(tf.constant(encoded), Preprocessing()).numpy()
+        found = decode(tf.constant(encoded), Preprocessing()).numpy()
         np.testing.assert_array_equal(found, with_pil(encoded), err_msg=str(number))
         assert found.shape == ((29, 19, 3) if 5 <= number <= 8 else (19, 29, 3))
         assert number_of(encoded) == (number if 1 <= number <= 8 else 1)
@@ -94,17 +94,17 @@ def test_upright_is_as_pil_does_it(form: str, order: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_upright_is_for_the_contract_to_say(form: str) -> None:
-    contract = Preprocessing(exif_orientation=False)
-    found = pixels.decode(tf.constant(photo(form, block(6))), contract)
-    np.testing.assert_array_equal(found, pixels.decode(tf.constant(photo(form)), contract))
+    preprocessing = Preprocessing(exif_orientation=False)
+    found = decode(tf.constant(photo(form, block(6))), preprocessing)
+    np.testing.assert_array_equal(found, decode(tf.constant(photo(form)), preprocessing))
 
 
 @pytest.mark.parametrize("channels", ["bgr", "grayscale"])
 def test_upright_is_of_all_channels(channels: str) -> None:
-    contract = Preprocessing(channels=channels)
-    found = pixels.decode(tf.constant(photo("png", block(6))), contract)
+    preprocessing = Preprocessing(channels=channels)
+    found = decode(tf.constant(photo("png", block(6))), preprocessing)
     np.testing.assert_array_equal(
-        found, np.rot90(pixels.decode(tf.constant(photo("png")), contract), -1)
+        found, np.rot90(decode(tf.constant(photo("png")), preprocessing), -1)
     )
 
 
@@ -126,11 +126,11 @@ def examples() -> tuple[Examples, Examples]:
 
 
 def test_pipelines_see_upright_images(examples: tuple[Examples, Examples]) -> None:
-    contract = Preprocessing(size=(13, 17))
+    preprocessing = Preprocessing(size=(13, 17))
     for make in (
-        lambda some: training_dataset(some, contract, Augmentation(), batch_size=8, epochs=1),
-        lambda some: evaluation_dataset(some, contract, batch_size=8),
-        lambda some: image_dataset(some.encoded, contract, batch_size=8),
+        lambda some: training_dataset(some, preprocessing, Augmentation(), batch_size=8, epochs=1),
+        lambda some: evaluation_dataset(some, preprocessing, batch_size=8),
+        lambda some: image_dataset(some.encoded, preprocessing, batch_size=8),
     ):
         found, expected = (list(tf.nest.flatten(list(make(some)))) for some in examples)
         assert found
@@ -179,19 +179,23 @@ def test_every_decoder_turns_every_orientation(form: str, place: str) -> None:
     expected = [with_pil(file) for file in files]
     for number, (file, upright) in enumerate(zip(files, expected, strict=True), 1):
         assert upright.shape == ((29, 19, 3) if number >= 5 else (19, 29, 3))
-        found = pixels.decode(tf.constant(file), Preprocessing())
+        found = decode(tf.constant(file), Preprocessing())
         np.testing.assert_array_equal(found, upright, err_msg=str(number))
-    contract = Preprocessing(size=(13, 17))
+    preprocessing = Preprocessing(size=(13, 17))
     turned = [photo("png", image=image) for image in expected]
     # As in the SavedModel, and as in training.
-    served, wanted = (read_each(tf.constant(each), contract, Limits()) for each in (files, turned))
+    served, wanted = (
+        read_each(tf.constant(each), preprocessing, Limits()) for each in (files, turned)
+    )
     assert served.ok.numpy().all()
     np.testing.assert_allclose(served.pixels, tf.cast(wanted.pixels, tf.float32), atol=1)
     for seed in range(3):
         crops = [
             [
                 random_resized_crop(
-                    pixels.decode_as_stored(tf.constant(f), contract), [seed, 5], contract
+                    decode_as_stored(tf.constant(f), preprocessing),
+                    [seed, 5],
+                    preprocessing,
                 ).numpy()
                 for f in each
             ]
@@ -208,7 +212,7 @@ def test_orientation_in_a_jpeg_need_not_stand_first() -> None:
         encoded = plain[:2] + before + told + plain[2:]
         assert number_of(encoded) == 6
         np.testing.assert_array_equal(
-            pixels.decode(tf.constant(encoded), Preprocessing()), with_pil(encoded)
+            decode(tf.constant(encoded), Preprocessing()), with_pil(encoded)
         )
     second = segment(0xE1, PREFIX + block(3))
     assert number_of(plain[:2] + told + second + plain[2:]) == 6
@@ -222,7 +226,7 @@ def test_orientation_in_a_png_may_follow_the_pixels() -> None:
     for encoded in (plain[:-12] + told + plain[-12:], plain[:33] + text + told + plain[33:]):
         assert number_of(encoded) == 8
         np.testing.assert_array_equal(
-            pixels.decode(tf.constant(encoded), Preprocessing()), with_pil(encoded)
+            decode(tf.constant(encoded), Preprocessing()), with_pil(encoded)
         )
     assert number_of(plain + told) == 1
     assert number_of(plain[:33] + text + plain[33:]) == 1
@@ -232,9 +236,7 @@ def test_orientation_in_a_webp_may_have_the_prefix_of_a_jpeg() -> None:
     encoded = photo("webp", PREFIX + block(5))
     assert encoded.count(PREFIX) == 1
     assert number_of(encoded) == 5
-    np.testing.assert_array_equal(
-        pixels.decode(tf.constant(encoded), Preprocessing()), with_pil(encoded)
-    )
+    np.testing.assert_array_equal(decode(tf.constant(encoded), Preprocessing()), with_pil(encoded))
 
 
 def test_other_formats_have_no_orientation() -> None:
@@ -305,7 +307,7 @@ def test_orientation_of_hostile_blocks_is_that_of_pil() -> None:
         return tf.map_fn(
             lambda file: (
                 exif.orientation(file),
-                tf.shape(pixels.decode(file, Preprocessing())),
+                tf.shape(decode(file, Preprocessing())),
             ),
             encoded,
             fn_output_signature=(tf.int64, tf.int32),

@@ -11,14 +11,14 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from keras_vit.constants import MAX_PIXELS
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.data.image_reading import REFUSED, Limits, read_each
 from keras_vit.preprocessing import Preprocessing
 from tests.data.test_image_headers import ANIMATION, FILES, PHOTO, encoded
 
 pytestmark = pytest.mark.tensorflow
 
-CONTRACT = Preprocessing(size=(11, 17))
+PREPROCESSING = Preprocessing(size=(11, 17))
 DEEP = Image.fromarray(np.random.default_rng(4).integers(0, 65535, (37, 53), np.uint16))
 ROTATED = Image.Exif()
 ROTATED[0x0112] = 6
@@ -104,9 +104,11 @@ def bad(name: str) -> bytes:
     return encoded("TIFF") if form == "tiff" else form.encode()
 
 
-def read(*images: bytes, limits: Limits = LIMITS, contract: Preprocessing = CONTRACT) -> Any:
+def read(
+    *images: bytes, limits: Limits = LIMITS, preprocessing: Preprocessing = PREPROCESSING
+) -> Any:
     traced = tf.function(
-        lambda encoded: tuple(read_each(encoded, contract, limits)),
+        lambda encoded: tuple(read_each(encoded, preprocessing, limits)),
         input_signature=[tf.TensorSpec((None,), tf.string)],
         autograph=False,
     )
@@ -115,7 +117,9 @@ def read(*images: bytes, limits: Limits = LIMITS, contract: Preprocessing = CONT
 
 def test_every_format_is_read_as_in_training() -> None:
     found, ok, message = read(*GOOD.values())
-    expected = [pixels.fit(pixels.decode(image, CONTRACT), CONTRACT) for image in GOOD.values()]
+    expected = [
+        resize_and_crop(decode(image, PREPROCESSING), PREPROCESSING) for image in GOOD.values()
+    ]
     np.testing.assert_array_equal(found, expected)
     assert ok.all()
     assert set(message) == {b""}
@@ -124,15 +128,15 @@ def test_every_format_is_read_as_in_training() -> None:
 def test_photographs_are_read_upright() -> None:
     told = GOOD["rotated jpeg"]
     with Image.open(io.BytesIO(told)) as image:
-        expected = pixels.fit(np.asarray(ImageOps.exif_transpose(image)), CONTRACT)
+        expected = resize_and_crop(np.asarray(ImageOps.exif_transpose(image)), PREPROCESSING)
     np.testing.assert_array_equal(read(told)[0], [expected])
-    earlier = dataclasses.replace(CONTRACT, exif_orientation=False)
-    np.testing.assert_array_equal(read(told, contract=earlier)[0], read(GOOD["jpeg 0"])[0])
+    earlier = dataclasses.replace(PREPROCESSING, exif_orientation=False)
+    np.testing.assert_array_equal(read(told, preprocessing=earlier)[0], read(GOOD["jpeg 0"])[0])
 
 
 def test_grey_models_read_grey_pixels() -> None:
-    contract = Preprocessing(size=(11, 17), channels="grayscale")
-    found, ok, _ = read(GOOD["jpeg 0"], contract=contract)
+    preprocessing = Preprocessing(size=(11, 17), channels="grayscale")
+    found, ok, _ = read(GOOD["jpeg 0"], preprocessing=preprocessing)
     assert (found.shape, ok.tolist()) == ((1, 11, 17, 1), [True])
 
 

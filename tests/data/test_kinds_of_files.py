@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import models
-from keras_vit.data import Examples, audit, training_dataset
-from keras_vit.data.audit import Audit
+from keras_vit.data import Examples, image_audit, training_dataset
 from keras_vit.data.augmentation import Augmentation
+from keras_vit.data.image_audit import ImageAudit
 from keras_vit.data.image_reading import LOCAL, Limits, inspect, message, read_each
-from keras_vit.data.pipelines import image_dataset
+from keras_vit.data.pipeline import image_dataset
 from keras_vit.export import Predictor, load_predictor, saved_model
 from keras_vit.preprocessing import Preprocessing
 from tests.data.image_kinds import HEIGHT, KINDS, WIDTH, Kind, apple
@@ -32,7 +32,7 @@ FILES = [kind.data for kind in KINDS.values()]
 READ = [name for name, kind in KINDS.items() if not kind.why]
 REFUSED = [name for name in NAMES if name not in READ]
 # Every image has this size, so that nothing is resized, and a nearest pixel is the pixel.
-CONTRACT = Preprocessing(size=(HEIGHT, WIDTH), crop_fraction=1, interpolation="nearest")
+PREPROCESSING = Preprocessing(size=(HEIGHT, WIDTH), crop_fraction=1, interpolation="nearest")
 each_kind = pytest.mark.parametrize("name", NAMES)
 
 
@@ -44,8 +44,8 @@ class Answers(NamedTuple):
 
 
 def levels(scaled: np.ndarray) -> np.ndarray:
-    """The pixels that a contract has scaled."""
-    return np.round((np.asarray(scaled) * CONTRACT.std + CONTRACT.mean) * 255).astype(int)
+    """The pixels that a preprocessing has scaled."""
+    return np.round((np.asarray(scaled) * PREPROCESSING.std + PREPROCESSING.mean) * 255).astype(int)
 
 
 def answers(pixels: np.ndarray, messages: list[bytes]) -> Answers:
@@ -70,18 +70,18 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
 
 
 @pytest.fixture(scope="module")
-def checked(examples: Examples) -> Audit:
-    return audit(examples, progress=False)
+def checked(examples: Examples) -> ImageAudit:
+    return image_audit(examples, progress=False)
 
 
 @pytest.fixture(scope="module")
-def trained(examples: Examples, checked: Audit) -> dict[str, np.ndarray]:
+def trained(examples: Examples, checked: ImageAudit) -> dict[str, np.ndarray]:
     """What a training sees, which begins with an audit and leaves out what that finds."""
     kept = examples.subset([i for i, name in enumerate(examples.names) if name in checked.digests])
     # No rectangle of these shapes lies in the image and has all of its area: none is cut out.
     unchanged = Augmentation(crop_area=(1, 1), flip=False)
     found = {}
-    for batch, labels in training_dataset(kept, CONTRACT, unchanged, batch_size=2, epochs=3):
+    for batch, labels in training_dataset(kept, PREPROCESSING, unchanged, batch_size=2, epochs=3):
         for image, label in zip(batch.numpy(), labels.numpy().argmax(axis=1), strict=True):
             found[NAMES[label]] = levels(image)
     return found
@@ -91,7 +91,7 @@ def trained(examples: Examples, checked: Audit) -> dict[str, np.ndarray]:
 def predicted() -> Answers:
     """What the pipeline of `predict` reads, file by file; it raises what is wrong with one."""
     pixels, messages = {}, {}
-    batches = iter(image_dataset(FILES, CONTRACT, batch_size=1))
+    batches = iter(image_dataset(FILES, PREPROCESSING, batch_size=1))
     for name, data in KINDS.items():
         try:
             pixels[name] = levels(next(batches)[0])
@@ -104,7 +104,7 @@ def predicted() -> Answers:
 
 @pytest.fixture(scope="module")
 def read_together() -> Answers:
-    traced = tf.function(lambda files: read_each(files, CONTRACT, LOCAL), autograph=False)
+    traced = tf.function(lambda files: read_each(files, PREPROCESSING, LOCAL), autograph=False)
     read = traced(tf.constant(FILES))
     return answers(read.pixels.numpy().astype(int), read.message.numpy().tolist())
 
@@ -119,7 +119,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     config = models.size("Micro/4").replace(
         num_layers=1, patch_size=7, image_size=(HEIGHT, WIDTH), classes=3
     )
-    built = models.build(config, preprocessing=CONTRACT)
+    built = models.build(config, preprocessing=PREPROCESSING)
     generator = np.random.default_rng(5)
     for variable in built.weights:
         variable.assign(variable + generator.normal(scale=0.1, size=variable.shape))
@@ -148,7 +148,7 @@ def test_table_is_large_and_has_every_format() -> None:
 
 @each_kind
 def test_check_reads_as_pillow_or_says_why(
-    name: str, examples: Examples, checked: Audit, trained: dict[str, np.ndarray]
+    name: str, examples: Examples, checked: ImageAudit, trained: dict[str, np.ndarray]
 ) -> None:
     kind, file = KINDS[name], examples.names[NAMES.index(name)]
     bad = dict(checked.bad)
@@ -190,7 +190,7 @@ def assert_agrees(name: str, found: Answers) -> None:
         assert kind.why in found.messages[name]
 
 
-def test_training_refuses_what_the_check_refuses(examples: Examples, checked: Audit) -> None:
+def test_training_refuses_what_the_check_refuses(examples: Examples, checked: ImageAudit) -> None:
     with pytest.raises(ValueError, match="must be readable") as error:
         checked.accept(examples, "fail")
     bad = [examples.names[NAMES.index(name)] for name in REFUSED]

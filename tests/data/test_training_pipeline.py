@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_vit.data import Augmentation, Examples, steps_per_epoch, training_dataset
 from keras_vit.preprocessing import Preprocessing
 
-CONTRACT = Preprocessing(size=(5, 7), channels="bgr")
+PREPROCESSING = Preprocessing(size=(5, 7), channels="bgr")
 PLAIN = Augmentation()
 # Needs 7 pixels, an even batch and three channels.
 EVERYTHING = Augmentation(
@@ -53,11 +53,11 @@ def identified(noise: Noise) -> Examples:
 def batches(
     examples: Examples,
     augmentation: Augmentation | None = None,
-    contract: Preprocessing = CONTRACT,
+    preprocessing: Preprocessing = PREPROCESSING,
     **options: Any,
 ) -> Batches:
     defaults = {"batch_size": 3, "epochs": 4, "seed": 5}
-    dataset = training_dataset(examples, contract, augmentation, **(defaults | options))
+    dataset = training_dataset(examples, preprocessing, augmentation, **(defaults | options))
     return list(dataset.as_numpy_iterator())
 
 
@@ -76,7 +76,7 @@ def order(
 
 
 def test_training_batches_have_known_number_and_shape(eleven: Examples) -> None:
-    dataset = training_dataset(eleven, CONTRACT, batch_size=3, epochs=4, initial_epoch=1)
+    dataset = training_dataset(eleven, PREPROCESSING, batch_size=3, epochs=4, initial_epoch=1)
     assert dataset.cardinality() == 9
     assert dataset.element_spec == (
         tf.TensorSpec((3, 5, 7, 3), tf.float32),
@@ -177,12 +177,16 @@ def test_large_seeds_differ(eleven: Examples) -> None:
         ),
         (
             {"augmentation": Augmentation(three_augment=True)},
-            r"`contract` must have a size of at least 7 pixels for 3-Augment.*size=\(5, 7\)",
+            r"`preprocessing` must have a size of at least 7 pixels for 3-Augment.*size=\(5, 7\)",
         ),
         *(
             (
-                {"augmentation": augmentation, "contract": Preprocessing(channels="grayscale")},
-                "`contract` must have three channels for RandAugment, 3-Augment and colour jitter. "
+                {
+                    "augmentation": augmentation,
+                    "preprocessing": Preprocessing(channels="grayscale"),
+                },
+                "`preprocessing` must have three channels for RandAugment, 3-Augment and colour "
+                "jitter. "
                 "Received: channels='grayscale'",
             )
             for augmentation in (
@@ -284,7 +288,7 @@ def test_plain_shards_make_up_the_batches_of_one_worker(eleven: Examples, worker
     shards = [(index, workers) for index in range(workers)]
     parts = [batches(eleven, shard=shard, **options) for shard in shards]
     assert_equal(joined(parts), batches(eleven, **options))
-    dataset = training_dataset(eleven, CONTRACT, shard=shards[-1], **options)
+    dataset = training_dataset(eleven, PREPROCESSING, shard=shards[-1], **options)
     assert len(dataset) == 3
     assert dataset.element_spec[0].shape == (6 // workers, 5, 7, 3)
 

@@ -159,8 +159,8 @@ def several(
 ) -> keras.Model:
     """Says 0.88 for class 3, 0.73 for 7, and 0.5 for all others."""
     model = build(activation=activation)
-    contract = Preprocessing(size=8, labels=CLASSES, thresholds=thresholds)
-    return models.rebuild(model, preprocessing=contract)
+    preprocessing = Preprocessing(size=8, labels=CLASSES, thresholds=thresholds)
+    return models.rebuild(model, preprocessing=preprocessing)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", None])
@@ -196,17 +196,17 @@ def test_evaluate_refuses_classes_that_exclude_one_another(pairs: data.Examples)
 
 
 def test_predict_returns_what_is_compared(pairs: data.Examples) -> None:
-    labels, probabilities, contract = predict(several(None), pairs, verbose=0)
+    labels, probabilities, preprocessing = predict(several(None), pairs, verbose=0)
     np.testing.assert_array_equal(labels, pairs.labels)
     expected = 1 / (1 + np.exp(-np.array([0, 0, 0, 2, 0, 0, 0, 1, 0, 0])))
     np.testing.assert_allclose(probabilities, np.tile(expected, (23, 1)), atol=1e-6)
-    assert contract.thresholds == (0.6,) * 10
+    assert preprocessing.thresholds == (0.6,) * 10
 
 
 def test_predict_answers_as_keras_does_in_order(digits: data.Examples) -> None:
     model = build()
-    _, found, contract = predict(model, digits, batch_size=7, verbose=0)
-    dataset = data.evaluation_dataset(digits, contract, batch_size=7)
+    _, found, preprocessing = predict(model, digits, batch_size=7, verbose=0)
+    dataset = data.evaluation_dataset(digits, preprocessing, batch_size=7)
     np.testing.assert_allclose(found, model.predict(dataset, verbose=0), atol=1e-6)
 
 

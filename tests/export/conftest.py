@@ -19,7 +19,9 @@ from tests.cli.conftest import photos as photos
 from tests.cli.conftest import run as run
 
 LABELS = ("daisy", "dandelion", "rose", "sunflower", "tulip", "violet", "cornflower")
-CONTRACT = Preprocessing(size=(10, 14), labels=LABELS, mean=(0.5, 0.4, 0.3), std=(0.5, 0.6, 0.7))
+PREPROCESSING = Preprocessing(
+    size=(10, 14), labels=LABELS, mean=(0.5, 0.4, 0.3), std=(0.5, 0.6, 0.7)
+)
 
 
 def randomise(model: keras.Model) -> keras.Model:
@@ -31,17 +33,21 @@ def randomise(model: keras.Model) -> keras.Model:
     return model
 
 
-def tiny(contract: Preprocessing = CONTRACT, dtype: str = "float32", **changes) -> keras.Model:
+def tiny(
+    preprocessing: Preprocessing = PREPROCESSING, dtype: str = "float32", **changes
+) -> keras.Model:
     config = models.ViTConfig(
         hidden_size=24,
         num_layers=1,
         num_heads=3,
         mlp_dim=32,
         patch_size=2,
-        image_size=contract.size,
+        image_size=preprocessing.size,
         classes=7,
     )
-    return randomise(models.build(config.replace(**changes), preprocessing=contract, dtype=dtype))
+    return randomise(
+        models.build(config.replace(**changes), preprocessing=preprocessing, dtype=dtype)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -87,8 +93,8 @@ def exported(model: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> di
 def yes_or_no() -> keras.Model:
     """A classifier that says yes or no to each label, from thresholds that are all different."""
     thresholds = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-    contract = dataclasses.replace(CONTRACT, thresholds=thresholds)
-    return tiny(contract, classifier_activation="sigmoid")
+    preprocessing = dataclasses.replace(PREPROCESSING, thresholds=thresholds)
+    return tiny(preprocessing, classifier_activation="sigmoid")
 
 
 @pytest.fixture(scope="session")

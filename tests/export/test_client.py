@@ -18,7 +18,7 @@ import pytest
 from keras_vit.export import Client, ServingError, load_predictor, saved_model
 from keras_vit.export import client as client_module
 from keras_vit.export.transports import BatchError, UnavailableError
-from tests.export.conftest import CONTRACT, tiny
+from tests.export.conftest import PREPROCESSING, tiny
 from tests.export.double import CODES, Double, serving
 
 pytestmark = pytest.mark.tensorflow
@@ -36,7 +36,7 @@ def double(exported: dict[str, Path]) -> Iterator[Double]:
 @pytest.fixture(scope="module")
 def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of images of another size."""
-    model = tiny(dataclasses.replace(CONTRACT, size=(22, 26)))
+    model = tiny(dataclasses.replace(PREPROCESSING, size=(22, 26)))
     return saved_model.write(model, tmp_path_factory.mktemp("larger") / "1")
 
 

@@ -7,13 +7,13 @@ import pytest
 from keras_vit.export import contract_files
 from keras_vit.preprocessing import Preprocessing
 
-CONTRACT = Preprocessing(size=(10, 14), labels=("daisy", "Gänseblümchen", "two\nlines"))
+PREPROCESSING = Preprocessing(size=(10, 14), labels=("daisy", "Gänseblümchen", "two\nlines"))
 
 
 def test_parse_restores_the_contract() -> None:
-    text = contract_files.texts(CONTRACT)["preprocessing.json"]
-    assert contract_files.parse(text, "model.tflite") == CONTRACT
-    assert contract_files.parse(text.encode(), "model.tflite") == CONTRACT
+    text = contract_files.texts(PREPROCESSING)["preprocessing.json"]
+    assert contract_files.parse(text, "model.tflite") == PREPROCESSING
+    assert contract_files.parse(text.encode(), "model.tflite") == PREPROCESSING
 
 
 @pytest.mark.parametrize("text", ["{", '{"siz": 8}', '{"size": 0}'])
@@ -23,11 +23,11 @@ def test_parse_names_the_artefact_of_a_damaged_contract(text: str) -> None:
 
 
 def test_texts_have_one_line_per_label() -> None:
-    assert contract_files.texts(CONTRACT)["labels.txt"] == "daisy\nGänseblümchen\ntwo lines\n"
+    assert contract_files.texts(PREPROCESSING)["labels.txt"] == "daisy\nGänseblümchen\ntwo lines\n"
 
 
 def test_texts_say_nothing_of_thresholds_that_there_are_not() -> None:
-    assert "thresholds" not in contract_files.texts(CONTRACT)["preprocessing.json"]
-    several = dataclasses.replace(CONTRACT, thresholds=(0.25, 0.5, 0.75))
+    assert "thresholds" not in contract_files.texts(PREPROCESSING)["preprocessing.json"]
+    several = dataclasses.replace(PREPROCESSING, thresholds=(0.25, 0.5, 0.75))
     text = contract_files.texts(several)["preprocessing.json"]
     assert contract_files.parse(text, "model.tflite") == several

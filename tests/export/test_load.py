@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import prepare
 from keras_vit.export import load_predictor, other_runtimes
-from tests.export.conftest import CONTRACT, LABELS
+from tests.export.conftest import LABELS, PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tensorflow
 def test_predictor_of_a_model_computes_what_the_model_does(
     model: keras.Model, images: list[bytes]
 ) -> None:
-    prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    prepared = np.stack([prepare(image, PREPROCESSING) for image in images])
     expected = model.predict(prepared, verbose=0)
     predictor = load_predictor(model)
     # Measured: 2.4e-7.

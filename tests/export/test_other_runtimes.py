@@ -7,15 +7,15 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.export import load_predictor, other_runtimes, verify
-from tests.export.conftest import CONTRACT, tiny
+from tests.export.conftest import PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
 
 
 def pixels_of(images: list[bytes]) -> np.ndarray:
-    return np.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
+    return np.stack([resize_and_crop(decode(i, PREPROCESSING), PREPROCESSING) for i in images])
 
 
 @pytest.mark.parametrize("gelu", ["tanh", "exact"])

@@ -108,9 +108,9 @@ def test_weights_of_a_large_model_stay_variables(
 
 def test_other_networks_are_served_in_bfloat16(images: list[bytes], tmp_path: Path) -> None:
     inner = tiny()
-    contract = inner.get_layer("image_contract")
+    preprocessing = inner.get_layer("image_contract")
     inputs = keras.Input((10, 14, 3))
-    x = keras.layers.Conv2D(8, 3)(contract(inputs))
+    x = keras.layers.Conv2D(8, 3)(preprocessing(inputs))
     outputs = keras.layers.Dense(7, activation="softmax")(keras.layers.Flatten()(x))
     model = keras.Model(inputs, outputs)
     answers = []

@@ -14,10 +14,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import decode, prepare, resize_and_crop, scale
 from keras_vit.export import load_predictor, saved_model
-from keras_vit.models import inference
-from tests.export.conftest import CONTRACT, LABELS, tiny
+from keras_vit.models import classifier
+from tests.export.conftest import LABELS, PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
 
@@ -64,7 +64,7 @@ def test_write_serves_mixed_images_where_keras_is_absent(
     model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
     answer = run_client(exported["saved_model"], images, tmp_path)
-    prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    prepared = np.stack([prepare(image, PREPROCESSING) for image in images])
     expected = model.predict(prepared, verbose=0)
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)  # measured: 0.0
     best = np.argsort(-expected, axis=1)[:, :5]
@@ -82,11 +82,11 @@ def test_write_has_signatures_that_agree(exported: dict[str, Path], images: list
         *("serving_default", "classify_bytes", "classify_pixels", "classify_float"),
         *("embed", "explain", "preprocess"),
     }
-    fitted = tf.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
+    fitted = tf.stack([resize_and_crop(decode(i, PREPROCESSING), PREPROCESSING) for i in images])
     answers = [
         signatures["serving_default"](image_bytes=tf.constant(images)),
         signatures["classify_pixels"](pixels=fitted),
-        signatures["classify_float"](images=pixels.scale(fitted, CONTRACT)),
+        signatures["classify_float"](images=scale(fitted, PREPROCESSING)),
     ]
     for answer in answers:
         told = {n: (v.dtype.name, tuple(v.shape)) for n, v in answer.items()}
@@ -181,7 +181,9 @@ def test_write_serves_a_mixed_precision_model_of_any_size_in_float32(
 
 
 def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path: Path) -> None:
-    grayscale = dataclasses.replace(CONTRACT, channels="grayscale", mean=0.5, std=0.5, labels=None)
+    grayscale = dataclasses.replace(
+        PREPROCESSING, channels="grayscale", mean=0.5, std=0.5, labels=None
+    )
     backbone = tiny(grayscale, channels=1, classes=0)
     backbone.trainable = False
     inputs = keras.Input((10, 14, 1))
@@ -191,8 +193,8 @@ def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path:
     answer = tf.saved_model.load(folder).signatures["serving_default"](
         image_bytes=tf.constant(images)
     )
-    prepared = np.stack([pixels.prepare(image, grayscale) for image in images])
-    expected = inference.prepare(user)[0].predict(prepared, verbose=0)
+    prepared = np.stack([prepare(image, grayscale) for image in images])
+    expected = classifier.with_probabilities(user)[0].predict(prepared, verbose=0)
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
     assert set(answer["top_labels"].numpy().ravel()) == {b"0", b"1", b"2"}
 
@@ -230,7 +232,7 @@ def test_write_tells_which_labels_are_present(
         *("probabilities", "top_scores", "top_indices", "top_labels", "present", "ok", "message")
     }
     assert answer["top_labels"].shape == (10, 7)  # all of them, for all may be a yes
-    prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    prepared = np.stack([prepare(image, PREPROCESSING) for image in images])
     expected = yes_or_no.predict(prepared, verbose=0)
     np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
     thresholds = np.array([0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], "float32")

@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.session import signatures_of
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import prepare, resize_and_crop
 from keras_vit.export import load_predictor
 from tests.data.test_exif import FORMS, block, photo, with_pil
 from tests.data.test_image_reading import GOOD
-from tests.export.conftest import CONTRACT
+from tests.export.conftest import PREPROCESSING
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -72,7 +72,7 @@ def test_every_signature_answers_mixed_images_of_which_five_are_bad(
     for place, image in sorted(bad.items()):
         sent.insert(place, image)
     right = [place for place in range(32) if place not in bad]
-    floats = np.stack([pixels.prepare(image, CONTRACT) for image in good])
+    floats = np.stack([prepare(image, PREPROCESSING) for image in good])
     found = answers(exported["saved_model"], sent, floats, tmp_path)
     expected = load_predictor(model).probabilities(good)
     for signature in ("serving_default", "classify_bytes", "explain"):
@@ -96,8 +96,8 @@ def test_photographs_are_answered_upright(
     model: keras.Model, exported: dict[str, Path], tmp_path: Path
 ) -> None:
     sent = [photo(form, block(n, o)) for form in FORMS for n in range(9) for o in "<>"]
-    upright = [pixels.fit(with_pil(image), CONTRACT).numpy() for image in sent]
-    floats = CONTRACT.scale(np.stack(upright))
+    upright = [resize_and_crop(with_pil(image), PREPROCESSING).numpy() for image in sent]
+    floats = PREPROCESSING.scale(np.stack(upright))
     found = answers(exported["saved_model"], sent, floats, tmp_path)
     np.testing.assert_array_equal(found["preprocess/pixels"], upright)
     expected = model.predict(floats, verbose=0)

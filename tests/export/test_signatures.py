@@ -9,19 +9,19 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import prepare
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import contract_files
 from keras_vit.export.signatures import Served
-from keras_vit.models import inference
+from keras_vit.models import classifier
 from keras_vit.visualization import relevance_maps
-from tests.export.conftest import CONTRACT, tiny
+from tests.export.conftest import PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
 
 
 def served(model: keras.Model, folder: Path) -> Served:
-    contract_files.write(inference.prepare(model)[1], folder)
+    contract_files.write(classifier.with_probabilities(model)[1], folder)
     return Served(model, folder, Limits())
 
 
@@ -41,13 +41,13 @@ def test_explain_and_embed_are_what_looking_inside_tells(
     model = tiny(**changes)
     server = served(model, tmp_path)
     sent = tf.constant([*images, b"text"])
-    scaled = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    scaled = np.stack([prepare(image, PREPROCESSING) for image in images])
     explained, known = server.explain(sent), server.embed(sent)
     # measured: 6e-8
     np.testing.assert_allclose(
         explained["map"][:-1], relevance_maps(model, scaled, "rollout"), atol=1e-6
     )
-    expected = inference.prepare(model)[0].predict(scaled, verbose=0)
+    expected = classifier.with_probabilities(model)[0].predict(scaled, verbose=0)
     np.testing.assert_allclose(explained["probabilities"][:-1], expected, atol=1e-6)
     pools = {"mean": "gap", "token": "token"}
     assert set(known) - {"ok", "message"} == ({"mean"} if "class_token" in changes else set(pools))
@@ -62,7 +62,7 @@ def test_other_networks_are_served_without_what_looks_inside(
     images: list[bytes], tmp_path: Path
 ) -> None:
     inputs = keras.Input((10, 14, 3))
-    scaled = keras_vit.layers.ImageContract(CONTRACT)(inputs)
+    scaled = keras_vit.layers.ModelMetadata(PREPROCESSING)(inputs)
     pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Conv2D(5, 3)(scaled))
     model = keras.Model(inputs, keras.layers.Dense(7, activation="softmax")(pooled))
     server = served(model, tmp_path)
@@ -70,7 +70,7 @@ def test_other_networks_are_served_without_what_looks_inside(
         *("serving_default", "classify_bytes", "classify_pixels", "classify_float", "preprocess")
     }
     answer = server.classify_bytes(tf.constant(images))
-    prepared = np.stack([pixels.prepare(image, CONTRACT) for image in images])
+    prepared = np.stack([prepare(image, PREPROCESSING) for image in images])
     np.testing.assert_allclose(
         answer["probabilities"], model.predict(prepared, verbose=0), atol=1e-6
     )

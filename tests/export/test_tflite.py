@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.export import load_predictor, tflite
-from tests.export.conftest import CONTRACT, LABELS, tiny
+from tests.export.conftest import LABELS, PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
 
@@ -25,8 +25,8 @@ def interpreters() -> list[type]:
 def test_write_takes_pixels_and_gives_probabilities(
     model: keras.Model, exported: dict[str, Path], images: list[bytes]
 ) -> None:
-    fitted = np.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
-    expected = model.predict(CONTRACT.scale(fitted), verbose=0)
+    fitted = np.stack([resize_and_crop(decode(i, PREPROCESSING), PREPROCESSING) for i in images])
+    expected = model.predict(PREPROCESSING.scale(fitted), verbose=0)
     for interpreter_type in interpreters():
         interpreter = interpreter_type(model_path=str(exported["tflite"]))
         interpreter.allocate_tensors()

@@ -13,9 +13,9 @@ from flatbuffers.table import Table
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.export import load_predictor, tflite, tflite_metadata
-from tests.export.conftest import CONTRACT, LABELS
+from tests.export.conftest import LABELS, PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
 
@@ -86,9 +86,9 @@ def test_a_file_says_what_goes_in_and_what_comes_out(exported: dict[str, Path]) 
 def test_colours_are_those_of_the_model(
     exported: dict[str, Path], tmp_path: Path, channels: str, expected: int
 ) -> None:
-    contract = dataclasses.replace(CONTRACT, channels=channels, mean=0.5, std=0.5)
+    preprocessing = dataclasses.replace(PREPROCESSING, channels=channels, mean=0.5, std=0.5)
     path = tmp_path / "model.tflite"
-    path.write_bytes(tflite_metadata.add(bare(exported["tflite"]), contract, "vit"))
+    path.write_bytes(tflite_metadata.add(bare(exported["tflite"]), preprocessing, "vit"))
     (graph,) = Reader(metadata(path)).tables(3)
     properties = graph.tables(2)[0].table(3).table(1)
     assert properties.number(0, default=0) == expected
@@ -115,7 +115,9 @@ def test_mediapipe_reads_a_file(
         "float32": exported["tflite"],
         "int8": tflite.write(model, tmp_path / "int8.tflite", "int8", images=images),
     }
-    fitted = [pixels.fit(pixels.decode(image, CONTRACT), CONTRACT).numpy() for image in images]
+    fitted = [
+        resize_and_crop(decode(image, PREPROCESSING), PREPROCESSING).numpy() for image in images
+    ]
     expected = load_predictor(model).probabilities(images)
     for rung, path in files.items():
         with tasks.vision.ImageClassifier.create_from_model_path(str(path)) as classifier:

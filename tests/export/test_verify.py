@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import decode, resize_and_crop
 from keras_vit.export import load_predictor, tflite, verify
-from tests.export.conftest import CONTRACT
+from tests.export.conftest import PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
 
@@ -20,7 +20,7 @@ def test_tflite_answers_for_up_to_as_many_images_as_it_takes(
     path = tflite.write(model, tmp_path / "model.tflite", batch_size=3)
     run, at_once = verify.tflite(str(path), threads)
     assert at_once == 3
-    fitted = np.stack([pixels.fit(pixels.decode(i, CONTRACT), CONTRACT) for i in images])
+    fitted = np.stack([resize_and_crop(decode(i, PREPROCESSING), PREPROCESSING) for i in images])
     found = [run(fitted[start : start + 3]) for start in range(0, len(fitted), 3)]
     expected = load_predictor(model).probabilities(images)
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)

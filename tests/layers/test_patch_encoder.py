@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import PatchEncoder
-from keras_vit.layers.position import RESIZE_METHODS, resize_table
+from keras_vit.layers.position_embedding import RESIZE_METHODS, resize_table
 from tests import reference
 from tests.helpers import assert_close, check_layer, normal, numpy, randomise, weights_of
 
@@ -69,7 +69,7 @@ PREFIXES = {
 
 @pytest.mark.parametrize("kwargs", PREFIXES.values(), ids=PREFIXES)
 def test_patch_encoder_with_other_prefix_tokens(kwargs: dict[str, Any]) -> None:
-    """The contract, and the equations with tokens in the order class, distillation, registers."""
+    """The equations, with tokens in the order class, distillation, registers."""
     layer = PatchEncoder(D, **kwargs)
     prefix = layer.num_prefix_tokens
     positions = prefix * D if kwargs.get("prefix_position", True) else 0

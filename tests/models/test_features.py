@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.models import Anatomy, features, preprocessing_of
+from keras_vit.models import FeatureExtractor, features, preprocessing_of
 from keras_vit.models.features import representation
 from tests.helpers import assert_close, normal, numpy, randomise, tiny_model
 
@@ -55,7 +55,7 @@ def test_features_of_a_model_that_returns_tokens() -> None:
 
 def test_features_of_several_layers_in_one_pass() -> None:
     model = tiny_model(register_tokens=2)
-    seen, norm = Anatomy(model).observe(IMAGES), model.get_layer("encoder_norm")
+    seen, norm = FeatureExtractor(model).activations(IMAGES), model.get_layer("encoder_norm")
     first, last = (numpy(norm(seen.tokens[index])) for index in (1, 2))
     for pool, expected in (
         ("token", (first[:, 0], last[:, 0])),

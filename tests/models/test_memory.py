@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from keras_vit import models
-from keras_vit.layers import TransformerBlock, compiled
+from keras_vit.layers import TransformerBlock, fused_elementwise
 from keras_vit.models.memory import Memory, count_memory
 from tests.helpers import tiny_config
 
@@ -63,7 +63,7 @@ CASES: list[tuple[dict[str, Any], str, bool]] = [
 def test_activations_are_what_the_graph_keeps(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], precision: str, chains: bool
 ) -> None:
-    monkeypatch.setattr(compiled, "pays", lambda: chains)
+    monkeypatch.setattr(fused_elementwise, "is_enabled", lambda: chains)
     config = tiny_config(classes=0, pooling="none", **changes)
     expected = count_memory(config, 1, precision=precision, compiled=chains).activations
     patches = 15 * 14 * 3 * (4 if precision == "float32" else 2)  # counted with the images
@@ -74,7 +74,7 @@ def test_activations_are_what_the_graph_keeps(
 
 @pytest.mark.tensorflow
 def test_remat_keeps_what_enters_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "pays", lambda: True)
+    monkeypatch.setattr(fused_elementwise, "is_enabled", lambda: True)
     config = tiny_config(classes=0, pooling="none")
     tokens = 36 * 24 * 4  # of 5 x 7 patches and the class token
     patches = 15 * 14 * 3 * 4

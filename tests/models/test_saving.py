@@ -18,7 +18,7 @@ from tests.helpers import JIT, normal, numpy, randomise, tiny_config, tiny_model
 
 IMAGES = normal(2, 15, 14, 3)
 LABELS = tuple(f"class {index}" for index in range(11))
-CONTRACT = Preprocessing(
+PREPROCESSING = Preprocessing(
     size=(15, 14), mean=(0.1, 0.2, 0.3), interpolation="nearest", labels=LABELS
 )
 
@@ -34,7 +34,7 @@ each_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANT
 
 
 def labelled(**changes: Any) -> keras.Model:
-    return randomise(build(tiny_config(**changes), preprocessing=CONTRACT))
+    return randomise(build(tiny_config(**changes), preprocessing=PREPROCESSING))
 
 
 @each_variant
@@ -43,7 +43,7 @@ def test_keras_file_brings_everything_back(changes: dict[str, Any], tmp_path: Pa
     model.save(tmp_path / "m.keras")
     loaded = keras.saving.load_model(tmp_path / "m.keras", safe_mode=True)
     np.testing.assert_array_equal(numpy(loaded(IMAGES)), numpy(model(IMAGES)))
-    assert preprocessing_of(loaded) == CONTRACT
+    assert preprocessing_of(loaded) == PREPROCESSING
     assert config_of(loaded) == config_of(model)
 
 
@@ -54,7 +54,7 @@ def test_clone_is_the_same_architecture(changes: dict[str, Any]) -> None:
     assert [w.path for w in clone.weights] == [w.path for w in model.weights]
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(numpy(clone(IMAGES)), numpy(model(IMAGES)))
-    assert preprocessing_of(clone) == CONTRACT
+    assert preprocessing_of(clone) == PREPROCESSING
 
 
 def test_config_round_trip_needs_no_custom_objects() -> None:
@@ -138,6 +138,6 @@ def test_frozen_backbone_trains_and_saves_in_a_users_model(tmp_path: Path) -> No
     model.save(tmp_path / "mine.keras")
     loaded = keras.saving.load_model(tmp_path / "mine.keras", safe_mode=True)
     np.testing.assert_array_equal(numpy(loaded(images)), numpy(model(images)))
-    assert preprocessing_of(loaded) == CONTRACT
+    assert preprocessing_of(loaded) == PREPROCESSING
     assert [w.path for w in loaded.trainable_weights] == ["mine/kernel", "mine/bias"]
     assert loaded.fit(images, labels, verbose=0).history["loss"][0] < 0.7 * losses[0]

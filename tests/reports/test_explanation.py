@@ -18,14 +18,14 @@ from tests.helpers import randomise, tiny_model
 pytestmark = pytest.mark.tensorflow
 
 LABELS = ("ant", "bee", "cow")
-CONTRACT = Preprocessing(size=(15, 14), labels=LABELS)
+PREPROCESSING = Preprocessing(size=(15, 14), labels=LABELS)
 
 
 @pytest.fixture(scope="module")
 def model() -> object:
     keras.utils.set_random_seed(7)  # with some weights the maps of two classes are all zero
     config = models.config_of(tiny_model()).replace(classes=3)
-    return randomise(models.build(config, preprocessing=CONTRACT))
+    return randomise(models.build(config, preprocessing=PREPROCESSING))
 
 
 def test_explanation_has_a_row_for_each_image_and_says_the_answer(
@@ -34,13 +34,13 @@ def test_explanation_has_a_row_for_each_image_and_says_the_answer(
     paths = sorted((photos / "ant").iterdir())
     figure = explain(model, paths)  # nine: more than are looked at together
     assert len(figure.axes) == 9 * 5
-    pixels = read_pixels([path.read_bytes() for path in paths], CONTRACT)
-    scores = model.predict(CONTRACT.scale(pixels), verbose=0)
+    pixels = read_pixels([path.read_bytes() for path in paths], PREPROCESSING)
+    scores = model.predict(PREPROCESSING.scale(pixels), verbose=0)
     for row, path in enumerate(paths):
         best = scores[row].argmax()
         said = figure.axes[5 * row].texts[0].get_text()
         assert said == f"{path.name}\n{LABELS[best]} {scores[row, best]:.0%}"
-    maps = relevance_maps(model, CONTRACT.scale(pixels), "grad_cam")
+    maps = relevance_maps(model, PREPROCESSING.scale(pixels), "grad_cam")
     shown = [figure.axes[5 * row + 4].images[0].get_array() for row in range(9)]
     # Batches of other sizes differ in the last digits, and a colour by a step.
     assert np.abs(np.stack(shown).astype(int) - overlay(pixels, maps)).max() <= 2

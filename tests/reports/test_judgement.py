@@ -17,12 +17,12 @@ from tests.helpers import randomise, tiny_model
 
 pytestmark = pytest.mark.tensorflow
 
-CONTRACT = Preprocessing(size=(15, 14), labels=("ant", "bee", "cow"))
+PREPROCESSING = Preprocessing(size=(15, 14), labels=("ant", "bee", "cow"))
 
 
 def model(**changes: object) -> keras.Model:
     config = models.config_of(tiny_model()).replace(classes=3, **changes)
-    return randomise(models.build(config, preprocessing=CONTRACT))
+    return randomise(models.build(config, preprocessing=PREPROCESSING))
 
 
 def test_judgement_agrees_with_evaluate(photos: Path) -> None:
@@ -47,9 +47,9 @@ def test_mistakes_are_the_surest_ones_with_what_was_seen(photos: Path) -> None:
     for mistake in found:
         index = examples.names.index(mistake.name)
         assert mistake.true == examples.shown(index)[0]
-        assert mistake.predicted == CONTRACT.labels[probabilities[index].argmax()]
+        assert mistake.predicted == PREPROCESSING.labels[probabilities[index].argmax()]
         np.testing.assert_array_equal(
-            mistake.pixels, read_pixels([examples.read(index)], CONTRACT)[0]
+            mistake.pixels, read_pixels([examples.read(index)], PREPROCESSING)[0]
         )
         assert mistake.explained.shape == (15, 14, 3)
         assert mistake.explained.dtype == np.uint8
@@ -92,7 +92,7 @@ def test_several_labels_have_scores_of_their_own(photos: Path) -> None:
 def test_a_network_without_blocks_has_mistakes_without_maps(photos: Path) -> None:
     from keras_vit.training.applications import build_application
 
-    network = build_application("MobileNetV2", CONTRACT.labels, image_size=(32, 32))
+    network = build_application("MobileNetV2", PREPROCESSING.labels, image_size=(32, 32))
     found = judge(network, data.load(photos))
     assert found.mistakes
     assert all(mistake.explained is None for mistake in found.mistakes)

@@ -6,11 +6,11 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.models import Anatomy
+from keras_vit.models import FeatureExtractor
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports import maps
 from keras_vit.visualization import relevance_maps
-from keras_vit.visualization.relevance import METHODS
+from keras_vit.visualization.attention_maps import METHODS
 from tests.data.test_exif import block, photo, with_pil
 from tests.helpers import normal, tiny_model
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.mark.parametrize("methods", [METHODS, ("rollout",)])
 def test_maps_in_batches_are_those_of_all_at_once(methods: tuple[str, ...]) -> None:
-    anatomy = Anatomy(tiny_model())
+    extractor = FeatureExtractor(tiny_model())
     images, classes = normal(19, 15, 14, 3), np.arange(19) % 11
-    found = maps.maps_in_batches(anatomy, images, methods, classes)
+    found = maps.maps_in_batches(extractor, images, methods, classes)
     assert tuple(found) == methods
     for method, values in found.items():
-        expected = relevance_maps(anatomy, images, method, classes=classes)
+        expected = relevance_maps(extractor, images, method, classes=classes)
         np.testing.assert_allclose(values, expected, atol=1e-5)  # measured 4e-7
 
 
@@ -45,7 +45,7 @@ def test_pixels_are_in_the_contracts_order(channels: str, number: int) -> None:
 
 
 def test_pixels_are_upright() -> None:
-    contract = Preprocessing(size=(8, 12), resize="squash")
+    preprocessing = Preprocessing(size=(8, 12), resize="squash")
     turned = photo("jpeg", block(6))
-    expected = maps.read_pixels([photo("png", image=with_pil(turned))], contract)
-    np.testing.assert_array_equal(maps.read_pixels([turned], contract), expected)
+    expected = maps.read_pixels([photo("png", image=with_pil(turned))], preprocessing)
+    np.testing.assert_array_equal(maps.read_pixels([turned], preprocessing), expected)

@@ -30,10 +30,12 @@ PIXELS = np.random.default_rng(3).integers(0, 256, (2, 32, 48, 3)).astype("float
 def test_application_preprocessing_is_that_of_keras(name: str) -> None:
     import sys
 
-    contract = application_preprocessing(name, (32, 48))
+    preprocessing = application_preprocessing(name, (32, 48))
     function = sys.modules[getattr(keras.applications, name).__module__].preprocess_input
     # Measured: 1.5e-5, of values up to 255.
-    assert_close(contract.scale(contract.to_rgb(PIXELS)), function(PIXELS.copy()), 3e-5, name)
+    assert_close(
+        preprocessing.scale(preprocessing.to_rgb(PIXELS)), function(PIXELS.copy()), 3e-5, name
+    )
 
 
 def test_application_preprocessing_of_a_stranger() -> None:
@@ -47,11 +49,11 @@ def network() -> keras.Model:
 
 
 def test_build_application_carries_labels_and_preprocessing(network: keras.Model) -> None:
-    contract = models.preprocessing_of(network)
-    assert (contract.labels, contract.size) == (LABELS, (32, 48))
-    assert not models.tells_config(network)
+    preprocessing = models.preprocessing_of(network)
+    assert (preprocessing.labels, preprocessing.size) == (LABELS, (32, 48))
+    assert not models.has_config(network)
     # A head of zeros: every class is as likely.
-    assert_close(network(contract.scale(PIXELS)), np.zeros((2, 3)), 0.0)
+    assert_close(network(preprocessing.scale(PIXELS)), np.zeros((2, 3)), 0.0)
 
 
 def test_a_network_with_operations_in_its_graph_is_finished_too() -> None:

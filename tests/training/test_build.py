@@ -91,14 +91,14 @@ def test_run_that_goes_on_reads_images_as_when_it_was_started(
     run = Run(tmp_path)
     config = RunConfig("digits", model or nano, recipe=SMALL.replace(image_size=(32, 32)))
     network = build_network(config, ("a", "b"))
-    contract = models.preprocessing_of(network)
-    assert contract.exif_orientation
-    assert contract.dct_scaling
+    preprocessing = models.preprocessing_of(network)
+    assert preprocessing.exif_orientation
+    assert preprocessing.dct_scaling
     earlier = (
-        dataclasses.replace(contract, **dict.fromkeys(names, False))
+        dataclasses.replace(preprocessing, **dict.fromkeys(names, False))
         for names in (["exif_orientation", "dct_scaling"], ["dct_scaling"])
     )
-    for stored in (contract, *earlier, contract):
+    for stored in (preprocessing, *earlier, preprocessing):
         run.write_config(config, {"preprocessing": stored.get_config()})
         set_reading(network, run, resume=True)
         assert models.preprocessing_of(network) == stored
@@ -108,10 +108,10 @@ def test_new_run_turns_images_upright_whatever_its_weights_did(
     nano: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network = build_network(RunConfig("digits", nano, recipe=SMALL), ("a", "b"))
-    contract = models.preprocessing_of(network)
+    preprocessing = models.preprocessing_of(network)
     earlier = models.rebuild(
         network,
-        preprocessing=dataclasses.replace(contract, exif_orientation=False, dct_scaling=False),
+        preprocessing=dataclasses.replace(preprocessing, exif_orientation=False, dct_scaling=False),
     )
     earlier.save(tmp_path / "earlier.keras")
     config = RunConfig("digits", nano, weights=str(tmp_path / "earlier.keras"), recipe=SMALL)
@@ -119,7 +119,7 @@ def test_new_run_turns_images_upright_whatever_its_weights_did(
     capsys.readouterr()
     set_reading(new, Run(tmp_path / "run"), resume=False)
     assert "images are turned upright by their Exif orientation" in capsys.readouterr().out
-    assert models.preprocessing_of(new) == contract
+    assert models.preprocessing_of(new) == preprocessing
     set_reading(new, Run(tmp_path / "run"), resume=False)
     assert capsys.readouterr().out == ""
 

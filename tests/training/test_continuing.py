@@ -85,8 +85,8 @@ def test_other_classes_start_from_zeros(
 def test_labels_that_repeat_keep_no_row(nano: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", nano, ("crane", "dog"))
     model = keras.saving.load_model(run.last)
-    contract = Preprocessing(size=(8, 8), labels=("crane", "crane"))
-    models.rebuild(model, preprocessing=contract).save(run.last)
+    preprocessing = Preprocessing(size=(8, 8), labels=("crane", "crane"))
+    models.rebuild(model, preprocessing=preprocessing).save(run.last)
     config = RunConfig("digits", nano, weights=str(run.last), recipe=SMALL)
     assert not head_of(build_network(config, ("crane", "dog")))[0].any()
 

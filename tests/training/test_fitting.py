@@ -53,8 +53,8 @@ def fit(
     trainee.compile(optimizer=build_optimizer(recipe, trainee, 10))
     save = SaveRun(Run(folder), trainee, steps=STEPS, interruption=Interruption())
     save.progress = progress
-    contract = models.preprocessing_of(trainee.network)
-    fit_remaining(trainee, save, recipe, devices("cpu"), parts, contract)
+    preprocessing = models.preprocessing_of(trainee.network)
+    fit_remaining(trainee, save, recipe, devices("cpu"), parts, preprocessing)
     return trainee
 
 

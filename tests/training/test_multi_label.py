@@ -79,9 +79,9 @@ def test_run_leaves_a_model_that_says_yes_or_no(found: tuple[Run, MultiLabelRepo
     for path in (run.last, run.best):
         model = keras.saving.load_model(path)
         assert models.config_of(model).classifier_activation == "sigmoid"
-        contract = models.preprocessing_of(model)
-        assert contract.labels == NAMES
-        assert contract.thresholds not in (None, (0.5,) * 3)
+        preprocessing = models.preprocessing_of(model)
+        assert preprocessing.labels == NAMES
+        assert preprocessing.thresholds not in (None, (0.5,) * 3)
     assert [row.name for row in report.per_label] == list(NAMES)
     assert report.num_examples == len(held_out_rows(run))
 
@@ -116,8 +116,8 @@ def test_thresholds_are_the_best_ones_of_each_model(
     validation = held_out(run, colours)
     for path in (run.last, run.best):
         model = keras.saving.load_model(path)
-        labels, probabilities, contract = predict(model, validation, verbose=0)
-        assert contract.thresholds == choose_thresholds(labels, probabilities)
+        labels, probabilities, preprocessing = predict(model, validation, verbose=0)
+        assert preprocessing.thresholds == choose_thresholds(labels, probabilities)
     last = evaluate(keras.saving.load_model(run.last), validation, verbose=0)
     assert last.to_json() == report.to_json()
 
@@ -133,7 +133,7 @@ def test_run_can_be_exported_and_asked(
     assert call_main("export", run.path, "--to", tmp_path, *options) == 0
     images = sorted(run.samples.iterdir())
     predictor = export.load_predictor(run.last)
-    contract = Preprocessing(thresholds=predictor.thresholds)
+    preprocessing = Preprocessing(thresholds=predictor.thresholds)
     expected = predictor.probabilities([path.read_bytes() for path in images])
     for artefact in (run.path, tmp_path / "vit"):
         capsys.readouterr()
@@ -141,7 +141,7 @@ def test_run_can_be_exported_and_asked(
         lines = capsys.readouterr().out.splitlines()[-len(images) :]
         for line, path, row in zip(lines, images, expected, strict=True):
             name, _, said = line.partition("   ")
-            order = [k for k in np.argsort(-row) if contract.present(row)[k]]
+            order = [k for k in np.argsort(-row) if preprocessing.present(row)[k]]
             assert name.strip() == str(path)
             assert [word for word in said.split() if word in NAMES] == [NAMES[k] for k in order]
             assert order or said.strip() == "none of the labels"
@@ -197,8 +197,8 @@ def test_set_thresholds_leaves_the_weights(colours: Path, tmp_path: Path) -> Non
         **{"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 17},
         **{"image_size": (8, 8), "classes": 3, "classifier_activation": "sigmoid"},
     )
-    contract = Preprocessing(size=8, labels=NAMES, thresholds=(0.5,) * 3)
-    model = models.build(config, preprocessing=contract)
+    preprocessing = Preprocessing(size=8, labels=NAMES, thresholds=(0.5,) * 3)
+    model = models.build(config, preprocessing=preprocessing)
     head = model.get_layer("head")
     head.set_weights([np.zeros((12, 3)), np.log([3.0, 1.0, 1 / 3])])
     model.save(tmp_path / "model.keras")

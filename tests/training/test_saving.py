@@ -33,8 +33,8 @@ def build(precision: str = "mixed_bfloat16", **recipe: Any) -> Classifier:
         dropout_rate=0.2,
         stochastic_depth_rate=0.1,
     )
-    contract = Preprocessing(size=(4, 6), labels=tuple("abcde"))
-    network = models.build(config, preprocessing=contract, dtype=precision)
+    preprocessing = Preprocessing(size=(4, 6), labels=tuple("abcde"))
+    network = models.build(config, preprocessing=preprocessing, dtype=precision)
     numbers = Recipe(**{"learning_rate": 0.1} | recipe)
     trainee = Classifier(network)
     optimizer = build_optimizer(numbers, network, 10, precision)
@@ -308,10 +308,10 @@ def test_full_disk_leaves_the_earlier_files(
 
 
 def test_finished_model_of_several_labels_ends_in_a_sigmoid() -> None:
-    contract = Preprocessing(size=(4, 6), labels=tuple("abcde"), thresholds=(0.3,) * 5)
-    copy = finished_model(models.rebuild(build("float32").network, preprocessing=contract))
+    preprocessing = Preprocessing(size=(4, 6), labels=tuple("abcde"), thresholds=(0.3,) * 5)
+    copy = finished_model(models.rebuild(build("float32").network, preprocessing=preprocessing))
     assert models.config_of(copy).classifier_activation == "sigmoid"
-    assert models.preprocessing_of(copy) == contract
+    assert models.preprocessing_of(copy) == preprocessing
 
 
 def test_best_model_of_several_labels_has_the_best_average_precision(tmp_path: Path) -> None:

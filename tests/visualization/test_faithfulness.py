@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import ImageContract
+from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.visualization import Curves, centre_map, faithfulness, random_map
 from keras_vit.visualization.faithfulness import _mask
@@ -14,7 +14,7 @@ from tests.helpers import normal, tiny_model
 def brightness_model(place: tuple[int, int], size: tuple[int, int] = (40, 60)) -> keras.Model:
     """Says class 1 if a pixel is bright: it is known what its answer owes to where."""
     images = keras.Input((*size, 3))
-    z = ImageContract(Preprocessing(size=size))(images)
+    z = ModelMetadata(Preprocessing(size=size))(images)
     mask = np.zeros((size[0] * size[1] * 3, 2), "float32")
     mask[(place[0] * size[1] + place[1]) * 3, 1] = 20.0
     logits = keras.layers.Dense(2, use_bias=False)

@@ -19,7 +19,7 @@ from tests.helpers import randomise, tiny_config, weights_of
 from tests.weights.files import SQUARE, official_tensors, save, save_old_h5
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
-CONTRACT = Preprocessing(size=15, crop_fraction=0.7, std=(0.1, 0.2, 0.3), labels=LABELS)
+PREPROCESSING = Preprocessing(size=15, crop_fraction=0.7, std=(0.1, 0.2, 0.3), labels=LABELS)
 # What every format has a place for.
 FIELDS = {"image_size": (15, 15), "patch_size": 3}
 NPZ = "Ti_16-augreg-i21k-imagenet2012-res_224.npz"
@@ -27,7 +27,7 @@ TIMM = "vit_tiny_patch16_224.augreg_in21k_ft_in1k.safetensors"
 
 
 def model_for(**changes: Any) -> keras.Model:
-    return randomise(build(tiny_config(**FIELDS | changes), preprocessing=CONTRACT))
+    return randomise(build(tiny_config(**FIELDS | changes), preprocessing=PREPROCESSING))
 
 
 def assert_same_tensors(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -63,16 +63,16 @@ def test_labels_and_preprocessing_are_kept(target: str, tmp_path: Path) -> None:
     save_weights(model_for(), tmp_path / "source.keras")
     format = "timm" if target == "m.safetensors" else None
     convert(tmp_path / "source.keras", tmp_path / target, format)
-    assert read_checkpoint(tmp_path / target).preprocessing == CONTRACT
+    assert read_checkpoint(tmp_path / target).preprocessing == PREPROCESSING
     if target == "m.keras":
-        assert preprocessing_of(keras.saving.load_model(tmp_path / target)) == CONTRACT
+        assert preprocessing_of(keras.saving.load_model(tmp_path / target)) == PREPROCESSING
 
 
 def test_a_source_that_carries_none_gets_the_usual_preprocessing(tmp_path: Path) -> None:
     save(tmp_path, official_tensors(SQUARE))
     convert(tmp_path / "official.npz", tmp_path / "m.keras")
-    contract = preprocessing_of(keras.saving.load_model(tmp_path / "m.keras"))
-    assert contract == Preprocessing(size=SQUARE.image_size, crop_fraction=0.9)
+    preprocessing = preprocessing_of(keras.saving.load_model(tmp_path / "m.keras"))
+    assert preprocessing == Preprocessing(size=SQUARE.image_size, crop_fraction=0.9)
 
 
 def test_official_file_to_timm_and_back(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_grids_are_kept(changes: dict[str, Any], tmp_path: Path) -> None:
     convert(tmp_path / "b.safetensors", tmp_path / "c.keras")
     again = keras.saving.load_model(tmp_path / "c.keras")
     assert config_of(again) == config_of(model)
-    assert preprocessing_of(again) == CONTRACT
+    assert preprocessing_of(again) == PREPROCESSING
     for name, weight in weights_of(again).items():
         np.testing.assert_array_equal(weight, weights_of(model)[name], err_msg=name)
 
@@ -211,12 +211,12 @@ def test_published_files_classify_alike(test_data: Path, tmp_path: Path) -> None
 def photographs(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     import tensorflow as tf
 
-    from keras_vit.data import pixels
+    from keras_vit.data.decode_and_resize import prepare
 
     with (folder / "labels.csv").open() as file:
         rows = list(csv.DictReader(file))
-    contract = Preprocessing()
-    images = [pixels.prepare(tf.io.read_file(str(folder / row["file"])), contract) for row in rows]
+    preprocessing = Preprocessing()
+    images = [prepare(tf.io.read_file(str(folder / row["file"])), preprocessing) for row in rows]
     return np.stack(images), np.array([int(row["class_index"]) for row in rows])
 
 

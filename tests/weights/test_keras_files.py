@@ -70,16 +70,16 @@ def test_read_keras_of_a_strangers_model(tmp_path: Path) -> None:
 
 
 def test_read_keras_brings_configuration_and_preprocessing(tmp_path: Path) -> None:
-    contract = Preprocessing(size=(15, 14), labels=tuple("abcdefghijk"))
+    preprocessing = Preprocessing(size=(15, 14), labels=tuple("abcdefghijk"))
     config = tiny_config(image_size=(None, None), position_grid=(5, 7), gelu="exact", epsilon=1e-5)
-    build(config, preprocessing=contract).save(tmp_path / "m.keras")
+    build(config, preprocessing=preprocessing).save(tmp_path / "m.keras")
     checkpoint = keras_files.read_keras(tmp_path / "m.keras")
-    assert checkpoint.preprocessing == contract
+    assert checkpoint.preprocessing == preprocessing
     assert checkpoint.traits == config.get_config()
     told = ', "exif_orientation": true'
     earlier = changed(tmp_path / "m.keras", tmp_path / "earlier.keras", told, "")
     assert keras_files.read_keras(earlier).preprocessing == dataclasses.replace(
-        contract, exif_orientation=False
+        preprocessing, exif_orientation=False
     )
     assert not preprocessing_of(keras.saving.load_model(earlier)).exif_orientation
 

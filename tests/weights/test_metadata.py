@@ -10,8 +10,8 @@ import pytest
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import metadata
 from keras_vit.weights.checkpoint import Checkpoint, Origin
+from keras_vit.weights.inferred import traits_of
 from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION, join_positions
-from keras_vit.weights.traits import traits_of
 from tests.helpers import tiny_config, tiny_model, weights_of
 
 PREPROCESSING = Preprocessing(

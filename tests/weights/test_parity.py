@@ -15,12 +15,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers.position import resize_table, sincos_2d
+from keras_vit.layers.position_embedding import resize_table, sincos_2d
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
+from keras_vit.weights.checkpoint_adaptation import resize_patch_kernel
 from keras_vit.weights.containers import write_safetensors
-from keras_vit.weights.fitting import resize_patch_kernel
-from keras_vit.weights.traits import config_of
+from keras_vit.weights.inferred import config_of
 from tests.helpers import assert_close, numpy, weights_of
 from tests.weights import reference_cases
 from tests.weights.reference_cases import Case, attention, stored_part, stored_table, trace

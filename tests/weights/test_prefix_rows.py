@@ -16,7 +16,7 @@ from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers import write_safetensors
 from keras_vit.weights.dialects import DIALECTS
-from keras_vit.weights.traits import config_of
+from keras_vit.weights.inferred import config_of
 from tests.helpers import normal, numpy, randomise, weights_of
 
 # As timm's vit_*_reg4_dinov2, with `no_embed_class=True`: 2 x 3 rows, as many as 5 tokens and 1.

@@ -333,9 +333,9 @@ def test_find_weights_of_a_model_without_any() -> None:
 @each_model
 def test_preprocessing_for_every_row(model: str) -> None:
     for row in list_weights(model):
-        contract = preprocessing_for(row)
-        assert contract.size == (row.image_size, row.image_size)
-        assert contract.num_channels == 3
+        preprocessing = preprocessing_for(row)
+        assert preprocessing.size == (row.image_size, row.image_size)
+        assert preprocessing.num_channels == 3
 
 
 def test_preprocessing_for_both_scalings() -> None:

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from keras_vit.models import ViTConfig, build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import checkpoint, load_weights, read_checkpoint, save_weights, traits
+from keras_vit.weights import checkpoint, inferred, load_weights, read_checkpoint, save_weights
 from tests.helpers import normal, numpy, randomise, tiny_config, tiny_model, weights_of
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
@@ -66,7 +66,7 @@ def read_again(path: Path, config: ViTConfig) -> tuple[checkpoint.Checkpoint, ke
     known: dict[str, Any] = {}
     if path.suffix in (".npz", ".h5"):
         known = {name: getattr(config, name) for name in ("image_size", "patch_size", "num_heads")}
-    model = build(traits.config_of(found, **known), preprocessing=found.preprocessing)
+    model = build(inferred.config_of(found, **known), preprocessing=found.preprocessing)
     assert load_weights(model, found, report=True).notes() == []
     return found, model
 
@@ -90,7 +90,7 @@ def test_round_trip(format: str, changes: dict[str, Any], tmp_path: Path) -> Non
     if format != "npz":
         # With logits, which is no property of weights.
         kept = config_of(model).replace(classifier_activation=None)
-        assert traits.config_of(found).replace(position_grid=kept.position_grid) == kept
+        assert inferred.config_of(found).replace(position_grid=kept.position_grid) == kept
         assert found.preprocessing == PREPROCESSING
 
 
@@ -231,11 +231,11 @@ def test_what_a_file_cannot_tell_is_warned_of(
 
 
 def test_what_image_processors_cannot_be_told_is_warned_of(tmp_path: Path) -> None:
-    contract = dataclasses.replace(PREPROCESSING, channels="bgr", antialias=False)
-    model = build(tiny_config(**SQUARE), preprocessing=contract)
+    preprocessing = dataclasses.replace(PREPROCESSING, channels="bgr", antialias=False)
+    model = build(tiny_config(**SQUARE), preprocessing=preprocessing)
     with pytest.warns(UserWarning, match="cannot be told channels='bgr', antialias=False"):
         save_weights(model, tmp_path / "m")
-    assert read_checkpoint(tmp_path / "m").preprocessing == contract
+    assert read_checkpoint(tmp_path / "m").preprocessing == preprocessing
 
 
 @pytest.mark.parametrize("format", ["npz", "timm", "huggingface", "torchvision"])
@@ -361,8 +361,8 @@ def test_an_interruption_leaves_the_earlier_file(
 
 
 def test_labels_of_another_number_are_not_written(tmp_path: Path) -> None:
-    contract = dataclasses.replace(PREPROCESSING, labels=LABELS[:5])
-    model = build(tiny_config(**SQUARE), preprocessing=contract)
+    preprocessing = dataclasses.replace(PREPROCESSING, labels=LABELS[:5])
+    model = build(tiny_config(**SQUARE), preprocessing=preprocessing)
     save_weights(model, tmp_path / "m")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["id2label"] == {str(index): f"LABEL_{index}" for index in range(11)}

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.training.doctor.finding import Finding, Findings
 from keras_vit.training.doctor.patient import Patient
 from keras_vit.training.doctor.recording import layers_of, watched
@@ -53,7 +53,7 @@ def check_activations(patient: Patient) -> list[Finding]:
             "weights that are no numbers",
             "serious",
             f"{len(broken)} of {len(patient.model.weights)} variables hold NaN or infinity: "
-            f"{checks.shortlist(broken)}.",
+            f"{arguments.shortlist(broken)}.",
             "The training diverged: go back to an earlier state, lower the learning rate, warm "
             "up, clip gradients (clip_norm=1), and use bfloat16 and not float16.",
             {"variables": broken},
@@ -75,7 +75,7 @@ def check_activations(patient: Patient) -> list[Finding]:
     if dead:
         whole = [name for name, share in dead.items() if share == 1]
         followed = min(_FOLLOWED, len(patient.pixels))
-        listed = checks.shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
+        listed = arguments.shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
         found.add(
             "dead activations",
             "serious" if whole else "warning",
@@ -141,7 +141,7 @@ def _follow(
         shut[name] = shut.get(name, True) & units
 
     with watched(layers, watch):
-        patient.model(patient.inputs(patient.contract, _FOLLOWED), training=False)
+        patient.model(patient.inputs(patient.preprocessing, _FOLLOWED), training=False)
     silent = {name: float(np.mean(units)) for name, units in shut.items()}
     return silent, largest, bad[0] if bad else ""
 

@@ -66,14 +66,14 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
         ) from error
 
 
-def contract_for(model: keras.Model) -> tuple[Preprocessing, bool]:
+def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
     """Returns how images become the input of a model.
 
     Args:
         model: Any Keras model of images (B, height, width, channels).
 
     Returns:
-        The contract, and whether that is known and not guessed. What is not known is as
+        The preprocessing, and whether that is known and not guessed. What is not known is as
         `keras.utils.image_dataset_from_directory` does it: squashed, bilinear, in [0, 255].
 
     Raises:
@@ -81,8 +81,8 @@ def contract_for(model: keras.Model) -> tuple[Preprocessing, bool]:
 
     Example:
         >>> model = keras.Sequential([keras.Input((8, 12, 1)), keras.layers.Flatten()])
-        >>> contract, known = contract_for(model)
-        >>> contract.size, contract.channels, known
+        >>> preprocessing, known = preprocessing_for(model)
+        >>> preprocessing.size, preprocessing.channels, known
         ((8, 12), 'grayscale', False)
     """
     try:
@@ -91,12 +91,12 @@ def contract_for(model: keras.Model) -> tuple[Preprocessing, bool]:
         return _guess(model), False
 
 
-def check_input(model: keras.Model, contract: Preprocessing) -> None:
+def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
     """Raises `ValueError` unless a model takes the images that its preprocessing makes.
 
     Args:
         model: Any Keras model.
-        contract: Its preprocessing.
+        preprocessing: Its preprocessing.
 
     Raises:
         ValueError: If the model has several inputs, or one of another shape.
@@ -105,7 +105,7 @@ def check_input(model: keras.Model, contract: Preprocessing) -> None:
         >>> model = keras.Sequential([keras.Input((8, 12, 3)), keras.layers.Flatten()])
         >>> check_input(model, Preprocessing(size=(8, 12)))
     """
-    needed = (*contract.size, contract.num_channels)
+    needed = (*preprocessing.size, preprocessing.num_channels)
     given = _input_shape(model)[1:] or needed
     fits = len(given) == 3 and all(g in (None, n) for g, n in zip(given, needed, strict=True))
     if fits and len(getattr(model, "inputs", None) or [model]) == 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing
 
@@ -29,11 +29,11 @@ SCALES: dict[str, dict[str, Any]] = {
 }
 
 
-def scaled(contract: Preprocessing, pixels: str) -> Preprocessing:
-    """Returns a contract with another scaling.
+def scaled(preprocessing: Preprocessing, pixels: str) -> Preprocessing:
+    """Returns a preprocessing with another scaling.
 
     Args:
-        contract: The contract.
+        preprocessing: The preprocessing.
         pixels: A key of `SCALES`.
 
     Returns:
@@ -47,20 +47,20 @@ def scaled(contract: Preprocessing, pixels: str) -> Preprocessing:
         >>> scaled(Preprocessing(), "0..1").std
         (1.0, 1.0, 1.0)
     """
-    checks.one_of("pixels", pixels, tuple(SCALES))
-    if not _fits(pixels, contract):
+    arguments.one_of("pixels", pixels, tuple(SCALES))
+    if not _fits(pixels, preprocessing):
         raise ValueError(
-            f"`pixels` must be for {contract.num_channels} channels, as the model is. "
+            f"`pixels` must be for {preprocessing.num_channels} channels, as the model is. "
             f"Received: pixels={pixels!r}"
         )
-    return dataclasses.replace(contract, **SCALES[pixels])
+    return dataclasses.replace(preprocessing, **SCALES[pixels])
 
 
-def candidates(contract: Preprocessing) -> dict[str, Preprocessing]:
-    """Returns the contract and what else the weights might have been trained with.
+def candidates(preprocessing: Preprocessing) -> dict[str, Preprocessing]:
+    """Returns the preprocessing and what else the weights might have been trained with.
 
     Args:
-        contract: What is believed.
+        preprocessing: What is believed.
 
     Returns:
         Contracts by name, the believed one first. Scaling twice is written as one scaling: with
@@ -71,19 +71,19 @@ def candidates(contract: Preprocessing) -> dict[str, Preprocessing]:
         ['as prepared', '0..255', '0..1', 'imagenet', 'caffe', 'scaled twice',
          'channels in reverse']
     """
-    mean, std = np.array(contract.mean), np.array(contract.std)
+    mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     twice: dict[str, Any] = {"mean": tuple(mean + 255 * std * mean), "std": tuple(255 * std**2)}
-    others = {name: scaled(contract, name) for name in SCALES if _fits(name, contract)}
-    others[TWICE] = dataclasses.replace(contract, **twice)
-    found = {PREPARED: contract}
+    others = {name: scaled(preprocessing, name) for name in SCALES if _fits(name, preprocessing)}
+    others[TWICE] = dataclasses.replace(preprocessing, **twice)
+    found = {PREPARED: preprocessing}
     for name, other in others.items():
         if not (np.allclose(other.mean, mean) and np.allclose(other.std, std)):
             found[name] = other
-    if contract.num_channels == 3:
-        channels = "rgb" if contract.channels == "bgr" else "bgr"
-        found[REVERSED] = dataclasses.replace(contract, channels=channels)
+    if preprocessing.num_channels == 3:
+        channels = "rgb" if preprocessing.channels == "bgr" else "bgr"
+        found[REVERSED] = dataclasses.replace(preprocessing, channels=channels)
     return found
 
 
-def _fits(name: str, contract: Preprocessing) -> bool:
-    return np.size(SCALES[name]["mean"]) in (1, contract.num_channels)
+def _fits(name: str, preprocessing: Preprocessing) -> bool:
+    return np.size(SCALES[name]["mean"]) in (1, preprocessing.num_channels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from keras_vit import checks, data
+from keras_vit import arguments, data
 from keras_vit.training.doctor.finding import Finding, Findings
 from keras_vit.training.doctor.patient import Patient
 
@@ -36,14 +36,14 @@ def check_classes(patient: Patient) -> list[Finding]:
     fewest = min((count for count in counts.values() if count), default=0)
     looked_at = len(check.audit.digests) + len(check.audit.bad)
     found = Findings()
-    labels = patient.contract.labels
+    labels = patient.preprocessing.labels
     if labels and labels != names and patient.matched == "index":
         found.add(
             "classes unknown to the model",
             "warning",
-            f"None of the {len(names)} classes of the data ({checks.shortlist(names)}) is among "
-            f"the {len(labels)} names of the model ({checks.shortlist(labels)}); they were matched "
-            "by their places.",
+            f"None of the {len(names)} classes of the data ({arguments.shortlist(names)}) is among "
+            f"the {len(labels)} names of the model ({arguments.shortlist(labels)}); they were "
+            "matched by their places.",
             "Use the same names for folders and labels.",
             {"unknown": list(names)},
         )
@@ -54,7 +54,7 @@ def check_classes(patient: Patient) -> list[Finding]:
             "classes unknown to the model",
             "serious",
             f"{number} of {len(examples)} images are of classes that the model has no name "
-            f"for: {checks.shortlist(patient.unknown)}.",
+            f"for: {arguments.shortlist(patient.unknown)}.",
             "Correct the spelling, leave the images out, or train a classifier that has them.",
             {"unknown": list(patient.unknown), "images": number},
         )
@@ -98,12 +98,12 @@ def check_classes(patient: Patient) -> list[Finding]:
             "classes without images",
             # A sample of many classes is meant so.
             "warning" if len(empty) <= len(names) / 2 else "note",
-            f"{len(empty)} of {len(names)} classes have no image: {checks.shortlist(empty)}.",
+            f"{len(empty)} of {len(names)} classes have no image: {arguments.shortlist(empty)}.",
             "Remove the folder or the class, or find out where its images are.",
             {"empty": empty},
         )
     if rare:
-        listed = checks.shortlist([f"{name}: {count}" for name, count in rare.items()])
+        listed = arguments.shortlist([f"{name}: {count}" for name, count in rare.items()])
         found.add(
             "class imbalance",
             "warning",

@@ -10,7 +10,7 @@ import keras
 from keras_vit import data
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.doctor.activations import check_activations
-from keras_vit.training.doctor.admission import contract_for, load_model
+from keras_vit.training.doctor.admission import load_model, preprocessing_for
 from keras_vit.training.doctor.candidates import scaled
 from keras_vit.training.doctor.classes import check_classes
 from keras_vit.training.doctor.finding import SEVERITIES, Finding
@@ -95,7 +95,7 @@ def examine(
         examples = data.load(run.read_config().data)
         pool = data.read_split(run.split, examples)[1]
     if pixels is not None:
-        preprocessing = scaled(preprocessing or contract_for(model)[0], pixels)
+        preprocessing = scaled(preprocessing or preprocessing_for(model)[0], pixels)
     patient = Patient(
         model,
         examples,

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from keras_vit import checks
+from keras_vit import arguments
 
 SEVERITIES = ("serious", "warning", "note", "fine")
 
@@ -41,7 +41,7 @@ class Finding:
     numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        checks.one_of("severity", self.severity, SEVERITIES)
+        arguments.one_of("severity", self.severity, SEVERITIES)
 
     def text(self, width: int = 100) -> str:
         """Returns the finding to print, in lines of at most `width` characters."""

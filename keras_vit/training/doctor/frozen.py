@@ -6,7 +6,7 @@ import math
 
 import keras
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.training import groups
 from keras_vit.training.doctor.answers import head_of
 from keras_vit.training.doctor.finding import Finding
@@ -53,7 +53,7 @@ def check_frozen(patient: Patient) -> list[Finding]:
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, patient.raw.shape[1])
     evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
-    evidence += f"; frozen are {checks.shortlist(layers)}." if layers else "."
+    evidence += f"; frozen are {arguments.shortlist(layers)}." if layers else "."
     numbers = {"trained": learning, "total": total, "frozen_layers": layers}
     if not learning:
         return [

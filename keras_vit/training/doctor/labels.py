@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.training.doctor.answers import mean_loss
 from keras_vit.training.doctor.finding import Finding
 from keras_vit.training.doctor.patient import Patient, clearly_better, turns
@@ -79,7 +79,7 @@ def check_labels(patient: Patient) -> list[Finding]:
             Finding(
                 "labels permuted",
                 "serious",
-                f"{evidence} At other outputs are {checks.shortlist(pairs)}.",
+                f"{evidence} At other outputs are {arguments.shortlist(pairs)}.",
                 "List the classes in one order everywhere; Keras, like this package, sorts the "
                 "names of folders as text, so that 10 comes before 2. Give the model its labels "
                 "in the order of its outputs.",
@@ -106,7 +106,7 @@ def check_names(patient: Patient) -> list[Finding]:
         >>> check_names(Patient(model, data.load("digits").subset(range(50))))[0].name
         'classes without names'
     """
-    labels, outputs = patient.contract.labels, patient.num_classes
+    labels, outputs = patient.preprocessing.labels, patient.num_classes
     classes = len(patient.examples.class_names)
     seen = f"The model has {outputs} outputs"
     seen += f" and {len(labels)} names for them" if labels else " without names"
@@ -131,7 +131,7 @@ def check_names(patient: Patient) -> list[Finding]:
         cure = (
             "Nobody can tell what an output means. Models of keras_vit carry "
             "Preprocessing(labels=...): keras_vit.models.rebuild(model, preprocessing="
-            "dataclasses.replace(contract, labels=...)). With others, keep the list of "
+            "dataclasses.replace(preprocessing, labels=...)). With others, keep the list of "
             "class_names beside the file."
         )
     numbers = {"outputs": outputs, "classes": classes, "labels": labels and len(labels)}
@@ -155,7 +155,7 @@ def class_name(patient: Patient, output: int) -> str:
         >>> class_name(Patient(model, data.load("digits").subset(range(50))), 3)
         '3'
     """
-    labels = patient.contract.labels
+    labels = patient.preprocessing.labels
     names = labels if labels and patient.matched == "name" else patient.examples.class_names
     return names[output] if output < len(names) else str(output)
 

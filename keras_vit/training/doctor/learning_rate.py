@@ -72,7 +72,7 @@ def check_learning_rate(patient: Patient) -> list[Finding]:
                 variable.assign(keras.ops.zeros_like(variable))
         curve = range_test(
             network,
-            patient.inputs(patient.contract, count),
+            patient.inputs(patient.preprocessing, count),
             targets,
             optimizer=optimizer,
             ending=ending,

@@ -14,12 +14,12 @@ import keras
 import numpy as np
 from scipy import stats
 
-from keras_vit import checks, data
-from keras_vit.layers import ImageContract
-from keras_vit.models import inference
+from keras_vit import arguments, data
+from keras_vit.layers import ModelMetadata
+from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.doctor import answers
-from keras_vit.training.doctor.admission import check_input, contract_for
+from keras_vit.training.doctor.admission import check_input, preprocessing_for
 from keras_vit.training.doctor.candidates import scaled
 from keras_vit.training.doctor.recording import layers_of
 from keras_vit.training.run import Run, RunConfig
@@ -79,9 +79,9 @@ class Patient:
         seed: int = 0,
         progress: bool = False,
     ) -> None:
-        checks.positive_int("sample", sample)
-        checks.positive_int("batch_size", batch_size)
-        if range_steps != 0 and checks.count("range_steps", range_steps) < _FEWEST_STEPS:
+        arguments.positive_int("sample", sample)
+        arguments.positive_int("batch_size", batch_size)
+        if range_steps != 0 and arguments.count("range_steps", range_steps) < _FEWEST_STEPS:
             raise ValueError(
                 f"`range_steps` must be 0, or {_FEWEST_STEPS} or more. "
                 f"Received: range_steps={range_steps}"
@@ -89,16 +89,16 @@ class Patient:
         self.model, self.examples, self.run = model, examples, run
         self.learning_rate = learning_rate
         self.batch_size, self.range_steps = batch_size, range_steps
-        self.contract, self.known = preprocessing or Preprocessing(), True
+        self.preprocessing, self.known = preprocessing or Preprocessing(), True
         if preprocessing is None:
-            self.contract, self.known = contract_for(model)
-        check_input(model, self.contract)
+            self.preprocessing, self.known = preprocessing_for(model)
+        check_input(model, self.preprocessing)
         self._predicted: dict[tuple[Preprocessing, int | None], np.ndarray] = {}
         generator = np.random.default_rng(seed)
         pool = np.arange(len(examples)) if pool is None else pool
         looked_at = _some(pool, len(examples), generator)
         self.check = data.check(examples.subset(looked_at), progress=progress)
-        self.matched, outputs = _match(self.contract.labels, examples.class_names)
+        self.matched, outputs = _match(self.preprocessing.labels, examples.class_names)
         indices = _only_class(examples)
         indices[indices >= 0] = outputs[indices[indices >= 0]]
         usable = np.isin(np.array(examples.names)[pool], list(self.check.audit.digests))
@@ -114,8 +114,8 @@ class Patient:
                 f"{len(self.check.audit.bad)} do not decode, and classes it lacks: "
                 f"{', '.join(self.unknown[:20]) or 'none'}"
             )
-        self.pixels = _pixels(examples.subset(chosen), self.contract)  # (N, h, w, C)
-        self.raw = self.predict(self.contract)  # (N, K)
+        self.pixels = _pixels(examples.subset(chosen), self.preprocessing)  # (N, h, w, C)
+        self.raw = self.predict(self.preprocessing)  # (N, K)
         if self.raw.ndim != 2 or _is_backbone(model):
             raise ValueError(
                 "`model` must be a classifier and return one score per class, (B, K). "
@@ -126,7 +126,7 @@ class Patient:
         inside = self.labels < self.num_classes
         self.pixels, self.raw = self.pixels[inside], self.raw[inside]
         self.labels = self.labels[inside]
-        self._predicted = {(self.contract, None): self.raw}
+        self._predicted = {(self.preprocessing, None): self.raw}
         if not len(self.labels):
             raise ValueError(
                 "`model` must have an output for the classes of the images. Received: "
@@ -141,7 +141,7 @@ class Patient:
     @functools.cached_property
     def ending(self) -> str:
         """The last activation, or where the layer does not tell, what the outputs look like."""
-        ending = inference.ending_of(self.model)
+        ending = classifier.ending_of(self.model)
         if ending != "unknown":
             return ending
         return answers.likely_ending(self.raw) if self.finite else "linear"
@@ -197,32 +197,33 @@ class Patient:
         """Whether the answers are better than guessing."""
         return better_than_guessing(self.right, self.labels, self.num_classes)
 
-    def inputs(self, contract: Preprocessing, count: int | None = None) -> np.ndarray:
-        """Returns the sample, or the first images of it, prepared as a contract says.
+    def inputs(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
+        """Returns the sample, or the first images of it, prepared as a preprocessing says.
 
         Args:
-            contract: As the model's in size; only scaling and the order of channels may differ.
+            preprocessing: As the model's in size; only scaling and the order of channels may
+            differ.
             count: How many images; by default all.
 
         Returns:
             Model input (N, h, w, C), of the dtype that the model takes.
         """
         pixels = self.pixels[:count]
-        if contract.channels != self.contract.channels:
+        if preprocessing.channels != self.preprocessing.channels:
             pixels = pixels[..., ::-1]
-        values = contract.scale(pixels)
+        values = preprocessing.scale(pixels)
         dtype = self.input_dtype
         return values if "float" in dtype else np.round(values).astype(dtype)
 
-    def predict(self, contract: Preprocessing, count: int | None = None) -> np.ndarray:
+    def predict(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
         """Returns what the model answers to `inputs`, as it is, (N, K), float32."""
-        if (contract, None) in self._predicted:
-            return self._predicted[contract, None][:count]
-        if (contract, count) not in self._predicted:
-            x, size = self.inputs(contract, count), self.batch_size
+        if (preprocessing, None) in self._predicted:
+            return self._predicted[preprocessing, None][:count]
+        if (preprocessing, count) not in self._predicted:
+            x, size = self.inputs(preprocessing, count), self.batch_size
             parts = [self._call(x[begin : begin + size]) for begin in range(0, len(x), size)]
-            self._predicted[contract, count] = np.concatenate(parts)
-        return self._predicted[contract, count]
+            self._predicted[preprocessing, count] = np.concatenate(parts)
+        return self._predicted[preprocessing, count]
 
     def _call(self, batch: np.ndarray) -> np.ndarray:
         # Eagerly: these are few images, and tracing twelve blocks takes longer.
@@ -237,21 +238,21 @@ class Patient:
         logits = logits.astype("float64") - logits.max(axis=1, keepdims=True)
         return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
 
-    def assume(self, contract: Preprocessing) -> None:
-        """Makes a better guess the contract."""
-        self.raw = self.predict(contract)
-        if contract.channels != self.contract.channels:
+    def assume(self, preprocessing: Preprocessing) -> None:
+        """Makes a better guess the preprocessing."""
+        self.raw = self.predict(preprocessing)
+        if preprocessing.channels != self.preprocessing.channels:
             self.pixels = self.pixels[..., ::-1]
-        self.contract = contract
+        self.preprocessing = preprocessing
         for name in ("probabilities", "new", "ending"):
             self.__dict__.pop(name, None)
 
 
 def _is_backbone(model: keras.Model) -> bool:
     """Returns whether a model of this package has no classifier, in it or behind it."""
-    contracts = [layer for layer in layers_of(model) if isinstance(layer, ImageContract)]
-    none = any(layer.architecture.get("classes") == 0 for layer in contracts)
-    return none and inference.ending_of(model) == "unknown"
+    found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
+    none = any(layer.architecture.get("classes") == 0 for layer in found)
+    return none and classifier.ending_of(model) == "unknown"
 
 
 def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
@@ -351,8 +352,8 @@ def _balanced(
     return pool[np.argsort(turns(indices[pool]), kind="stable")][:number]
 
 
-def _pixels(examples: data.Examples, contract: Preprocessing) -> np.ndarray:
+def _pixels(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:
     """Returns the images resized and cropped, but not scaled, (N, h, w, C), [0, 255]."""
-    raw = dataclasses.replace(scaled(contract, "0..255"), labels=None)
+    raw = dataclasses.replace(scaled(preprocessing, "0..255"), labels=None)
     batches = [x.numpy() for x, _ in data.evaluation_dataset(examples, raw, batch_size=32)]
     return np.concatenate(batches)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.layers import ImageContract
+from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.doctor.answers import mean_loss
 from keras_vit.training.doctor.candidates import PREPARED, REVERSED, TWICE, candidates
@@ -42,7 +42,7 @@ def check_pixels(patient: Patient) -> list[Finding]:
         >>> check_pixels(Patient(model, data.load("digits").subset(range(50))))[0].severity
         'fine'
     """
-    given = patient.inputs(patient.contract)
+    given = patient.inputs(patient.preprocessing)
     scalings = _scalings(patient)
     spread = float(given.std())
     reaching = float(scalings[-1]["std"]) if scalings else spread
@@ -74,7 +74,7 @@ def check_pixels(patient: Patient) -> list[Finding]:
                 numbers,
             )
         ]
-    found = {name: _right(patient, contract) for name, contract in _ways(patient).items()}
+    found = {name: _right(patient, preprocessing) for name, preprocessing in _ways(patient).items()}
     numbers["accuracies"] = {name: float(right.mean()) for name, (right, _) in found.items()}
     ways = _best(found)
     best, prepared = found[ways[0]][0], found[PREPARED][0]
@@ -123,12 +123,12 @@ _UNTOLD = (
 
 
 def assume_best(patient: Patient) -> None:
-    """Replaces a guessed contract by the one that the model answers best to.
+    """Replaces a guessed preprocessing by the one that the model answers best to.
 
     If it answers to none, pixels are in [0, 255] where it scales them itself, else in [0, 1].
 
     Args:
-        patient: The model and its images; a contract that is known stays.
+        patient: The model and its images; a preprocessing that is known stays.
 
     Example:
         >>> from keras_vit import data
@@ -136,13 +136,13 @@ def assume_best(patient: Patient) -> None:
         ...                           keras.layers.Dense(10)])
         >>> patient = Patient(model, data.load("digits").subset(range(50)))
         >>> assume_best(patient)  # an untrained model does not tell
-        >>> patient.contract.std
+        >>> patient.preprocessing.std
         (1.0, 1.0, 1.0)
     """
     if patient.known or not patient.finite:
         return
     ways = {k: v for k, v in _ways(patient).items() if k not in (TWICE, REVERSED)}
-    found = {name: _right(patient, contract) for name, contract in ways.items()}
+    found = {name: _right(patient, preprocessing) for name, preprocessing in ways.items()}
     best = _best(found)[0]
     if better_than_guessing(found[best][0], patient.labels[:_TRIED], patient.num_classes):
         patient.assume(ways[best])
@@ -150,8 +150,8 @@ def assume_best(patient: Patient) -> None:
         patient.assume(ways["0..1"])
 
 
-def _right(patient: Patient, contract: Preprocessing) -> tuple[np.ndarray, float]:
-    probabilities = patient.as_probabilities(patient.predict(contract, _TRIED))
+def _right(patient: Patient, preprocessing: Preprocessing) -> tuple[np.ndarray, float]:
+    probabilities = patient.as_probabilities(patient.predict(preprocessing, _TRIED))
     labels = patient.labels[:_TRIED]
     return probabilities.argmax(axis=1) == labels, mean_loss(probabilities, labels)
 
@@ -190,7 +190,7 @@ def _scalings(patient: Patient) -> list[dict[str, Any]]:
     """What the layers that only scale do to some images, in the order in which they are met."""
     layers = layers_of(patient.model)
     kinds = (keras.layers.Rescaling, keras.layers.Normalization)
-    places = [i for i, layer in enumerate(layers) if isinstance(layer, ImageContract)]
+    places = [i for i, layer in enumerate(layers) if isinstance(layer, ModelMetadata)]
     found: list[dict[str, Any]] = []
 
     def watch(layer: keras.layers.Layer, inputs: Any, outputs: Any) -> None:
@@ -198,7 +198,7 @@ def _scalings(patient: Patient) -> list[dict[str, Any]]:
         place = ""
         if places:
             before = next(i for i, other in enumerate(layers) if other is layer) < places[0]
-            place = f"{'in front of' if before else 'behind'} the contract "
+            place = f"{'in front of' if before else 'behind'} the preprocessing "
         changes = x.shape != y.shape or not np.allclose(x, y, rtol=1e-3, atol=1e-3)
         found.append({
             "name": layer.name, "place": place, "changes": changes,
@@ -208,15 +208,15 @@ def _scalings(patient: Patient) -> list[dict[str, Any]]:
     scaling = [layer for layer in layers if isinstance(layer, kinds)]
     if scaling:
         with watched(scaling, watch):
-            patient.model(patient.inputs(patient.contract, 32), training=False)
+            patient.model(patient.inputs(patient.preprocessing, 32), training=False)
     return found
 
 
 def _ways(patient: Patient) -> dict[str, Preprocessing]:
     """Returns the ways of scaling that the model's input can be given."""
     if "float" in patient.input_dtype:
-        return candidates(patient.contract)
-    return {PREPARED: patient.contract}
+        return candidates(patient.preprocessing)
+    return {PREPARED: patient.preprocessing}
 
 
 def _statistics(title: str, x: np.ndarray) -> str:

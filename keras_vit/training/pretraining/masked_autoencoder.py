@@ -12,10 +12,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.layers import LayerNorm, TransformerBlock
 from keras_vit.layers.dropout import ReplicaSeedGenerator
-from keras_vit.layers.position import sincos_2d
+from keras_vit.layers.position_embedding import sincos_2d
 from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
 from keras_vit.training.trainee import Trainee
 
@@ -75,7 +75,7 @@ class MaskedAutoencoder(Trainee):
         **kwargs: Any,
     ) -> None:
         super().__init__(network, **kwargs)
-        self.mask_ratio = checks.rate("mask_ratio", mask_ratio)
+        self.mask_ratio = arguments.rate("mask_ratio", mask_ratio)
         self.norm_pix = norm_pix
         self.encoder = TokenEncoder(network)
         number = self.encoder.num_patches
@@ -86,9 +86,9 @@ class MaskedAutoencoder(Trainee):
                 "`mask_ratio` must leave at least one patch visible. "
                 f"Received: mask_ratio={mask_ratio}, {number} patches"
             )
-        checks.positive_int("decoder_width", decoder_width)
-        checks.positive_int("decoder_depth", decoder_depth)
-        checks.positive_int("decoder_heads", decoder_heads)
+        arguments.positive_int("decoder_width", decoder_width)
+        arguments.positive_int("decoder_depth", decoder_depth)
+        arguments.positive_int("decoder_heads", decoder_heads)
         if decoder_width % 4 or decoder_width % decoder_heads:
             raise ValueError(
                 "`decoder_width` must be a multiple of 4 and of `decoder_heads`. "

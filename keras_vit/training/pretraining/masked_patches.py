@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.layers.dropout import ReplicaSeedGenerator
 from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
 from keras_vit.training.trainee import Trainee
@@ -64,7 +64,7 @@ class MaskedPatchPredictor(Trainee):
         **kwargs: Any,
     ) -> None:
         super().__init__(network, **kwargs)
-        self.mask_ratio = checks.rate("mask_ratio", mask_ratio)
+        self.mask_ratio = arguments.rate("mask_ratio", mask_ratio)
         self.encoder = TokenEncoder(network)
         self.num_corrupted = round(self.encoder.num_patches * self.mask_ratio)
         if not self.num_corrupted:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import checks, data, models, output_folder, zoo
+from keras_vit import arguments, data, models, output_folder, zoo
 from keras_vit.data.unlabelled import load_images, split_images
 from keras_vit.training import groups
 from keras_vit.training.averaging import averages
@@ -71,9 +71,9 @@ class PretrainConfig(CommonConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.one_of("method", self.method, tuple(METHODS))
+        arguments.one_of("method", self.method, tuple(METHODS))
         for name in ("decoder_width", "decoder_depth", "decoder_heads"):
-            checks.positive_int(name, getattr(self, name))
+            arguments.positive_int(name, getattr(self, name))
         if not 0 < self.masked < 1:
             raise ValueError(
                 f"`mask_ratio` must be in (0, 1). Received: mask_ratio={self.mask_ratio}"
@@ -153,7 +153,7 @@ def pretrain(
             with where.scope():
                 # With the decoder or the predictor, which learn as well.
                 compile_trainee(trainee, trainee, config, steps)
-            contract = models.preprocessing_of(trainee.network)
+            preprocessing = models.preprocessing_of(trainee.network)
             with Interruption() as interruption:
                 save = save_as_configured(
                     config,
@@ -174,7 +174,7 @@ def pretrain(
                         "training_examples": len(training),
                         "validation_examples": len(validation),
                         "inventory": dataclasses.asdict(inventory),
-                        "preprocessing": contract.get_config(),
+                        "preprocessing": preprocessing.get_config(),
                     }
                     run.write_config(config, resolved)
                 if save.progress.epoch < recipe.epochs:
@@ -185,7 +185,7 @@ def pretrain(
                     )
                 parts = (training, validation)
                 fit_remaining(
-                    trainee, save, recipe, where, parts, contract, (), config.on_bad_image
+                    trainee, save, recipe, where, parts, preprocessing, (), config.on_bad_image
                 )
             if not where.is_chief:
                 return None
@@ -238,19 +238,19 @@ def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data
             for variable, value in zip(trainee.trainable_variables, average, strict=True):
                 variable.assign(keras.ops.convert_to_numpy(value))
         chosen = np.linspace(0, len(validation) - 1, min(_PICTURES, len(validation)))
-        contract = models.preprocessing_of(trainee.network)
+        preprocessing = models.preprocessing_of(trainee.network)
         some = validation.subset(np.unique(chosen.round().astype(int)))
-        batches = data.evaluation_dataset(some, contract, batch_size=len(some))
+        batches = data.evaluation_dataset(some, preprocessing, batch_size=len(some))
         images, _ = next(iter(batches))
         original, masked, completed = (
-            contract.to_rgb(contract.unscale(found))
+            preprocessing.to_rgb(preprocessing.unscale(found))
             for found in reconstructions(trainee, images.numpy())
         )
         path = run.path / "reconstruction.png"
         plots.reconstruction_sheet(original, masked, completed, path)
         pictures = "curves.png and reconstruction.png"
     plots.training_curves(run.history, run.curves)  # last: what makes the run complete
-    command = checks.command(
+    command = arguments.command(
         *("train", "--data", "LABELLED", "--model", config.model, "--weights", run.last),
         *("--out", run.path.with_name(f"{run.path.name}_trained")),
     )

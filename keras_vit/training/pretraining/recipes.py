@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keras_vit import checks
+from keras_vit import arguments
 from keras_vit.data import Augmentation
 from keras_vit.training.recipe import Recipe
 from keras_vit.training.recipes import Published
@@ -77,5 +77,5 @@ def pretraining_recipe(name: str) -> Recipe:
         >>> pretraining_recipe("mae_paper").beta_2
         0.95
     """
-    checks.one_of("recipe", name, tuple(PRETRAINING_RECIPES))
+    arguments.one_of("recipe", name, tuple(PRETRAINING_RECIPES))
     return PRETRAINING_RECIPES[name].recipe

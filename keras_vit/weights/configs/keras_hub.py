@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
+from keras_vit.weights import foreign_keras
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.configs import foreign_keras
-from keras_vit.weights.dialects import defaults
+from keras_vit.weights.dialects import default_preprocessing
 from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
 
 
@@ -61,7 +61,7 @@ def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoin
     if (folder / "task.weights.h5").is_file():  # the classifier, without the backbone
         tensors |= foreign_keras.read_tensors(folder / "task.weights.h5")
     checkpoint = foreign_keras.complete(KERAS_HUB.read(tensors, str(folder)), [backbone, task])
-    base = defaults.preprocessing(checkpoint)
+    base = default_preprocessing.preprocessing(checkpoint)
     preprocessing = read_preprocessing(converter.get("config", {}), base)
     return checkpoint.replace(preprocessing=preprocessing)
 

@@ -136,7 +136,7 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
                 changes[ours] = tuple(np.ravel(config[theirs]).tolist())
     else:
         changes |= {"mean": (0.0,), "std": (1.0,)}
-    # It normalises pixels * factor, and the contract pixels / 255.
+    # It normalises pixels * factor, and the preprocessing pixels / 255.
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
     if (scale := 255 * factor) != 1:
         for name in ("mean", "std"):

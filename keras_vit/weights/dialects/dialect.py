@@ -16,9 +16,9 @@ import numpy as np
 
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import Checkpoint, Origin
-from keras_vit.weights.dialects.layout import Layout
+from keras_vit.weights.dialects.axes import Layout
+from keras_vit.weights.inferred import traits_of
 from keras_vit.weights.positions import join_positions
-from keras_vit.weights.traits import traits_of
 
 # The part of the table for models whose last norm comes after the pooling.
 NORM_AFTER_POOLING = "norm after pooling"

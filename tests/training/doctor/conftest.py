@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models
-from keras_vit.layers import ImageContract
+from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.doctor import Finding, patient
 from keras_vit.training.doctor.patient import Patient
 
 DIGITS = data.load("digits").subset(range(300))
-CONTRACT = Preprocessing(size=8, labels=DIGITS.class_names)
-RAW = dataclasses.replace(CONTRACT, mean=0.0, std=1 / 255)  # [0, 255]
+PREPROCESSING = Preprocessing(size=8, labels=DIGITS.class_names)
+RAW = dataclasses.replace(PREPROCESSING, mean=0.0, std=1 / 255)  # [0, 255]
 
 
 def pixels() -> np.ndarray:
@@ -32,8 +32,8 @@ DECODED: dict[tuple[Any, ...], Any] = {}
 
 
 def solve(
-    trained_on: Preprocessing = CONTRACT,
-    carries: Preprocessing | None = CONTRACT,
+    trained_on: Preprocessing = PREPROCESSING,
+    carries: Preprocessing | None = PREPROCESSING,
     *,
     front: Sequence[keras.layers.Layer] = (),
     activation: str = "tanh",
@@ -55,9 +55,9 @@ def solve(
     random = np.random.default_rng(3)
     hidden = keras.layers.Dense(83, activation=activation, name="hidden")
     head = keras.layers.Dense(classes, activation=ending, name="head")
-    contract = [ImageContract(carries)] if carries else []
+    preprocessing = [ModelMetadata(carries)] if carries else []
     model = keras.Sequential(
-        [keras.Input((8, 8, 3)), *contract, *front, keras.layers.Flatten(), hidden, head]
+        [keras.Input((8, 8, 3)), *preprocessing, *front, keras.layers.Flatten(), hidden, head]
     )
     hidden.set_weights([random.normal(size=(192, 83)) / 8, random.normal(size=83) / 3])
     z = keras.ops.convert_to_numpy(trained_on.scale(PIXELS))

@@ -9,9 +9,9 @@ import pytest
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import Run, RunConfig
-from keras_vit.training.doctor.admission import check_input, contract_for, load_model
+from keras_vit.training.doctor.admission import check_input, load_model, preprocessing_for
 from keras_vit.weights.containers.guards import LARGEST_JSON
-from tests.training.doctor.conftest import CONTRACT, solve
+from tests.training.doctor.conftest import PREPROCESSING, solve
 
 pytestmark = pytest.mark.tensorflow
 
@@ -87,16 +87,20 @@ def test_load_model_says_what_to_do_about_layers_of_ones_own(tmp_path: Path) -> 
 
 
 def test_contract_of_our_own_models_is_known() -> None:
-    assert contract_for(solve()) == (CONTRACT, True)
+    assert preprocessing_for(solve()) == (PREPROCESSING, True)
 
 
 def test_contract_of_other_models_is_guessed_from_their_input() -> None:
     other = keras.Sequential([keras.Input((11, None, 1)), L.GlobalAveragePooling2D()])
-    contract, known = contract_for(other)
+    preprocessing, known = preprocessing_for(other)
     assert not known
-    assert (contract.size, contract.channels, contract.resize) == ((11, 224), "grayscale", "squash")
+    assert (preprocessing.size, preprocessing.channels, preprocessing.resize) == (
+        (11, 224),
+        "grayscale",
+        "squash",
+    )
     pixels = np.array([[[[3.0], [200.0]]]])
-    np.testing.assert_allclose(contract.scale(pixels), pixels, rtol=1e-6)
+    np.testing.assert_allclose(preprocessing.scale(pixels), pixels, rtol=1e-6)
 
 
 class Plain(keras.Model):
@@ -113,7 +117,7 @@ class Plain(keras.Model):
 def test_contract_of_a_subclass_is_guessed_from_what_it_was_called_with() -> None:
     model = Plain()
     model(np.zeros((1, 7, 5, 3), "float32"))
-    assert contract_for(model)[0].size == (7, 5)
+    assert preprocessing_for(model)[0].size == (7, 5)
 
 
 @pytest.mark.parametrize("shape", [(8,), (8, 8, 4), (3, 8, 8), (2, 8, 8, 3)])
@@ -122,9 +126,9 @@ def test_contract_of_what_takes_no_images_is_refused(shape: tuple[int, ...]) -> 
     with pytest.raises(
         ValueError, match="`model` must take one batch of images of one or three ch"
     ):
-        contract_for(model)
+        preprocessing_for(model)
     with pytest.raises(ValueError, match="input shape None"):
-        contract_for(Plain())
+        preprocessing_for(Plain())
 
 
 def test_check_input_refuses_another_size_and_several_inputs() -> None:

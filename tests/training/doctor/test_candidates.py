@@ -35,9 +35,9 @@ def test_scales_are_what_their_names_say(scale: str, expected: list[float]) -> N
 
 
 def test_scaled_twice_is_scaling_what_is_scaled() -> None:
-    contract = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
-    twice = contract.scale(contract.scale(PIXELS))
-    np.testing.assert_allclose(candidates(contract)[TWICE].scale(PIXELS), twice, rtol=1e-5)
+    preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    twice = preprocessing.scale(preprocessing.scale(PIXELS))
+    np.testing.assert_allclose(candidates(preprocessing)[TWICE].scale(PIXELS), twice, rtol=1e-5)
 
 
 def test_candidates_do_not_repeat_what_is_believed() -> None:
@@ -67,6 +67,6 @@ def test_scaled_refuses_what_it_does_not_know() -> None:
 
 
 def test_scaled_keeps_all_else() -> None:
-    contract = Preprocessing(size=(5, 7), resize="squash", labels=("daisy", "rose"))
-    expected = dataclasses.replace(contract, mean=0.0, std=1.0)
-    assert scaled(contract, "0..1") == expected
+    preprocessing = Preprocessing(size=(5, 7), resize="squash", labels=("daisy", "rose"))
+    expected = dataclasses.replace(preprocessing, mean=0.0, std=1.0)
+    assert scaled(preprocessing, "0..1") == expected

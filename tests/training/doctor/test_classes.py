@@ -9,7 +9,7 @@ from keras_vit import data
 from keras_vit.training.doctor import patient as patient_module
 from keras_vit.training.doctor.classes import check_classes
 from keras_vit.training.doctor.patient import Patient
-from tests.training.doctor.conftest import CONTRACT, DIGITS, alarms, only, several, solve
+from tests.training.doctor.conftest import DIGITS, PREPROCESSING, alarms, only, several, solve
 
 pytestmark = pytest.mark.tensorflow
 
@@ -51,14 +51,14 @@ def test_data_that_can_only_be_evaluated_on_is_found() -> None:
 
 def test_classes_that_the_model_lacks_are_found() -> None:
     labels = (*"01234567", "eight", "9")
-    model = solve(carries=dataclasses.replace(CONTRACT, labels=labels))
+    model = solve(carries=dataclasses.replace(PREPROCESSING, labels=labels))
     found = only(check_classes(Patient(model, first([7] * 8 + [5, 7]))))
     assert (found.name, found.severity) == ("classes unknown to the model", "serious")
     assert found.numbers == {"unknown": ["8"], "images": 5}
 
 
 def test_names_that_have_nothing_in_common_are_matched_by_place() -> None:
-    model = solve(carries=dataclasses.replace(CONTRACT, labels=tuple("abcdefghij")))
+    model = solve(carries=dataclasses.replace(PREPROCESSING, labels=tuple("abcdefghij")))
     patient = Patient(model, DIGITS)
     found = only(check_classes(patient))
     assert (found.name, found.severity) == ("classes unknown to the model", "warning")
@@ -88,7 +88,7 @@ def test_what_the_data_check_finds_is_passed_on() -> None:
 
 def test_classes_of_images_that_show_several_are_counted() -> None:
     labels = (*"01234567", "eight", "9")
-    model = solve(carries=dataclasses.replace(CONTRACT, labels=labels), ending="sigmoid")
+    model = solve(carries=dataclasses.replace(PREPROCESSING, labels=labels), ending="sigmoid")
     examples = several()
     found = only(check_classes(Patient(model, examples)))
     assert found.numbers == {"unknown": ["8"], "images": int((DIGITS.labels == 8).sum())}

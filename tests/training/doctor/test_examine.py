@@ -15,7 +15,15 @@ from keras_vit.data import prepare
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.doctor import examine
 from keras_vit.training.doctor.examine import CHECKS
-from tests.training.doctor.conftest import CONTRACT, DIGITS, RAW, alarms, change, several, solve
+from tests.training.doctor.conftest import (
+    DIGITS,
+    PREPROCESSING,
+    RAW,
+    alarms,
+    change,
+    several,
+    solve,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -88,12 +96,12 @@ def test_a_healthy_model_of_several_classes_has_no_alarms() -> None:
     assert alarms(examine(model, several())) == {}
 
 
-def _read(index: int, contract: Preprocessing) -> np.ndarray:
-    return prepare(tf.constant(DIGITS.read(index)), contract).numpy()
+def _read(index: int, preprocessing: Preprocessing) -> np.ndarray:
+    return prepare(tf.constant(DIGITS.read(index)), preprocessing).numpy()
 
 
 def test_serious_findings_come_first() -> None:
-    model = solve(RAW, CONTRACT, front=[L.Rescaling(1 / 127.5, -1)])
+    model = solve(RAW, PREPROCESSING, front=[L.Rescaling(1 / 127.5, -1)])
     model.get_layer("head").trainable = False
     model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
     severities = [f.severity for f in examine(model, DIGITS, range_steps=0)]
@@ -118,7 +126,7 @@ def test_findings_become_json() -> None:
 
 
 def test_pixels_of_another_library_can_be_named() -> None:
-    unit = dataclasses.replace(CONTRACT, mean=0.0, std=1.0)
+    unit = dataclasses.replace(PREPROCESSING, mean=0.0, std=1.0)
     few, model = DIGITS.subset(range(150)), solve(unit, None)
     other = dataclasses.replace(unit, mean=0.7)
     findings = examine(model, few, preprocessing=other, pixels="0..1", range_steps=0)

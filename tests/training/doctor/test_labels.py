@@ -8,7 +8,7 @@ import pytest
 from keras_vit.training.doctor.finding import Finding
 from keras_vit.training.doctor.labels import check_labels, check_names, class_name
 from keras_vit.training.doctor.patient import Patient
-from tests.training.doctor.conftest import CONTRACT, DIGITS, change, only, solve, tiny_vit
+from tests.training.doctor.conftest import DIGITS, PREPROCESSING, change, only, solve, tiny_vit
 
 pytestmark = pytest.mark.tensorflow
 
@@ -16,9 +16,10 @@ pytestmark = pytest.mark.tensorflow
 def check(meaning: list[int], **options: int) -> Finding:
     """Of a model whose output `meaning[k]` stands for the digit k."""
     targets = np.array(meaning)[DIGITS.labels]
-    carries = None if options else CONTRACT
-    return only(check_labels(Patient(solve(CONTRACT, carries, targets=targets, **options), DIGITS,
-                                     preprocessing=dataclasses.replace(CONTRACT, labels=None)
+    carries = None if options else PREPROCESSING
+    model = solve(PREPROCESSING, carries, targets=targets, **options)
+    return only(check_labels(Patient(model, DIGITS,
+                                     preprocessing=dataclasses.replace(PREPROCESSING, labels=None)
                                      if options else None)))  # fmt: skip
 
 
@@ -58,8 +59,8 @@ def test_two_swapped_classes_among_ten_are_found() -> None:
 
 def test_two_swapped_classes_of_two_are_found() -> None:
     two = DIGITS.subset(np.flatnonzero(DIGITS.labels < 2))
-    carries = dataclasses.replace(CONTRACT, labels=("1", "0"))
-    model = solve(CONTRACT, carries, targets=(DIGITS.labels > 0).astype(int), classes=2)
+    carries = dataclasses.replace(PREPROCESSING, labels=("1", "0"))
+    model = solve(PREPROCESSING, carries, targets=(DIGITS.labels > 0).astype(int), classes=2)
     found = only(check_labels(Patient(model, two)))
     assert (found.name, found.severity) == ("labels permuted", "serious")
     assert found.numbers["permutation"] == {"0": 0, "1": 1}  # which it calls 1 and 0
@@ -90,14 +91,14 @@ def test_confusions_of_a_weak_model_are_no_permutation() -> None:
 def names(outputs: int, labels: tuple[str, ...] | None) -> Finding:
     patient = Patient(solve(), DIGITS)
     patient.num_classes = outputs
-    patient.contract = dataclasses.replace(CONTRACT, labels=labels)
+    patient.preprocessing = dataclasses.replace(PREPROCESSING, labels=labels)
     return only(check_names(patient))
 
 
 @pytest.mark.parametrize(
     ("outputs", "labels", "name", "severity"),
     [
-        (10, CONTRACT.labels, "names", "fine"),
+        (10, PREPROCESSING.labels, "names", "fine"),
         (12, (*"0123456789", "a", "b"), "names", "fine"),
         (10, None, "classes without names", "note"),
         (7, None, "outputs differ from classes", "serious"),
@@ -122,10 +123,10 @@ def test_new_model_without_names_is_told_how_to_get_them() -> None:
 
 def test_class_name_is_the_models_where_classes_are_matched_by_name() -> None:
     labels = tuple("9876543210")
-    patient = Patient(solve(carries=dataclasses.replace(CONTRACT, labels=labels)), DIGITS)
+    patient = Patient(solve(carries=dataclasses.replace(PREPROCESSING, labels=labels)), DIGITS)
     assert class_name(patient, 2) == "7"
     renamed = Patient(
-        solve(carries=dataclasses.replace(CONTRACT, labels=tuple("abcdefghij"))), DIGITS
+        solve(carries=dataclasses.replace(PREPROCESSING, labels=tuple("abcdefghij"))), DIGITS
     )
     assert class_name(renamed, 2) == "2"
     assert class_name(renamed, 12) == "12"

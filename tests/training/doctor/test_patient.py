@@ -12,9 +12,9 @@ from keras_vit.training.doctor import patient as patient_module
 from keras_vit.training.doctor.candidates import candidates
 from keras_vit.training.doctor.patient import Patient, better_than_guessing, clearly_better, turns
 from tests.training.doctor.conftest import (
-    CONTRACT,
     DIGITS,
     PIXELS,
+    PREPROCESSING,
     RAW,
     only,
     several,
@@ -41,8 +41,10 @@ def test_patient_looks_at_classes_equally_often() -> None:
 def test_patient_prepares_images_as_the_model_wants_them(healthy: Patient) -> None:
     first = np.flatnonzero([np.array_equal(healthy.pixels[0], image) for image in PIXELS])
     assert DIGITS.labels[int(only(list(first)))] == healthy.labels[0]
-    np.testing.assert_array_equal(healthy.inputs(CONTRACT, 3), CONTRACT.scale(healthy.pixels[:3]))
-    answers = keras.ops.convert_to_numpy(healthy.model(healthy.inputs(CONTRACT)))
+    np.testing.assert_array_equal(
+        healthy.inputs(PREPROCESSING, 3), PREPROCESSING.scale(healthy.pixels[:3])
+    )
+    answers = keras.ops.convert_to_numpy(healthy.model(healthy.inputs(PREPROCESSING)))
     np.testing.assert_allclose(healthy.raw, answers, atol=1e-5)
     np.testing.assert_allclose(healthy.probabilities, answers, atol=1e-5)
     assert healthy.accuracy == np.mean(answers.argmax(axis=1) == healthy.labels) > 0.9
@@ -62,13 +64,13 @@ def test_patient_gives_a_model_of_bytes_bytes() -> None:
     images = keras.Input((8, 8, 3), dtype="uint8")
     model = keras.Model(images, L.Dense(10)(L.Flatten()(L.Rescaling(1 / 255)(images))))
     patient = Patient(model, DIGITS.subset(range(20)))
-    assert patient.inputs(patient.contract).dtype == "uint8"
-    assert patient.inputs(patient.contract).max() == 255
+    assert patient.inputs(patient.preprocessing).dtype == "uint8"
+    assert patient.inputs(patient.preprocessing).max() == 255
 
 
 def test_patient_matches_classes_by_name() -> None:
     labels = tuple("9876543210")
-    patient = Patient(solve(carries=dataclasses.replace(CONTRACT, labels=labels)), DIGITS)
+    patient = Patient(solve(carries=dataclasses.replace(PREPROCESSING, labels=labels)), DIGITS)
     assert patient.matched == "name"
     by_index = Patient(solve(), DIGITS)
     np.testing.assert_array_equal(patient.labels, 9 - by_index.labels)
@@ -76,7 +78,7 @@ def test_patient_matches_classes_by_name() -> None:
 
 def test_patient_leaves_out_classes_that_the_model_lacks() -> None:
     labels = (*"01234567", "eight", "nine")
-    patient = Patient(solve(carries=dataclasses.replace(CONTRACT, labels=labels)), DIGITS)
+    patient = Patient(solve(carries=dataclasses.replace(PREPROCESSING, labels=labels)), DIGITS)
     assert patient.unknown == ("8", "9")
     assert set(patient.labels) == set(range(8))
 
@@ -103,11 +105,11 @@ def test_patient_knows_a_new_classifier() -> None:
 
 def test_patient_predicts_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None:
     patient = Patient(solve(), DIGITS)
-    ways = candidates(patient.contract)
+    ways = candidates(patient.preprocessing)
     first = patient.predict(ways["0..1"], 20)
     monkeypatch.setattr(keras.Model, "__call__", None)
     np.testing.assert_array_equal(patient.predict(ways["0..1"], 20), first)
-    np.testing.assert_array_equal(patient.predict(CONTRACT, 20), patient.raw[:20])
+    np.testing.assert_array_equal(patient.predict(PREPROCESSING, 20), patient.raw[:20])
 
 
 def test_patient_looks_at_images_that_show_one_class() -> None:
@@ -140,7 +142,7 @@ def test_patient_without_usable_images_is_refused() -> None:
     broken = dataclasses.replace(DIGITS, encoded=(b"no image",) * len(DIGITS))
     with pytest.raises(ValueError, match="of which 300 do not decode, and classes it lacks: none"):
         Patient(solve(), broken)
-    names = dataclasses.replace(CONTRACT, labels=("0", *"abcdefghi"))
+    names = dataclasses.replace(PREPROCESSING, labels=("0", *"abcdefghi"))
     with pytest.raises(ValueError, match="classes it lacks: 3, 5"):
         Patient(solve(carries=names), DIGITS.subset(np.flatnonzero(np.isin(DIGITS.labels, (3, 5)))))
 

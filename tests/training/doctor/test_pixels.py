@@ -12,11 +12,11 @@ from keras_vit.training.doctor.candidates import candidates
 from keras_vit.training.doctor.finding import Finding
 from keras_vit.training.doctor.patient import Patient
 from keras_vit.training.doctor.pixels import assume_best, check_pixels
-from tests.training.doctor.conftest import CONTRACT, DIGITS, RAW, change, only, solve
+from tests.training.doctor.conftest import DIGITS, PREPROCESSING, RAW, change, only, solve
 
 pytestmark = pytest.mark.tensorflow
 
-UNIT = dataclasses.replace(CONTRACT, mean=0.0, std=1.0)  # [0, 1]
+UNIT = dataclasses.replace(PREPROCESSING, mean=0.0, std=1.0)  # [0, 1]
 
 
 def signed() -> keras.layers.Layer:
@@ -30,7 +30,7 @@ def check(model: keras.Model, **options: Preprocessing) -> Finding:
 def test_pixels_scaled_once_are_fine(healthy: Patient) -> None:
     found = only(check_pixels(healthy))
     assert (found.name, found.severity) == ("pixels", "fine")
-    assert found.numbers["mean"] == pytest.approx(healthy.inputs(CONTRACT).mean())
+    assert found.numbers["mean"] == pytest.approx(healthy.inputs(PREPROCESSING).mean())
     assert (found.numbers["minimum"], found.numbers["maximum"]) == (-1, 1)
     assert found.numbers["accuracies"]["as prepared"] > 0.9
 
@@ -39,11 +39,11 @@ def test_pixels_scaled_by_a_layer_instead_are_fine() -> None:
     found = check(solve(RAW, RAW, front=[signed()]))
     assert found.severity == "fine"
     assert len(found.numbers["scaling_layers"]) == 1
-    assert "behind the contract makes that mean" in found.evidence
+    assert "behind the preprocessing makes that mean" in found.evidence
 
 
 def test_pixels_scaled_by_contract_and_layer_are_found() -> None:
-    found = check(solve(RAW, CONTRACT, front=[signed()]))
+    found = check(solve(RAW, PREPROCESSING, front=[signed()]))
     assert (found.name, found.severity) == ("pixels scaled twice", "serious")
     assert found.numbers["accuracies"]["0..255"] > 0.9
     assert found.numbers["accuracies"]["as prepared"] < 0.3
@@ -52,7 +52,7 @@ def test_pixels_scaled_by_contract_and_layer_are_found() -> None:
 
 
 def test_pixels_scaled_twice_are_found_in_a_model_that_has_not_learned() -> None:
-    model = solve(RAW, CONTRACT, front=[signed()])
+    model = solve(RAW, PREPROCESSING, front=[signed()])
     change(model.get_layer("head"), 0, 0.0)
     found = check(model)
     assert (found.name, found.severity) == ("pixels scaled twice", "serious")
@@ -61,7 +61,7 @@ def test_pixels_scaled_twice_are_found_in_a_model_that_has_not_learned() -> None
 
 def test_pixels_that_a_model_has_learned_to_see_scaled_twice_are_only_a_warning() -> None:
     squeezing = keras.layers.Rescaling(1 / 127.5)
-    model = solve(CONTRACT, CONTRACT, front=[squeezing, keras.layers.Rescaling(127.5)])
+    model = solve(PREPROCESSING, PREPROCESSING, front=[squeezing, keras.layers.Rescaling(127.5)])
     assert check(model).severity == "fine"  # what reaches the weights counts
     hidden = keras.Sequential([keras.Input((8, 8, 3)), *model.layers[:2], *model.layers[3:]])
     change(hidden.get_layer("hidden"), 0, hidden.get_layer("hidden").get_weights()[0] * 127.5)
@@ -70,11 +70,11 @@ def test_pixels_that_a_model_has_learned_to_see_scaled_twice_are_only_a_warning(
 
 
 def test_pixels_that_are_not_scaled_are_found() -> None:
-    found = check(solve(CONTRACT, RAW))
+    found = check(solve(PREPROCESSING, RAW))
     assert (found.name, found.severity) == ("pixels not scaled", "serious")
     # Both do on these images, which are grey.
     assert "expect imagenet or -1..1: prepare images so" in found.cure
-    model = solve(CONTRACT, RAW)
+    model = solve(PREPROCESSING, RAW)
     change(model.get_layer("head"), 0, 0.0)
     found = check(model)
     assert (found.name, found.severity) == ("pixels not scaled", "warning")
@@ -84,7 +84,7 @@ def test_pixels_that_are_not_scaled_are_found() -> None:
     ("trained_on", "expected"),
     [
         (UNIT, "0..1"),
-        (dataclasses.replace(CONTRACT, mean=(0.5,), std=(0.5,)), ""),
+        (dataclasses.replace(PREPROCESSING, mean=(0.5,), std=(0.5,)), ""),
     ],
 )
 def test_pixels_scaled_otherwise_are_found(trained_on: Preprocessing, expected: str) -> None:
@@ -96,7 +96,7 @@ def test_pixels_scaled_otherwise_are_found(trained_on: Preprocessing, expected: 
 
 def test_scales_that_serve_as_well_are_no_finding() -> None:
     # On grey images ImageNet's numbers are not far from 0.5.
-    imagenet = dataclasses.replace(CONTRACT, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    imagenet = dataclasses.replace(PREPROCESSING, mean=IMAGENET_MEAN, std=IMAGENET_STD)
     found = check(solve(imagenet))
     assert found.severity == "fine"
     assert found.numbers["accuracies"]["imagenet"] > 0.9
@@ -134,7 +134,7 @@ def test_a_broken_model_is_not_blamed_on_its_pixels(right: int, sure: float, sev
         guesses = np.where(np.arange(128) < 1.28 * share, labels, (labels + 1) % 10)
         return np.eye(10)[guesses] * (sure - 0.02) + 0.02
 
-    ways = candidates(patient.contract)
+    ways = candidates(patient.preprocessing)
     patient._predicted = {(way, 128): answer(10, 0.98) for way in ways.values()}
     patient._predicted[ways["0..1"], 128] = answer(right, sure)
     # Half of the answers are right, but those that are wrong are as sure.
@@ -144,7 +144,7 @@ def test_a_broken_model_is_not_blamed_on_its_pixels(right: int, sure: float, sev
 def test_pixels_of_another_library_are_guessed_from_the_answers() -> None:
     patient = Patient(solve(UNIT, None), DIGITS)
     assume_best(patient)
-    assert (patient.contract.std, patient.known) == ((1.0,) * 3, False)
+    assert (patient.preprocessing.std, patient.known) == ((1.0,) * 3, False)
     assert patient.accuracy > 0.9
     found = only(check_pixels(patient))
     assert (found.name, found.severity) == ("pixels", "note")
@@ -156,13 +156,13 @@ def test_pixels_of_another_library_are_guessed_from_its_layers() -> None:
     change(model.get_layer("head"), 0, 0.0)
     patient = Patient(model, DIGITS)
     assume_best(patient)
-    np.testing.assert_allclose(patient.contract.std, 1 / 255)
+    np.testing.assert_allclose(patient.preprocessing.std, 1 / 255)
     assert only(check_pixels(patient)).severity == "fine"
     model = solve(UNIT, None)
     change(model.get_layer("head"), 0, 0.0)
     patient = Patient(model, DIGITS)
     assume_best(patient)
-    assert patient.contract.std == (1.0,) * 3
+    assert patient.preprocessing.std == (1.0,) * 3
     assert "Neither the model's layers nor its answers tell" in only(check_pixels(patient)).cure
 
 
@@ -172,9 +172,9 @@ def test_pixels_of_another_library_are_checked_if_it_is_said_what_they_are() -> 
 
 
 def test_known_contracts_stay() -> None:
-    patient = Patient(solve(UNIT, CONTRACT), DIGITS)
+    patient = Patient(solve(UNIT, PREPROCESSING), DIGITS)
     assume_best(patient)
-    assert patient.contract == CONTRACT
+    assert patient.preprocessing == PREPROCESSING
 
 
 def test_models_of_bytes_are_given_bytes_alone() -> None:

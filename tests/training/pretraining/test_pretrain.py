@@ -278,8 +278,10 @@ def test_run_starts_from_weights(
     changes: dict[str, Any],
 ) -> None:
     built = zoo.constructor(config.model).config.replace(classes=5, **changes)
-    contract = Preprocessing(size=(8, 8), mean=0.3, labels=tuple("abcde"), thresholds=(0.5,) * 5)
-    model = randomise(models.build(built, preprocessing=contract))
+    preprocessing = Preprocessing(
+        size=(8, 8), mean=0.3, labels=tuple("abcde"), thresholds=(0.5,) * 5
+    )
+    model = randomise(models.build(built, preprocessing=preprocessing))
     model.save(tmp_path / "model.keras")
     seen = stop(monkeypatch)
     with pytest.raises(ZeroDivisionError):
@@ -289,7 +291,7 @@ def test_run_starts_from_weights(
     network = seen["trainee"].network
     assert models.config_of(network).pooling == built.pooling
     found = models.preprocessing_of(network)
-    assert found == dataclasses.replace(contract, labels=None, thresholds=None)
+    assert found == dataclasses.replace(preprocessing, labels=None, thresholds=None)
     for mine, its in zip(network.get_weights(), model.get_weights()[:-2], strict=True):
         np.testing.assert_array_equal(mine, its)
 

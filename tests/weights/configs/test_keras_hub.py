@@ -12,7 +12,7 @@ from keras_vit.models import config_of as config_of_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.configs.keras_hub import is_preset, read_preprocessing
-from keras_vit.weights.traits import config_of
+from keras_vit.weights.inferred import config_of
 from tests.weights.foreign import assert_same_weights, source_model, write_keras_3
 from tests.weights.keras_hub_files import backbone_of, head_of
 
@@ -94,13 +94,13 @@ def test_backbone_alone(tmp_path: Path) -> None:
 
 def test_preprocessing_of_the_image_converter(tmp_path: Path) -> None:
     write_preset(tmp_path, source_model(), converter=CONVERTER)
-    contract = read_checkpoint(tmp_path).preprocessing
-    assert (contract.size, contract.resize, contract.interpolation) == (
+    preprocessing = read_checkpoint(tmp_path).preprocessing
+    assert (preprocessing.size, preprocessing.resize, preprocessing.interpolation) == (
         *((15, 14), "squash", "bicubic"),
     )
     pixels = np.arange(0, 250, 10, "uint8").reshape(1, -1, 1) * np.ones(3, "uint8")
     expected = pixels * np.array(CONVERTER["scale"]) + np.array(CONVERTER["offset"])
-    np.testing.assert_allclose(contract.scale(pixels), expected, atol=1e-6)
+    np.testing.assert_allclose(preprocessing.scale(pixels), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_no_pixel_is_lost_to_rounding() -> None:
 
 
 @pytest.mark.parametrize(
-    "contract",
+    "preprocessing",
     [
         Preprocessing(crop_fraction=0.9),
         Preprocessing(crop_fraction=0.875, size=96, interpolation="bilinear"),
@@ -147,17 +147,17 @@ def test_no_pixel_is_lost_to_rounding() -> None:
         Preprocessing(resize="squash", crop_fraction=0.9, interpolation="nearest"),
         Preprocessing(resize="squash_crop", crop_fraction=0.95, interpolation="lanczos3"),
     ],
-    ids=lambda contract: f"{contract.resize} {contract.interpolation}",
+    ids=lambda preprocessing: f"{preprocessing.resize} {preprocessing.interpolation}",
 )
-def test_preprocessing_round_trip(contract: Preprocessing) -> None:
-    content = json.loads(json.dumps(write_preprocessing(contract)))
+def test_preprocessing_round_trip(preprocessing: Preprocessing) -> None:
+    content = json.loads(json.dumps(write_preprocessing(preprocessing)))
     found = read_preprocessing(content, Preprocessing())
     assert write_preprocessing(found) == content
     same = ("size", "resize", "interpolation", "mean", "std")
-    assert all(getattr(found, name) == getattr(contract, name) for name in same)
-    if contract.resize != "squash":
-        side = contract.size[0]
-        assert int(side / found.crop_fraction) == int(side / contract.crop_fraction)
+    assert all(getattr(found, name) == getattr(preprocessing, name) for name in same)
+    if preprocessing.resize != "squash":
+        side = preprocessing.size[0]
+        assert int(side / found.crop_fraction) == int(side / preprocessing.crop_fraction)
 
 
 def test_write_preprocessing() -> None:

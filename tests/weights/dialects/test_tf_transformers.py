@@ -8,7 +8,7 @@ import keras
 import pytest
 
 from keras_vit.weights import read_checkpoint
-from keras_vit.weights.traits import config_of
+from keras_vit.weights.inferred import config_of
 from tests.weights.foreign import Layers, Pieces, assert_same_weights, source_model, write_keras_2
 
 

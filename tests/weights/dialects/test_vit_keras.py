@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.traits import config_of
+from keras_vit.weights.inferred import config_of
 from tests.helpers import normal, tiny_model
 from tests.weights.foreign import (
     Layers,

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.data import pixels as executor
+from keras_vit.data import decode_and_resize as executor
 from keras_vit.models import build
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 from keras_vit.weights import load_weights, read_checkpoint, save_weights
-from keras_vit.weights.traits import config_of
+from keras_vit.weights.inferred import config_of
 from keras_vit.zoo import ViTTi16
 from tests.helpers import tiny_config, weights_of
 from tests.weights.interop.torch_side import NPZ, TOLERANCE, call, difference, pixels, small_model
@@ -100,7 +100,7 @@ def test_what_transformers_writes_is_read_to_the_bit(
     np.testing.assert_array_equal(again(images), model(images))
 
 
-CONTRACTS = {
+PREPROCESSINGS = {
     "crop": Preprocessing(crop_fraction=0.9),
     "crop, bilinear": Preprocessing(crop_fraction=0.875, interpolation="bilinear"),
     "crop of all": Preprocessing(crop_fraction=1.0, size=(160, 160), mean=0.4, std=0.2),
@@ -109,40 +109,40 @@ CONTRACTS = {
     "lanczos3": Preprocessing(resize="squash", interpolation="lanczos3"),
 }
 # Grey levels. Theirs are rounded, and cut off at black and white, between the horizontal and the
-# vertical pass as well: see tests/data/test_pixels.py. Measured: 1, 12 and 17 at most in these
-# photographs, more than 1 in a hundredth of the pixels, and 0.26 on average.
+# vertical pass as well: see tests/data/test_decode_and_resize.py. Measured: 1, 12 and 17 at most in
+# these photographs, more than 1 in a hundredth of the pixels, and 0.26 on average.
 LEVELS = {"bilinear": 1, "bicubic": 12, "lanczos3": 17}
 
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("backend", ["pil", "torchvision"])
-@pytest.mark.parametrize("name", CONTRACTS)
+@pytest.mark.parametrize("name", PREPROCESSINGS)
 def test_image_processors_prepare_alike(
     name: str, backend: str, test_data: Path, tmp_path: Path
 ) -> None:
-    contract = CONTRACTS[name]
-    config = tiny_config(image_size=contract.size, patch_size=32)
-    save_weights(build(config, preprocessing=contract), tmp_path / "m")
+    preprocessing = PREPROCESSINGS[name]
+    config = tiny_config(image_size=preprocessing.size, patch_size=32)
+    save_weights(build(config, preprocessing=preprocessing), tmp_path / "m")
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "m", backend=backend)
     photographs = sorted((test_data / "data" / "flower_photos" / "tulips").glob("*.jpg"))[:9]
     compared = 0
     for path in photographs:
         with Image.open(path) as image:
-            if name.startswith("crop") and not crops_alike(image.size, contract):
+            if name.startswith("crop") and not crops_alike(image.size, preprocessing):
                 continue
             theirs = processor(image.convert("RGB"), return_tensors="np")["pixel_values"][0]
-        ours = executor.prepare(tf.io.read_file(str(path)), contract).numpy()
-        levels = np.abs(theirs.transpose(1, 2, 0) - ours) * 255 * np.array(contract.std)
+        ours = executor.prepare(tf.io.read_file(str(path)), preprocessing).numpy()
+        levels = np.abs(theirs.transpose(1, 2, 0) - ours) * 255 * np.array(preprocessing.std)
         print(f"{name}, {backend}: {levels.max():.3f} at most, {levels.mean():.4f} on average")
-        assert levels.max() <= LEVELS[contract.interpolation] + 2e-3
+        assert levels.max() <= LEVELS[preprocessing.interpolation] + 2e-3
         assert np.mean(levels > 1 + 2e-3) <= 0.012
         assert levels.mean() <= 0.27
         compared += 1
     assert compared >= 5
 
 
-def crops_alike(sides: tuple[int, int], contract: Preprocessing) -> bool:
+def crops_alike(sides: tuple[int, int], preprocessing: Preprocessing) -> bool:
     """Whether both crop at the same pixel; of an odd rest they always leave the half above."""
-    cover = int(contract.size[0] / contract.crop_fraction)
-    rest = max(sides) * cover // min(sides) - contract.size[0]
+    cover = int(preprocessing.size[0] / preprocessing.crop_fraction)
+    rest = max(sides) * cover // min(sides) - preprocessing.size[0]
     return round(rest / 2) == rest // 2

@@ -14,7 +14,7 @@ import pytest
 import keras_vit
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.traits import config_of
+from keras_vit.weights.inferred import config_of
 from tests.weights.migration.theirs import (
     TOLERANCE_OF_REAL_SIZES,
     assert_same_logits,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.data import pixels
+from keras_vit.data.decode_and_resize import resize_and_crop, scale
 from keras_vit.weights import read_checkpoint
 from tests.helpers import randomise
 from tests.weights.migration.theirs import (
@@ -101,9 +101,9 @@ def test_preprocessing(interpolation: str, whole: bool, tmp_path: Path) -> None:
     task = {"num_classes": 11, "preprocessor": preprocessor}
     theirs = keras_hub.models.ViTImageClassifier(keras_hub.models.ViTBackbone(**VIT), **task)
     theirs.save_to_preset(str(tmp_path / "preset"))
-    contract = read_checkpoint(tmp_path / "preset").preprocessing
+    preprocessing = read_checkpoint(tmp_path / "preset").preprocessing
     image = np.random.default_rng(7).integers(0, 256, (60, 84, 3)).astype("uint8")
-    found = pixels.scale(pixels.fit(image, contract), contract).numpy()
+    found = scale(resize_and_crop(image, preprocessing), preprocessing).numpy()
     expected = np.asarray(converter(image))
     # It crops before it resizes, so pixels at the border of the crop lack neighbours there; and
     # it cuts grey levels of bilinear images down to whole ones, where we round.

@@ -1,0 +1,188 @@
+"""A report on a data set before anything is trained: what a person would look for, and where."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.data.examples import Examples
+from keras_vit.data.image_audit import ImageAudit, audit
+from keras_vit.data.splits import split
+
+# A class with fewer images than this part of the largest one's is called rare.
+_RARE = 0.1
+# A side this many times longer or shorter than the median one is called odd.
+_ODD = 4.0
+# Darker than this everywhere, of 255: pixels in [0, 1] that were written as whole numbers.
+_DARK = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetReport:
+    """What a data set holds and what is wrong with it.
+
+    Args:
+        source: What was checked.
+        counts: Images of each class that can be used.
+        audit: What cannot be used, and what is there twice.
+        leaks: Images whose content is in several of the splits that the source brings.
+        sizes: Smallest, median and largest height and width in pixels.
+        odd_sizes: Images of an unusual size.
+        flat: Images of one single value.
+        dark: Images whose pixels are all nearly 0, of 255.
+        refused: Why training would refuse the data; empty if it would not.
+        images: Images that can be used, where one may show several classes or none; None where
+            each shows one.
+        without_class: How many of these show no class.
+        notes: How the source was understood.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> check(load("digits"), progress=False).counts["3"]
+        183
+    """
+
+    source: str
+    counts: dict[str, int]
+    audit: ImageAudit
+    leaks: tuple[tuple[str, ...], ...]
+    sizes: dict[str, tuple[int, int]]
+    odd_sizes: tuple[str, ...]
+    flat: tuple[str, ...]
+    dark: tuple[str, ...]
+    refused: str
+    images: int | None = None
+    without_class: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def blocking(self) -> bool:
+        """Whether training would be refused."""
+        return bool(self.refused or self.audit.bad)
+
+    @property
+    def rare(self) -> dict[str, int]:
+        """Classes with less than a tenth of the largest one's images."""
+        largest = max(self.counts.values(), default=0)
+        return {name: n for name, n in self.counts.items() if n < _RARE * largest}
+
+    def text(self) -> str:
+        """Returns the report to print."""
+        width = max((len(name) for name in self.counts), default=0)
+        total = sum(self.counts.values()) if self.images is None else self.images
+        lines = [*self.notes, f"{total} images in {len(self.counts)} classes of {self.source}"]
+        if not self.audit.inventory.complete:
+            lines += [f"  {line}" for line in self.audit.inventory.text().splitlines()]
+        if len(self.counts) <= 100:
+            lines += [
+                f"  {name:<{width}}  {count:>6}  {count / max(total, 1):6.1%}"
+                for name, count in self.counts.items()
+            ]
+        if self.images is not None:
+            lines.append(f"  {self.without_class} of the images show none of them")
+        if self.sizes:
+            lines.append(
+                "sizes, height x width in pixels: "
+                + ", ".join(f"{name} {h} x {w}" for name, (h, w) in self.sizes.items())
+            )
+        if self.audit.oriented:
+            lines.append(
+                f"images that are turned upright by their EXIF orientation: {self.audit.oriented}"
+            )
+        parts = [self.audit.text()] if self.audit.text() else []
+        if self.audit.bad:
+            parts.append(self.audit.remedy(self.source))
+        for title, names in (
+            ("Same content in several splits", [" = ".join(g) for g in self.leaks]),
+            ("Unusual size", list(self.odd_sizes)),
+            ("One single value everywhere", list(self.flat)),
+            ("Nearly black: values in [0, 1] written as [0, 255]?", list(self.dark)),
+            (
+                "Less than a tenth of the largest class (see class_weights=balanced)",
+                [f"{name}: {count}" for name, count in self.rare.items()],
+            ),
+        ):
+            if names:
+                parts.append(arguments.listed(f"{title} ({len(names)}):", names))
+        if self.refused:
+            parts.append(self.refused)
+        parts = parts or ["Nothing is wrong with them; no two are equal to the pixel."]
+        return "\n".join([*lines, "", *parts])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as a dictionary that JSON can hold."""
+        content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        found = content.pop("audit")
+        if self.images is None:
+            del content["images"], content["without_class"]
+        return {
+            **content,
+            "rare": self.rare,
+            "oriented": found.oriented,
+            "inventory": dataclasses.asdict(found.inventory),
+            "bad": dict(found.bad),
+            "duplicates": found.duplicates,
+            "contradictions": found.contradictions,
+        }
+
+
+def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
+    """Looks at every image once.
+
+    Args:
+        examples: The images.
+        progress: Whether to show a progress bar on the terminal.
+
+    Returns:
+        What is there and what is wrong with it.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> print(check(load("digits").subset(range(200)), progress=False).text().splitlines()[-1])
+        Nothing is wrong with them; no two are equal to the pixel.
+    """
+    found = audit(examples, progress=progress)
+    usable = [i for i, name in enumerate(examples.names) if name in found.digests]
+    kept = examples.subset(usable)
+    counts = kept.class_counts()
+    sides = np.array([found.sizes[name] for name in kept.names]).reshape(-1, 2)
+    sizes: dict[str, tuple[int, int]] = {}
+    odd: list[str] = []
+    if len(sides):
+        middle = np.median(sides, axis=0)
+        for name, value in (
+            ("smallest", sides.min(axis=0)), ("median", middle), ("largest", sides.max(axis=0))
+        ):  # fmt: skip
+            sizes[name] = (int(value[0]), int(value[1]))
+        ratio = np.maximum(sides / middle, middle / sides).max(axis=1)
+        odd = [kept.names[i] for i in np.flatnonzero(ratio > _ODD)]
+    ranges = found.ranges
+    refused = ""
+    try:
+        split(kept, found.digests)
+    except ValueError as error:
+        refused = str(error)
+    return DatasetReport(
+        source=examples.source,
+        counts=dict(zip(examples.class_names, counts.tolist(), strict=True)),
+        audit=found,
+        leaks=_leaks(examples, found),
+        sizes=sizes,
+        odd_sizes=tuple(odd),
+        flat=tuple(name for name in kept.names if ranges[name][0] == ranges[name][1]),
+        dark=tuple(name for name in kept.names if ranges[name][0] < ranges[name][1] <= _DARK),
+        refused=refused,
+        images=len(kept) if kept.multi_label else None,
+        without_class=int((~kept.labels.any(axis=1)).sum()) if kept.multi_label else 0,
+        notes=examples.notes,
+    )
+
+
+def _leaks(examples: Examples, found: ImageAudit) -> tuple[tuple[str, ...], ...]:
+    if examples.splits is None:
+        return ()
+    split = dict(zip(examples.names, examples.splits, strict=True))
+    return tuple(g for g in found.duplicates if len({split[name] for name in g}) > 1)

@@ -1,0 +1,346 @@
+"""The one executor of the preprocessing: encoded image -> what the model receives.
+
+All functions are graph-safe: they run eagerly, inside `tf.data` and inside a SavedModel.
+H and W are the image's height and width, h and w the model's, C the number of channels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from keras_vit.data import exif, image_headers
+from keras_vit.data.exif import one_operator
+from keras_vit.preprocessing import Preprocessing
+
+_KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
+# Three times as fast, without antialiasing, and bicubic to 1 / 1024 of a pixel.
+_QUICK = {"bilinear": tf.raw_ops.ResizeBilinear, "bicubic": tf.raw_ops.ResizeBicubic}
+_SHRINKING = 3 / 2  # from where on antialiasing is worth its time in training
+# Sizes at which a JPEG is decoded, and how many times the pixels that are needed remain then along
+# each side: with 3 a pixel of a photograph differs by at most 2 gray levels at 1/2, and 3 at 1/4
+# (docs/decisions/0017).
+_RATIOS = (1, 2, 4)
+_REMAINING = 3
+# Weights of red, green and blue in units of 1 / 65536 (ITU-R BT.601), rounded as PIL rounds them.
+_LUMA = (19595, 38470, 7471)
+
+
+def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
+    """Decodes a JPEG, PNG, GIF (first frame), BMP or WebP image.
+
+    Images come out as PIL converts them to RGB: JPEGs to the bit, transparency is dropped. 16-bit
+    channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP and PNG are refused
+    (`image_headers.Head`). The orientation that cameras note (Exif) in JPEG, PNG and WebP
+    files is applied as `PIL.ImageOps.exif_transpose` does, unless the preprocessing says otherwise.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        preprocessing: Its `channels` and `exif_orientation`.
+
+    Returns:
+        Pixels (H, W, C), uint8, [0, 255].
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
+        >>> decode(png, Preprocessing()).shape
+        TensorShape([5, 7, 3])
+    """
+    stored = decode_as_stored(encoded, preprocessing)
+    return exif.turn(stored.pixels, stored.orientation)
+
+
+class Stored(NamedTuple):
+    """An image as its file stores it: not turned upright, and perhaps at a part of its size.
+
+    Args:
+        pixels: (H / ratio, W / ratio, C), rounded up, uint8 or float, [0, 255].
+        sides: H and W, int32 (2,).
+        ratio: 1, 2 or 4, a scalar int32.
+        orientation: Orientation, 1 to 8 as in Exif; 1 for an upright image.
+    """
+
+    pixels: tf.Tensor
+    sides: tf.Tensor
+    ratio: tf.Tensor | int
+    orientation: tf.Tensor | int
+
+    @classmethod
+    def of(cls, pixels: tf.Tensor, orientation: tf.Tensor | int = 1) -> Stored:
+        """Returns an image of which all pixels are there."""
+        return cls(pixels, tf.shape(pixels)[:2], 1, orientation)
+
+
+def decode_as_stored(
+    encoded: tf.Tensor,
+    preprocessing: Preprocessing,
+    shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+) -> Stored:
+    """Decodes an image as `decode` does, but does not turn it upright.
+
+    It is turned in less time once it has the model's size, by `resize_and_crop` and
+    `resize_for_training`.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        preprocessing: Its `channels`, `exif_orientation` and `dct_scaling`.
+        shrinkage: Returns by what the sides of a JPEG will be divided, at least, of its sides and
+            its orientation. Where that is much, the preprocessing allows it, and the filter is an
+            antialiasing one, the JPEG is decoded at 1/2 or 1/4. None for all pixels.
+
+    Returns:
+        The image, uint8.
+    """
+    encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
+    orientation = exif.orientation(encoded) if preprocessing.exif_orientation else one
+    scales = (
+        preprocessing.dct_scaling
+        and preprocessing.antialias
+        and preprocessing.interpolation != "nearest"
+    )
+
+    def jpeg() -> tuple[tf.Tensor, ...]:
+        def decoded(ratio: int) -> tf.Tensor:
+            # decode_image would use a faster transform that is off by one grey level on average.
+            return tf.io.decode_jpeg(encoded, 3, ratio, dct_method="INTEGER_ACCURATE")
+
+        if shrinkage is None or not scales:
+            image = decoded(1)
+            return image, tf.shape(image)[:2], tf.constant(1)
+        sides = tf.image.extract_jpeg_shape(encoded)[:2]
+        enough = shrinkage(sides, orientation) >= [_REMAINING * ratio for ratio in _RATIOS[1:]]
+        index = tf.reduce_sum(tf.cast(enough, tf.int32))
+        image = tf.switch_case(index, [functools.partial(decoded, ratio) for ratio in _RATIOS])
+        return image, sides, tf.gather(_RATIOS, index)
+
+    def other() -> tuple[tf.Tensor, ...]:
+        image = _decode_others(encoded)
+        return image, tf.shape(image)[:2], tf.constant(1)
+
+    # Not at the same time: an error would cancel the search for the orientation, and
+    # `Dataset.ignore_errors` does not ignore that.
+    with tf.control_dependencies([orientation]):
+        image, sides, ratio = tf.cond(tf.io.is_jpeg(encoded), jpeg, other)
+    image = tf.ensure_shape(image, (None, None, 3))
+    if preprocessing.channels == "bgr":
+        image = tf.reverse(image, axis=[-1])
+    elif preprocessing.channels == "grayscale":
+        # Not all decoders know one channel, and they do not agree on the weights.
+        luma = tf.reduce_sum(tf.cast(image, tf.int32) * _LUMA, axis=-1, keepdims=True)
+        image = tf.cast((luma + 32768) // 65536, tf.uint8)
+    return Stored(image, sides, ratio, orientation)
+
+
+@one_operator(input_signature=[tf.TensorSpec((), tf.string)])
+def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
+    def decoded(content: tf.Tensor, channels: int = 3) -> tf.Tensor:
+        image = tf.io.decode_image(content, channels, expand_animations=False)
+        return tf.ensure_shape(image[..., :3], (None, None, 3))
+
+    head = image_headers.head(encoded)
+    content = tf.where(head.refused, b"", encoded)  # an empty file raises
+
+    def bmp() -> tf.Tensor:
+        image = decoded(content)
+        # The decoder takes the indices of 8 bits for grey levels.
+        bits = tf.io.decode_raw(tf.strings.substr(encoded, 28, 2), tf.uint8, fixed_length=2)[0]
+        palette = image_headers.bmp_palette(encoded)
+        return tf.cond(
+            bits == 8, lambda: tf.gather(palette, tf.cast(image[..., 0], tf.int32)), lambda: image
+        )
+
+    branches = {
+        "webp": lambda: decoded(content, channels=0),  # three would refuse transparency
+        "gif": lambda: decoded(image_headers.first_frame(encoded)[0]),
+        "bmp": bmp,
+    }
+    return tf.switch_case(
+        head.format,
+        [branches.get(name, lambda: decoded(content)) for name in image_headers.FORMATS],
+    )
+
+
+def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> tf.Tensor:
+    """Resizes and crops an image to the model's size, and turns it upright.
+
+    Args:
+        image: Pixels (H, W, C), uint8 or float, [0, 255], of an upright image, or an image as it
+            is stored.
+        preprocessing: Its `size`, `resize`, `crop_fraction`, `interpolation` and `antialias`.
+
+    Returns:
+        Pixels (h, w, C), uint8, with a static shape.
+
+    Example:
+        >>> image = tf.zeros((50, 37, 3), "uint8")
+        >>> resize_and_crop(image, Preprocessing(size=(13, 17))).shape
+        TensorShape([13, 17, 3])
+    """
+    stored = image if isinstance(image, Stored) else Stored.of(image)
+    if preprocessing.interpolation == "nearest":  # which is not symmetric
+        stored = Stored.of(exif.turn(stored.pixels, stored.orientation))
+    orientation = stored.orientation
+    size = tf.constant(preprocessing.size)
+    sides = exif.swapped(stored.sides, orientation)  # (H, W) of the upright image
+    if preprocessing.resize == "squash":
+        scaled, offset = size, tf.constant([0, 0])
+    else:
+        cover = tf.constant(_cover(preprocessing))
+        scaled = cover if preprocessing.resize == "squash_crop" else _covering(sides, cover)
+        # Halves go to the even neighbour, as Python's `round` does in torchvision's CenterCrop.
+        offset = tf.cast(tf.round((scaled - size) / 2), tf.int32)
+    if preprocessing.interpolation == "nearest":
+        resized = _nearest(stored.pixels, sides, preprocessing.size, scaled, offset)
+    else:
+        offset = exif.mirrored(offset, scaled - size, orientation)
+        size, scale, offset = (
+            exif.swapped(each, orientation) for each in (size, scaled / sides, offset)
+        )
+        scale *= tf.cast(stored.ratio, scale.dtype)
+        # Only the pixels inside the crop are computed: no huge image between resize and crop.
+        resized = tf.raw_ops.ScaleAndTranslate(
+            images=stored.pixels[tf.newaxis],
+            size=size,
+            scale=tf.cast(scale, tf.float32),
+            translation=-tf.cast(offset, tf.float32),
+            kernel_type=_KERNELS[preprocessing.interpolation],
+            antialias=preprocessing.antialias,
+        )[0]
+    return _rounded(exif.turn(resized, orientation), preprocessing)
+
+
+def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> tf.Tensor:
+    """Resizes a whole image to the model's size for training, as `resize_and_crop` squashes one.
+
+    Bilinear and bicubic filters do not widen where the image shrinks to no less than two thirds,
+    which takes a third of the time (docs/decisions/0010).
+
+    Args:
+        image: As of `resize_and_crop`.
+        preprocessing: Its `size`, `interpolation` and `antialias`.
+
+    Returns:
+        Pixels (h, w, C), uint8, with a static shape.
+
+    Example:
+        >>> image = tf.zeros((50, 37, 3), "uint8")
+        >>> resize_for_training(image, Preprocessing(size=(13, 17))).shape
+        TensorShape([13, 17, 3])
+    """
+    squashed = dataclasses.replace(preprocessing, resize="squash")
+    stored = image if isinstance(image, Stored) else Stored.of(image)
+    if preprocessing.interpolation not in _QUICK:
+        return resize_and_crop(stored, squashed)
+    image, orientation = stored.pixels, stored.orientation
+    size = exif.swapped(tf.constant(preprocessing.size), orientation)
+
+    def quick() -> tf.Tensor:
+        resize = _QUICK[preprocessing.interpolation]
+        resized = resize(images=image[tf.newaxis], size=size, half_pixel_centers=True)
+        return _rounded(exif.turn(resized[0], orientation), preprocessing)
+
+    if not preprocessing.antialias:
+        return quick()
+    return tf.cond(
+        tf.reduce_max(tf.shape(image)[:2] / size) > _SHRINKING,
+        lambda: resize_and_crop(stored, squashed),
+        quick,
+    )
+
+
+def _rounded(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
+    # PIL rounds halves up; the cast cuts the fraction off.
+    pixels = tf.saturate_cast(tf.cast(pixels, tf.float32) + 0.5, tf.uint8)
+    return tf.ensure_shape(pixels, (*preprocessing.size, preprocessing.num_channels))
+
+
+def _cover(preprocessing: Preprocessing) -> tuple[int, int]:
+    """Returns height and width that the whole image is resized to, or has to cover."""
+    fraction = 1.0 if preprocessing.resize == "squash" else preprocessing.crop_fraction
+    height, width = preprocessing.size
+    return int(height / fraction), int(width / fraction)
+
+
+def _covering(sides: tf.Tensor, cover: tf.Tensor) -> tf.Tensor:
+    """The smallest size of the image's aspect ratio that covers `cover`, in whole numbers."""
+    wide, cover = tf.cast(sides, tf.int64), tf.cast(cover, tf.int64)
+    fits_height = cover[0] * wide[1] >= cover[1] * wide[0]
+    scaled = tf.where(fits_height, wide * cover[0] // wide[0], wide * cover[1] // wide[1])
+    return tf.cast(scaled, tf.int32)
+
+
+def _nearest(
+    image: tf.Tensor,
+    sides: tf.Tensor,
+    size: tuple[int, int],
+    scaled: tf.Tensor,
+    offset: tf.Tensor,
+) -> tf.Tensor:
+    for axis in (0, 1):
+        centres = tf.range(size[axis]) + offset[axis]
+        # floor((i + 1/2) * side / scaled), without rounding errors
+        nearest = (2 * tf.cast(centres, tf.int64) + 1) * tf.cast(sides[axis], tf.int64)
+        nearest //= 2 * tf.cast(scaled[axis], tf.int64)
+        image = tf.gather(image, nearest, axis=axis)
+    return image
+
+
+def scale(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
+    """Maps pixels to the values that the model was trained on.
+
+    Args:
+        pixels: (..., C), uint8 or float, [0, 255].
+        preprocessing: Its `mean` and `std`.
+
+    Returns:
+        `(pixels / 255 - mean) / std`, float32, of the same shape.
+
+    Example:
+        >>> scale(tf.constant([[0, 255, 0]], "uint8"), Preprocessing()).numpy()
+        array([[-1.,  1., -1.]], dtype=float32)
+    """
+    return preprocessing.scale(tf.cast(pixels, tf.float32))
+
+
+def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
+    """Decodes, resizes, crops and scales: an image file as the model receives it.
+
+    Args:
+        encoded: The file's bytes, a scalar string.
+        preprocessing: The preprocessing.
+
+    Returns:
+        Model input (h, w, C), float32, with a static shape.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
+        >>> prepare(png, Preprocessing(size=3)).shape
+        TensorShape([3, 3, 3])
+    """
+    return scale(decode_resized(encoded, preprocessing), preprocessing)
+
+
+def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
+    """Returns pixels (h, w, C), uint8, of an image file: decoded, resized, cropped and upright."""
+    return resize_and_crop(
+        decode_as_stored(encoded, preprocessing, shrinkage_by_resizing(preprocessing)),
+        preprocessing,
+    )
+
+
+def shrinkage_by_resizing(
+    preprocessing: Preprocessing,
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Returns the `shrinkage` of an image that `resize_and_crop` resizes."""
+    longest = max(_cover(preprocessing))
+    return lambda sides, orientation: tf.reduce_min(sides) / longest

@@ -1,0 +1,328 @@
+"""Looks at every image before training starts: does it decode, is it there twice?"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress
+
+from keras_vit import arguments
+from keras_vit.constants import MIN_IMAGE_SIDE
+from keras_vit.data import image_reading
+from keras_vit.data.examples import Examples
+from keras_vit.data.inventory import Inventory, count_images
+from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
+
+ON_BAD_IMAGE = ("fail", "skip")
+_AT_ONCE = 8  # images that a thread inspects
+_FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
+_NARROW = 64  # of 256 values: a quarter
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageAudit:
+    """What is wrong with a set of images, and which of them are the same.
+
+    Args:
+        bad: Name and reason for each image that cannot be used.
+        digests: For each other image, its name and the SHA-256 of its decoded pixels, 64
+            hexadecimal digits: equal for equal pictures, whatever the file format.
+        duplicates: Names of the images with the same content, a tuple for each content that
+            occurs more than once.
+        contradictions: Those of `duplicates` that stand under different labels.
+        sizes: For each usable image, its name and its height and width in pixels.
+        ranges: For each usable image, its name and its lowest and highest pixel value.
+        oriented: How many usable images a camera noted another orientation of than upright.
+        inventory: Counts of all files of the source.
+        narrow: Names of 16-bit images that use less than a quarter of their range.
+
+    Example:
+        >>> bad = (("rose/a.jpg", "not an image"),)
+        >>> report = ImageAudit(bad=bad, digests={"rose/b.jpg": "0" * 64})
+        >>> print(report.text())
+        1 of 2 images cannot be used:
+          rose/a.jpg: not an image
+    """
+
+    bad: tuple[tuple[str, str], ...]
+    digests: Mapping[str, str]
+    duplicates: tuple[tuple[str, ...], ...] = ()
+    contradictions: tuple[tuple[str, ...], ...] = ()
+    sizes: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    oriented: int = 0
+    inventory: Inventory = dataclasses.field(default_factory=Inventory)
+    narrow: tuple[str, ...] = ()
+
+    def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
+        """Returns the images that can be used.
+
+        Args:
+            examples: The images that were audited.
+            on_bad_image: `"fail"` raises an error if there are bad images, `"skip"` leaves them
+                out.
+
+        Returns:
+            `examples`, without the bad images.
+
+        Raises:
+            ValueError: If there are bad images and `on_bad_image` is `"fail"`, or if a class
+                loses all its images.
+
+        Example:
+            >>> from keras_vit.data import load
+            >>> digits = load("digits").subset([2, 3, 5])
+            >>> len(audit(digits, progress=False).accept(digits))
+            3
+        """
+        arguments.one_of("on_bad_image", on_bad_image, ON_BAD_IMAGE)
+        kept = [i for i, name in enumerate(examples.names) if name in self.digests]
+        accepted = examples.subset(kept)
+        lost = np.flatnonzero((examples.class_counts() > 0) & (accepted.class_counts() == 0))
+        if self.bad and (on_bad_image == "fail" or len(lost) or not kept):
+            classes = arguments.shortlist([examples.class_names[i] for i in lost], shown=20)
+            without = f" No image is left of {classes}." if classes else ""
+            remedy = self.remedy(examples.source)
+            raise ValueError(
+                f"Every image of {examples.source} must be readable. {remedy} "
+                f"Received: {self._bad_text()}\n{self.inventory.text()}{without}"
+            )
+        return accepted
+
+    def remedy(self, source: str) -> str:
+        """Returns what to do about the images of a source that cannot be used."""
+        skip = "leave them out with --on-bad-image skip."
+        refused = {f"is {kind}" for kind in image_reading.REFUSED}
+        if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
+            return (
+                "Convert the images with "
+                f"`{arguments.command('data', 'convert', source, 'NEW_FOLDER')}`, or {skip}"
+            )
+        return f"Repair or remove the files, or {skip}"
+
+    def text(self) -> str:
+        """Returns a report to print, of at most twenty names in each part; empty if all is well."""
+        parts = [self._bad_text()] if self.bad else []
+        agreeing = [group for group in self.duplicates if group not in self.contradictions]
+        for groups, fact in (
+            (self.contradictions, "Same content under different labels"),
+            (agreeing, "Same content more than once"),
+        ):
+            if groups:
+                lines = [" = ".join(group) for group in groups]
+                parts.append(arguments.listed(f"{fact} ({len(groups)}):", lines))
+        if self.narrow:
+            title = (
+                f"16-bit images that use less than a quarter of their range, and so are dark or "
+                f"flat in 8 bits; keras-vit data convert widens it ({len(self.narrow)}):"
+            )
+            parts.append(arguments.listed(title, list(self.narrow)))
+        return "\n".join(parts)
+
+    def _bad_text(self) -> str:
+        total = len(self.bad) + len(self.digests)
+        lines = [f"{name}: {reason}" for name, reason in self.bad]
+        return arguments.listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
+
+
+def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
+    """Decodes every image once, in threads, with the decoder that training uses.
+
+    Args:
+        examples: The images.
+        progress: Whether to show a progress bar on the terminal.
+
+    Returns:
+        Which images cannot be used and why, and which are the same.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> audit(load("digits").subset(range(7)), progress=False).text()
+        ''
+    """
+    parts = [range(i, min(i + _AT_ONCE, len(examples))) for i in range(0, len(examples), _AT_ONCE)]
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as threads,
+        _bar(len(examples), progress) as advance,
+    ):
+
+        def inspect(part: range) -> list[_Image | str]:
+            images = _inspect(examples, part)
+            advance(len(part))
+            return images
+
+        findings = list(itertools.chain.from_iterable(threads.map(inspect, parts)))
+    bad, good = [], {}
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
+        if isinstance(found, str):
+            bad.append((name, found))
+        else:
+            good[name] = found
+            groups[found.digest].append(index)
+    repeated = [group for group in groups.values() if len(group) > 1]
+    disputed = [group for group in repeated if len(np.unique(examples.labels[group], axis=0)) > 1]
+
+    def names(groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(examples.names[i] for i in group) for group in groups)
+
+    shown = tuple(examples.shown(index) for index in range(len(examples)))
+    return ImageAudit(
+        tuple(bad),
+        {name: found.digest for name, found in good.items()},
+        names(repeated),
+        names(disputed),
+        {name: found.size for name, found in good.items()},
+        {name: found.range for name, found in good.items()},
+        sum(found.oriented for found in good.values()),
+        count_images(examples.names, shown, tuple(bad), examples.ignored),
+        tuple(name for name, found in good.items() if found.narrow),
+    )
+
+
+def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
+    """Audits images again, of which one could not be read, and returns the others.
+
+    Args:
+        examples: The images.
+        on_bad_image: `"fail"` or `"skip"`, see `ImageAudit.accept`.
+
+    Returns:
+        The images that can be read.
+
+    Raises:
+        ValueError: As `ImageAudit.accept` does.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> len(readable_images(load("digits").subset(range(7))))
+        7
+    """
+    found = audit(examples, progress=False)
+    accepted = found.accept(examples, on_bad_image)
+    if found.bad:
+        print(f"\nGoing on without images that cannot be read any more:\n{found.text()}")
+    return accepted
+
+
+def usable_images(
+    examples: Examples, on_bad_image: str = "fail", *, progress: bool = True
+) -> tuple[Examples, ImageAudit]:
+    """Audits images, prints what was found, and returns those that can be used.
+
+    Args:
+        examples: The images.
+        on_bad_image: `"fail"` or `"skip"`, see `ImageAudit.accept`.
+        progress: Whether to show a progress bar on the terminal.
+
+    Returns:
+        The images that can be used, and the audit of all.
+
+    Raises:
+        ValueError: As `ImageAudit.accept` does.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> kept, found = usable_images(load("digits").subset(range(7)), progress=False)
+        Checking the images of digits ...
+        >>> len(kept)
+        7
+    """
+    for note in examples.notes:
+        print(note)
+    print(f"Checking the images of {examples.source} ...", flush=True)
+    found = audit(examples, progress=progress)
+    accepted = found.accept(examples, on_bad_image)
+    if not found.inventory.complete:
+        print(found.inventory.text())
+    if found.text():
+        print(found.text())
+    return accepted, found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Image:
+    digest: str
+    size: tuple[int, int]
+    range: tuple[int, int]
+    oriented: bool
+    narrow: bool
+
+
+@contextlib.contextmanager
+def _bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yields a function that advances a progress bar."""
+    if not shown:  # a bar that is disabled writes a line in rich 13
+        yield lambda number: None
+        return
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Checking images", total=total)
+        yield lambda number: bar.advance(task, number)
+
+
+def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
+    """Returns for each image what it is, or why it cannot be used."""
+    contents: list[bytes] = []
+    found: dict[int, _Image | str] = {}
+    for place, index in enumerate(indices):
+        contents.append(b"")
+        try:
+            contents[place] = examples.read(index)
+        except OSError as error:
+            found[place] = f"cannot be read: {error.strerror}"
+    with tf.device("CPU"):
+        small = image_reading.inspect_small(tf.constant(contents))
+    for place, sides, oriented, pixels in zip(*(part.numpy() for part in small), strict=True):
+        if sides.any():
+            image = np.frombuffer(pixels[-3 * int(np.prod(sides)) :], np.uint8).reshape(*sides, 3)
+            found[place] = _image(image, bool(oriented), contents[place])
+    for place, index in enumerate(indices):
+        if place not in found:
+            found[place] = _inspect_alone(contents[place], examples.names[index])
+    return [found[place] for place in range(len(contents))]
+
+
+def _inspect_alone(encoded: bytes, name: str) -> _Image | str:
+    with tf.device("CPU"):
+        pixels, oriented, header = image_reading.inspect(tf.constant(encoded))
+    if int(header.code) != image_reading.GOOD:
+        kind = image_format(encoded, name)
+        if kind not in DECODED:
+            return kind or (_FOREIGN if encoded else "empty file")
+        if int(header.code) == image_reading.DAMAGED:
+            return f"damaged or truncated {kind}"
+        text = image_reading.message(header, image_reading.LOCAL).numpy().decode()
+        return text.removeprefix("The image ")
+    return _image(pixels.numpy(), bool(oriented), encoded)
+
+
+def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
+    height, width = image.shape[:2]
+    if min(height, width) < MIN_IMAGE_SIDE:
+        return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
+    low, high = int(image.min()), int(image.max())
+    narrow = low < high < low + _NARROW and _has_16_bits(encoded)
+    return _Image(_digest(image), (height, width), (low, high), oriented, narrow)
+
+
+def _has_16_bits(encoded: bytes) -> bool:
+    """Returns whether an image is a PNG of 16 bits a sample."""
+    return encoded.startswith(b"\x89PNG") and encoded[24] == 16
+
+
+def _digest(image: np.ndarray) -> str:
+    # With the shape: 2 x 6 black pixels are not 3 x 4 of them.
+    digest = hashlib.sha256(str(image.shape).encode())
+    digest.update(image.data)
+    return digest.hexdigest()

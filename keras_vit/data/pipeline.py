@@ -1,0 +1,197 @@
+"""Images -> batches for `evaluate` and `predict`, and how every pipeline reads and divides them.
+
+B is the batch size, h and w the model's image size, C the number of channels, K the number of
+classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from keras_vit import arguments
+from keras_vit.data.decode_and_resize import scale
+from keras_vit.data.examples import Examples
+from keras_vit.data.image_reading import fit_within
+from keras_vit.preprocessing import Preprocessing
+
+
+def evaluation_dataset(
+    examples: Examples,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    pad: bool = False,
+    shard: tuple[int, int] = (0, 1),
+) -> tf.data.Dataset:
+    """Batches all images in their order, prepared as the preprocessing says.
+
+    Args:
+        examples: The images.
+        preprocessing: The preprocessing.
+        batch_size: Images in a batch, of all workers together; the last one may have fewer.
+        pad: Whether the last batch is filled up with images of weight 0, for devices that need
+            batches of one size; every image then has a weight.
+        shard: Number of this worker and of all of them; each reads its part of every batch,
+            which has to be padded.
+
+    Returns:
+        Dataset of a known number of batches: model input (B, h, w, C), float32, and labels
+        (B, K), float32; with `pad` also weights (B,), float32, 1 or 0. B is `batch_size` divided
+        by the workers.
+
+    Raises:
+        ValueError: If `batch_size` or `shard` is out of its range, or several workers read
+            without `pad`.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> digits = load("digits").subset(range(11))
+        >>> dataset = evaluation_dataset(digits, Preprocessing(size=8), batch_size=3)
+        >>> [len(x) for x, y in dataset]
+        [3, 3, 3, 2]
+    """
+    arguments.positive_int("batch_size", batch_size)
+    check_shard(batch_size, shard)
+    index, workers = shard
+    if workers > 1 and not pad:
+        raise ValueError(
+            "`pad` must be True where several workers read, who need as many batches each. "
+            f"Received: pad={pad}, shard={shard}"
+        )
+    read = reader(examples)
+    number = len(examples)
+
+    def example(place: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        encoded, label = read(tf.minimum(place, number - 1))
+        prepared = scale(fit_within(encoded, preprocessing), preprocessing)
+        if not pad:
+            return prepared, label
+        return prepared, label, tf.cast(place < number, tf.float32)
+
+    share = batch_size // workers
+    batches = -(-number // batch_size)
+    dataset = tf.data.Dataset.range(batches * batch_size if pad else number)
+    if workers > 1:
+        dataset = dataset.filter(lambda place: place % batch_size // share == index)
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches * share))
+    return _batches(dataset.map(example, tf.data.AUTOTUNE), share, drop_remainder=pad)
+
+
+def image_dataset(
+    encoded: Sequence[bytes], preprocessing: Preprocessing, *, batch_size: int
+) -> tf.data.Dataset:
+    """Batches images without labels, prepared as the preprocessing says.
+
+    Args:
+        encoded: The bytes of image files of any sizes.
+        preprocessing: The preprocessing.
+        batch_size: Images in a batch; the last one may have fewer.
+
+    Returns:
+        Dataset of a known number of batches of model input (B, h, w, C), float32.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8")).numpy()
+        >>> dataset = image_dataset([png], Preprocessing(size=11), batch_size=2)
+        >>> next(iter(dataset)).shape
+        TensorShape([1, 11, 11, 3])
+    """
+    with tf.device("CPU"):
+        files = tf.constant(list(encoded), tf.string)
+    dataset = tf.data.Dataset.from_tensor_slices(files)
+    dataset = dataset.map(
+        lambda file: scale(fit_within(file, preprocessing), preprocessing),
+        tf.data.AUTOTUNE,
+    )
+    return _batches(dataset, batch_size)
+
+
+def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+    """Returns a function that reads an image inside `tf.data`.
+
+    Args:
+        examples: The images.
+
+    Returns:
+        Function of an index, an integer scalar: the encoded image, a scalar string, and its label,
+        (K,), float32, 1 for its class, or for all that it shows, and 0 elsewhere.
+
+    Example:
+        >>> from keras_vit.data import load
+        >>> encoded, label = reader(load("digits"))(tf.constant(3))
+        >>> label.numpy()
+        array([0., 0., 0., 1., 0., 0., 0., 0., 0., 0.], dtype=float32)
+    """
+    in_memory = examples.encoded is not None
+    # A path need not be valid UTF-8.
+    files = examples.encoded if in_memory else [os.fsencode(path) for path in examples.paths or ()]
+    with tf.device("CPU"):
+        files = tf.constant(files, tf.string)
+        labels = tf.constant(examples.labels)
+
+    def read(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        file = tf.gather(files, index)
+        encoded = file if in_memory else tf.io.read_file(file)
+        label = tf.gather(labels, index)
+        if examples.multi_label:
+            return encoded, tf.cast(label, tf.float32)
+        return encoded, tf.one_hot(label, len(examples.class_names))
+
+    return read
+
+
+def check_shard(batch_size: int, shard: tuple[int, int]) -> None:
+    """Raises `ValueError` unless the workers can share a batch equally.
+
+    Args:
+        batch_size: Images in a batch, of all workers together.
+        shard: Number of one worker, counted from 0, and of all of them.
+
+    Raises:
+        ValueError: If there is no such worker, or its part of a batch is no whole number.
+
+    Example:
+        >>> check_shard(6, shard=(2, 3))
+    """
+    index, workers = shard
+    if not 0 <= index < workers:
+        raise ValueError(
+            f"`shard` must be (index, workers) with 0 <= index < workers. Received: shard={shard}"
+        )
+    if batch_size % workers:
+        raise ValueError(
+            "`batch_size` must be a multiple of the number of workers. "
+            f"Received: batch_size={batch_size}, shard={shard}"
+        )
+
+
+def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
+    """Prepares elements ahead; maps with `AUTOTUNE` get as many threads as there are cores.
+
+    Not tuned by tf.data: whoever drops an iterator waits for the tuner's thread, which may sleep on
+    for as long as the iterator has lived, up to a minute (docs/decisions/performance.md).
+
+    Args:
+        dataset: A finished pipeline, of batches.
+        number: Of elements that are ready at most.
+
+    Returns:
+        The same elements.
+
+    Example:
+        >>> list(read_ahead(tf.data.Dataset.range(3)).as_numpy_iterator())
+        [np.int64(0), np.int64(1), np.int64(2)]
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(number).with_options(options)
+
+
+def _batches(
+    dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool = False
+) -> tf.data.Dataset:
+    arguments.positive_int("batch_size", batch_size)
+    return read_ahead(dataset.batch(batch_size, drop_remainder))

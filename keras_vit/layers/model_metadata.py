@@ -1,0 +1,73 @@
+"""What a model expects of its images, carried inside the model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.preprocessing import Preprocessing
+
+
+@keras.saving.register_keras_serializable(package="keras_vit", name="ImageContract")  # in files
+class ModelMetadata(keras.layers.Layer):
+    """Passes images through and carries the model's preprocessing and architecture.
+
+    A `.keras` file stores nothing but layers and their configuration. As the first layer of a
+    model this one brings labels, pixel scaling and image size along, through plain
+    `keras.saving.load_model` in safe mode, `clone_model`, and inside a user's own model. A
+    `.weights.h5` file stores variables alone; there the same stands as JSON, one byte a number.
+
+    Args:
+        preprocessing: How an image file becomes the model's input, or its `get_config()`.
+        architecture: The configuration that the model was built from, as plain values.
+
+    Call arguments:
+        images: Tensor of any shape.
+
+    Returns:
+        The same tensor.
+
+    Example:
+        >>> preprocessing = ModelMetadata(Preprocessing(labels=("cat", "dog")))
+        >>> ModelMetadata.from_config(preprocessing.get_config()).preprocessing.labels
+        ('cat', 'dog')
+    """
+
+    def __init__(
+        self,
+        preprocessing: Preprocessing | dict[str, Any] | None = None,
+        architecture: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if isinstance(preprocessing, dict):
+            preprocessing = Preprocessing.from_config(preprocessing)
+        self.preprocessing = preprocessing or Preprocessing()
+        self.architecture = dict(architecture or {})
+        self.built = True
+
+    def call(self, images: Any) -> Any:
+        return images
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def save_own_variables(self, store: Any) -> None:
+        content = {
+            "config": self.architecture,
+            "preprocessing": self.preprocessing.get_config(),
+        }
+        store["config"] = np.frombuffer(json.dumps(content).encode(), "uint8")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Leaves what the file says alone: weights do not change what a model is."""
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "preprocessing": self.preprocessing.get_config(),
+            "architecture": self.architecture,
+        }

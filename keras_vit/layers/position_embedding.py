@@ -1,0 +1,192 @@
+"""Position tables: fixed sine-cosine values, and resizing a table to another grid.
+
+Letters: h, w rows and columns of the grid of patches; D hidden size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_vit import arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class _Method:
+    """How one library interpolates.
+
+    Args:
+        cubic: The coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
+        aligned: Whether the corner samples stay in place, rather than the edges of the image.
+        antialias: Whether the kernel widens when the table shrinks; samples beyond the edge
+            are then left out, and otherwise take the value of the edge.
+    """
+
+    cubic: float | None = None
+    aligned: bool = False
+    antialias: bool = False
+
+
+_METHODS = {
+    "bilinear_aligned": _Method(aligned=True),
+    "bilinear": _Method(),
+    "bicubic": _Method(cubic=-0.75),
+    "bicubic_aligned": _Method(cubic=-0.75, aligned=True),
+    "bicubic_antialiased": _Method(cubic=-0.5, antialias=True),
+}
+RESIZE_METHODS = tuple(_METHODS)
+
+_LARGEST_TABLE = 2**24  # ViT-G/14 at 980 pixels has half of it, and a hostile file any size
+
+
+def check_channels(hidden_size: int, position_embedding: str) -> None:
+    """Raises `ValueError` unless tokens of this width can have such positions.
+
+    Args:
+        hidden_size: Channels D of a token.
+        position_embedding: `"learned_2d"` halves them, `"sincos_2d"` quarters them.
+
+    Raises:
+        ValueError: If they cannot be divided.
+
+    Example:
+        >>> check_channels(12, "sincos_2d")
+    """
+    if position_embedding == "learned_2d" and hidden_size % 2:
+        raise ValueError(
+            "`hidden_size` must be even for position_embedding='learned_2d'. "
+            f"Received: hidden_size={hidden_size}"
+        )
+    if position_embedding == "sincos_2d" and hidden_size % 4:
+        raise ValueError(
+            "`hidden_size` must be a multiple of 4 for a sine-cosine position embedding. "
+            f"Received: hidden_size={hidden_size}"
+        )
+
+
+def sincos_2d(
+    grid: tuple[int, int],
+    hidden_size: int,
+    temperature: float = 10_000.0,
+    *,
+    endpoint: bool = True,
+) -> np.ndarray:
+    """Returns the fixed two-dimensional sine-cosine position table.
+
+    A quarter of the channels each holds sin and cos of the column, then sin and cos of the
+    row, at geometrically spaced frequencies (the order of MoCo v3 and big_vision).
+
+    Args:
+        grid: Rows and columns of patches.
+        hidden_size: Channels D, a multiple of 4.
+        temperature: The longest wavelength, in patches, divided by 2 pi.
+        endpoint: Whether the slowest frequency is 1 / temperature itself, or one step of the
+            geometric series faster, as in MAE.
+
+    Returns:
+        float32 array of shape (h, w, D) with values in [-1, 1].
+
+    Raises:
+        ValueError: If `hidden_size` is not a multiple of 4, or the table is over-large.
+
+    Example:
+        >>> sincos_2d((5, 7), 12).shape
+        (5, 7, 12)
+
+    Reference: https://arxiv.org/abs/2104.02057, and `posemb_sincos_2d` of
+    https://github.com/google-research/big_vision/blob/main/big_vision/models/vit.py
+    """
+    check_channels(hidden_size, "sincos_2d")
+    quarter = hidden_size // 4
+    if grid[0] * grid[1] * hidden_size > _LARGEST_TABLE:
+        raise ValueError(
+            f"`grid` must have {_LARGEST_TABLE:,} numbers at most, rows x columns x hidden_size. "
+            f"Received: grid={grid}, hidden_size={hidden_size}"
+        )
+    omega = temperature ** -(np.arange(quarter) / max(quarter - endpoint, 1))  # (D/4,)
+    row, column = np.mgrid[: grid[0], : grid[1]]  # (h, w) each
+    angles = (column[..., None] * omega, row[..., None] * omega)  # (h, w, D/4) each
+    table = [function(angle) for angle in angles for function in (np.sin, np.cos)]
+    return np.concatenate(table, axis=-1).astype("float32")  # (h, w, D)
+
+
+def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_aligned") -> Any:
+    """Resizes a position table to another grid of patches.
+
+    Args:
+        table: Tensor of shape (h, w, D).
+        grid: New rows and columns; integers, or scalar tensors where the size of the image is
+            only known when the model runs.
+        method: `"bilinear_aligned"` keeps the corner samples in place and interpolates
+            linearly between (the official code: `scipy.ndimage.zoom` of order 1); `"bilinear"`
+            is timm's for official files; `"bicubic"` the transformers library's;
+            `"bicubic_aligned"` torchvision's; `"bicubic_antialiased"` timm's.
+
+    Returns:
+        Tensor of shape (new h, new w, D), float32.
+
+    Raises:
+        ValueError: If `method` is unknown.
+
+    Example:
+        >>> tuple(resize_table(np.zeros((14, 14, 12), "float32"), (24, 16)).shape)
+        (24, 16, 12)
+
+    Reference: `interpolate_posembed` of
+    https://github.com/google-research/vision_transformer/blob/main/vit_jax/checkpoint.py
+    """
+    arguments.one_of("method", method, RESIZE_METHODS)
+    h, w, _ = table.shape
+    rows = resize_matrix(h, grid[0], method)  # (new h, h)
+    columns = resize_matrix(w, grid[1], method)  # (new w, w)
+    table = ops.cast(table, "float32")
+    table = ops.tensordot(rows, table, axes=1)  # (new h, w, D)
+    table = ops.tensordot(columns, table, axes=[[1], [1]])  # (new w, new h, D)
+    return ops.transpose(table, (1, 0, 2))  # (new h, new w, D)
+
+
+def resize_matrix(old: int, new: Any, method: str) -> Any:
+    """Returns the matrix that resizes one side of a table.
+
+    Args:
+        old: Samples on that side.
+        new: Samples wanted; an integer or a scalar tensor.
+        method: See `resize_table`.
+
+    Returns:
+        Tensor of shape (new, old), float32, whose rows weigh the old samples of each new one.
+
+    Example:
+        >>> keras.ops.convert_to_numpy(resize_matrix(2, 3, "bilinear_aligned")).tolist()
+        [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
+    how = _METHODS[method]
+    target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
+    size = ops.cast(new, "float32")
+    if how.aligned:
+        # One new sample sits on the first old one, as scipy's zoom puts it.
+        position = target * (old - 1) / ops.maximum(size - 1, 1.0)
+    else:
+        position = (target + 0.5) * (old / size) - 0.5
+    if how.antialias:
+        # Shrinking widens the kernel, so that every old sample counts.
+        distance = ops.abs(np.arange(old, dtype="float32") - position)
+        weights = _kernel(distance / ops.maximum(old / size, 1.0), how.cubic)
+        return weights / ops.sum(weights, axis=1, keepdims=True)
+    # A kernel reaches two samples beyond each edge, where the value of the edge continues.
+    reach = np.arange(-2, old + 2)
+    weights = _kernel(ops.abs(reach.astype("float32") - position), how.cubic)  # (new, old + 4)
+    nearest = np.clip(reach, 0, old - 1)
+    return ops.matmul(weights, np.eye(old, dtype="float32")[nearest])
+
+
+def _kernel(t: Any, a: float | None) -> Any:
+    """The linear kernel, or the cubic one with coefficient `a`, at distances `t` >= 0."""
+    if a is None:
+        return ops.relu(1 - t)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+    return ops.where(t < 1, near, ops.where(t < 2, far, ops.zeros_like(t)))

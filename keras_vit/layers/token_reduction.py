@@ -1,0 +1,361 @@
+"""Transformer blocks that merge or prune tokens.
+
+Letters: B batch; T tokens, p prefix tokens in front of them, r fewer at the end; N = T - p tokens
+of patches, in the sets a (every other one, from the first) and b (the others); D hidden size; K
+heads; d = D / K size of a head.
+
+Reference: section 3 of https://arxiv.org/abs/2210.09461
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import arguments
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.transformer_block import TransformerBlock
+
+
+@dataclasses.dataclass(frozen=True)
+class Matching:
+    """Pairs of tokens: one of each goes, into the other, which may be in several pairs.
+
+    Args:
+        left: Numbers in [0, T) of the tokens that stay: the prefix tokens, those of a that are in
+            no pair, and b, each ascending, (B, T - r).
+        merged: Numbers in [0, T) of the tokens of a that go, the most alike first, (B, r).
+        into: Their partners' places in `left`, (B, r).
+
+    Example:
+        >>> tokens = ops.convert_to_tensor([[[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 4.0]]])
+        >>> pairs = match(tokens, 1)  # 0 and 3 point most alike
+        >>> [ops.convert_to_numpy(x).tolist() for x in (pairs.left, pairs.merged, pairs.into)]
+        [[[2, 1, 3]], [[0]], [[2]]]
+    """
+
+    left: Any
+    merged: Any
+    into: Any
+
+
+def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
+    """Finds the pairs with the most alike vectors: for each token in a its nearest in b.
+
+    Args:
+        metric: What is compared, by the cosine, (B, T, D).
+        pairs: Number r of pairs, at most half of the patches' tokens.
+        prefix_tokens: Number p of tokens in front, which are in no pair.
+
+    Returns:
+        The matching.
+
+    Example:
+        >>> tuple(match(ops.ones((2, 7, 3)), pairs=2).left.shape)
+        (2, 5)
+    """
+    t = metric.shape[1]
+    in_a, in_b = (np.arange(prefix_tokens + i, t, 2, dtype="int32") for i in (0, 1))
+    metric = ops.normalize(metric)
+    # `take` copies whole rows, where a slice with a step goes through them value by value.
+    a, b = ops.take(metric, in_a, axis=1), ops.take(metric, in_b, axis=1)
+    likeness = ops.matmul(a, ops.transpose(b, (0, 2, 1)))  # (B, |a|, |b|)
+    # Not `argmax`, in which Keras has an operator that TFLite lacks.
+    best, nearest = ops.top_k(likeness, 1)  # (B, |a|, 1)
+    _, order = ops.top_k(best[..., 0], len(in_a))  # (B, |a|), descending
+    merged, kept = order[:, :pairs], ops.sort(order[:, pairs:])
+    always = ops.zeros_like(order[:, :1])  # (B, 1), to repeat what is the same in each example
+    left = [
+        always + np.arange(prefix_tokens, dtype="int32"),
+        prefix_tokens + 2 * kept,
+        always + in_b,
+    ]
+    into = take_tokens(nearest, merged)[..., 0] + (prefix_tokens + len(in_a) - pairs)
+    return Matching(ops.concatenate(left, axis=1), prefix_tokens + 2 * merged, into)
+
+
+def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
+    """Moves tokens to the mean of themselves and what is merged into them.
+
+    Args:
+        tokens: Tensor of shape (B, T, D).
+        sizes: How much each counts in a mean, (B, T).
+        matching: What `match` returned.
+
+    Returns:
+        The tokens that are left, (B, T - r, D), and their sizes, (B, T - r).
+
+    Example:
+        >>> tokens = ops.convert_to_tensor([[[0.0], [1.0], [4.0]]])
+        >>> sizes = ops.convert_to_tensor([[2.0, 1.0, 1.0]])
+        >>> pairs = Matching(*map(ops.convert_to_tensor, ([[1, 2]], [[0]], [[1]])))
+        >>> [ops.convert_to_numpy(x).tolist() for x in merge(tokens, sizes, pairs)]
+        [[[[1.0], [1.3333...]]], [[1.0, 3.0]]]
+    """
+    left, sizes = take_tokens(tokens, matching.left), sizes[..., None]
+    moved = take_tokens(sizes, matching.merged)  # (B, r, 1)
+    # A product adds up where several have one partner, without a scatter, whose order a GPU
+    # leaves open.
+    onto = ops.one_hot(matching.into, left.shape[1], axis=1, dtype=left.dtype)  # (B, T - r, r)
+    sizes = take_tokens(sizes, matching.left) + ops.matmul(onto, moved)  # (B, T - r, 1)
+    # The mean of x with what joins it, y_i of size s_i, is x + sum of s_i / s (y_i - x).
+    shares = moved / take_tokens(sizes, matching.into)
+    steps = take_tokens(tokens, matching.merged) - take_tokens(left, matching.into)  # (B, r, D)
+    return left + ops.matmul(onto, shares * steps), sizes[..., 0]
+
+
+def take_tokens(tokens: Any, numbers: Any) -> Any:
+    """Takes some of the tokens of each example.
+
+    Args:
+        tokens: Tensor of shape (B, T, D).
+        numbers: Whole numbers in [0, T), (B, n).
+
+    Returns:
+        Tensor of shape (B, n, D).
+
+    Example:
+        >>> tokens = ops.convert_to_tensor([[[0.0], [1.0]], [[2.0], [3.0]]])
+        >>> ops.convert_to_numpy(take_tokens(tokens, ops.convert_to_tensor([[1], [0]]))).tolist()
+        [[[1.0]], [[2.0]]]
+    """
+    # Rows of one matrix: `take_along_axis` would look up every value by itself.
+    batch, t, d = ops.shape(tokens)
+    rows = numbers + t * ops.expand_dims(ops.arange(batch, dtype=numbers.dtype), -1)
+    return ops.take(ops.reshape(tokens, (-1, d)), rows, axis=0)
+
+
+class ReducingBlock(TransformerBlock):
+    """A block that lets some of the patches' tokens go between its attention and its perceptron.
+
+    The weights are those of a `TransformerBlock`. `MergingBlock` and `PruningBlock` say which
+    tokens go; never more than half of those that are left.
+
+    Args:
+        num_heads: As for `TransformerBlock`, like all that is not named here.
+        mlp_dim: As for `TransformerBlock`.
+        num_reduced: Number r of tokens that go.
+        prefix_tokens: Number p of tokens in front of the patches, which never go.
+
+    Raises:
+        ValueError: If an argument is out of range or the number of tokens is not known beforehand.
+
+    Example:
+        >>> [ReducingBlock(2, 11, num_reduced=8).tokens_after(t) for t in (197, 12, 2)]
+        [189, 7, 2]
+
+    Reference: https://arxiv.org/abs/2210.09461
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        *,
+        num_reduced: int = 8,
+        prefix_tokens: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_heads, mlp_dim, **kwargs)
+        self.num_reduced = arguments.count("num_reduced", num_reduced)
+        self.prefix_tokens = arguments.count("prefix_tokens", prefix_tokens)
+
+    def tokens_after(self, num_tokens: int | None) -> int:
+        """Returns how many tokens leave the block.
+
+        Args:
+            num_tokens: How many enter it, the prefix tokens included.
+
+        Returns:
+            The number.
+
+        Raises:
+            ValueError: If it is not known how many enter.
+
+        Example:
+            >>> ReducingBlock(2, 11, num_reduced=3, prefix_tokens=2).tokens_after(6)
+            4
+        """
+        if num_tokens is None:
+            raise ValueError(
+                "`inputs` must have a known number of tokens where some of them go: give the "
+                "model an image size. Received: inputs of shape (B, None, D)"
+            )
+        return num_tokens - min(self.num_reduced, (num_tokens - self.prefix_tokens) // 2)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_reduced": self.num_reduced,
+            "prefix_tokens": self.prefix_tokens,
+        }
+
+
+class _ProportionalAttention(MultiHeadSelfAttention):
+    """Attention to a token as if it were as many as it stands for; returns also the keys."""
+
+    def call(
+        self, inputs: Any, sizes: Any = None, num_tokens: Any = None, training: bool | None = None
+    ) -> tuple[Any, Any]:
+        q, k, v = self.project_in(inputs, num_tokens)  # (B, K, T, d)
+        if sizes is None:
+            weights = self.attention_weights(q, k)
+        else:
+            # s exp(x) = exp(x + log s): as many summands in the softmax.
+            scores = self.attention_scores(q, k)
+            counted = ops.cast(ops.log(sizes), scores.dtype)  # (B, T)
+            weights = ops.softmax(scores + counted[:, None, None])  # (B, K, T, T)
+        z = self.project_out(self.dropout(weights, training=training), v)  # (BT, D)
+        return z, ops.mean(k, axis=1)  # (B, T, d)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MergingBlock(ReducingBlock):
+    """A block in which tokens that are alike become one, their mean: token merging (ToMe).
+
+    Between attention and perceptron the patches' tokens are put alternately into two sets; each of
+    the first is paired with the one of the second whose key, averaged over the heads, has the
+    highest cosine to its own, and the r best pairs are merged. A token remembers how many patches
+    it stands for: the mean is weighted by that, and attention adds its logarithm to the scores,
+    softmax(q k^T / sqrt(d) + log s). Merging equal tokens so changes nothing.
+
+    Args:
+        num_heads: As for `TransformerBlock`, like all that is not named here.
+        mlp_dim: As for `TransformerBlock`.
+        num_reduced: Number r of tokens that go, at most half of the patches' tokens.
+        prefix_tokens: Number p of tokens in front of the patches, which are never merged.
+
+    Call arguments:
+        inputs: Tensor of shape (B, T, D).
+        sizes: How many patches each token stands for, (B, T); by default one.
+
+    Returns:
+        Tensor of shape (B, T - r, D) in the precision of the weights, and the sizes of its tokens,
+        (B, T - r).
+
+    Raises:
+        ValueError: If an argument is out of range or the number of tokens is not known beforehand.
+
+    Example:
+        >>> block = MergingBlock(num_heads=2, mlp_dim=11, num_reduced=2)
+        >>> z, sizes = block(np.ones((2, 6, 8), "float32"))
+        >>> tuple(z.shape), float(ops.sum(sizes[0]))
+        ((2, 4, 8), 6.0)
+
+    Reference: https://arxiv.org/abs/2210.09461
+    """
+
+    attention_class = _ProportionalAttention
+
+    def call(  # type: ignore[override]
+        self, inputs: Any, sizes: Any = None, training: bool | None = None
+    ) -> tuple[Any, Any]:
+        _, t, d_model = inputs.shape
+        left = self.tokens_after(t)
+        z = self._in_one_matrix(inputs)  # (BT, D)
+        branch, keys = self.attention(
+            self.norm_1(z, training=training), sizes, num_tokens=t, training=training
+        )
+        z = self._add_attention(z, branch, t, training)
+        if sizes is None:
+            sizes = ops.ones(ops.shape(inputs)[:2], dtype=z.dtype)
+        if left < t:
+            # In half precision too many keys would be equally far.
+            pairs = match(ops.cast(keys, z.dtype), t - left, self.prefix_tokens)
+            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+            z, sizes = merge(z, ops.cast(sizes, z.dtype), pairs)  # (B, T - r, D)
+            z = ops.reshape(z, (-1, d_model))
+        z = self._add_perceptron(z, left, training)
+        return ops.reshape(z, (-1, left, d_model)), sizes
+
+    def compute_output_spec(  # type: ignore[override]
+        self, inputs: Any, sizes: Any = None, training: bool | None = None
+    ) -> tuple[Any, Any]:
+        batch, t, d_model = inputs.shape
+        left = self.tokens_after(t)
+        return (
+            keras.KerasTensor((batch, left, d_model), dtype=self.variable_dtype),
+            keras.KerasTensor((batch, left), dtype=self.variable_dtype),
+        )
+
+    def compute_output_shape(  # type: ignore[override]
+        self, input_shape: tuple[int | None, ...]
+    ) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+        batch, t, d_model = input_shape
+        left = self.tokens_after(t)
+        return (batch, left, d_model), (batch, left)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PruningBlock(ReducingBlock):
+    """A block that drops the tokens that the class token attends to least.
+
+    EViT, section 3.2: between attention and perceptron the patches' tokens are ranked by the class
+    token's attention to them, the mean over the heads, and the r last are dropped. (The paper also
+    tries to fuse them into one more token; this is the form without.)
+
+    Args:
+        num_heads: As for `TransformerBlock`, like all that is not named here.
+        mlp_dim: As for `TransformerBlock`.
+        num_reduced: Number r of tokens that go, at most half of the patches' tokens.
+        prefix_tokens: Number p of tokens in front of the patches, which are never dropped; the
+            first is the class token.
+
+    Call arguments:
+        inputs: Tensor of shape (B, T, D).
+
+    Returns:
+        Tensor of shape (B, T - r, D) in the precision of the weights, the tokens in their order.
+
+    Raises:
+        ValueError: If an argument is out of range, there is no prefix token, or the number of
+            tokens is not known beforehand.
+
+    Example:
+        >>> block = PruningBlock(num_heads=2, mlp_dim=11, num_reduced=2)
+        >>> tuple(block(np.ones((2, 6, 8), "float32")).shape)
+        (2, 4, 8)
+
+    Reference: https://arxiv.org/abs/2202.07800
+    """
+
+    def __init__(self, num_heads: int, mlp_dim: int, **kwargs: Any) -> None:
+        super().__init__(num_heads, mlp_dim, **kwargs)
+        if not self.prefix_tokens:
+            raise ValueError(
+                "`prefix_tokens` must be at least 1, for the class token ranks the others. "
+                "Received: prefix_tokens=0"
+            )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        _, t, d_model = inputs.shape
+        left = self.tokens_after(t)
+        z = self._in_one_matrix(inputs)  # (BT, D)
+        branch, scores = self.attention(
+            self.norm_1(z, training=training),
+            return_attention_scores=True,
+            num_tokens=t,
+            training=training,
+        )
+        z = self._add_attention(z, branch, t, training)
+        if left < t:
+            p = self.prefix_tokens
+            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+            attended = ops.mean(ops.cast(scores[:, :, 0, p:], z.dtype), axis=1)  # (B, T - p)
+            _, best = ops.top_k(attended, left - p)
+            z = ops.concatenate([z[:, :p], take_tokens(z[:, p:], ops.sort(best))], axis=1)
+            z = ops.reshape(z, (-1, d_model))
+        z = self._add_perceptron(z, left, training)
+        return ops.reshape(z, (-1, left, d_model))  # (B, T - r, D)
+
+    def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
+        shape = self.compute_output_shape(inputs.shape)
+        return keras.KerasTensor(shape, dtype=self.variable_dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        batch, t, d_model = input_shape
+        return (batch, self.tokens_after(t), d_model)

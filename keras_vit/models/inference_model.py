@@ -1,0 +1,226 @@
+"""Copies of a model that compute faster in this process and cannot be saved.
+
+Letters: B images of a batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import keras
+
+UNSAVED = (
+    "A model made by `optimize_for_inference` is for the process that made it and cannot be saved, "
+    "exported, copied or given weights: take the model that it was made of."
+)
+
+
+def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Takes the place of a method that would save, export or load."""
+    raise ValueError(UNSAVED)
+
+
+class InferenceModel(keras.Model):
+    """A functional model with an `InferenceLayer`, whose methods refuse before they open a file.
+
+    The function `keras.saving.save_model` opens the file first, and leaves an incomplete one.
+
+    Args:
+        **kwargs: What `keras.Model` takes.
+
+    Raises:
+        ValueError: Where it, or its weights, are saved, loaded or exported, and where it is copied.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> InferenceModel(inputs=inputs, outputs=keras.layers.Dense(3)(inputs)).save("m.keras")
+        Traceback (most recent call last):
+        ValueError: A model made by `optimize_for_inference` is for the process that made it and ...
+    """
+
+    save = save_weights = load_weights = export = refuse
+
+
+Compute = Callable[[Any], Any]
+
+
+class InferenceLayer(keras.layers.Layer):
+    """A layer that computes what a model does, in a form that cannot be saved.
+
+    Args:
+        model: A functional model.
+        form: Called with the model; returns what computes the same: `as_it_is`, `frozen` or
+            `compiled_for_few`.
+
+    Call arguments:
+        inputs: As the model takes them.
+
+    Returns:
+        What the model returns.
+
+    Raises:
+        ValueError: Where it is saved or copied.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(InferenceLayer(model, as_it_is)(np.ones((2, 5), "float32")).shape)
+        (2, 3)
+    """
+
+    def __init__(
+        self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.supports_jit = False  # `predict` would compile all of it by XLA otherwise
+        # Without their history, which would keep the model alive.
+        self._outputs = _like(model.output)
+        self._compute = form(model)
+
+    def call(self, inputs: Any) -> Any:
+        return self._compute(inputs)
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return _like(self._outputs)
+
+    get_config = save_own_variables = load_own_variables = refuse
+
+
+def as_it_is(model: keras.Model) -> Compute:
+    """Makes a model a function of TensorFlow, without XLA.
+
+    Args:
+        model: A functional model.
+
+    Returns:
+        From inputs of the model to its outputs in inference.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(as_it_is(model)(np.ones((2, 5), "float32")).shape)
+        (2, 3)
+    """
+    return graph_of(model.input, functools.partial(model, training=False))
+
+
+def frozen(model: keras.Model) -> Compute:
+    """Makes constants of the weights.
+
+    oneDNN brings a matrix of weights into the order of its kernels before it multiplies, and in
+    bfloat16 TensorFlow casts it: constants once, variables at every step. What this brings, and
+    takes of memory: docs/decisions/performance.md.
+
+    Args:
+        model: A functional model.
+
+    Returns:
+        From inputs of the model to its outputs in inference; keeps no reference to the model.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(frozen(model)(keras.ops.ones((2, 5))).shape)
+        (2, 3)
+    """
+    forward = with_constants(model, functools.partial(model, training=False))
+    return graph_of(model.input, forward).get_concrete_function()
+
+
+def with_constants(model: keras.Model, compute: Compute) -> Compute:
+    """Returns what computes the same, to be traced, with constants for the weights of a model."""
+    values = [(v, keras.ops.convert_to_numpy(v)) for v in model.variables]
+
+    def forward(inputs: Any) -> Any:
+        # Made inside, for a tensor from outside would be an input of the graph.
+        weights = [(v, keras.ops.convert_to_tensor(value)) for v, value in values]
+        with keras.StatelessScope(state_mapping=weights):
+            return compute(inputs)
+
+    return forward
+
+
+def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, dict[str, Any]]:
+    """Returns a function with constants of zeros for the weights, and the weights by their names.
+
+    TensorFlow stores zeros without their memory; the values are written into the saved graph.
+    Saved with the values, a graph of functions that call each other takes some fifty times their
+    memory.
+    """
+    import tensorflow as tf
+
+    values = {
+        f"keras_vit_weight_{index}": keras.ops.convert_to_numpy(variable)
+        for index, variable in enumerate(model.variables)
+    }
+
+    def forward(inputs: Any) -> Any:
+        weights = [
+            (v, tf.constant(0, v.dtype, v.shape, name))
+            for v, name in zip(model.variables, values, strict=True)
+        ]
+        with keras.StatelessScope(state_mapping=weights):
+            return compute(inputs)
+
+    return forward, values
+
+
+def compiled_for_few(model: keras.Model, few: int) -> Compute:
+    """Lets XLA compile a model for a few images, where products are not most of the time.
+
+    With variables, for constants take half a gigabyte of memory more under XLA.
+
+    Args:
+        model: A functional model.
+        few: Number of images up to which it is compiled, once for each number; more are computed
+            as by `frozen`.
+
+    Returns:
+        From inputs of the model, (B, ...), to its outputs in inference.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(compiled_for_few(model, few=4)(np.ones((2, 5), "float32")).shape)
+        (2, 3)
+    """
+    import tensorflow as tf
+
+    forward = functools.partial(model, training=False)
+    compiled = graph_of(model.input, forward, jit_compile=True)
+    plain = graph_of(model.input, with_constants(model, forward))
+
+    def compute(inputs: Any) -> Any:
+        first = keras.tree.flatten(inputs)[0]
+        if first.shape[0] is not None:
+            return (compiled if first.shape[0] <= few else plain)(inputs)
+        return tf.cond(tf.shape(first)[0] <= few, lambda: compiled(inputs), lambda: plain(inputs))
+
+    return compute
+
+
+def graph_of(inputs: Any, compute: Compute, jit_compile: bool = False) -> Any:
+    """Returns a `tf.function` that is traced once, also for several batch sizes.
+
+    Args:
+        inputs: Symbolic inputs, such as those of a model.
+        compute: From such inputs to outputs.
+        jit_compile: Whether XLA compiles it.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> tuple(graph_of(inputs, keras.ops.square)(np.ones((2, 5), "float32")).shape)
+        (2, 5)
+    """
+    import tensorflow as tf
+
+    signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs)
+    return tf.function(
+        compute, input_signature=[signature], autograph=False, jit_compile=jit_compile
+    )
+
+
+def _like(tensors: Any) -> Any:
+    return keras.tree.map_structure(lambda t: keras.KerasTensor(t.shape, t.dtype), tensors)

@@ -1,0 +1,146 @@
+"""Faster inference in this process: `optimize_for_inference`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import keras
+
+from keras_vit import arguments
+from keras_vit.layers import ModelMetadata
+from keras_vit.layers.fused_elementwise import is_enabled
+from keras_vit.models import classifier, cloning
+from keras_vit.models.inference_model import (
+    Compute,
+    InferenceLayer,
+    InferenceModel,
+    as_it_is,
+    compiled_for_few,
+    frozen,
+)
+from keras_vit.models.openvino_runtime import PRECISIONS, OpenVINOModel
+
+RUNTIMES = ("keras", "openvino")
+# Where these lie was measured: docs/decisions/performance.md.
+#: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32.
+FEW = 4
+#: Bytes of weights up to which they become constants in float32; S/16 has 88e6.
+SMALL = 128 * 2**20
+#: Bytes of weights up to which they become constants in bfloat16; B/16 has 346e6.
+LARGE = 512 * 2**20
+
+
+def optimize_for_inference(
+    model: keras.Model,
+    runtime: str = "keras",
+    precision: str | None = None,
+    threads: int | None = None,
+) -> keras.Model | OpenVINOModel:
+    """Returns a model that answers the same, sooner, for use in this process.
+
+    With `runtime="keras"` a Keras model. On TensorFlow-CPU it computes what a SavedModel of
+    `keras-vit export` does: scalings are in the weights, and weights are constants, in float32 up
+    to 128 MiB and in bfloat16 up to 512 MiB; for ViT-B/16 in bfloat16 that takes some 20 seconds
+    and 6 GB of memory (docs/performance.md). XLA compiles a small one in float32 for up to four
+    images. What is saved or served must not need XLA, so this model is neither saved nor exported.
+    Elsewhere it is a plain copy, for there the compiler of the whole model does it. With
+    `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like a Keras model:
+    the fastest way on a CPU of those measured. To files go `keras-vit export` and
+    `keras_vit.export`.
+
+    Args:
+        model: A functional or sequential Keras model; what is not of keras_vit stays as it is.
+        runtime: `"keras"` or `"openvino"`.
+        precision: `"float32"` or `"bfloat16"`, of products of matrices; None for bfloat16 if the
+            model computes in it, and otherwise float32.
+        threads: Threads of OpenVINO; None for as many as there are cores. Keras has those that its
+            backend was given.
+
+    Returns:
+        The model, which does not change with the one that it was made of. A Keras model carries the
+        preprocessing; of an `OpenVINOModel` ask the one that it was made of.
+
+    Raises:
+        ValueError: If an argument is out of range, or the model cannot be taken apart.
+        ImportError: If openvino is wanted and not installed.
+        RuntimeError: If openvino is wanted and Keras does not run on TensorFlow.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> faster = optimize_for_inference(model)
+        >>> images = np.ones((2, 8, 8, 3), "float32")
+        >>> float(keras.ops.max(keras.ops.abs(faster(images) - model(images)))) < 1e-6
+        True
+    """
+    arguments.one_of("runtime", runtime, RUNTIMES)
+    cloning.require_graph(model)
+    if precision is None:
+        half = any(layer.compute_dtype == "bfloat16" for layer in cloning.layers_of(model))
+        precision = "bfloat16" if half else "float32"
+    arguments.one_of("precision", precision, PRECISIONS)
+    if runtime == "openvino":
+        return OpenVINOModel(model, precision, threads)
+    if threads is not None:
+        raise ValueError(
+            "`threads` must be None where `runtime` is 'keras', whose backend is told its threads "
+            "once, before it computes anything (TensorFlow by tf.config.threading). "
+            f"Received: threads={threads}"
+        )
+    copy = (
+        cloning.to_bfloat16(model)
+        if precision == "bfloat16"
+        else cloning.with_dtype(model, "float32")
+    )
+    if not is_enabled():
+        return copy
+    classifier.fold(copy)
+    return _in_process(copy, _form(copy, precision))
+
+
+def without_xla(model: keras.Model) -> Compute:
+    """Makes a function of a model that computes on TensorFlow what its SavedModel does.
+
+    Args:
+        model: A functional or sequential model in float32.
+
+    Returns:
+        From inputs of the model to its outputs in inference, for any batch size; it does not change
+        with the model.
+
+    Example:
+        >>> inputs = keras.Input((5,))
+        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+        >>> tuple(without_xla(model)(np.ones((2, 5), "float32")).shape)
+        (2, 3)
+    """
+    copy = cloning.with_dtype(model, "float32")
+    classifier.fold(copy)
+    return (frozen if _size(copy) <= SMALL else as_it_is)(copy)
+
+
+def _size(model: keras.Model) -> int:
+    return sum(weight.numpy().nbytes for weight in model.weights)
+
+
+def _form(model: keras.Model, precision: str) -> Callable[[keras.Model], Compute]:
+    half = precision == "bfloat16"
+    if _size(model) > (LARGE if half else SMALL):
+        return as_it_is
+    compiles = not half and all(layer.supports_jit for layer in cloning.layers_of(model))
+    return functools.partial(compiled_for_few, few=FEW) if compiles else frozen
+
+
+def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:
+    """Returns a model of the same inputs, outputs and preprocessing that cannot be saved."""
+    inputs = keras.tree.map_structure(
+        lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
+        model.input,
+    )
+    images = inputs
+    found = [layer for layer in cloning.layers_of(model) if isinstance(layer, ModelMetadata)]
+    if found and isinstance(inputs, keras.KerasTensor):
+        images = cloning.clone_layer(found[0], architecture=None, dtype=inputs.dtype)(inputs)
+    outputs = InferenceLayer(model, form)(images)
+    return InferenceModel(inputs=inputs, outputs=outputs, name=model.name)

@@ -1,0 +1,155 @@
+"""Reading what a finished model carries, and building it again with changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_vit.layers import ModelMetadata
+from keras_vit.models.cloning import clone, clone_layer, layers_of
+from keras_vit.models.config import ViTConfig
+from keras_vit.models.vit import build
+from keras_vit.preprocessing import Preprocessing
+
+
+def config_of(model: keras.Model) -> ViTConfig:
+    """Returns the configuration that a model of this package was built from.
+
+    Args:
+        model: A model of this package, or a model that contains one.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: If the model carries none.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> config_of(build(size("Micro/4").replace(image_size=(8, 8)))).num_layers
+        4
+    """
+    metadata = _metadata_layer(model)
+    if not has_config(model):
+        raise ValueError(
+            "`model` must tell how it was built, which the layer ModelMetadata does where this "
+            f"package has made it. Received: model={model.name!r}, which does not tell"
+        )
+    return ViTConfig(**metadata.architecture)
+
+
+def has_config(model: keras.Model) -> bool:
+    """Tells whether `config_of` knows how a model was built.
+
+    Args:
+        model: Any model.
+
+    Returns:
+        Whether it is a Vision Transformer of this package, or contains one.
+
+    Example:
+        >>> has_config(keras.Sequential([keras.layers.Dense(3)]))
+        False
+    """
+    found = (layer for layer in layers_of(model) if isinstance(layer, ModelMetadata))
+    return any(metadata.architecture for metadata in found)
+
+
+def preprocessing_of(model: keras.Model) -> Preprocessing:
+    """Returns how image files become the input of a model.
+
+    Args:
+        model: A model of this package, or a model that contains one.
+
+    Returns:
+        The preprocessing, with the labels of the classes if there are any.
+
+    Raises:
+        ValueError: If the model carries none.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> preprocessing_of(build(size("Micro/4").replace(image_size=(8, 8)))).size
+        (8, 8)
+    """
+    return _metadata_layer(model).preprocessing
+
+
+def rebuild(
+    model: keras.Model,
+    *,
+    dtype: Any = "float32",
+    preprocessing: Preprocessing | None = None,
+    **changes: Any,
+) -> keras.Model:
+    """Builds a model again with the same weights.
+
+    Mixed precision, dropout and a missing softmax are properties of training; what is saved,
+    evaluated and exported is this copy in float32.
+
+    Args:
+        model: A model of this package.
+        dtype: Keras dtype or policy of the copy.
+        preprocessing: Replaces the preprocessing that the model carries.
+        **changes: Fields of `ViTConfig` to change; the weights must still fit.
+
+    Returns:
+        A new model.
+
+    Raises:
+        ValueError: If the model was not built by this package, or its weights do not fit.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> model = build(size("Micro/4").replace(image_size=(8, 8)), dtype="mixed_bfloat16")
+        >>> rebuild(model, classifier_activation=None).compute_dtype
+        'float32'
+    """
+    copy = build(
+        config_of(model).replace(**changes),
+        preprocessing=preprocessing or preprocessing_of(model),
+        name=model.name,
+        dtype=dtype,
+    )
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> keras.Model:
+    """Copies a model with another preprocessing.
+
+    Args:
+        model: A functional or sequential model that carries one.
+        preprocessing: What the copy carries.
+
+    Returns:
+        The copy, with weights of its own.
+
+    Raises:
+        ValueError: If the model carries none.
+
+    Example:
+        >>> from keras_vit.models.config import size
+        >>> model = build(size("Micro/4").replace(image_size=(8, 8), classes=2))
+        >>> preprocessing = Preprocessing(size=8, labels=("daisy", "rose"))
+        >>> preprocessing_of(with_preprocessing(model, preprocessing)).labels
+        ('daisy', 'rose')
+    """
+    metadata = _metadata_layer(model)
+    config = preprocessing.get_config()
+
+    def changed(layer: keras.layers.Layer) -> keras.layers.Layer | None:
+        return clone_layer(layer, preprocessing=config) if layer is metadata else None
+
+    return clone(model, changed)
+
+
+def _metadata_layer(model: keras.Model) -> ModelMetadata:
+    found = next((layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)), None)
+    if found is None:
+        raise ValueError(
+            "`model` must be a model of keras_vit, or contain one: it carries its preprocessing "
+            f"and labels in a layer ModelMetadata. Received: model={model.name!r} without one"
+        )
+    return found

@@ -1,0 +1,183 @@
+"""A model that OpenVINO computes in this process.
+
+Letters: B images of a batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.models import cloning
+from keras_vit.models.inference_model import refuse
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+#: Images that one core computes at a time, where there are several for each: enough for fast
+#: products, and few enough to stay in its cache (docs/decisions/performance.md).
+PIECE = 4
+
+
+class OpenVINOModel:
+    """A Keras model compiled by OpenVINO for the processor of this machine; called like it.
+
+    A few images are computed one after the other by all cores; of many each core computes its own,
+    in pieces of four. Calls from several threads wait for each other.
+
+    Args:
+        model: A functional or sequential model with one input, of a known shape but for the number
+            of images, and one output.
+        precision: `"float32"`, or `"bfloat16"` for the products of matrices where the processor
+            has instructions for it, and float32 where not.
+        threads: How many threads compute; None for as many as there are cores.
+
+    Raises:
+        ValueError: If an argument is out of range, or the model cannot be taken apart, has
+            several inputs or outputs, or an input of unknown shape.
+        ImportError: If openvino is not installed.
+        RuntimeError: If Keras does not run on TensorFlow, from whose graph OpenVINO reads.
+
+    Example:
+        >>> import keras_vit
+        >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
+        >>> OpenVINOModel(model).predict(np.ones((2, 28, 28, 1)))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, model: keras.Model, precision: str = "float32", threads: int | None = None
+    ) -> None:
+        arguments.one_of("precision", precision, PRECISIONS)
+        if threads is not None:
+            arguments.positive_int("threads", threads)
+        if importlib.util.find_spec("openvino") is None:
+            raise ImportError(
+                f"runtime='openvino' needs openvino; {arguments.install_hint('openvino')}"
+            )
+        cloning.require_graph(model)
+        if len(model.inputs) != 1 or len(model.outputs) != 1:
+            raise ValueError(
+                "`model` must have one input and one output. "
+                f"Received: {len(model.inputs)} inputs and {len(model.outputs)} outputs"
+            )
+        self.input_shape, self.output_shape = model.input_shape, model.output_shape
+        if None in self.input_shape[1:]:
+            raise ValueError(
+                "`model` must have an input whose shape is known but for the number of images. "
+                f"Received: {self.input_shape}"
+            )
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "runtime='openvino' reads a graph of TensorFlow: save the model and load it in a "
+                "process with KERAS_BACKEND=tensorflow. "
+                f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
+            )
+        self.precision = precision
+        self._lock = threading.Lock()
+        self._one, self._many, self._cores = self._compile(model, threads)
+
+    def __call__(self, images: Any, training: bool | None = None) -> np.ndarray:
+        """Computes one batch.
+
+        Args:
+            images: Array or tensor of shape (B, ...), as the Keras model takes it.
+            training: As a Keras model takes it, but not True.
+
+        Returns:
+            What the Keras model returns, (B, ...), float32.
+
+        Raises:
+            ValueError: If the shape is another, or in training.
+        """
+        if training:
+            raise ValueError(
+                "`training` must be False: a model that OpenVINO computes does not learn. "
+                "Received: training=True"
+            )
+        pixels = keras.ops.convert_to_numpy(images).astype("float32", copy=False)
+        if pixels.shape[1:] != self.input_shape[1:]:
+            raise ValueError(
+                f"`images` must have the shape {('B', *self.input_shape[1:])}. "
+                f"Received: {pixels.shape}"
+            )
+        number = len(pixels)
+        found = np.empty((number, *self.output_shape[1:]), "float32")
+        together = number // PIECE * PIECE if number >= PIECE * self._cores else 0
+        with self._lock:
+            for at in range(0, together, PIECE):
+                place = slice(at, at + PIECE)
+                self._many.start_async([pixels[place]], found[place], share_inputs=True)
+            self._many.wait_all()
+            for at in range(together, number):
+                self._one.infer([pixels[at : at + 1]], share_inputs=True)
+                found[at] = self._one.get_output_tensor(0).data[0]
+        return found
+
+    def predict(self, images: Any, batch_size: int = 32, verbose: Any = 0) -> np.ndarray:
+        """Computes any number of images, like `keras.Model.predict`.
+
+        Args:
+            images: Array or tensor of shape (images, ...), or an iterable of batches such as a
+                `tf.data.Dataset`, of which the first entry is taken where they are tuples.
+            batch_size: Images at a time, where they are one array.
+            verbose: As Keras takes it; no progress is shown.
+
+        Returns:
+            What the Keras model returns, (images, ...), float32.
+
+        Raises:
+            ValueError: If there is no image.
+        """
+        arguments.positive_int("batch_size", batch_size)
+        found = [self(batch) for batch in _batches(images, batch_size)]
+        if not found:
+            raise ValueError("`images` must hold at least one image. Received: none")
+        return np.concatenate(found)
+
+    save = save_weights = load_weights = export = refuse
+    built = property(refuse)  # which functions of `keras.saving` ask for first
+
+    def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:
+        """Returns what computes one image on all cores, pieces on a core each, and the cores."""
+        import openvino
+
+        hints: dict[str, Any] = {
+            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[self.precision]
+        }
+        if threads is not None:
+            hints["INFERENCE_NUM_THREADS"] = threads
+        core = openvino.Core()
+        core.set_property({"ENABLE_MMAP": False})  # the file goes when it has been read
+        with tempfile.TemporaryDirectory() as folder:
+            # Casts of a mixed policy would only be in the way of the runtime's own. Not
+            # format="openvino": its converter of a function in memory fails on Python 3.13.
+            cloning.to_float32(model).export(folder, format="tf_saved_model", verbose=False)
+            read = core.read_model(folder)
+
+        def compiled(images: int, streams: int) -> Any:
+            read.reshape([images, *self.input_shape[1:]])  # a known shape computes a fifth faster
+            return core.compile_model(read, "CPU", {**hints, "NUM_STREAMS": streams})
+
+        one = compiled(1, 1)
+        cores = threads or one.get_property("INFERENCE_NUM_THREADS")
+        many = openvino.AsyncInferQueue(compiled(PIECE, cores), cores)
+        many.set_callback(_keep)
+        return one.create_infer_request(), many, cores
+
+
+def _keep(request: Any, place: np.ndarray) -> None:
+    """Copies what a request has found to its place in the result."""
+    place[...] = request.get_output_tensor(0).data
+
+
+def _batches(images: Any, batch_size: int) -> Iterator[Any] | Iterable[Any]:
+    if hasattr(images, "shape"):
+        return (images[at : at + batch_size] for at in range(0, images.shape[0], batch_size))
+    return (batch[0] if isinstance(batch, tuple) else batch for batch in images)

@@ -1,0 +1,332 @@
+"""Maps over the patches: attention, rollout, gradients, and attention distance.
+
+Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; T
+tokens; K heads; L blocks.
+
+Letters: B batch; h, w rows and columns of patches; N = hw patches; T tokens; K heads; L blocks.
+
+Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; T
+tokens; D hidden size; K heads.
+
+Letters: B batch; T tokens; K heads; L blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.models import Activations, FeatureExtractor
+
+
+def attention_maps(
+    model: keras.Model | FeatureExtractor, images: Any, *, query: tuple[int, int] | None = None
+) -> np.ndarray:
+    """Returns where a token looks, in every block and head.
+
+    Args:
+        model: A model of keras_vit, or one that contains one; or its `FeatureExtractor`.
+        images: Scaled as the model's preprocessing says, (B, H, W, C).
+        query: Row and column of the patch that looks. By default the token that the answer is
+            made of, or where that is several, the mean over them (`FeatureExtractor.reading`).
+
+    Returns:
+        Attention weights (L, B, K, h, w), float32. What goes to class, distillation and register
+        tokens is left out, so that a map need not sum to 1.
+
+    Raises:
+        ValueError: If there is no such patch.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
+        >>> images = np.zeros((2, 8, 12, 3), "float32")
+        >>> attention_maps(model, images).shape
+        (4, 2, 3, 2, 3)
+        >>> attention_maps(model, images, query=(1, 2)).shape
+        (4, 2, 3, 2, 3)
+    """
+    extractor = FeatureExtractor.of(model)
+    seen = extractor.activations(images)
+    h, w = seen.grid
+    tokens = seen.attention[0].shape[-1]
+    if query is None:
+        reading = extractor.reading(tokens)
+    elif 0 <= query[0] < h and 0 <= query[1] < w:
+        reading = np.eye(tokens, dtype="float32")[tokens - h * w + query[0] * w + query[1]]
+    else:
+        raise ValueError(
+            f"`query` must be the row and column of one of the {h} x {w} patches, from 0 on. "
+            f"Received: query={query}"
+        )
+    maps = np.einsum("t,lbktu->lbku", reading, np.stack(seen.attention))
+    return maps[..., -h * w :].reshape(*maps.shape[:-1], h, w)
+
+
+def mean_attention_distance(
+    attention: Sequence[np.ndarray], grid: tuple[int, int], patch_size: tuple[int, int]
+) -> np.ndarray:
+    """Returns the mean distance between a patch and the patches it attends to.
+
+    The distance of two patches is that of their centres in the image; it is weighted with the
+    attention and averaged over the patches that look. Class, distillation and register tokens
+    are left out, on both sides and without raising the rest to a sum of 1. What a receptive field
+    is in a convolution, this is in self-attention.
+
+    Args:
+        attention: Attention weights of each block, L arrays (B, K, T, T), rows of queries.
+        grid: Rows and columns h, w of patches, which are the last hw tokens.
+        patch_size: Height and width of a patch in pixels (`FeatureExtractor.patch_stride`).
+
+    Returns:
+        Pixels, (L, B, K).
+
+    Raises:
+        ValueError: If there are fewer tokens than patches.
+
+    Example:
+        >>> looks_at_itself = np.eye(6).reshape(1, 1, 6, 6)
+        >>> mean_attention_distance([looks_at_itself], (2, 3), (16, 16))
+        array([[[0.]]])
+
+    Reference: Figures 7 (right) and 11 of https://arxiv.org/abs/2010.11929, which do not define it
+    further; as in https://github.com/sayakpaul/probing-vits
+    """
+    num_patches = check_tokens(attention, grid)
+    rows, columns = np.divmod(np.arange(num_patches), grid[1])
+    down = (rows[:, None] - rows) * patch_size[0]
+    across = (columns[:, None] - columns) * patch_size[1]
+    distances = np.hypot(down, across)  # (N, N)
+    return np.stack(
+        [
+            (np.asarray(a, np.float64)[..., -num_patches:, -num_patches:] * distances)
+            .sum(axis=-1)
+            .mean(axis=-1)
+            for a in attention
+        ]
+    )
+
+
+def check_tokens(attention: Sequence[np.ndarray], grid: tuple[int, int]) -> int:
+    """Returns the number of patches after checking that there are tokens for them.
+
+    Args:
+        attention: Attention weights of each block, L arrays (B, K, T, T).
+        grid: Rows and columns of patches.
+
+    Returns:
+        N.
+
+    Raises:
+        ValueError: If there is no block, or fewer tokens than patches.
+
+    Example:
+        >>> check_tokens([np.ones((1, 1, 7, 7)) / 7], (2, 3))
+        6
+    """
+    num_patches = grid[0] * grid[1]
+    if not len(attention) or np.shape(attention[0])[-1] < num_patches:
+        shapes = [np.shape(a) for a in attention]
+        raise ValueError(
+            f"`attention` must have a token for each of the {grid[0]} x {grid[1]} patches, for one "
+            f"block or more. Received: arrays of the shapes {shapes}"
+        )
+    return num_patches
+
+
+METHODS = ("attention", "rollout", "gradient_rollout", "grad_cam")
+OF_A_CLASS = ("gradient_rollout", "grad_cam")
+
+
+def relevance_maps(
+    model: keras.Model | FeatureExtractor,
+    images: Any,
+    method: str = "gradient_rollout",
+    *,
+    classes: Any = None,
+) -> np.ndarray:
+    """Returns how relevant each patch is, by one of four methods.
+
+    - `"attention"`: the last block's attention, mean over heads, as the answer's token has it.
+    - `"rollout"`: attention followed through all blocks (`rollout`).
+    - `"gradient_rollout"`: the same with each head weighted by what the class's score changes by
+      with it (`gradient_rollout`): it depends on the class, and was the most faithful of the four
+      where this was measured (docs/looking_inside.md).
+    - `"grad_cam"`: the tokens that enter the last block, weighted by the class's mean gradient.
+
+    The answer's token is the class token (with the distillation token, where both answer). Where
+    the model averages its patches, or takes their maximum, all of them count alike; where it pools
+    by attention, that attention counts.
+
+    Args:
+        model: A model of keras_vit, or one that contains one; or its `FeatureExtractor`, which
+        spares making
+            it again.
+        images: Scaled as the model's preprocessing says, (B, H, W, C).
+        method: One of the four.
+        classes: For each image the class that is explained, (B,); by default the most probable
+            one. `"attention"` and `"rollout"` are the same for all classes.
+
+    Returns:
+        Maps (B, h, w), float32, at least 0; only their order and ratios within an image mean
+        anything.
+
+    Raises:
+        ValueError: If the method is unknown, the model no Vision Transformer, or does not return
+            one vector for each image and the method is of a class.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
+        >>> relevance_maps(model, np.zeros((2, 8, 12, 3), "float32"), "rollout").shape
+        (2, 2, 3)
+
+    Reference: https://arxiv.org/abs/2005.00928 (rollout), https://arxiv.org/abs/2103.15679
+    (gradient rollout), https://arxiv.org/abs/1610.02391 (Grad-CAM)
+    """
+    arguments.one_of("method", method, METHODS)
+    extractor = FeatureExtractor.of(model)
+    if method in OF_A_CLASS:
+        seen = extractor.activations_and_gradients(images, classes)
+    else:
+        seen = extractor.activations(images)
+    return maps_of(extractor, seen, method)
+
+
+def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.ndarray:
+    """Returns the maps of what was observed, so that one observation serves several methods.
+
+    Args:
+        extractor: The model, opened.
+        seen: What it observed; with gradients, if the method is of a class.
+        method: One of the four of `relevance_maps`.
+
+    Returns:
+        Maps (B, h, w), float32.
+
+    Raises:
+        ValueError: If the method is unknown, or of a class and there are no gradients.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
+        >>> extractor = FeatureExtractor(model)
+        >>> seen = extractor.activations_and_gradients(np.zeros((2, 8, 12, 3), "float32"), [0, 4])
+        >>> [maps_of(extractor, seen, method).shape for method in METHODS]
+        [(2, 2, 3), (2, 2, 3), (2, 2, 3), (2, 2, 3)]
+    """
+    arguments.one_of("method", method, METHODS)
+    if method in OF_A_CLASS and seen.token_gradients is None:
+        raise ValueError(
+            "`seen` must have gradients for maps of a class, as returned by "
+            f"`FeatureExtractor.activations_and_gradients`. Received: none, with method={method!r}"
+        )
+    if method == "grad_cam":
+        return _grad_cam(extractor, seen)
+    batch, _, tokens, _ = seen.attention[0].shape
+    read = np.tile(extractor.reading(tokens), (batch, 1))  # (B, T)
+    if seen.pooling_gradient is not None and seen.pooling is not None and method in OF_A_CLASS:
+        read = head_mean(seen.pooling, seen.pooling_gradient)[:, 0]
+    elif seen.pooling is not None:
+        read = seen.pooling.mean(axis=1)[:, 0]
+    if method == "gradient_rollout":
+        passed = gradient_rollout(seen.attention, seen.attention_gradients or [])
+    elif method == "rollout":
+        passed = rollout(seen.attention)[-1]
+    elif seen.pooling is not None:  # what pools is the last attention
+        passed = np.tile(np.eye(tokens), (batch, 1, 1))
+    else:
+        passed = seen.attention[-1].mean(axis=1)
+    relevance = np.einsum("bt,btu->bu", read, passed)
+    return _on_grid(relevance, seen)
+
+
+def _grad_cam(extractor: FeatureExtractor, seen: Activations) -> np.ndarray:
+    prefix = extractor.num_prefix_tokens
+    tokens, gradients = seen.tokens[-2][:, prefix:], np.asarray(seen.token_gradients)[:, prefix:]
+    weights = gradients.mean(axis=1, keepdims=True)  # (B, 1, D)
+    return _on_grid(np.maximum((tokens * weights).sum(axis=-1), 0), seen)
+
+
+def _on_grid(relevance: np.ndarray, seen: Activations) -> np.ndarray:
+    """Returns the patches' part of (B, T) as (B, h, w)."""
+    h, w = seen.grid
+    return relevance[:, -h * w :].reshape(-1, h, w).astype(np.float32)
+
+
+def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns how much of each input token is in each token after every block.
+
+    Attention rollout: heads averaged, the residual connection added as an identity, rows divided by
+    their sums, multiplied from the first block up.
+
+    Args:
+        attention: Attention weights of each block, L arrays (B, K, T, T), rows of queries.
+
+    Returns:
+        Array (L, B, T, T); rows sum to 1.
+
+    Example:
+        >>> even = np.full((1, 2, 2, 2), 0.5)
+        >>> rollout([even])[0, 0].tolist()
+        [[0.75, 0.25], [0.25, 0.75]]
+
+    Reference: https://arxiv.org/abs/2005.00928
+    """
+    steps: list[np.ndarray] = []
+    for weights in attention:
+        mixed = np.asarray(weights, np.float64).mean(axis=1) + np.eye(weights.shape[-1])
+        mixed /= mixed.sum(axis=-1, keepdims=True)
+        steps.append(mixed @ steps[-1] if steps else mixed)
+    return np.stack(steps)
+
+
+def gradient_rollout(
+    attention: Sequence[np.ndarray], gradients: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Returns how much of each input token counts for a class in each token after the last block.
+
+    Each head counts by what the class's score changes by with its attention: with A the attention
+    and G its gradient, R = I, then R <- R + mean over heads of max(G * A, 0) R, from the first
+    block up.
+
+    Args:
+        attention: Attention weights of each block, L arrays (B, K, T, T), rows of queries.
+        gradients: Those of the class's score, of the same shapes.
+
+    Returns:
+        Array (B, T, T).
+
+    Example:
+        >>> even = np.full((1, 1, 2, 2), 0.5)
+        >>> gradient_rollout([even], [np.array([[[[1.0, -1.0], [0.0, 0.0]]]])])[0].tolist()
+        [[1.5, 0.0], [0.0, 1.0]]
+
+    Reference: equations 5 and 6 of https://arxiv.org/abs/2103.15679 (self-attention)
+    """
+    batch, _, tokens, _ = np.shape(attention[0])
+    relevance = np.tile(np.eye(tokens), (batch, 1, 1))
+    for weights, gradient in zip(attention, gradients, strict=True):
+        relevance = relevance + head_mean(weights, gradient) @ relevance
+    return relevance
+
+
+def head_mean(attention: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """Returns the mean over heads of attention times gradient, where that is positive.
+
+    Args:
+        attention: Attention weights, (B, K, Q, T).
+        gradients: Those of a class's score, of the same shape.
+
+    Returns:
+        Array (B, Q, T).
+
+    Example:
+        >>> head_mean(np.full((1, 1, 1, 2), 0.5), np.array([[[[2.0, -2.0]]]])).tolist()
+        [[[1.0, 0.0]]]
+    """
+    return np.maximum(np.asarray(attention, np.float64) * gradients, 0).mean(axis=1)

@@ -1,0 +1,133 @@
+"""Fitting a checkpoint to a model of another grid, patch size or number of channels.
+
+Letters: P, Q patch height and width; C channels; D hidden size.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from keras_vit.layers.position_embedding import resize_matrix, resize_table
+from keras_vit.models import ViTConfig
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.positions import COLUMN, POSITION, ROW, split_as_read
+
+_PROJECTION = "patch_encoder/projection/kernel"
+_ROOT = "stem/conv_root/kernel"
+
+
+def fit(
+    checkpoint: Checkpoint, config: ViTConfig, *, resize_patches: bool
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Brings a checkpoint's tensors to the grid, patch size and channels of a model.
+
+    Args:
+        checkpoint: The checkpoint.
+        config: Configuration of the model.
+        resize_patches: Whether the kernel of the patches may be resized.
+
+    Returns:
+        The tensors by variable path, and a sentence for each that was resized.
+
+    Raises:
+        ValueError: If the checkpoint's grid cannot be told from the model's, or its patches are of
+            another size and `resize_patches` is not set.
+
+    Example:
+        >>> from keras_vit import models
+        >>> tensors = {POSITION: np.zeros((2, 2, 96), "float32")}
+        >>> config = models.size("Micro/4").replace(image_size=(12, 8))
+        >>> fit(Checkpoint("a.npz", tensors, {}), config, resize_patches=False)[1]
+        {'patch_encoder/position': 'Position embeddings resized from (2, 2) to (3, 2) patches'}
+    """
+    tensors, notes = dict(checkpoint.tensors), {}
+    split_as_read(tensors, checkpoint, config)
+    new = config.grid
+    method = checkpoint.traits.get("position_interpolation", config.position_interpolation)
+    for name, size in ((POSITION, new), (ROW, (new[0], 1)), (COLUMN, (1, new[1]))):
+        if name in tensors and tensors[name].shape[:2] != size:
+            old = tensors[name].shape[:2]
+            table = resize_table(tensors[name], size, method)
+            tensors[name] = keras.ops.convert_to_numpy(table)
+            notes[name] = f"Position embeddings resized from {old} to {size} patches"
+    kernel = _ROOT if config.stem_blocks is not None else _PROJECTION
+    channels = checkpoint.traits.get("channels", config.channels)
+    if kernel in tensors and channels != config.channels:
+        shape = tensors[kernel].shape
+        stored = tensors[kernel].reshape(-1, channels, shape[-1])  # (.., C, D)
+        adapted = adapt_channels(stored, config.channels)
+        rest = (*shape[:2], config.channels) if kernel == _ROOT else (-1,)
+        tensors[kernel] = adapted.reshape(*rest, shape[-1])
+        notes[kernel] = f"Kernel adapted from {channels} to {config.channels} channels"
+    patch = tuple(checkpoint.traits.get("patch_size") or config.patch)
+    if _PROJECTION in tensors and patch != config.patch:
+        if not resize_patches:
+            raise ValueError(
+                f"The patches of the model must be those of the weights, {patch} in "
+                f"{checkpoint.source}, or `resize_patches=True` be given, which resizes the "
+                "kernel; to a constructor `overrides={'patch_size': ...}`. Received: a model with "
+                f"patch_size={config.patch}"
+            )
+        stored = tensors[_PROJECTION]
+        stored = stored.reshape(*patch, -1, stored.shape[-1])  # (P, Q, C, D)
+        resized = resize_patch_kernel(stored, config.patch)
+        tensors[_PROJECTION] = resized.reshape(-1, stored.shape[-1])
+        note = f"Kernel resized from patches of {patch} to {config.patch}"
+        notes[_PROJECTION] = "; ".join(filter(None, [notes.get(_PROJECTION), note]))
+    return tensors, notes
+
+
+def resize_patch_kernel(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Resizes the kernel that projects patches, by the pseudo-inverse of resizing patches.
+
+    Section 3.4 of FlexiViT: the new kernel gives, for a patch that is resized bicubically, as
+    nearly as possible what the old one gave for the patch itself.
+
+    Args:
+        kernel: Array of shape (P, Q, C, D).
+        size: New height and width of a patch.
+
+    Returns:
+        float32 array of shape (*size, C, D).
+
+    Example:
+        >>> resize_patch_kernel(np.ones((8, 8, 3, 5), "float32"), (6, 4)).shape
+        (6, 4, 3, 5)
+
+    Reference: https://arxiv.org/abs/2212.08013
+    """
+    for axis, (old, new) in enumerate(zip(kernel.shape, size, strict=False)):
+        if old != new:
+            resize = keras.ops.convert_to_numpy(resize_matrix(old, new, "bicubic_antialiased"))
+            inverse = np.linalg.pinv(resize.T.astype("float64"))  # (new, old)
+            kernel = np.moveaxis(np.tensordot(inverse, kernel, axes=(1, axis)), 0, axis)
+    return kernel.astype("float32")
+
+
+def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
+    """Adapts a kernel for RGB images to another number of channels, as timm does.
+
+    A single channel is treated as if it stood in all three: their weights are added. More
+    channels repeat those of red, green and blue in turn, scaled so that the sum over channels
+    keeps its size.
+
+    Args:
+        kernel: Array of shape (..., C, D).
+        channels: Channels wanted.
+
+    Returns:
+        Array of shape (..., channels, D).
+
+    Example:
+        >>> adapt_channels(np.ones((16, 3, 5)), 4).shape
+        (16, 4, 5)
+
+    Reference: `adapt_input_conv` of
+    https://github.com/huggingface/pytorch-image-models/blob/main/timm/models/_manipulate.py
+    """
+    old = kernel.shape[-2]
+    if channels == 1:
+        return kernel.sum(axis=-2, keepdims=True)
+    repeated = kernel[..., np.arange(channels) % old, :]
+    return repeated * np.float32(old / channels)

@@ -1,0 +1,65 @@
+"""Consistency of a checkpoint's tensors with a model configuration."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keras_vit.models import ViTConfig
+from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint
+from keras_vit.weights.positions import split_as_configured
+
+# What names and shapes decide. Grid and prefix of a table (T, D) are only guessed from them.
+_DECIDED = (
+    *ARCHITECTURE,
+    *("patch_size", "channels", "classes", "representation_size", "norm_after_pooling"),
+    *("class_token", "distillation_token", "distillation_head", "register_tokens"),
+    *("pre_norm", "patch_bias", "qkv_bias"),
+)
+_PROJECTION = "patch_encoder/projection/kernel"
+
+
+def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
+    """Returns the tensors of a checkpoint as a model of this configuration holds them.
+
+    Args:
+        checkpoint: The checkpoint.
+        config: The configuration of the model that it was saved from.
+
+    Returns:
+        Arrays by variable path: a table of all positions is split into those of the grid and
+        of the prefix, and left out where the configuration computes it.
+
+    Raises:
+        ValueError: If the tensors are of another model.
+
+    Example:
+        >>> tensors = {"head/kernel": np.zeros((6, 5), "float32")}
+        >>> config = ViTConfig(6, 1, 2, 11, patch_size=4, classes=7)
+        >>> check_consistency(Checkpoint("a.npz", tensors, {"classes": 5}), config)
+        Traceback (most recent call last):
+        ...
+        ValueError: a.npz must agree with the configuration. Received: classes=5 for 7
+    """
+    traits, fields = checkpoint.traits, config.get_config()
+    differing = [
+        f"{name}={traits[name]} for {fields[name]}"
+        for name in _DECIDED
+        if name in traits and traits[name] != fields[name]
+    ]
+    if (traits.get("layer_scale") is None) != (config.layer_scale is None):
+        differing.append(f"layer_scale={traits.get('layer_scale')} for {config.layer_scale}")
+    kernel = checkpoint.tensors.get(_PROJECTION)
+    inputs = config.patch[0] * config.patch[1] * config.channels
+    if kernel is not None and config.stem_blocks is None and len(kernel) != inputs:
+        differing.append(f"{len(kernel)} numbers in a patch for {inputs}")
+    tensors = dict(checkpoint.tensors)
+    if not differing and not split_as_configured(tensors, config):
+        shapes = [tensor.shape for name, tensor in tensors.items() if "/position" in name]
+        grid = f"a grid of {config.grid} and position_embedding={config.position_embedding!r}"
+        differing.append(f"positions of shape {', '.join(map(str, shapes)) or None} for {grid}")
+    if differing:
+        raise ValueError(
+            f"{checkpoint.source} must agree with the configuration. "
+            f"Received: {', '.join(differing)}"
+        )
+    return tensors

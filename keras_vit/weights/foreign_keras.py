@@ -1,0 +1,194 @@
+"""What files of other Keras packages tell beside their tensors: the layers of the model.
+
+Nothing of such a file is built, so no code of it runs: a `Lambda` layer is a name here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from keras_vit.weights import containers
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.containers.guards import (
+    LARGEST_JSON,
+    WeightFileError,
+    open_zip,
+    read_json,
+    reading,
+    refused,
+)
+from keras_vit.weights.dialects import kecam, keras_hub
+from keras_vit.weights.positions import place_positions
+
+Layer = Mapping[str, Any]
+
+
+def is_ours(path: Path, kind: str) -> bool:
+    """Tells whether a file of Keras 3 holds a model of this package.
+
+    Args:
+        path: The file.
+        kind: `"keras"` or `"h5"`, see `containers.format_of`.
+
+    Raises:
+        ValueError: If it is damaged.
+
+    Example:
+        >>> keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save("m.keras")
+        >>> is_ours(Path("m.keras"), "keras")
+        False
+    """
+    if kind == "keras":
+        return any(map(is_metadata, read_layers(path, kind)))
+    with reading(path), h5py.File(path) as file:
+        layers = file["layers"]  # of a dataset, a stranger chooses the length
+        # The name alone: no link is followed.
+        return isinstance(layers, h5py.Group) and bool(layers.get("patch_encoder", getlink=True))
+
+
+def is_metadata(layer: Layer) -> bool:
+    """Tells whether a layer is that which carries what a model of this package expects.
+
+    Args:
+        layer: See `read_layers`.
+
+    Example:
+        >>> is_metadata({"class_name": "ModelMetadata"})
+        False
+    """
+    return layer.get("registered_name") == "keras_vit>ImageContract"
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """Reads the tensors of a `.keras` or `.weights.h5` file that Keras 3 wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Arrays by the names of their layers and their number, such as `"head/0"`.
+
+    Raises:
+        ValueError: If the file is damaged.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
+        >>> model.save("m.keras")
+        >>> list(read_tensors(Path("m.keras")))
+        ['head/0', 'head/1']
+    """
+    with _weights(path) as weights:
+        layers = containers.read_h5(weights)
+    return {
+        f"{layer}/{key}": array for layer, arrays in layers.items() for key, array in arrays.items()
+    }
+
+
+def read_layers(path: Path, kind: str) -> list[Layer]:
+    """Returns the layers of a model, as far as a file lists them.
+
+    Args:
+        path: The file, which has been read before.
+        kind: Its format, see `containers.format_of`.
+
+    Returns:
+        The model, its layers and theirs: `name`, and `class_name`, `registered_name` and
+        `config` if the file holds a full model.
+
+    Raises:
+        ValueError: If the list is damaged or too long.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
+        >>> model.save("m.keras")
+        >>> [layer["class_name"] for layer in read_layers(Path("m.keras"), "keras")]
+        ['Sequential', 'InputLayer', 'Dense']
+    """
+    if kind == "keras":
+        with open_zip(path) as archive:
+            size = archive.getinfo("config.json").file_size
+            with archive.open("config.json") as file:
+                return list(_layers(read_json(path, file, size, "config.json")))
+    if kind != "legacy_h5":
+        return []
+    with reading(path), h5py.File(path) as file:
+        if "model_config" in file.attrs:
+            config = file.attrs["model_config"]
+            if len(config) > LARGEST_JSON:
+                raise refused(path, f"over-large: its model_config may have {LARGEST_JSON:,} bytes")
+            return list(_layers(json.loads(config)))
+        return [{"name": name} for name in file]
+
+
+def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
+    """Adds to a checkpoint what the layers of its model tell.
+
+    Args:
+        checkpoint: The checkpoint.
+        layers: See `read_layers`.
+
+    Returns:
+        The checkpoint with what they tell, such as the number of heads and the images' size.
+
+    Raises:
+        ValueError: If the model computes what no model of this package does.
+
+    Example:
+        >>> layers = [{"class_name": "Custom>TransformerBlock", "config": {"num_heads": 3}}]
+        >>> complete(Checkpoint("m.h5", {}, {}), layers).traits
+        {'num_heads': 3}
+    """
+    told: dict[str, Any] = {}
+    for layer in layers:
+        config = layer.get("config", {})
+        if str(layer.get("class_name")).endswith("TransformerBlock") and "num_heads" in config:
+            told["num_heads"] = config["num_heads"]
+    if checkpoint.origin.dialect == "kecam":
+        told |= kecam.read_layers(layers)
+    if checkpoint.origin.dialect == "keras_hub":
+        told |= keras_hub.read_layers(layers)
+    checkpoint = checkpoint.replace(traits=checkpoint.traits | told)
+    sizes = [size for size in map(_image_size, layers) if size]
+    return place_positions(checkpoint, sizes[0]) if sizes else checkpoint
+
+
+@contextlib.contextmanager
+def _weights(path: Path) -> Iterator[Path]:
+    """Yields the file of weights; that in a `.keras` file is taken out for the time."""
+    if containers.format_of(path) != "keras":
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder, open_zip(path) as archive:
+        inner = archive.extract("model.weights.h5", folder)
+        try:
+            yield Path(inner)
+        except WeightFileError as error:
+            raise WeightFileError(str(error).replace(inner, f"{path}/model.weights.h5")) from error
+
+
+def _layers(model: Any) -> Iterator[Layer]:
+    """Yields a model, its layers, and models that are layers of it."""
+    config = model.get("config", {})
+    named = {key: model.get(key) for key in ("class_name", "registered_name")}
+    yield {"name": config.get("name"), **named, "config": config}
+    parts = [config["backbone"]] if "backbone" in config else config.get("layers", [])
+    for part in parts:
+        yield from _layers(part)
+
+
+def _image_size(layer: Layer) -> tuple[int, int] | None:
+    config = layer.get("config", {})
+    shape = config.get("image_shape")  # of a backbone of KerasHub
+    if layer.get("class_name") == "InputLayer":
+        shape = (config.get("batch_shape") or config.get("batch_input_shape") or ())[1:]
+    if not shape or len(shape) != 3 or not all(isinstance(n, int) and n > 0 for n in shape):
+        return None
+    return shape[0], shape[1]

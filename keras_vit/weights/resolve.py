@@ -1,0 +1,183 @@
+"""From what a user writes after `weights=` to a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from keras_vit.download import fetch
+from keras_vit.weights import (
+    containers,
+    foreign_folders,
+    foreign_keras,
+    hub,
+    keras_files,
+    metadata,
+    registry,
+)
+from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.dialects import DIALECTS, Dialect, default_preprocessing
+from keras_vit.weights.positions import settle_positions
+
+_HUB = re.compile(r"(?:hf://(?P<repo>[\w.-]+/[\w.-]+)|timm/(?P<timm>[\w.-]+))")
+
+
+def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) -> Checkpoint:
+    """Reads published or local weights of any understood kind; the content decides which.
+
+    Args:
+        source: One of: the path of a file (official `.npz`; `.safetensors`, also the index of a
+            sharded one; `.weights.h5` or `.keras` of this package, vit-keras or KerasHub; `.h5`
+            of vit-keras, keras-vit, kecam or transformers; `.pth` or `.bin` if torch is
+            installed); the path of a folder (a run, Hugging Face, timm or a KerasHub preset); the
+            name of published weights of `model`, see `list_weights`; `"hf://org/repository"`;
+            `"timm/NAME"`; or an https address.
+        model: Name of the constructor, such as `"ViTB16"`, for the names of published weights.
+
+    Returns:
+        The checkpoint in this package's names.
+
+    Raises:
+        ValueError: If the file is missing, damaged, or of a kind that is not understood, or
+            the name is unknown; the valid names are listed.
+        ConnectionError: If it cannot be downloaded.
+
+    Example:
+        >>> read_checkpoint("nowhere.npz")
+        Traceback (most recent call last):
+        ...
+        ValueError: `weights` must be ...
+    """
+    text = os.fspath(source)
+    if os.path.exists(text):
+        return read_path(Path(text))
+    if model is not None and registry.is_known(model, text):
+        return _published(registry.find_weights(model, text))
+    if match := _HUB.fullmatch(text):
+        return read_path(hub.fetch_repository(match["repo"] or f"timm/{match['timm']}"))
+    if text.startswith("https://"):
+        # Many addresses end in the same name.
+        folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return read_path(fetch([text], Path(urlsplit(text).path).name, folder=folder).path)
+    if model is not None and not re.search(r"[/\\]|\.\w+$", text):
+        registry.find_weights(model, text)  # raises, with the valid names
+    if model is None and any(text in (row.name, *row.aliases) for row in registry.list_weights()):
+        raise ValueError(
+            "The name of published weights needs the constructor that they belong to, as in "
+            f"ViTB16(weights={text!r}) or `--model ViTB16`. Received: {text!r} alone"
+        )
+    raise ValueError(
+        "`weights` must be None, the path of an existing file or folder, the name of published "
+        "weights of this model (`keras_vit.list_weights()`), 'hf://org/repository', 'timm/NAME' "
+        f"or an https address. Received: weights={text!r}, which does not exist"
+    )
+
+
+def read_path(path: Path) -> Checkpoint:
+    """Reads a local file or folder, see `read_checkpoint`.
+
+    Args:
+        path: An existing file or folder.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        ValueError: If it is damaged, or of a kind that is not understood.
+
+    Example:
+        >>> np.savez("other.npz", weight=np.zeros(3))
+        >>> read_path(Path("other.npz"))
+        Traceback (most recent call last):
+        ...
+        ValueError: other.npz must be a Vision Transformer ...
+    """
+    if path.is_dir():
+        return foreign_folders.read(path, _read_file)
+    return _read_file(path)
+
+
+def _read_file(path: Path) -> Checkpoint:
+    kind = containers.format_of(path)
+    if kind in ("h5", "keras") and foreign_keras.is_ours(path, kind):
+        return keras_files.read_h5(path) if kind == "h5" else keras_files.read_keras(path)
+    readers = {
+        "h5": foreign_keras.read_tensors,
+        "keras": foreign_keras.read_tensors,
+        "npz": containers.read_npz,
+        "safetensors": containers.read_safetensors,
+        "torch": containers.read_torch,
+        "legacy_h5": containers.read_legacy_h5,
+    }
+    tensors = readers[kind](path)
+    checkpoint = dialect_of(tensors, str(path)).read(tensors, str(path))
+    checkpoint = foreign_keras.complete(checkpoint, foreign_keras.read_layers(path, kind))
+    checkpoint = checkpoint.replace(preprocessing=default_preprocessing.preprocessing(checkpoint))
+    if kind == "safetensors":
+        checkpoint = metadata.extend(checkpoint, containers.read_metadata(path))
+    return checkpoint
+
+
+def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
+    """Returns the dialect that a file's tensor names belong to.
+
+    Args:
+        tensors: Arrays by their name in the file.
+        source: Where they come from, for messages.
+
+    Returns:
+        The dialect.
+
+    Raises:
+        ValueError: If they belong to none.
+
+    Example:
+        >>> names = ("conv_proj.weight", "encoder.ln.weight")
+        >>> dialect_of(dict.fromkeys(names, np.zeros(0)), "m.safetensors").name
+        'torchvision'
+    """
+    for dialect in DIALECTS.values():
+        if dialect.speaks(tensors):
+            return dialect
+    raise ValueError(
+        f"{source} must be a Vision Transformer as {', '.join(d.title for d in DIALECTS.values())} "
+        f"name its tensors. Received: tensors named {', '.join(sorted(tensors)[:5]) or 'nothing'}, "
+        "..."
+    )
+
+
+def _published(row: registry.PublishedWeights) -> Checkpoint:
+    """Downloads and reads a row of the registry, which knows more than the file."""
+    read: list[Checkpoint] = []  # of a fresh download, which is not read twice
+
+    def check(path: Path) -> None:
+        # Every zip CRC, and the names and shapes of all tensors.
+        checkpoint = _read_file(path)
+        found = checkpoint.traits["classes"]
+        if found != row.classes:
+            raise ValueError(f"it has {found} classes instead of {row.classes}")
+        read[:] = [checkpoint]
+
+    if row.format == "pth":
+        containers.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
+    path = fetch(
+        row.urls,
+        row.file_name,
+        size=row.bytes,
+        sha256=row.sha256,
+        sha256_prefix=row.sha256_prefix,
+        # Without a hash it is on a branch, which its owner may move.
+        needs_sha256=row.sha256 is None and row.urls[0].startswith(f"{hub.HUB}/"),
+        check=check,
+    ).path
+    checkpoint = read[0].replace(source=str(path)) if read else _read_file(path)
+    if patch := checkpoint.traits.get("patch_size"):
+        grid = (row.image_size // patch[0], row.image_size // patch[1])
+        checkpoint = settle_positions(checkpoint, grid)
+    traits = checkpoint.traits | {"gelu": row.gelu, "epsilon": row.epsilon}
+    return checkpoint.replace(traits=traits, preprocessing=registry.preprocessing_for(row))

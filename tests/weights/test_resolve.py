@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit.weights import read_checkpoint, registry
+from keras_vit.weights.dialects import DIALECTS
+from keras_vit.weights.resolve import dialect_of, read_path
+from tests.helpers import tiny_model
+from tests.weights.files import official_tensors, save
+
+
+def test_content_decides_and_not_the_suffix(tmp_path: Path) -> None:
+    path = save(tmp_path, official_tensors())
+    other = path.rename(tmp_path / "weights.bin")
+    assert read_path(other).origin.dialect == "npz"
+    tiny_model().save(tmp_path / "model.keras")
+    kept = (tmp_path / "model.keras").rename(tmp_path / "model")
+    assert read_checkpoint(kept).traits["num_layers"] == 2
+
+
+def test_existing_file_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, official_tensors())
+    (tmp_path / "official.npz").rename(tmp_path / "imagenet")
+    monkeypatch.chdir(tmp_path)
+    assert read_checkpoint("imagenet", "ViTTi16").traits["hidden_size"] == 24
+
+
+def test_unknown_name_lists_the_valid_ones() -> None:
+    with pytest.raises(ValueError, match=r"'augreg_in21k_ft_in1k', .* Did you mean 'imagenet'"):
+        read_checkpoint("imagnet", "ViTTi16")
+
+
+def test_a_name_alone_needs_its_constructor() -> None:
+    with pytest.raises(ValueError, match=r"as in ViTB16\(weights='imagenet'\) or `--model ViTB16`"):
+        read_checkpoint("imagenet")
+
+
+@pytest.mark.parametrize("source", ["nowhere.npz", "no/where", "imagenot"])
+def test_what_does_not_exist(source: str) -> None:
+    message = rf"'hf://org/repository', .* Received: weights='{source}', which does not exist"
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(source)
+
+
+def test_every_dialect_is_told_by_its_marks() -> None:
+    for dialect in DIALECTS.values():
+        assert dialect_of(dict.fromkeys(dialect.marks, np.zeros(0)), "x") is dialect
+    with pytest.raises(ValueError, match=r"x must be a Vision Transformer as official, .* nothing"):
+        dialect_of({}, "x")
+
+
+def test_registry_and_dialects_use_the_same_words() -> None:
+    assert {row.dialect for row in registry.list_weights()} <= DIALECTS.keys()
