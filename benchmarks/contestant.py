@@ -169,10 +169,10 @@ def optimized_by_openvino(options: Options) -> Run:
 def openvino(options: Options) -> Run:
     import openvino
 
-    from keras_vit.export import other_runtimes
+    from keras_vit.export import onnx_openvino
 
     with tempfile.TemporaryDirectory() as folder:
-        path = other_runtimes.write_openvino(
+        path = onnx_openvino.write_openvino(
             keras_vit_model(options, "float32"), Path(folder) / "model.xml"
         )
         hints = {
@@ -187,12 +187,12 @@ def openvino(options: Options) -> Run:
 def onnx(options: Options) -> Run:
     import onnxruntime
 
-    from keras_vit.export import other_runtimes
+    from keras_vit.export import onnx_openvino
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = options.threads
     with tempfile.TemporaryDirectory() as folder:
-        path = other_runtimes.write_onnx(keras_vit_model(options), Path(folder) / "model.onnx")
+        path = onnx_openvino.write_onnx(keras_vit_model(options), Path(folder) / "model.onnx")
         session = onnxruntime.InferenceSession(str(path), settings)
     pixels = {"pixels": _pixels(options)}
     return lambda steps: [session.run(None, pixels) for _ in range(steps)]

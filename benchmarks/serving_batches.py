@@ -187,11 +187,11 @@ def _openvino(path: Path) -> Callable[[list[bytes]], Sequence[Any]]:
     import openvino
     import tensorflow as tf
 
+    from keras_vit import preprocessing_files
     from keras_vit.data.image_reading import Limits, read_each
-    from keras_vit.export import contract_files
 
     folder = path.parent
-    preprocessing = contract_files.parse(
+    preprocessing = preprocessing_files.parse(
         json.dumps(json.loads((folder / "manifest.json").read_text())["preprocessing"]).encode(),
         str(folder),
     )

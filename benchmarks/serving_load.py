@@ -176,11 +176,12 @@ def _prepare(work: Path, saved_model: Path, images: Sequence[bytes]) -> None:
     """Writes what the processes without TensorFlow's Python read."""
     import tensorflow as tf
 
+    from keras_vit import preprocessing_files
     from keras_vit.data.decode_and_resize import decode
-    from keras_vit.export import contract_files, warmup
+    from keras_vit.export import warmup
 
-    preprocessing = contract_files.parse(
-        (saved_model / "assets" / contract_files.PREPROCESSING).read_bytes(), str(saved_model)
+    preprocessing = preprocessing_files.parse(
+        (saved_model / "assets" / preprocessing_files.PREPROCESSING).read_bytes(), str(saved_model)
     )
     module = tf.Module()
     module.decode = tf.function(

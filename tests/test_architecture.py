@@ -23,7 +23,8 @@ TESTS = ROOT / "tests"
 FLOORS = (
     {
         *("_version", "constants", "arguments", "files", "preprocessing"),
-        *("accelerators", "checksums", "download", "output_folder", "transfer", "verification"),
+        "preprocessing_files",
+        *("accelerators", "download", "output_folder", "startup"),
         *("image_formats", "image_conversion"),
     },
     {"layers", "data"},
@@ -31,14 +32,15 @@ FLOORS = (
     {"weights"},
     {"zoo"},
     {"evaluation", "visualization"},
-    {"training"},
-    {"reports", "export"},
+    {"training", "tf_serving"},
+    {"export"},
+    {"reports", "doctor"},
     {"cli", "__main__"},
 )
 FLOOR = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 ONE_PACKAGE = {"cli", "__main__"}  # the command line
 
-WITH_TENSORFLOW = {"data", "training", "reports", "export", "cli"}
+WITH_TENSORFLOW = {"data", "training", "tf_serving", "reports", "export", "cli"}
 # Imported within a function, and only on TensorFlow: to ask tf.distribute which replica draws, to
 # compile a part of a graph, and for gradients outside of training, which Keras does not have.
 ON_TENSORFLOW_ONLY = {
@@ -141,6 +143,11 @@ def test_imports_only_go_down(path: Path) -> None:
         assert FLOOR[there] < FLOOR[here], f"{relative(path)} imports {module}"
 
 
+@each_module
+def test_nobody_imports_the_entry_point(path: Path) -> None:
+    assert "keras_vit_toolkit" not in {module for module, _ in imports(path)}
+
+
 @each_source
 def test_nobody_imports_the_facade(path: Path) -> None:
     assert "keras_vit" not in set(own_imports(path))
@@ -223,7 +230,7 @@ def test_every_imported_distribution_is_declared() -> None:
     declared = {normal(re.split(r"[^\w.-]", requirement)[0]) for requirement in requirements}
 
     roots = {module.split(".")[0] for path in FILES.values() for module, _ in imports(path)}
-    roots -= sys.stdlib_module_names | {"keras_vit", "keras_vit_toolkit"}
+    roots -= sys.stdlib_module_names | {"keras_vit"}
     distributions = metadata.packages_distributions()
     undeclared = {
         root

@@ -26,7 +26,7 @@ from tests.helpers import assert_close, randomise
 from tests.pages import marked_blocks, run_bash, run_python
 from tests.weights.configs.test_keras_hub import CONVERTER, write_preset
 from tests.weights.dialects.test_vit_keras import full_config, version_1
-from tests.weights.foreign import write_keras_2
+from tests.weights.foreign_files import write_keras_2
 
 pytestmark = [
     pytest.mark.tensorflow,

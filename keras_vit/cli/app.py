@@ -18,7 +18,7 @@ from keras_vit.cli import doctor as doctor_command
 from keras_vit.cli import environment as environment_command
 from keras_vit.cli import training as training_commands
 from keras_vit.cli import weights as weights_commands
-from keras_vit_toolkit import LOG_LEVEL
+from keras_vit.startup import LOG_LEVEL
 
 # Commands check what they can, then call `start_keras` and import what they need: Keras and
 # TensorFlow take seconds, and --help or a wrong path should not.

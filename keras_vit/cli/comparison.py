@@ -33,7 +33,7 @@ from keras_vit.cli.options import (
     recipe_settings,
 )
 from keras_vit.cli.training import stoppable
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 
 def compare(

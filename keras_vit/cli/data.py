@@ -17,7 +17,7 @@ from keras_vit.cli.options import (
     parse_size,
     read_settings,
 )
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 app = typer.Typer(
     help="Look at images before a model does: check, preview; convert.", no_args_is_help=True

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from keras_vit.cli.options import DataOption, check_data, check_exists, check_out
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 
 class Pixels(enum.StrEnum):
@@ -47,7 +47,7 @@ def doctor(
     """Find what is usually wrong with a model that does not learn or answers badly.
 
     Looks at pixels, labels, loss, learning rate, frozen layers, classes and activations; prints
-    what was seen and the cure. Nothing is changed. Ends with status 1 if something is serious.
+    what was seen and the fix. Nothing is changed. Ends with status 1 if something is serious.
     Without --data a run is examined on its own images.
 
     keras-vit doctor model.keras --data photos/
@@ -62,7 +62,7 @@ def doctor(
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files
-    from keras_vit.training.doctor import examine
+    from keras_vit.doctor import examine
 
     findings = examine(
         model,

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from keras_vit import accelerators
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 _PACKAGES = "keras-vit-toolkit keras tensorflow tensorflow-datasets tensorboard numpy jax pillow "
 _PACKAGES += "pillow-heif ai-edge-litert onnxruntime openvino"

@@ -25,7 +25,7 @@ from keras_vit.cli.options import (
     check_out,
     parse_size,
 )
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
 _REPORT = ("index.html", "report.json")

@@ -12,7 +12,7 @@ import typer
 
 from keras_vit.cli.options import Precision, SetOption, check_out, recipe_settings
 from keras_vit.cli.training import Optimizer
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
     from keras_vit.training.planning import Plan

@@ -15,7 +15,7 @@ from keras_vit import arguments
 from keras_vit.cli import prediction_table
 from keras_vit.cli.loading import check_model, load_model
 from keras_vit.cli.options import SizeOption, check_exists, check_out, parse_size
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
     from keras_vit.export import Prediction
@@ -126,7 +126,7 @@ def predict(
         check_out("--to", to, folder=False)
     start_keras()
     from keras_vit import export
-    from keras_vit.export.prediction import BEST
+    from keras_vit.tf_serving.prediction import BEST
 
     if server is not None and top > BEST:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from keras_vit.cli.options import check_exists
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 
 class Step(enum.StrEnum):

@@ -11,14 +11,14 @@ import typer
 from keras_vit.cli.loading import check_model, load_model
 from keras_vit.cli.options import DATA_HELP, check_data, check_out
 from keras_vit.constants import MAX_PIXELS
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 FILES = "Files"
 PROOF = "Proof"
 SERVER = "Server"
 
 
-class Rung(enum.StrEnum):
+class Quantization(enum.StrEnum):
     """TFLite files; `all` and `none` besides."""
 
     all = "all"
@@ -57,7 +57,7 @@ def export(
         str, typer.Option(help="What the model is called on the server.", rich_help_panel=FILES)
     ] = "vit",
     tflite: Annotated[
-        list[Rung] | None,
+        list[Quantization] | None,
         typer.Option(
             help="TFLite files; may be repeated. By default all that agree with the model; one "
             "that is named has to.",
@@ -139,11 +139,11 @@ def export(
 
     keras-vit export runs/photos --to serving --tflite dynamic_range --full
     """
-    chosen = list(dict.fromkeys(tflite or [Rung.all]))
-    if len(chosen) > 1 and {Rung.all, Rung.none} & set(chosen):
+    chosen = list(dict.fromkeys(tflite or [Quantization.all]))
+    if len(chosen) > 1 and {Quantization.all, Quantization.none} & set(chosen):
         raise ValueError(
             "`--tflite all` and `--tflite none` stand alone. "
-            f"Received: {', '.join(rung.value for rung in chosen)}"
+            f"Received: {', '.join(quantization.value for quantization in chosen)}"
         )
     check_model(model)
     check_data(data)
@@ -153,12 +153,14 @@ def export(
     from keras_vit import data as sources
     from keras_vit import export as exporting
 
-    rungs = {Rung.all: None, Rung.none: ()}.get(chosen[0], tuple(r.value for r in chosen))
+    quantizations = {Quantization.all: None, Quantization.none: ()}.get(
+        chosen[0], tuple(r.value for r in chosen)
+    )
     done = exporting.bundle(
         model if model.is_dir() else load_model(model),
         to,
         name=name,
-        rungs=rungs,
+        quantizations=quantizations,
         runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
         examples=sources.load(data) if data else None,
         full=full,

@@ -43,7 +43,7 @@ from keras_vit.cli.options import (
     config_settings,
     recipe_settings,
 )
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 
 class Optimizer(enum.StrEnum):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit.cli.options import check_out, check_weights, parse_size
-from keras_vit_toolkit import start_keras
+from keras_vit.startup import start_keras
 
 
 class Format(enum.StrEnum):

@@ -3,16 +3,17 @@
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import saved_model, tflite
 from keras_vit.export.bundle import Bundle, bundle
-from keras_vit.export.client import Client
+from keras_vit.export.compare_artifacts import ArtifactComparison, VerificationError
 from keras_vit.export.load import embed, load_predictor
-from keras_vit.export.prediction import Prediction
 from keras_vit.export.predictor import Predictor
-from keras_vit.export.rollout import Rollout
 from keras_vit.export.signatures import chosen_precision
-from keras_vit.export.transports import ServingError
-from keras_vit.export.verification import VerificationError, Verified
+from keras_vit.tf_serving.client import Client
+from keras_vit.tf_serving.prediction import Prediction
+from keras_vit.tf_serving.rollout import Rollout
+from keras_vit.tf_serving.transports import ServingError
 
 __all__ = [
+    "ArtifactComparison",
     "Bundle",
     "Client",
     "Limits",
@@ -21,7 +22,6 @@ __all__ = [
     "Rollout",
     "ServingError",
     "VerificationError",
-    "Verified",
     "bundle",
     "chosen_precision",
     "embed",

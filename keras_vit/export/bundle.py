@@ -19,9 +19,16 @@ from keras_vit import arguments, data, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
 from keras_vit.evaluation.evaluate import predict
-from keras_vit.export import batching, manifest, other_runtimes, saved_model, tflite, warmup
+from keras_vit.export import manifest, onnx_openvino, saved_model, tflite, warmup
+from keras_vit.export.compare_artifacts import (
+    Artifact,
+    ArtifactComparison,
+    VerificationError,
+    table,
+    verify,
+)
 from keras_vit.export.signatures import chosen_precision
-from keras_vit.export.verification import Artefact, VerificationError, Verified, table, verify
+from keras_vit.tf_serving import batching
 from keras_vit.weights.whole_models import load_model
 
 _SAMPLE = 200  # images that are verified by default
@@ -38,7 +45,7 @@ class Bundle:
     Args:
         saved_model: The version folder for TensorFlow Serving.
         files: Folder of the files for phones and other runtimes, or None where there are none.
-        results: How each artefact did; also those that were refused.
+        results: How each artifact did; also those that were refused.
         images: Number of images that were compared.
 
     Example:
@@ -48,18 +55,18 @@ class Bundle:
 
     saved_model: Path
     files: Path | None
-    results: tuple[Verified, ...]
+    results: tuple[ArtifactComparison, ...]
     images: int
 
     def text(self) -> str:
         """Returns the results as a table, and which files are the smallest that agree."""
         lines = [table(self.results)]
-        rungs = [r for r in self.results if r.name in tflite.RUNGS]
-        kept = [r for r in rungs if r.ok]
-        refused = [r.name for r in rungs if not r.ok]
+        quantizations = [r for r in self.results if r.name in tflite.QUANTIZATIONS]
+        kept = [r for r in quantizations if r.ok]
+        refused = [r.name for r in quantizations if not r.ok]
         if kept:
             lines.append(f"The smallest TFLite file that agrees is {_smallest(kept)}.")
-        whole = [r for r in kept if tflite.RUNGS[r.name].calibrated]
+        whole = [r for r in kept if tflite.QUANTIZATIONS[r.name].calibrated]
         if whole:
             lines.append(f"The smallest whose activations are whole numbers is {_smallest(whole)}.")
         if refused:
@@ -67,7 +74,7 @@ class Bundle:
         return "\n".join(lines)
 
 
-def _smallest(results: Sequence[Verified]) -> str:
+def _smallest(results: Sequence[ArtifactComparison]) -> str:
     return min(results, key=lambda result: result.size).name
 
 
@@ -76,7 +83,7 @@ def bundle(
     directory: str | os.PathLike[str],
     *,
     name: str = "vit",
-    rungs: Sequence[str] | None = None,
+    quantizations: Sequence[str] | None = None,
     runtimes: Sequence[str] = (),
     examples: Examples | None = None,
     full: bool = False,
@@ -101,17 +108,17 @@ def bundle(
         run: The folder of a complete run, or a model.
         directory: Where the bundle goes; created if needed.
         name: What the model is called on the server.
-        rungs: TFLite files to write, keys of `tflite.RUNGS`; by default all that the model has
-            (`tflite.rungs_of`), without those that agree on too few images. One that is named here
-            has to agree.
-        runtimes: Other runtimes to write for, of `other_runtimes.WRITERS`.
+        quantizations: TFLite files to write, keys of `tflite.QUANTIZATIONS`; by default all that
+            the model has (`tflite.quantizations_of`), without those that agree on too few images.
+            One that is named here has to agree.
+        runtimes: Other runtimes to write for, of `onnx_openvino.WRITERS`.
         examples: Labelled images to verify with; by default those that the run held out. Ranges
             are measured on images that the run was trained on; for a model on some of these,
             rather on those that are not verified.
         full: Whether to verify with all of them.
         sample: How many to verify with otherwise, drawn by `seed`.
-        min_agreement: Share of these on which a rung has to name what the Keras model names, in
-            [0, 1]. Those in float32 have to on all.
+        min_agreement: Share of these on which a quantization has to name what the Keras model
+            names, in [0, 1]. Those in float32 have to on all.
         limits: How large an image may be that a server decodes; by default `Limits()`.
         precision: Of the SavedModel: `"float32"`, `"bfloat16"` for the products of matrices,
             which has to name the same class on 99.5% of the images, or `"auto"`, the faster one on
@@ -126,7 +133,8 @@ def bundle(
         What was written.
 
     Raises:
-        VerificationError: If the SavedModel, a file in float32 or a rung that was named disagrees.
+        VerificationError: If the SavedModel, a file in float32 or a quantization that was named
+        disagrees.
         ValueError: If an argument is out of range, the run is not complete, or the model is no
             image classifier.
         ImportError: If a package that a file needs is not installed.
@@ -136,18 +144,17 @@ def bundle(
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=10)
         >>> digits = data.load("digits").subset(range(20))
-        >>> done = bundle(
-        ...     models.build(config), tempfile.mkdtemp(), examples=digits, rungs=[], verbose=0
-        ... )
+        >>> model, folder = models.build(config), tempfile.mkdtemp()
+        >>> done = bundle(model, folder, examples=digits, quantizations=[], verbose=0)
         >>> done.saved_model.name, [result.ok for result in done.results]
         ('1', [True])
     """
     saved_model.require_tensorflow()
-    for rung in rungs or ():
-        arguments.one_of("rungs", rung, tuple(tflite.RUNGS))
+    for quantization in quantizations or ():
+        arguments.one_of("quantizations", quantization, tuple(tflite.QUANTIZATIONS))
     for kind in runtimes:
-        arguments.one_of("runtimes", kind, tuple(other_runtimes.WRITERS))
-        other_runtimes.require(kind)
+        arguments.one_of("runtimes", kind, tuple(onnx_openvino.WRITERS))
+        onnx_openvino.require(kind)
     if warm_up is None:
         warm_up = warmup.is_possible()
         if not warm_up and verbose:
@@ -172,9 +179,11 @@ def bundle(
     if source.trained is source.held_out:
         measured = measured[::-1]  # the verified ones come first
     calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
-    chosen = tflite.rungs_of(source.model) if rungs is None else tuple(rungs)
-    for rung in chosen:
-        tflite.check_rung(rung, source.model, calibration)
+    chosen = (
+        tflite.quantizations_of(source.model) if quantizations is None else tuple(quantizations)
+    )
+    for quantization in chosen:
+        tflite.check_quantization(quantization, source.model, calibration)
     directory = Path(directory)
 
     def say(text: str) -> None:
@@ -192,7 +201,7 @@ def bundle(
         # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
-            artefacts = list(
+            artifacts = list(
                 _write_all(
                     source.model,
                     staged,
@@ -207,7 +216,7 @@ def bundle(
             )
             images = (checked.read(index) for index in range(len(checked)))
             results = verify(
-                artefacts,
+                artifacts,
                 images,
                 expected,
                 truth,
@@ -217,10 +226,10 @@ def bundle(
                 min_agreement=min_agreement,
                 progress=bool(verbose),
             )
-            _refuse(results, checked.names, named=rungs is not None)
-            for artefact, result in zip(artefacts, results, strict=True):
+            _refuse(results, checked.names, named=quantizations is not None)
+            for artifact, result in zip(artifacts, results, strict=True):
                 if not result.ok:
-                    artefact.path.unlink()
+                    artifact.path.unlink()
             if warm_up:
                 say("Warm-up requests")
                 smallest = sorted((checked.read(i) for i in range(min(50, len(checked)))), key=len)
@@ -287,14 +296,14 @@ class _Source:
 def _write_all(
     model: keras.Model,
     staged: Path,
-    rungs: Sequence[str],
+    quantizations: Sequence[str],
     runtimes: Sequence[str],
     calibration: Sequence[bytes],
     limits: Limits,
     precision: str,
     batch_size: int,
     say: Any,
-) -> Iterator[Artefact]:
+) -> Iterator[Artifact]:
     """Writes every file below `staged`, and says how long each took."""
 
     def timed(name: str, write: Any) -> Path:
@@ -306,35 +315,38 @@ def _write_all(
     path = staged / "saved_model"
     timed("SavedModel", lambda: saved_model.write(model, path, limits=limits, precision=precision))
     exact = precision == "float32"
-    yield Artefact("saved_model", "saved_model", path, exact, min_agreement=_BFLOAT16_AGREEMENT)
+    yield Artifact("saved_model", "saved_model", path, exact, min_agreement=_BFLOAT16_AGREEMENT)
     (staged / "files").mkdir()
-    if rungs:
-        ladder = tflite.Ladder(model, staged / "traced", calibration, batch_size)
-        for rung in rungs:
-            path = staged / "files" / f"{rung}.tflite"
-            timed(rung, lambda rung=rung, path=path: ladder.write(rung, path))
-            yield Artefact(rung, "tflite", path, exact=rung == "float32")
+    if quantizations:
+        converter = tflite.TFLiteConverter(model, staged / "traced", calibration, batch_size)
+        for quantization in quantizations:
+            path = staged / "files" / f"{quantization}.tflite"
+            timed(
+                quantization,
+                lambda quantization=quantization, path=path: converter.write(quantization, path),
+            )
+            yield Artifact(quantization, "tflite", path, exact=quantization == "float32")
     for kind in dict.fromkeys(runtimes):
-        write, suffix = other_runtimes.WRITERS[kind]
+        write, suffix = onnx_openvino.WRITERS[kind]
         path = staged / "files" / f"model.{suffix}"
         timed(kind, lambda write=write, path=path: write(model, path))
-        yield Artefact(kind, kind, path, exact=True)
+        yield Artifact(kind, kind, path, exact=True)
 
 
 def _drawn(total: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(total)
 
 
-def _refuse(results: Sequence[Verified], names: Sequence[str], named: bool) -> None:
+def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: bool) -> None:
     """Raises `VerificationError` if something disagrees that must not."""
-    wrong = [r for r in results if not r.ok and (named or r.name not in tflite.RUNGS)]
+    wrong = [r for r in results if not r.ok and (named or r.name not in tflite.QUANTIZATIONS)]
     wrong += [r for r in results if not r.ok and r.name == "float32" and r not in wrong]
     if not wrong:
         return
-    agreeing = [r for r in results if r.ok and r.name in tflite.RUNGS]
+    agreeing = [r for r in results if r.ok and r.name in tflite.QUANTIZATIONS]
     hint = ""
     if agreeing:
-        hint = f"The smallest rung that agrees is {_smallest(agreeing)!r}. "
+        hint = f"The smallest quantization that agrees is {_smallest(agreeing)!r}. "
     details = "\n".join(
         f"{r.name} disagrees with the Keras model: it names the same on {r.agreement:.4f} of the "
         f"images, and a probability differs by {r.largest_difference:.1e} ({names[r.worst]})."

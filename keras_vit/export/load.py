@@ -14,8 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import training
-from keras_vit.export import contract_files, other_runtimes, saved_model, verify
+from keras_vit import preprocessing_files, training
+from keras_vit.export import onnx_openvino, runtime_worker, saved_model
 from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
 from keras_vit.models import classifier, preprocessing_of
 from keras_vit.models.features import representation
@@ -143,16 +143,16 @@ def _load_keras(path: Path) -> keras.Model:
 
 def _of_saved_model(folder: Path) -> Predictor:
     assets = folder / saved_model.ASSETS
-    description = assets / contract_files.PREPROCESSING
+    description = assets / preprocessing_files.PREPROCESSING
     if not description.is_file():
         raise _foreign(folder)
-    preprocessing = contract_files.parse(description.read_bytes(), str(folder))
+    preprocessing = preprocessing_files.parse(description.read_bytes(), str(folder))
     # The texts beside it, which its graph reads, may have been changed since.
     count = len(preprocessing.labels or ())
-    labels = contract_files.lines(assets / contract_files.LABELS, count)
+    labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, count)
     preprocessing = dataclasses.replace(preprocessing, labels=labels)
     if preprocessing.thresholds:
-        thresholds = contract_files.numbers(assets / contract_files.THRESHOLDS, count)
+        thresholds = preprocessing_files.numbers(assets / preprocessing_files.THRESHOLDS, count)
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
     model = tf.saved_model.load(str(folder))
 
@@ -165,39 +165,39 @@ def _of_saved_model(folder: Path) -> Predictor:
 
 
 def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predictor:
-    other_runtimes.require(kind)
+    onnx_openvino.require(kind)
     try:
         description = describe(path)
     except (zipfile.BadZipFile, KeyError, RuntimeError) as error:
         raise _foreign(path) from error
-    preprocessing = contract_files.parse(description, str(path))
-    run, at_once = getattr(verify, kind)(str(path), min(_THREADS, os.cpu_count() or 1))
+    preprocessing = preprocessing_files.parse(description, str(path))
+    run, at_once = getattr(runtime_worker, kind)(str(path), min(_THREADS, os.cpu_count() or 1))
     return Predictor(str(path), preprocessing, *on_pixels(preprocessing, run, at_once))
 
 
 def _foreign(path: Path) -> ValueError:
     return ValueError(
         "`source` must be complete and exported by keras_vit, with "
-        f"{contract_files.PREPROCESSING} in it. Received: {str(path)!r}"
+        f"{preprocessing_files.PREPROCESSING} in it. Received: {str(path)!r}"
     )
 
 
 def _describe_tflite(path: Path) -> bytes:
     with zipfile.ZipFile(path) as texts:
-        return texts.read(contract_files.PREPROCESSING)
+        return texts.read(preprocessing_files.PREPROCESSING)
 
 
 def _describe_onnx(path: Path) -> str:
     import onnx
 
     properties = onnx.load(path, load_external_data=False).metadata_props
-    return {row.key: row.value for row in properties}[contract_files.PREPROCESSING]
+    return {row.key: row.value for row in properties}[preprocessing_files.PREPROCESSING]
 
 
 def _describe_openvino(path: Path) -> str:
     import openvino
 
-    keys = ["keras_vit", Path(contract_files.PREPROCESSING).stem]
+    keys = ["keras_vit", Path(preprocessing_files.PREPROCESSING).stem]
     return openvino.Core().read_model(path).get_rt_info(keys).value
 
 

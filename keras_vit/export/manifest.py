@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_vit import checksums, files, training
+from keras_vit import files, training
 from keras_vit.data.image_reading import Limits
+from keras_vit.download import integrity
 from keras_vit.export import saved_model
-from keras_vit.export.verification import Verified
+from keras_vit.export.compare_artifacts import ArtifactComparison
 from keras_vit.preprocessing import Preprocessing
 
 MANIFEST = "manifest.json"
@@ -22,7 +23,7 @@ def write(
     staged: Path,
     preprocessing: Preprocessing,
     limits: Limits,
-    results: Sequence[Verified],
+    results: Sequence[ArtifactComparison],
     images: int,
     **facts: Any,
 ) -> None:
@@ -32,7 +33,7 @@ def write(
         staged: Folder with `saved_model` and `files`.
         preprocessing: The preprocessing.
         limits: How large an image may be.
-        results: How each artefact agrees with the Keras model.
+        results: How each artifact agrees with the Keras model.
         images: Number of images that were compared.
         **facts: What else stands at the start.
     """
@@ -42,7 +43,7 @@ def write(
         "preprocessing": preprocessing.get_config(),
         "limits": dataclasses.asdict(limits),
         "versions": training.run.versions(),
-        "verification": {"images": images, "artefacts": [_as_json(result) for result in results]},
+        "verification": {"images": images, "artifacts": [_as_json(result) for result in results]},
     }
     extra = staged / "saved_model" / saved_model.EXTRA
     extra.mkdir(exist_ok=True)
@@ -58,10 +59,10 @@ def write(
 
 def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file, 64 hexadecimal digits."""
-    return checksums.file_digests(path, ["sha256"])["sha256"].hex()
+    return integrity.file_digests(path, ["sha256"])["sha256"].hex()
 
 
-def _as_json(result: Verified) -> dict[str, Any]:
+def _as_json(result: ArtifactComparison) -> dict[str, Any]:
     found = dataclasses.asdict(result)
     if math.isnan(result.largest_difference):  # which JSON has no word for
         found["largest_difference"] = None

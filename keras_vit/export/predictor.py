@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from keras_vit import arguments
 from keras_vit.data.image_reading import LOCAL, read_each
-from keras_vit.export.prediction import BEST, Prediction
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tf_serving.prediction import BEST, Prediction
 
 Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image
 # Probabilities (B, R), and what is wrong with each image.

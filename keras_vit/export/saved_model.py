@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_vit import files
+from keras_vit import files, preprocessing_files
 from keras_vit.data.image_reading import Limits
-from keras_vit.export import contract_files
 from keras_vit.export.signatures import Served, chosen_precision
 from keras_vit.models import classifier
 
@@ -71,7 +70,7 @@ def write(
     precision = chosen_precision(precision)
     preprocessing = classifier.with_probabilities(model)[1]
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
-        contract_files.write(preprocessing, Path(texts))
+        preprocessing_files.write(preprocessing, Path(texts))
         served = Served(model, Path(texts), limits or Limits(), precision)
         # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
         # guide does, would store each weight twice.
@@ -83,7 +82,9 @@ def write(
             archive.add_endpoint(name, function, [spec])
         archive.write_out(str(temporary), verbose=False)
         _fill(temporary, constants)
-        contract_files.write(preprocessing, temporary / ASSETS)  # also what the graph does not read
+        preprocessing_files.write(
+            preprocessing, temporary / ASSETS
+        )  # also what the graph does not read
     return Path(path)
 
 

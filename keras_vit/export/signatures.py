@@ -16,14 +16,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import accelerators, arguments
+from keras_vit import accelerators, arguments, preprocessing_files
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import Limits, Read, read_each
-from keras_vit.export import contract_files
-from keras_vit.export.prediction import BEST
 from keras_vit.models import FeatureExtractor, classifier, cloning
 from keras_vit.models.inference_model import with_placeholders
 from keras_vit.models.inference_runtime import SMALL
+from keras_vit.tf_serving.prediction import BEST
 
 PRECISIONS = ("float32", "bfloat16", "auto")
 _MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
@@ -40,7 +39,7 @@ class Served:
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-        texts: Folder with the files of `contract_files.texts`, which a SavedModel takes along.
+        texts: Folder with the files of `preprocessing_files.texts`, which a SavedModel takes along.
         limits: How large an image may be.
         precision: `"float32"`, or `"bfloat16"` for the products of matrices.
 
@@ -52,7 +51,7 @@ class Served:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=3))
         >>> preprocessing, texts = classifier.with_probabilities(model)[1], Path(tempfile.mkdtemp())
-        >>> contract_files.write(preprocessing, texts)
+        >>> preprocessing_files.write(preprocessing, texts)
         >>> served = Served(model, texts, Limits())
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
         >>> served.explain(png[tf.newaxis])["map"].shape
@@ -91,7 +90,7 @@ class Served:
             autograph=False,
         )
         labels = tf.lookup.TextFileInitializer(
-            str(texts / contract_files.LABELS),
+            str(texts / preprocessing_files.LABELS),
             *(tf.int64, _LINE_NUMBER),
             *(tf.string, tf.lookup.TextFileIndex.WHOLE_LINE),
         )
@@ -100,7 +99,7 @@ class Served:
         self.resources = [self._labels]
         if self.preprocessing.thresholds:
             thresholds = tf.lookup.TextFileInitializer(
-                str(texts / contract_files.THRESHOLDS), tf.int64, _LINE_NUMBER, tf.float32, 0
+                str(texts / preprocessing_files.THRESHOLDS), tf.int64, _LINE_NUMBER, tf.float32, 0
             )
             self._thresholds = tf.lookup.StaticHashTable(thresholds, 1.0)
             self.resources.append(self._thresholds)

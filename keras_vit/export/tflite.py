@@ -14,10 +14,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import arguments, files
+from keras_vit import arguments, files, preprocessing_files
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import fit_within
-from keras_vit.export import contract_files, tflite_metadata
+from keras_vit.export import tflite_metadata
 from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.layers import ReducingBlock
@@ -28,7 +28,7 @@ _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
 
 
 @dataclasses.dataclass(frozen=True)
-class Rung:
+class Quantization:
     """One way to store and compute a model's numbers.
 
     Args:
@@ -40,7 +40,7 @@ class Rung:
         integer_only: Whether inputs, outputs and everything between are whole numbers.
 
     Example:
-        >>> RUNGS["int8"].integer_only
+        >>> QUANTIZATIONS["int8"].integer_only
         True
     """
 
@@ -53,14 +53,14 @@ class Rung:
 
 
 #: From the largest file to the smallest.
-RUNGS = {
-    rung.name: rung
-    for rung in (
-        Rung("float32", optimise=False),
+QUANTIZATIONS = {
+    quantization.name: quantization
+    for quantization in (
+        Quantization("float32", optimise=False),
         # Weights in 16 bits; computes in float32, or in float16 where the device does.
-        Rung("float16", weights=tf.float16),
+        Quantization("float16", weights=tf.float16),
         # Weights in 8 bits, activations in 16, measured on images. Slow on a CPU.
-        Rung(
+        Quantization(
             "int16x8",
             calibrated=True,
             operators=(
@@ -69,42 +69,46 @@ RUNGS = {
             ),
         ),
         # Everything in 8 bits, measured on images: for accelerators without floating point.
-        Rung(
+        Quantization(
             "int8",
             calibrated=True,
             operators=(tf.lite.OpsSet.TFLITE_BUILTINS_INT8,),
             integer_only=True,
         ),
         # Weights in 8 bits, activations rounded as they come.
-        Rung("dynamic_range"),
+        Quantization("dynamic_range"),
     )
 }
 
 
-def rungs_of(model: keras.Model) -> tuple[str, ...]:
-    """Returns the rungs in which a model can be written.
+def quantizations_of(model: keras.Model) -> tuple[str, ...]:
+    """Returns the quantizations in which a model can be written.
 
     Args:
         model: As for `write`.
 
     Returns:
-        Keys of `RUNGS`; of a model in which tokens go (`reduce_tokens`) those that measure no
-        ranges: whether two tokens are alike is nothing for a few bits.
+        Keys of `QUANTIZATIONS`; of a model in which tokens go (`reduce_tokens`) those that measure
+        no ranges: whether two tokens are alike is nothing for a few bits.
 
     Example:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
-        >>> rungs_of(models.reduce_tokens(model, 1))
+        >>> quantizations_of(models.reduce_tokens(model, 1))
         ('float32', 'float16', 'dynamic_range')
     """
     reduced = any(isinstance(layer, ReducingBlock) for layer in cloning.layers_of(model))
-    return tuple(name for name, rung in RUNGS.items() if not (reduced and rung.calibrated))
+    return tuple(
+        name
+        for name, quantization in QUANTIZATIONS.items()
+        if not (reduced and quantization.calibrated)
+    )
 
 
 def write(
     model: keras.Model,
     path: str | os.PathLike[str],
-    rung: str = "float32",
+    quantization: str = "float32",
     *,
     images: Sequence[bytes] = (),
     batch_size: int = 1,
@@ -125,7 +129,7 @@ def write(
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
             It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
         path: The `.tflite` file to write.
-        rung: A key of `RUNGS`.
+        quantization: A key of `QUANTIZATIONS`.
         images: Encoded images to measure ranges on, from training; about a hundred.
         batch_size: Images B in a call.
 
@@ -133,8 +137,8 @@ def write(
         The path.
 
     Raises:
-        ValueError: If the rung is unknown or none of `rungs_of(model)`, the model is no image
-            classifier, images are missing, or Keras does not run on TensorFlow.
+        ValueError: If the quantization is unknown or none of `quantizations_of(model)`, the
+            model is no image classifier, images are missing, or Keras does not run on TensorFlow.
 
     Example:
         >>> from keras_vit import models
@@ -143,13 +147,13 @@ def write(
         >>> zipfile.ZipFile(path).namelist()
         ['preprocessing.json', 'labels.txt']
     """
-    check_rung(rung, model, images)
+    check_quantization(quantization, model, images)
     with tempfile.TemporaryDirectory() as folder:
-        return Ladder(model, Path(folder), images, batch_size).write(rung, path)
+        return TFLiteConverter(model, Path(folder), images, batch_size).write(quantization, path)
 
 
-class Ladder:
-    """A classifier that is converted to several rungs, traced once.
+class TFLiteConverter:
+    """A classifier that is converted to several quantizations, traced once.
 
     Args:
         model: As for `write`.
@@ -164,8 +168,8 @@ class Ladder:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> folder = Path(tempfile.mkdtemp())
-        >>> ladder = Ladder(model, folder / "traced")
-        >>> sizes = [ladder.write(r, folder / r).stat().st_size for r in ("float32", "float16")]
+        >>> converter = TFLiteConverter(model, folder / "traced")
+        >>> sizes = [converter.write(r, folder / r).stat().st_size for r in ("float32", "float16")]
         >>> sizes[0] > sizes[1]
         True
     """
@@ -201,43 +205,49 @@ class Ladder:
         # Converting from the function itself instead of a SavedModel loses the weights.
         archive.write_out(self._folder, verbose=False)
 
-    def write(self, rung: str, path: str | os.PathLike[str]) -> Path:
-        """Writes one rung.
+    def write(self, quantization: str, path: str | os.PathLike[str]) -> Path:
+        """Writes one quantization.
 
         Args:
-            rung: A key of `RUNGS`.
+            quantization: A key of `QUANTIZATIONS`.
             path: The `.tflite` file.
 
         Returns:
             The path.
 
         Raises:
-            ValueError: If the rung is unknown, not for this model, or needs images and there are
-                none.
+            ValueError: If the quantization is unknown, not for this model, or needs images and
+                there are none.
         """
-        check_rung(rung, self._model, self._images)
-        content = self._convert(RUNGS[rung])
+        check_quantization(quantization, self._model, self._images)
+        content = self._convert(QUANTIZATIONS[quantization])
         with files.atomic_path(path) as temporary:
             temporary.write_bytes(content)
             with zipfile.ZipFile(temporary, "a") as archive:
-                for name, text in contract_files.texts(self._preprocessing).items():
+                for name, text in preprocessing_files.texts(self._preprocessing).items():
                     archive.writestr(name, text)
         return Path(path)
 
-    def _convert(self, rung: Rung) -> bytes:
+    def _convert(self, quantization: Quantization) -> bytes:
         # Where all is in whole numbers, the converter itself turns the inputs into bytes.
-        signature = _FLOATS if rung.integer_only else _MEASURED if rung.calibrated else _BYTES
+        signature = (
+            _FLOATS
+            if quantization.integer_only
+            else _MEASURED
+            if quantization.calibrated
+            else _BYTES
+        )
         converter = tf.lite.TFLiteConverter.from_saved_model(
             self._folder, signature_keys=[signature]
         )
-        converter.target_spec.supported_ops = list(rung.operators)
-        if rung.optimise:
+        converter.target_spec.supported_ops = list(quantization.operators)
+        if quantization.optimise:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        if rung.weights is not None:
-            converter.target_spec.supported_types = [rung.weights]
-        if rung.integer_only:
+        if quantization.weights is not None:
+            converter.target_spec.supported_types = [quantization.weights]
+        if quantization.integer_only:
             converter.inference_input_type = converter.inference_output_type = tf.uint8
-        if rung.calibrated:
+        if quantization.calibrated:
             converter.representative_dataset = lambda: self._samples(signature)
         with warnings.catch_warnings():
             # The converter measures ranges with an interpreter that it calls deprecated itself.
@@ -255,11 +265,11 @@ class Ladder:
             yield signature, {"pixels": full}
 
 
-def check_rung(rung: str, model: keras.Model, images: Sequence[bytes]) -> None:
-    """Raises `ValueError` unless a model can be written in a rung.
+def check_quantization(quantization: str, model: keras.Model, images: Sequence[bytes]) -> None:
+    """Raises `ValueError` unless a model can be written in a quantization.
 
     Args:
-        rung: A key of `RUNGS`.
+        quantization: A key of `QUANTIZATIONS`.
         model: As for `write`.
         images: As for `write`.
 
@@ -269,15 +279,17 @@ def check_rung(rung: str, model: keras.Model, images: Sequence[bytes]) -> None:
     Example:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
-        >>> check_rung("float16", model, images=())
+        >>> check_quantization("float16", model, images=())
     """
-    arguments.one_of("rung", rung, tuple(RUNGS))
-    if rung not in rungs_of(model):
+    arguments.one_of("quantization", quantization, tuple(QUANTIZATIONS))
+    if quantization not in quantizations_of(model):
         raise ValueError(
-            f"`rung` must be one of {', '.join(map(repr, rungs_of(model)))} for a model in which "
-            f"tokens go; or export the model that `reduce_tokens` was given. Received: {rung!r}"
+            f"`quantization` must be one of {', '.join(map(repr, quantizations_of(model)))} for a "
+            "model with reduced tokens; or export the model that `reduce_tokens` was given. "
+            f"Received: {quantization!r}"
         )
-    if RUNGS[rung].calibrated and not images:
+    if QUANTIZATIONS[quantization].calibrated and not images:
         raise ValueError(
-            f"`images` must hold images to measure ranges on for the rung {rung!r}. Received: none"
+            "`images` must hold images to measure ranges on for the quantization "
+            f"{quantization!r}. Received: none"
         )

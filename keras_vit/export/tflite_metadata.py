@@ -9,7 +9,7 @@ import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
-from keras_vit.export import contract_files
+from keras_vit import preprocessing_files
 from keras_vit.preprocessing import Preprocessing
 
 FIELD = "TFLITE_METADATA"
@@ -82,7 +82,7 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     )
     labels = _table(
         "AssociatedFile",
-        name=contract_files.LABELS,
+        name=preprocessing_files.LABELS,
         description="The classes, one per line.",
         type=_AXIS_LABELS,
     )
@@ -105,7 +105,9 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     metadata = _table(
         "ModelMetadata",
         name=name,
-        description=f"Image classifier; {contract_files.PREPROCESSING} says how images are made.",
+        description=(
+            f"Image classifier; {preprocessing_files.PREPROCESSING} says how images are made."
+        ),
         subgraph_metadata=[graph],
         min_parser_version="1.0.0",  # the oldest reader that understands all of this
     )

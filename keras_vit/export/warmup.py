@@ -15,8 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_vit import arguments
-from keras_vit.export.batching import MAX_BATCH_SIZE
 from keras_vit.export.saved_model import EXTRA
+from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
 
 FILE = "tf_serving_warmup_requests"  # below saved_model.EXTRA
 NEEDED = f"they need tensorflow-serving-api ({arguments.install_hint('serving')})"

@@ -29,7 +29,8 @@ from keras_vit.weights.whole_models import load_model
 
 CONFIG, COST, PREDICTIONS, RUN = "config.yaml", "cost.json", "predictions.npz", "run"
 _IN_A_PROCESS = (
-    "import sys; from keras_vit_toolkit import start_keras; start_keras(); "
+    "import sys, keras_vit_toolkit; keras_vit_toolkit.register_package(); "
+    "from keras_vit.startup import start_keras; start_keras(); "
     "from keras_vit.reports import contestant; contestant.main(*sys.argv[1:])"
 )
 _STOPPED = 130  # exit status of a command that Ctrl-C has ended

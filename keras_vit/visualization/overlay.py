@@ -9,7 +9,7 @@ import numpy as np
 import PIL.Image
 
 # From blue, what counts least, to red, what counts most: matplotlib's "turbo" at nine places, so
-# that an artefact without matplotlib can draw the same.
+# that an artifact without matplotlib can draw the same.
 _COLOURS = np.array(
     [
         *((48, 18, 59), (65, 111, 227), (42, 184, 230), (32, 234, 172), (126, 252, 87)),

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from keras_vit.download import fetch
+from keras_vit.download.cache import fetch
 from keras_vit.weights.containers.guards import read_json
 
 HUB = "https://huggingface.co"

@@ -12,6 +12,10 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.guards import reading, refused
 from keras_vit.weights.inferred import traits_of
 
+# Groups of `ModelMetadata` in HDF5 files: Keras names them by class. The second one stands in
+# files of earlier versions; those of the oldest have none.
+_METADATA = ("model_metadata", "image_contract")
+
 
 def read_h5(path: Path) -> Checkpoint:
     """Reads the `.weights.h5` file of a model of this package.
@@ -39,7 +43,8 @@ def read_h5(path: Path) -> Checkpoint:
             f"The weight file {path} must come from a model of keras_vit. "
             f"Received: the layers {', '.join(sorted(layers)[:5])}, ..."
         )
-    stored = layers.pop("image_contract", {}).get("config")  # absent in files of old
+    found = [layers.pop(name) for name in _METADATA if name in layers]
+    stored = found[0].get("config") if found else None
     tensors = {
         f"{layer}/{_variable_name(layer, key)}": array
         for layer, arrays in layers.items()
@@ -94,7 +99,7 @@ def read_keras(path: Path) -> Checkpoint:
     with reading(path):
         for name, array in stored.items():
             layer, key = name.removeprefix(prefixes[0]).rsplit("/", maxsplit=1)
-            if layer != "image_contract":
+            if layer not in _METADATA:
                 part = own if name.startswith(prefixes[0]) else others
                 part[f"{layer}/{_variable_name(layer, key)}"] = array
         traits = traits_of(own)

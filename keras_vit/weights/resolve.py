@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from keras_vit.download import fetch
+from keras_vit.download.cache import fetch
 from keras_vit.weights import (
     containers,
     foreign_folders,

@@ -11,7 +11,7 @@ import pytest
 from keras_vit import data, zoo
 from keras_vit.training import Recipe, Run, RunConfig
 from tests.cli.commands import Call
-from tests.training.doctor.conftest import DIGITS, PREPROCESSING, RAW, solve
+from tests.doctor.conftest import DIGITS, PREPROCESSING, RAW, solve
 
 pytestmark = pytest.mark.tensorflow
 
@@ -42,14 +42,14 @@ def test_doctor_of_a_healthy_model_ends_with_0(call: Call, healthy: Path, photos
     code, output, messages = call("doctor", healthy, "--data", photos)
     assert code == 0
     assert output.endswith("\n0 serious, 0 to look at.\n")
-    assert "Cure" not in output
+    assert "Fix:" not in output
     assert "FINE     learning rate\n" in output
     assert "1/9 weights and activations\n" in messages
     assert "9/9 learning rate\n" in messages
     assert healthy.read_bytes() == before
 
 
-def test_doctor_prints_evidence_and_cure_and_ends_with_1(
+def test_doctor_prints_evidence_and_fix_and_ends_with_1(
     call: Call, tmp_path: Path, photos: Path
 ) -> None:
     model = solve(RAW, PREPROCESSING, front=[keras.layers.Rescaling(1 / 127.5, -1)])
@@ -60,7 +60,7 @@ def test_doctor_prints_evidence_and_cure_and_ends_with_1(
     )
     assert code == 1
     assert output.startswith("SERIOUS  pixels scaled twice\n")
-    assert "         Cure: Scale pixels once: leave the layer out" in output
+    assert "         Fix: Scale pixels once: leave the layer out" in output
     assert "1 serious, " in output
     report = json.loads((tmp_path / "report.json").read_text())
     assert report[0]["name"] == "pixels scaled twice"

@@ -27,8 +27,8 @@ from keras_vit.cli.options import (
 from keras_vit.cli.pretraining import Method
 from keras_vit.cli.training import Optimizer
 from keras_vit.data.image_audit import ON_BAD_IMAGE
+from keras_vit.doctor.scaling_candidates import SCALES
 from keras_vit.training.distribution import STRATEGIES
-from keras_vit.training.doctor.candidates import SCALES
 from keras_vit.training.pretraining.pretrain import METHODS
 from keras_vit.training.recipe import OPTIMIZERS, PRECISIONS
 from keras_vit.weights import list_weights

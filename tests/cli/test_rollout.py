@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tensorflow
 def test_rollout_from_canary_to_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("keras_vit.export.rollout.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("keras_vit.tf_serving.rollout.POLL_SECONDS", 0.01)
     models = models_folder(tmp_path, versions=(1,))
     server = ModelServer(tmp_path / "models.config")
 

@@ -12,7 +12,7 @@ import pytest
 from keras_vit import export
 from keras_vit.cli import serving as serving_commands
 from tests.cli.commands import Call, call_main, check_failure
-from tests.export.double import serving
+from tests.tf_serving.fake_serving import serving
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 
@@ -26,21 +26,21 @@ def exported(run: Path) -> Path:
     return to
 
 
-@pytest.mark.parametrize("artefact", ["ants", "ants/1", "ants-files/1/float32.tflite"])
-def test_predict_prints_labels_for_every_artefact(
-    exported: Path, run: Path, call: Call, artefact: str
+@pytest.mark.parametrize("artifact", ["ants", "ants/1", "ants-files/1/float32.tflite"])
+def test_predict_prints_labels_for_every_artifact(
+    exported: Path, run: Path, call: Call, artifact: str
 ) -> None:
     images = sorted((run / "samples").iterdir())[:3]
     options = ("--top", 2, "--batch-size", 2)
-    code, output, _ = call("predict", exported / artefact, *images, *options)
+    code, output, _ = call("predict", exported / artifact, *images, *options)
     assert code == 0
     check_predictions(output, images, run)
 
 
-@pytest.mark.parametrize("artefact", ["last.keras", "."])
-def test_predict_takes_a_run_and_its_model(run: Path, call: Call, artefact: str) -> None:
+@pytest.mark.parametrize("artifact", ["last.keras", "."])
+def test_predict_takes_a_run_and_its_model(run: Path, call: Call, artifact: str) -> None:
     images = sorted((run / "samples").iterdir())[:3]
-    code, output, _ = call("predict", run / artefact, *images, "--top", 2)
+    code, output, _ = call("predict", run / artifact, *images, "--top", 2)
     assert code == 0
     check_predictions(output, images, run)
 
@@ -115,8 +115,8 @@ def test_predict_names_as_many_classes_as_are_asked_for(run: Path, call: Call) -
 
 
 def test_options_are_those_of_the_function() -> None:
-    files = {rung.value for rung in serving_commands.Rung} - {"all", "none"}
-    assert files == set(export.tflite.RUNGS)
+    files = {quantization.value for quantization in serving_commands.Quantization} - {"all", "none"}
+    assert files == set(export.tflite.QUANTIZATIONS)
     asked = inspect.signature(serving_commands.export).parameters
     given = inspect.signature(export.bundle).parameters
     for name in (

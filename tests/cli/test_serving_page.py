@@ -13,7 +13,7 @@ import keras
 import pytest
 
 from keras_vit.export import load_predictor, saved_model
-from tests.export.double import Double, serving
+from tests.tf_serving.fake_serving import FakeServing, serving
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
@@ -27,10 +27,10 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def server(run: Path) -> Iterator[Double]:
+def server(run: Path) -> Iterator[FakeServing]:
     model = keras.saving.load_model(run / "last.keras", compile=False)
-    with serving(saved_model.write(model, run.parent / "served")) as double:
-        yield double
+    with serving(saved_model.write(model, run.parent / "served")) as fake:
+        yield fake
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def addressed(block: str, server: Double) -> str:
+def addressed(block: str, server: FakeServing) -> str:
     found = block.replace("http://localhost:8501", server.rest_address)
     return found.replace("localhost:8500", server.grpc_address)
 
@@ -53,7 +53,7 @@ def addressed(block: str, server: Double) -> str:
     [pytest.param(b, marks=pytest.mark.slow if EXPORTS in b else ()) for b in blocks("python")],
 )
 def test_python_examples_run(
-    block: str, server: Double, folder: Path, run: Path, capsys: pytest.CaptureFixture[str]
+    block: str, server: FakeServing, folder: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exec(compile(addressed(block, server), str(PAGE), "exec"), {})
     said = capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_python_examples_run(
         assert load_predictor(folder / "export" / "models" / "vit").labels
 
 
-def test_curl_example_runs(server: Double, folder: Path, run: Path) -> None:
+def test_curl_example_runs(server: FakeServing, folder: Path, run: Path) -> None:
     if not shutil.which("curl"):
         pytest.skip("curl is not installed")
     (block,) = blocks("bash")

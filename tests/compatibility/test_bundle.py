@@ -61,7 +61,7 @@ def test_new_bundle_has_the_files_signatures_and_keys_of_the_stored_one(
     done = export.bundle(
         "runs/finished",
         tmp_path / "new",
-        rungs=("float32", "dynamic_range", "int8"),
+        quantizations=("float32", "dynamic_range", "int8"),
         runtimes=("onnx", "openvino"),
         min_agreement=0.0,
         warm_up=False,

@@ -10,7 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.data import DatasetReport, Examples, ImageAudit, dataset_report, load
+from keras_vit.data import DatasetReport, Examples, ImageAudit, check, load
 from tests.training.photos import write_photos
 
 Noise = Callable[..., Examples]
@@ -30,7 +30,7 @@ def names(*indices: int) -> tuple[str, ...]:
 def test_good_images_are_counted_and_measured(noise: Noise, save: Save) -> None:
     sizes = [(11, 7), (13, 5), (17, 9), (12, 8), (19, 6)]
     examples = noise(5, encoded=tuple(save(i, size) for i, size in enumerate(sizes)))
-    found = dataset_report(examples.subset([0, 1, 2, 3]), progress=False)
+    found = check(examples.subset([0, 1, 2, 3]), progress=False)
     assert found.counts == {"a": 2, "b": 1, "c": 1}
     # Medians of the heights 5 7 8 9 and of the widths 11 12 13 17, cut to whole pixels.
     assert found.sizes == {"smallest": (5, 11), "median": (7, 12), "largest": (9, 17)}
@@ -39,7 +39,7 @@ def test_good_images_are_counted_and_measured(noise: Noise, save: Save) -> None:
 
 
 def test_good_data_set_is_not_refused(noise: Noise) -> None:
-    found = dataset_report(noise(13), progress=False)
+    found = check(noise(13), progress=False)
     assert (found.refused, found.blocking, found.rare) == ("", False, {})
     assert found.text().splitlines() == [
         "13 images in 3 classes of noise",
@@ -63,7 +63,7 @@ def test_odd_images_are_found(noise: Noise, save: Save) -> None:
     encoded[6] = png(np.random.default_rng(3).integers(0, 2, (10, 20, 3)))
     encoded[7] = png(np.random.default_rng(3).integers(0, 4, (10, 20, 3)))
     encoded[8] = png(np.full((10, 20, 3), (255, 0, 0)))  # red is not one value
-    found = dataset_report(noise(11, encoded=tuple(encoded)), progress=False)
+    found = check(noise(11, encoded=tuple(encoded)), progress=False)
     assert found.odd_sizes == names(1, 3)
     assert found.flat == names(4, 5)
     assert found.dark == names(6)
@@ -84,7 +84,7 @@ def test_odd_images_are_found(noise: Noise, save: Save) -> None:
 
 def test_rare_classes_are_named(noise: Noise) -> None:
     labels = np.array([0] * 22 + [1] * 2 + [2] * 3)
-    found = dataset_report(noise(27, labels=labels), progress=False)
+    found = check(noise(27, labels=labels), progress=False)
     assert found.rare == {"b": 2}  # a tenth of 22 is 2.2
     title = "Less than a tenth of the largest class (see class_weights=balanced) (1):\n  b: 2"
     assert found.text().endswith(title)
@@ -93,7 +93,7 @@ def test_rare_classes_are_named(noise: Noise) -> None:
 
 def test_bad_images_block_and_are_not_counted(noise: Noise, save: Save) -> None:
     encoded = (*(save(i) for i in range(9)), b"text", save(9)[:99])
-    found = dataset_report(noise(11, encoded=encoded), progress=False)
+    found = check(noise(11, encoded=encoded), progress=False)
     assert found.counts == {"a": 3, "b": 3, "c": 3}
     assert dict(found.audit.bad).keys() == set(names(9, 10))
     assert (found.refused, found.blocking) == ("", True)
@@ -104,35 +104,35 @@ def test_leaks_are_images_of_both_parts(noise: Noise, save: Save) -> None:
     # 0 = 6 across the parts, 1 = 7 within training, 3 = 8 within validation.
     encoded = tuple(save(seed) for seed in (0, 1, 2, 3, 4, 5, 0, 1, 3, 9, 10, 11))
     splits = tuple("validation" if i in (3, 4, 5, 6, 8) else "train" for i in range(12))
-    found = dataset_report(noise(12, encoded=encoded, splits=splits), progress=False)
+    found = check(noise(12, encoded=encoded, splits=splits), progress=False)
     assert found.audit.duplicates == (names(0, 6), names(1, 7), names(3, 8))
     assert found.leaks == (names(0, 6),)
     assert not found.blocking
     title = "Same content in several splits (1):\n  000.png = 006.png"
     assert title in found.text()
-    without = dataset_report(noise(12, encoded=encoded), progress=False)
+    without = check(noise(12, encoded=encoded), progress=False)
     assert (without.leaks, without.audit.duplicates) == ((), found.audit.duplicates)
 
 
 def test_what_training_refuses_is_said(noise: Noise, save: Save) -> None:
-    one_class = dataset_report(noise(7, labels=np.zeros(7)), progress=False)
+    one_class = check(noise(7, labels=np.zeros(7)), progress=False)
     assert one_class.refused.startswith("Training needs images of at least two classes")
     assert one_class.blocking
     assert one_class.text().endswith(one_class.refused)
 
-    lonely = dataset_report(noise(7, labels=np.array([0, 0, 0, 0, 1, 1, 2])), progress=False)
+    lonely = check(noise(7, labels=np.array([0, 0, 0, 0, 1, 1, 2])), progress=False)
     assert "at least two images, one to learn from" in lonely.refused
 
     # Two files of class c, but one picture: nothing is left to validate with.
     labels = np.array([0, 0, 0, 1, 1, 2, 2])
     twins = (*(save(i) for i in range(6)), save(5))
-    twice = dataset_report(noise(7, labels=labels, encoded=twins), progress=False)
+    twice = check(noise(7, labels=labels, encoded=twins), progress=False)
     assert "with 1 of class 'c'" in twice.refused
     assert twice.blocking
 
 
 def test_nothing_usable_is_reported(noise: Noise) -> None:
-    found = dataset_report(noise(2, encoded=(b"", b"x")), progress=False)
+    found = check(noise(2, encoded=(b"", b"x")), progress=False)
     assert (found.counts, found.sizes) == ({"a": 0, "b": 0, "c": 0}, {})
     assert found.blocking
     assert found.rare == {}
@@ -150,7 +150,7 @@ def test_oriented_images_are_counted_and_seen_upright(noise: Noise, save: Save) 
     for note, number in zip(notes, (1, 3, 6), strict=True):
         note[0x0112] = number
     encoded = (*(save(i) for i in range(3)), *(save(i, exif=notes[i]) for i in range(3)))
-    found = dataset_report(noise(6, encoded=encoded), progress=False)
+    found = check(noise(6, encoded=encoded), progress=False)
     assert found.audit.sizes["005.png"] == (11, 7)
     assert found.audit.duplicates == (names(0, 3),)
     assert found.to_json()["oriented"] == found.audit.oriented == 2
@@ -162,7 +162,7 @@ def test_oriented_images_are_counted_and_seen_upright(noise: Noise, save: Save) 
 def test_report_is_json(noise: Noise, save: Save) -> None:
     encoded = (*(save(i) for i in range(6)), save(0), b"text")
     splits = ("train",) * 6 + ("validation",) * 2
-    found = dataset_report(noise(8, encoded=encoded, splits=splits), progress=False)
+    found = check(noise(8, encoded=encoded, splits=splits), progress=False)
     content = json.loads(json.dumps(found.to_json()))
     assert content == {
         "source": "noise",
@@ -207,21 +207,21 @@ def test_long_lists_are_cut_and_many_classes_left_out() -> None:
 
 
 def test_progress_bar_can_be_turned_off(noise: Noise, capsys: pytest.CaptureFixture[str]) -> None:
-    dataset_report(noise(3), progress=False)
+    check(noise(3), progress=False)
     assert capsys.readouterr() == ("", "")
-    dataset_report(noise(3))
+    check(noise(3))
     assert "Checking images" in capsys.readouterr().err
 
 
 def test_digits_are_trainable_and_balanced() -> None:
-    found = dataset_report(load("digits").subset(range(300)), progress=False)
+    found = check(load("digits").subset(range(300)), progress=False)
     assert sum(found.counts.values()) == 300
     assert not found.blocking
     assert found.sizes["median"] == (8, 8)
 
 
 def test_images_are_counted_once_whatever_they_show(several: Examples) -> None:
-    found = dataset_report(several, progress=False)
+    found = check(several, progress=False)
     assert found.text().splitlines()[:5] == [
         "7 images in 3 classes of noise",
         "  a       4   57.1%",
@@ -237,5 +237,5 @@ def test_images_are_counted_once_whatever_they_show(several: Examples) -> None:
 def test_images_that_can_be_converted_come_with_the_command(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "my photos")
     (source / "ant" / "a.heic").write_bytes(bytes(4) + b"ftypheic" + bytes(200))
-    text = dataset_report(load(source)).text()
+    text = check(load(source)).text()
     assert f"`keras-vit data convert '{source}' NEW_FOLDER`" in text

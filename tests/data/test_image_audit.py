@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.data import Examples, ImageAudit, image_audit, load, usable_images
+from keras_vit.data import Examples, ImageAudit, audit, load, usable_images
 
 Save = Callable[..., bytes]
 Write = Callable[..., Path]
@@ -37,7 +37,7 @@ def bad_folder(tmp_path: Path, write: Write, save: Save) -> Path:
 
 
 def test_bad_images_are_named_with_their_reason(bad_folder: Path) -> None:
-    report = image_audit(load(bad_folder), progress=False)
+    report = audit(load(bad_folder), progress=False)
     no_image = "not a JPEG, PNG, GIF, BMP or WebP"
     assert dict(report.bad) == {
         "a/empty.png": "empty file",
@@ -59,7 +59,7 @@ def test_many_bad_images_are_all_reported(
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        found = image_audit(noise(3000, encoded=encoded), progress=False)
+        found = audit(noise(3000, encoded=encoded), progress=False)
     finally:
         sys.setswitchinterval(interval)
     assert [reason for _, reason in found.bad] == ["damaged or truncated PNG"] * 3000
@@ -67,7 +67,7 @@ def test_many_bad_images_are_all_reported(
 
 def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
     examples = load(bad_folder)
-    report = image_audit(examples, progress=False)
+    report = audit(examples, progress=False)
     message = (
         r"must be readable\. Repair .*--on-bad-image skip\. Received: 6 of 8 .*\n  a/empty.png: em"
     )
@@ -83,7 +83,7 @@ def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
 def test_nothing_left_is_an_error(noise: Callable[..., Examples]) -> None:
     examples = noise(2, encoded=(b"", b"x"))
     with pytest.raises(ValueError, match=r"2 of 2 images cannot (.|\n)*No image is left of a, b\."):
-        image_audit(examples, progress=False).accept(examples, on_bad_image="skip")
+        audit(examples, progress=False).accept(examples, on_bad_image="skip")
 
 
 def test_photographs_in_an_unknown_format_stop_training(
@@ -98,7 +98,7 @@ def test_photographs_in_an_unknown_format_stop_training(
             (tmp_path / name / f"{i}.HEIC").write_bytes(head)
     (tmp_path / "rose" / "notes.txt").touch()
     examples = load(tmp_path)
-    report = image_audit(examples, progress=False)
+    report = audit(examples, progress=False)
     assert report.inventory.text().splitlines() == [
         "5  images that can be used",
         "4  HEIC: daisy 1, rose 1, tulip 2",
@@ -118,7 +118,7 @@ def test_unreadable_file_is_named(write: Callable[..., Path], tmp_path: Path) ->
     (tmp_path / "a" / "3.png").symlink_to("nowhere")
     examples = load(tmp_path)
     (tmp_path / "b" / "2.png").unlink()
-    found = image_audit(examples, progress=False)
+    found = audit(examples, progress=False)
     reason = "cannot be read: No such file or directory"
     assert found.inventory.unreadable == {reason: {"a": 1, "b": 1}}
     assert list(found.digests) == ["a/1.png"]
@@ -131,7 +131,7 @@ def test_16_bit_image_of_a_small_range_is_named(
     levels = np.linspace(0, highest, 77).reshape(7, 11).astype(np.uint16)
     file = io.BytesIO()
     PIL.Image.fromarray(levels).save(file, "PNG")
-    found = image_audit(noise(1, encoded=(file.getvalue(),)), progress=False)
+    found = audit(noise(1, encoded=(file.getvalue(),)), progress=False)
     assert found.narrow == (("000.png",) if narrow else ())
     assert ("16-bit images that use less than a quarter" in found.text()) == narrow
 
@@ -143,14 +143,14 @@ def test_user_folder_is_never_written_to(bad_folder: Path) -> None:
 
     before = state()
     examples = load(bad_folder)
-    image_audit(examples, progress=False).accept(examples, on_bad_image="skip")
+    audit(examples, progress=False).accept(examples, on_bad_image="skip")
     assert state() == before
 
 
 def test_file_that_vanished_is_reported(tmp_path: Path, write: Write) -> None:
     examples = load(write(tmp_path, ["a/1.png", "b/2.png"]))
     (tmp_path / "a" / "1.png").unlink()
-    assert image_audit(examples, progress=False).bad == (
+    assert audit(examples, progress=False).bad == (
         ("a/1.png", "cannot be read: No such file or directory"),
     )
 
@@ -163,7 +163,7 @@ def test_image_that_claims_too_many_pixels_is_not_decoded(noise: Callable[..., E
 
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR" + header) + chunk(b"IDAT" + zlib.compress(b"\0"))
-    ((_, reason),) = image_audit(noise(1, encoded=(png,)), progress=False).bad
+    ((_, reason),) = audit(noise(1, encoded=(png,)), progress=False).bad
     assert reason == "has 60000 x 60000 pixels, more than the limit of 64218112"
 
 
@@ -183,7 +183,7 @@ def test_same_content_is_found_in_any_format(tmp_path: Path, write: Write, save:
             "b/3.png": save(3),
         },
     )
-    report = image_audit(load(tmp_path), progress=False)
+    report = audit(load(tmp_path), progress=False)
     assert report.duplicates == (("a/1.png", "a/1_copy.bmp"), ("a/2.png", "b/2_again.webp"))
     assert report.contradictions == (("a/2.png", "b/2_again.webp"),)
     assert report.text() == (
@@ -200,7 +200,7 @@ def test_equal_bytes_of_another_shape_are_another_image(noise: Callable[..., Exa
         PIL.Image.fromarray(np.zeros((height, width, 3), "uint8")).save(file, "PNG")
         return file.getvalue()
 
-    report = image_audit(noise(3, encoded=(black(4, 3), black(3, 4), black(6, 2))), progress=False)
+    report = audit(noise(3, encoded=(black(4, 3), black(3, 4), black(6, 2))), progress=False)
     assert report.duplicates == ()
     assert len(set(report.digests.values())) == 3
 
@@ -213,7 +213,7 @@ def test_sizes_and_ranges_are_those_of_the_usable_images(noise: Callable[..., Ex
 
     rising = np.arange(5 * 7 * 3).reshape(5, 7, 3) + 11
     encoded = (png(rising), b"text", png(np.full((13, 3), 97)))
-    report = image_audit(noise(3, encoded=encoded), progress=False)
+    report = audit(noise(3, encoded=encoded), progress=False)
     assert report.sizes == {"000.png": (5, 7), "002.png": (13, 3)}
     assert report.ranges == {"000.png": (11, 115), "002.png": (97, 97)}
     assert all(type(number) is int for pair in report.ranges.values() for number in pair)
@@ -234,9 +234,9 @@ def test_progress_bar_is_shown_on_the_error_stream(
     noise: Callable[..., Examples], capsys: pytest.CaptureFixture[str]
 ) -> None:
     examples = noise(3)
-    image_audit(examples, progress=False)
+    audit(examples, progress=False)
     assert capsys.readouterr() == ("", "")
-    image_audit(examples)
+    audit(examples)
     output = capsys.readouterr()
     assert output.out == ""
     assert "Checking images" in output.err
@@ -258,7 +258,7 @@ def test_flower_photographs_hold_three_identical_pairs(test_data: Path, step: in
     assert examples.class_names == ("daisy", "dandelion", "roses", "sunflowers", "tulips")
     known = {name for pair in COPIES for name in pair}
     part = [i for i, name in enumerate(examples.names) if i % step == 0 or name in known]
-    report = image_audit(examples.subset(part), progress=False)
+    report = audit(examples.subset(part), progress=False)
     assert report.bad == ()
     assert set(report.duplicates) == COPIES
     assert report.contradictions == (
@@ -270,6 +270,6 @@ def test_images_that_show_other_classes_contradict(several: Examples) -> None:
     encoded = list(several.encoded or ())
     encoded[5] = encoded[2]  # both show nothing
     encoded[6] = encoded[3]  # a, b and c; b and c
-    found = image_audit(dataclasses.replace(several, encoded=tuple(encoded)), progress=False)
+    found = audit(dataclasses.replace(several, encoded=tuple(encoded)), progress=False)
     assert found.duplicates == (("002.png", "005.png"), ("003.png", "006.png"))
     assert found.contradictions == (("003.png", "006.png"),)

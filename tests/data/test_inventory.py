@@ -10,8 +10,8 @@ import PIL.Image
 import pytest
 
 from keras_vit import output_folder
-from keras_vit.data.folder import load_folder
 from keras_vit.data.inventory import Inventory, count_images, find_files
+from keras_vit.data.sources.folder import load_folder
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
 

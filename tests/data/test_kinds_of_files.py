@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import models
-from keras_vit.data import Examples, image_audit, training_dataset
+from keras_vit.data import Examples, audit, training_dataset
 from keras_vit.data.augmentation import Augmentation
 from keras_vit.data.image_audit import ImageAudit
 from keras_vit.data.image_reading import LOCAL, Limits, inspect, message, read_each
@@ -71,7 +71,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
 
 @pytest.fixture(scope="module")
 def checked(examples: Examples) -> ImageAudit:
-    return image_audit(examples, progress=False)
+    return audit(examples, progress=False)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from keras_vit.data import Examples, load, split
-from keras_vit.data.unlabelled import load_images, split_images
+from keras_vit.data.sources.load import load_images
+from keras_vit.data.splits import split_images
 
 Write = Callable[..., Path]
 

@@ -79,7 +79,7 @@ def labelled(images: list[bytes]) -> Examples:
 
 @pytest.fixture(scope="session")
 def exported(model: keras.Model, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The three artefacts of `model`; tests that change one must copy it first."""
+    """The three artifacts of `model`; tests that change one must copy it first."""
     folder = tmp_path_factory.mktemp("exported")
     model.save(folder / "model.keras")
     return {

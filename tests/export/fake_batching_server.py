@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.export.batching import MAX_BATCH_SIZE
-from tests.export.double import Double, RefusedError
+from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
+from tests.tf_serving.fake_serving import FakeServing, RefusedError
 
 WINDOW = 0.002  # seconds
 
 
-class MergingDouble(Double):
+class MergingDouble(FakeServing):
     """Computes what comes within two milliseconds together, and fails all if one does not fit."""
 
     def __init__(self, path: Path) -> None:

@@ -12,8 +12,8 @@ import requests
 import tensorflow as tf
 
 from keras_vit.export import Client, ServingError
-from tests.export.double import serve
 from tests.export.fake_batching_server import MergingDouble
+from tests.tf_serving.fake_serving import serve
 
 pytestmark = pytest.mark.tensorflow
 
@@ -25,10 +25,10 @@ REQUESTS, EACH, THREADS = 800, 250, 32
 MALFORMED = [np.zeros((1, 11, 13, 3), np.uint8), np.zeros((1, 10, 14, 3), np.float32)]
 
 
-def send_malformed(double: MergingDouble, transport: str, number: int) -> None:
+def send_malformed(fake: MergingDouble, transport: str, number: int) -> None:
     """What a client that checks nothing sends."""
     if transport == "rest_address":  # where the server reads numbers as the signature's dtype
-        address = f"{double.rest_address}/v1/models/vit:predict"
+        address = f"{fake.rest_address}/v1/models/vit:predict"
         inputs = {"pixels": MALFORMED[0].tolist()}
         body = {"signature_name": "classify_pixels", "inputs": inputs}
         assert requests.post(address, json=body, timeout=20).status_code == 400
@@ -38,7 +38,7 @@ def send_malformed(double: MergingDouble, transport: str, number: int) -> None:
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = "vit", "classify_pixels"
     request.inputs["pixels"].CopyFrom(tf.make_tensor_proto(MALFORMED[number % 2]))
-    with grpc.insecure_channel(double.grpc_address) as channel:
+    with grpc.insecure_channel(fake.grpc_address) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         with pytest.raises(grpc.RpcError):
             stub.Predict(request, timeout=20)
@@ -51,15 +51,15 @@ def test_no_good_request_is_lost_beside_malformed_ones(
     images = np.random.default_rng(3).integers(0, 256, (REQUESTS, 1, 10, 14, 3), "uint8")
     numbers, sent = itertools.count(1), []
     with (
-        serve(MergingDouble(exported["saved_model"])) as double,
-        Client(getattr(double, transport)) as client,
+        serve(MergingDouble(exported["saved_model"])) as fake,
+        Client(getattr(fake, transport)) as client,
         futures.ThreadPoolExecutor() as others,
         futures.ThreadPoolExecutor(THREADS) as pool,
     ):
 
         def ask(pixels: np.ndarray) -> np.ndarray | ServingError:
             if next(numbers) % EACH == 0:
-                sent.append(others.submit(send_malformed, double, transport, len(sent)))
+                sent.append(others.submit(send_malformed, fake, transport, len(sent)))
             try:
                 return client.call("classify_pixels", pixels=pixels)["probabilities"]
             except ServingError as error:
@@ -68,6 +68,6 @@ def test_no_good_request_is_lost_beside_malformed_ones(
         answers = list(pool.map(ask, images))
         assert [each.result() for each in sent] == [None] * (REQUESTS // EACH)
     assert [answer for answer in answers if isinstance(answer, ServingError)] == []
-    assert double.failures > len(sent)  # good ones among them
-    assert double.largest > 8  # measured on two cores: 21 to 30
+    assert fake.failures > len(sent)  # good ones among them
+    assert fake.largest > 8  # measured on two cores: 21 to 30
     assert len({answer.tobytes() for answer in answers}) == REQUESTS

@@ -24,14 +24,14 @@ from keras_vit.export import (
     saved_model,
     tflite,
 )
-from keras_vit.export.verification import Verified
+from keras_vit.export.compare_artifacts import ArtifactComparison
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
 
 
 def exported(model: keras.Model, directory: Path, labelled: Examples, **changes):
-    options = {"examples": labelled, "rungs": [], "warm_up": False, "verbose": 0, **changes}
+    options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0, **changes}
     return bundle(model, directory, **options)
 
 
@@ -40,7 +40,7 @@ def whole(model: keras.Model, labelled: Examples, tmp_path_factory: pytest.TempP
     """One bundle with everything in it; tests only read it."""
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     directory = tmp_path_factory.mktemp("bundle")
-    done = exported(model, directory, labelled, rungs=None, warm_up=True, min_agreement=0.2)
+    done = exported(model, directory, labelled, quantizations=None, warm_up=True, min_agreement=0.2)
     return directory, done
 
 
@@ -55,7 +55,7 @@ def test_bundle_has_its_files_where_servers_and_phones_look(whole) -> None:
     assert done.files == directory / "vit-files" / "1"
     assert {path.name for path in done.files.iterdir()} == {
         "manifest.json",
-        *(f"{rung}.tflite" for rung in tflite.RUNGS),
+        *(f"{quantization}.tflite" for quantization in tflite.QUANTIZATIONS),
     }
     assert {path.name for path in (done.saved_model / "assets.extra").iterdir()} == {
         "manifest.json",
@@ -85,8 +85,8 @@ def test_manifest_holds_what_was_proven(whole) -> None:
     assert manifest["source"] == {"data": "memory"}
     assert (manifest["name"], manifest["version"]) == ("vit", 1)
     assert manifest["verification"]["images"] == 10
-    proven = {row["name"]: row for row in manifest["verification"]["artefacts"]}
-    assert set(proven) == {"saved_model", *tflite.RUNGS}
+    proven = {row["name"]: row for row in manifest["verification"]["artifacts"]}
+    assert set(proven) == {"saved_model", *tflite.QUANTIZATIONS}
     assert proven["saved_model"]["agreement"] == 1.0
     for folder, files in hashes.items():
         found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
@@ -136,29 +136,29 @@ def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
         path.mkdir()
         return path
 
-    class Ladder:
+    class TFLiteConverter:
         def __init__(self, *arguments) -> None: ...
 
-        def write(self, rung: str, path: Path) -> None:
-            path.write_text(rung)
+        def write(self, quantization: str, path: Path) -> None:
+            path.write_text(quantization)
 
-    def verify(artefacts, *arguments, **options) -> tuple[Verified, ...]:
+    def verify(artifacts, *arguments, **options) -> tuple[ArtifactComparison, ...]:
         return tuple(
-            Verified(
-                artefact.name,
-                artefact.size(),
+            ArtifactComparison(
+                artifact.name,
+                artifact.size(),
                 {"1": 1.0},
                 accuracy=0.5,
-                agreement=0.5 if artefact.name in disagreeing else 1.0,
+                agreement=0.5 if artifact.name in disagreeing else 1.0,
                 largest_difference=0.0,
                 worst=0,
-                ok=artefact.name not in disagreeing,
+                ok=artifact.name not in disagreeing,
             )
-            for artefact in artefacts
+            for artifact in artifacts
         )
 
     monkeypatch.setattr(saved_model, "write", write_model)
-    monkeypatch.setattr(tflite, "Ladder", Ladder)
+    monkeypatch.setattr(tflite, "TFLiteConverter", TFLiteConverter)
     # The function of that name hides the module.
     monkeypatch.setattr(sys.modules["keras_vit.export.bundle"], "verify", verify)
 
@@ -175,10 +175,10 @@ def test_nothing_appears_if_the_saved_model_disagrees(
 def test_a_rung_that_disagrees_is_left_out(
     model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = {name: tflite.RUNGS[name] for name in ("float32", "dynamic_range")}
-    monkeypatch.setattr(tflite, "RUNGS", kept)
+    kept = {name: tflite.QUANTIZATIONS[name] for name in ("float32", "dynamic_range")}
+    monkeypatch.setattr(tflite, "QUANTIZATIONS", kept)
     answered(monkeypatch, "dynamic_range")
-    done = exported(model, tmp_path, labelled, rungs=None)
+    done = exported(model, tmp_path, labelled, quantizations=None)
     assert not (done.files / "dynamic_range.tflite").exists()
     assert "Left out, since they agree on too few images: dynamic_range." in done.text()
     assert "The smallest TFLite file that agrees is " in done.text()
@@ -187,7 +187,7 @@ def test_a_rung_that_disagrees_is_left_out(
 def test_the_smallest_files_are_named() -> None:
     sizes = {"saved_model": 9, "float32": 8, "int16x8": 3, "int8": 2, "dynamic_range": 1}
     results = tuple(
-        Verified(name, size, {"1": 1.0}, 1.0, 1.0, 0.0, worst=0, ok=name != "int8")
+        ArtifactComparison(name, size, {"1": 1.0}, 1.0, 1.0, 0.0, worst=0, ok=name != "int8")
         for name, size in sizes.items()
     )
     text = Bundle(Path("vit/1"), None, results, 200).text()
@@ -201,9 +201,9 @@ def test_a_rung_that_was_asked_for_has_to_agree(
     answered(monkeypatch, "dynamic_range")
     with pytest.raises(
         VerificationError,
-        match=r"dynamic_range disagrees(?s:.*)The smallest rung that agrees is 'float16'",
+        match=r"dynamic_range disagrees(?s:.*)The smallest quantization that agrees is 'float16'",
     ):
-        exported(model, tmp_path, labelled, rungs=["float16", "dynamic_range"])
+        exported(model, tmp_path, labelled, quantizations=["float16", "dynamic_range"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,13 +222,13 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
     answered(monkeypatch)
     verify, write_all = module.verify, module._write_all
 
-    def watched_verify(artefacts, images, *rest, **options):
+    def watched_verify(artifacts, images, *rest, **options):
         drawn["verified"] = list(images)
-        return verify(artefacts, *rest, **options)
+        return verify(artifacts, *rest, **options)
 
-    def watched_write(model, staged, rungs, runtimes, calibration, *rest):
+    def watched_write(model, staged, quantizations, runtimes, calibration, *rest):
         drawn["measured"] = calibration
-        return write_all(model, staged, rungs, runtimes, calibration, *rest)
+        return write_all(model, staged, quantizations, runtimes, calibration, *rest)
 
     monkeypatch.setattr(module, "verify", watched_verify)
     monkeypatch.setattr(module, "_write_all", watched_write)
@@ -240,7 +240,7 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rungs": ["int4"]}, "`rungs` must be one of .*int4"),
+        ({"quantizations": ["int4"]}, "`quantizations` must be one of .*int4"),
         ({"runtimes": ["tensorrt"]}, "`runtimes` must be one of .*tensorrt"),
         ({"min_agreement": 1.5}, r"`min_agreement` must be in \[0, 1\]. Received: .*1.5"),
         ({"name": "a/b"}, "`name` must be a plain folder name. Received: name='a/b'"),
@@ -259,7 +259,7 @@ def test_bundle_checks_before_work(
 
 @pytest.mark.slow
 def test_a_run_is_verified_on_what_it_held_out(run: Path, tmp_path: Path) -> None:
-    done = bundle(run, tmp_path, rungs=[], warm_up=False, verbose=0, full=True)
+    done = bundle(run, tmp_path, quantizations=[], warm_up=False, verbose=0, full=True)
     held_out = sum("validation" in line for line in (run / "split.csv").open())
     assert done.images == held_out
     report = json.loads((run / "evaluation.json").read_text())
@@ -271,7 +271,8 @@ import sys
 from keras_vit import data, export, models
 digits = data.load("digits").subset(range(20))
 model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=10, num_layers=1))
-export.bundle(model, sys.argv[1], examples=digits, rungs=["float32"], warm_up=False, verbose=1)
+options = {"quantizations": ["float32"], "warm_up": False, "verbose": 1}
+export.bundle(model, sys.argv[1], examples=digits, **options)
 """
 
 

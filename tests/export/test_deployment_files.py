@@ -13,7 +13,8 @@ import pytest
 import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from keras_vit.export import batching, warmup
+from keras_vit.export import warmup
+from keras_vit.tf_serving import batching
 
 EXPORT = Path(__file__).parents[2] / "export"
 SERVING_PAGE = EXPORT.parent / "docs" / "serving.md"

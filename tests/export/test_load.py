@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.data.decode_and_resize import prepare
-from keras_vit.export import load_predictor, other_runtimes
+from keras_vit.export import load_predictor, onnx_openvino
 from tests.export.conftest import LABELS, PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
@@ -56,13 +56,13 @@ def test_load_predictor_takes_every_exported_file(
         np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", other_runtimes.WRITERS)
+@pytest.mark.parametrize("kind", onnx_openvino.WRITERS)
 def test_load_predictor_takes_files_of_other_runtimes(
     kind: str, model: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:
-    for package in other_runtimes._NEEDED[kind]:
+    for package in onnx_openvino._NEEDED[kind]:
         pytest.importorskip(package, reason=f"needs the extra {kind}")
-    write, suffix = other_runtimes.WRITERS[kind]
+    write, suffix = onnx_openvino.WRITERS[kind]
     predictor = load_predictor(write(model, tmp_path / f"model.{suffix}"))
     assert predictor.labels == LABELS
     expected = load_predictor(model).probabilities(images)

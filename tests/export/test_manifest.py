@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import manifest
-from keras_vit.export.verification import Verified
+from keras_vit.export.compare_artifacts import ArtifactComparison
 from keras_vit.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.tensorflow
@@ -19,7 +19,7 @@ def test_both_folders_get_the_facts_and_the_hashes_of_their_files(tmp_path: Path
     (tmp_path / "saved_model/variables/a").write_bytes(b"abc")
     (tmp_path / "files").mkdir()
     (tmp_path / "files/m.tflite").write_bytes(b"")
-    result = Verified("int8", 3, {"1": 2.0}, 0.5, 0.0, float("nan"), worst=0, ok=False)
+    result = ArtifactComparison("int8", 3, {"1": 2.0}, 0.5, 0.0, float("nan"), worst=0, ok=False)
     manifest.write(
         tmp_path, Preprocessing(size=8), Limits(), [result], images=7, name="vit", version=3
     )
@@ -34,7 +34,7 @@ def test_both_folders_get_the_facts_and_the_hashes_of_their_files(tmp_path: Path
     assert (served["name"], served["version"]) == ("vit", 3)
     assert served["limits"]["max_bytes"] == Limits().max_bytes
     assert served["verification"]["images"] == 7
-    assert served["verification"]["artefacts"][0]["largest_difference"] is None  # not NaN
+    assert served["verification"]["artifacts"][0]["largest_difference"] is None  # not NaN
 
 
 def test_folder_without_files_gets_no_manifest(tmp_path: Path) -> None:

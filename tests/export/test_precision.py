@@ -18,7 +18,7 @@ from keras_vit import accelerators
 from keras_vit.data import Examples
 from keras_vit.export import VerificationError, bundle, chosen_precision, saved_model, signatures
 from keras_vit.export import bundle as bundle_function
-from keras_vit.export.verification import Artefact, compared
+from keras_vit.export.compare_artifacts import Artifact, compared
 from keras_vit.layers import layer_norm
 from tests.export.conftest import tiny
 
@@ -125,12 +125,12 @@ def test_other_networks_are_served_in_bfloat16(images: list[bytes], tmp_path: Pa
 def test_bundle_says_its_precision_and_how_it_agrees(
     model: keras.Model, labelled: Examples, tmp_path: Path
 ) -> None:
-    options = {"examples": labelled, "rungs": [], "warm_up": False, "verbose": 0}
+    options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0}
     done = bundle(model, tmp_path, precision="bfloat16", **options)
     path = done.saved_model / "assets.extra/manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     assert manifest["precision"] == "bfloat16"
-    (result,) = manifest["verification"]["artefacts"]
+    (result,) = manifest["verification"]["artifacts"]
     assert result["agreement"] == 1
     assert 1e-5 < result["largest_difference"] < 0.1  # more than float32 may differ by
 
@@ -141,19 +141,19 @@ def test_bundle_that_names_other_classes_is_refused(
     module = sys.modules[bundle_function.__module__]
     real = module.verify
 
-    def verify(artefacts, images, expected, *args, **kwargs):
+    def verify(artifacts, images, expected, *args, **kwargs):
         wrong = expected.copy()
         wrong[0] = np.roll(wrong[0], 1)  # one of ten
-        return real(artefacts, images, wrong, *args, **kwargs)
+        return real(artifacts, images, wrong, *args, **kwargs)
 
     monkeypatch.setattr(module, "verify", verify)
-    options = {"examples": labelled, "rungs": [], "warm_up": False, "verbose": 0}
+    options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0}
     with pytest.raises(VerificationError, match=r"it names the same on 0\.9000 of the images"):
         bundle(model, tmp_path, precision="bfloat16", min_agreement=0.5, **options)
     assert not (tmp_path / "vit").exists()
 
 
-def test_agreement_that_an_artefact_needs_goes_before_that_of_all(tmp_path: Path) -> None:
+def test_agreement_that_an_artifact_needs_goes_before_that_of_all(tmp_path: Path) -> None:
     scores = np.tile([[0.6, 0.4]], (200, 1)).astype("float32")
     found = scores.copy()
     found[:2] = found[:2, ::-1]
@@ -161,8 +161,8 @@ def test_agreement_that_an_artefact_needs_goes_before_that_of_all(tmp_path: Path
     for count, ok in ((2, False), (1, True)):
         found[:2] = scores[:2]
         found[:count] = scores[:count, ::-1]
-        artefact = Artefact("saved_model", "saved_model", tmp_path, False, min_agreement=0.995)
-        assert compared(artefact, {}, found, scores, truth, None, 0.5).ok == ok
+        artifact = Artifact("saved_model", "saved_model", tmp_path, False, min_agreement=0.995)
+        assert compared(artifact, {}, found, scores, truth, None, 0.5).ok == ok
 
 
 def test_auto_is_bfloat16_where_the_processor_multiplies_it(

@@ -12,7 +12,7 @@ from keras_vit.export import (
     saved_model,
     tflite,
 )
-from keras_vit.export.tflite import rungs_of
+from keras_vit.export.tflite import quantizations_of
 from keras_vit.layers import TransformerBlock
 from keras_vit.models import reduce_tokens
 from tests.export.conftest import tiny
@@ -42,10 +42,10 @@ def test_reduced_model_is_exported(
 
 def test_ranges_are_not_measured_where_tokens_go(images: list[bytes], tmp_path: Path) -> None:
     model = tiny()
-    assert rungs_of(model) == ("float32", "float16", "int16x8", "int8", "dynamic_range")
+    assert quantizations_of(model) == ("float32", "float16", "int16x8", "int8", "dynamic_range")
     reduced = reduce_tokens(model, 1)
-    assert rungs_of(reduced) == ("float32", "float16", "dynamic_range")
-    for rung in ("int8", "int16x8"):
+    assert quantizations_of(reduced) == ("float32", "float16", "dynamic_range")
+    for quantization in ("int8", "int16x8"):
         with pytest.raises(ValueError, match="one of 'float32', 'float16', 'dynamic_range' for a"):
-            tflite.write(reduced, tmp_path / "model.tflite", rung, images=images)
+            tflite.write(reduced, tmp_path / "model.tflite", quantization, images=images)
     assert not list(tmp_path.iterdir())

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 import keras_vit
+from keras_vit import preprocessing_files
 from keras_vit.data.decode_and_resize import prepare
 from keras_vit.data.image_reading import Limits
-from keras_vit.export import contract_files
 from keras_vit.export.signatures import Served
 from keras_vit.models import classifier
 from keras_vit.visualization import relevance_maps
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tensorflow
 
 
 def served(model: keras.Model, folder: Path) -> Served:
-    contract_files.write(classifier.with_probabilities(model)[1], folder)
+    preprocessing_files.write(classifier.with_probabilities(model)[1], folder)
     return Served(model, folder, Limits())
 
 

@@ -15,7 +15,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export import Client, ServingError, batching, load_predictor, saved_model
+from keras_vit.export import Client, ServingError, load_predictor, saved_model
+from keras_vit.tf_serving import batching
 from tests.export.conftest import tiny
 
 SERVER = os.environ.get("KERAS_VIT_TF_SERVING") or shutil.which("tensorflow_model_server")

@@ -121,35 +121,38 @@ def operators(path: Path) -> dict[str, set[str]]:
 
 
 @pytest.fixture(scope="module")
-def rungs(
+def quantizations(
     model: keras.Model, images: list[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("ladder")
-    ladder = tflite.Ladder(model, folder / "traced", images)
-    return {rung: ladder.write(rung, folder / f"{rung}.tflite") for rung in tflite.RUNGS}
+    folder = tmp_path_factory.mktemp("converter")
+    converter = tflite.TFLiteConverter(model, folder / "traced", images)
+    return {
+        quantization: converter.write(quantization, folder / f"{quantization}.tflite")
+        for quantization in tflite.QUANTIZATIONS
+    }
 
 
-@pytest.mark.parametrize("rung", tflite.RUNGS)
+@pytest.mark.parametrize("quantization", tflite.QUANTIZATIONS)
 def test_every_rung_takes_bytes_of_pixels_and_knows_its_labels(
-    rungs: dict[str, Path], model: keras.Model, images: list[bytes], rung: str
+    quantizations: dict[str, Path], model: keras.Model, images: list[bytes], quantization: str
 ) -> None:
-    test_write_uses_built_in_operators_only({"tflite": rungs[rung]})
-    predictor = load_predictor(rungs[rung])
+    test_write_uses_built_in_operators_only({"tflite": quantizations[quantization]})
+    predictor = load_predictor(quantizations[quantization])
     assert predictor.labels == LABELS
     # measured: 2e-7 (float32), 2e-4 (float16), 3e-3 (int16x8), 0.05 (int8), 0.02 (dynamic_range)
     limits = {"float32": 1e-5, "float16": 2e-3, "int16x8": 0.02}
     found, expected = predictor.probabilities(images), load_predictor(model).probabilities(images)
-    assert np.abs(found - expected).max() < limits.get(rung, 0.2)
+    assert np.abs(found - expected).max() < limits.get(quantization, 0.2)
 
 
-def test_whole_numbers_stay_whole(rungs: dict[str, Path]) -> None:
-    eight = set().union(*operators(rungs["int8"]).values())
+def test_whole_numbers_stay_whole(quantizations: dict[str, Path]) -> None:
+    eight = set().union(*operators(quantizations["int8"]).values())
     assert eight <= {"INT8", "UINT8", "INT32"}
-    sixteen = operators(rungs["int16x8"])
+    sixteen = operators(quantizations["int16x8"])
     floats = {kind for kind, types in sixteen.items() if "FLOAT32" in types}
     assert floats == {"CAST", "DEQUANTIZE"}  # the pixels that come, the probabilities that go
-    for rung in rungs.values():
-        assert "NEG" not in operators(rung)
+    for quantization in quantizations.values():
+        assert "NEG" not in operators(quantization)
 
 
 def test_bytes_go_in_as_they_are_also_after_dark_images(model: keras.Model, tmp_path: Path) -> None:
@@ -160,9 +163,9 @@ def test_bytes_go_in_as_they_are_also_after_dark_images(model: keras.Model, tmp_
 
 
 def test_calibrated_rungs_need_images(model: keras.Model, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`images` must hold images .* the rung 'int8'"):
+    with pytest.raises(ValueError, match=r"`images` must hold images .* the quantization 'int8'"):
         tflite.write(model, tmp_path / "model.tflite", "int8")
-    with pytest.raises(ValueError, match=r"`rung` must be one of .*int4"):
+    with pytest.raises(ValueError, match=r"`quantization` must be one of .*int4"):
         tflite.write(model, tmp_path / "model.tflite", "int4")
 
 

@@ -119,7 +119,7 @@ def test_mediapipe_reads_a_file(
         resize_and_crop(decode(image, PREPROCESSING), PREPROCESSING).numpy() for image in images
     ]
     expected = load_predictor(model).probabilities(images)
-    for rung, path in files.items():
+    for quantization, path in files.items():
         with tasks.vision.ImageClassifier.create_from_model_path(str(path)) as classifier:
             for image, row in zip(fitted, expected, strict=True):
                 shown = mp.Image(image_format=mp.ImageFormat.SRGB, data=image)
@@ -127,5 +127,5 @@ def test_mediapipe_reads_a_file(
                 found = {c.category_name: c.score for c in head.categories}
                 assert set(found) == set(LABELS)
                 scores = [found[label] for label in LABELS]
-                limit = 1e-5 if rung == "float32" else 0.2
+                limit = 1e-5 if quantization == "float32" else 0.2
                 np.testing.assert_allclose(scores, row, atol=limit)

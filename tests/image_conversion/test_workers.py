@@ -14,7 +14,7 @@ from keras_vit.image_conversion import workers
 START = """
 import os, signal, sys, time
 import keras_vit_toolkit
-keras_vit_toolkit._register_package()
+keras_vit_toolkit.register_package()
 from keras_vit.image_conversion import workers
 """
 

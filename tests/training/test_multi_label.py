@@ -135,9 +135,9 @@ def test_run_can_be_exported_and_asked(
     predictor = export.load_predictor(run.last)
     preprocessing = Preprocessing(thresholds=predictor.thresholds)
     expected = predictor.probabilities([path.read_bytes() for path in images])
-    for artefact in (run.path, tmp_path / "vit"):
+    for artifact in (run.path, tmp_path / "vit"):
         capsys.readouterr()
-        assert call_main("predict", artefact, *images) == 0
+        assert call_main("predict", artifact, *images) == 0
         lines = capsys.readouterr().out.splitlines()[-len(images) :]
         for line, path, row in zip(lines, images, expected, strict=True):
             name, _, said = line.partition("   ")

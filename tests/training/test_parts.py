@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.data.inventory import Inventory
-from keras_vit.data.unlabelled import split_images
+from keras_vit.data.sources.folder import split_images
 from keras_vit.training import Run
 from keras_vit.training.parts import find_parts
 from keras_vit.training.run import CommonConfig

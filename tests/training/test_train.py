@@ -393,5 +393,7 @@ def test_mixed_precision_ends_with_training(
     model = keras.saving.load_model(run.last)
     assert {layer.compute_dtype for layer in model.layers} == {"float32"}
     assert evaluate(model, held_out(run), verbose=0).to_json() == report.to_json()
-    done = export.bundle(run.path, tmp_path / "serving", rungs=["float32"], full=True, verbose=0)
+    done = export.bundle(
+        run.path, tmp_path / "serving", quantizations=["float32"], full=True, verbose=0
+    )
     assert all(result.ok for result in done.results)

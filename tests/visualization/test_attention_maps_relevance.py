@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.models import Activations, FeatureExtractor
-from keras_vit.visualization import attention_maps, gradient_rollout, relevance_maps
+from keras_vit.visualization import gradient_rollout, relevance_maps, rollout
 from keras_vit.visualization.attention_maps import METHODS, maps_of
 from tests.helpers import normal, tiny_model
 from tests.visualization.reference import attention_of, expected_of
@@ -40,7 +40,7 @@ def test_relevance_is_read_off_the_class_token() -> None:
     seen = extractor.activations_and_gradients(IMAGES, [3, 5])
     for method, expected in (
         ("attention", seen.attention[-1].mean(axis=1)[:, 0, 1:]),
-        ("rollout", attention_maps(seen.attention)[-1][:, 0, 1:]),
+        ("rollout", rollout(seen.attention)[-1][:, 0, 1:]),
         ("gradient_rollout", gradient_rollout(seen.attention, seen.attention_gradients)[:, 0, 1:]),
     ):
         np.testing.assert_allclose(
@@ -55,7 +55,7 @@ def test_relevance_of_attention_pooling_is_its_own_attention() -> None:
     np.testing.assert_allclose(
         maps_of(extractor, seen, "attention").reshape(2, 35), read, rtol=1e-5
     )
-    expected = np.einsum("bt,btu->bu", read, attention_maps(seen.attention)[-1])
+    expected = np.einsum("bt,btu->bu", read, rollout(seen.attention)[-1])
     found = maps_of(extractor, seen, "rollout").reshape(2, 35)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 

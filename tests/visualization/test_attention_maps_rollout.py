@@ -5,7 +5,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from keras_vit.visualization import attention_maps, gradient_rollout
+from keras_vit.visualization import gradient_rollout, rollout
 from keras_vit.visualization.attention_maps import head_mean
 from tests.visualization.reference import CASES, attention_of, expected_of
 
@@ -21,14 +21,14 @@ ATTENTION = [softmax(np.random.default_rng(seed).normal(size=(2, 3, 5, 5))) for 
 @pytest.mark.parametrize("name", CASES)
 def test_rollout_is_that_of_the_reference(name: str, recipe: ModuleType) -> None:
     attention, _ = attention_of(name, recipe)
-    found = attention_maps(attention)
+    found = rollout(attention)
     # Measured: 2e-16 and, against the float32 code of Chefer et al., 8.4e-8.
     np.testing.assert_allclose(found, expected_of(f"{name}_rollout", recipe), atol=1e-5)
     np.testing.assert_allclose(found[-1], expected_of(f"{name}_rollout_chefer", recipe), atol=1e-5)
 
 
 def test_rollout_keeps_all_there_is() -> None:
-    found = attention_maps(ATTENTION)
+    found = rollout(ATTENTION)
     assert found.shape == (2, 2, 5, 5)
     np.testing.assert_allclose(found.sum(axis=-1), 1)
 

@@ -82,4 +82,4 @@ def save_old_h5(model: keras.Model, path: Path) -> None:
     """Saves weights as files of old hold them: without the configuration of the model."""
     model.save_weights(path)
     with h5py.File(path, "a") as file:
-        del file["layers/image_contract"]
+        del file["layers/model_metadata"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from tests.weights.foreign import Arrays, Layers, Pieces, numbered
+from tests.weights.foreign_files import Arrays, Layers, Pieces, numbered
 
 
 def backbone_of(model: keras.Model) -> Layers:

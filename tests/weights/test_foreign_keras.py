@@ -17,7 +17,7 @@ from keras_vit.weights.foreign_keras import complete, is_ours, read_layers, read
 from keras_vit.weights.inferred import config_of
 from tests.helpers import tiny_model
 from tests.weights.dialects.test_vit_keras import full_config, version_2_numbered
-from tests.weights.foreign import assert_same_weights, source_model, write_keras_3
+from tests.weights.foreign_files import assert_same_weights, source_model, write_keras_3
 from tests.weights.keras_hub_files import backbone_of, head_of
 
 

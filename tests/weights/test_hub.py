@@ -17,8 +17,8 @@ from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers import read_safetensors, write_safetensors
 from keras_vit.weights.dialects import DIALECTS
 from keras_vit.weights.inferred import config_of
+from tests.bad_server import Loopback, Page
 from tests.helpers import randomise, weights_of
-from tests.loopback import Loopback, Page
 from tests.weights.files import SQUARE
 
 SHA = "0123456789" * 4

@@ -9,7 +9,7 @@ from keras_vit.weights import LoadReport, TensorReport, load_weights
 from keras_vit.weights.dialects.flax import FLAX
 from keras_vit.weights.dialects.timm import TIMM
 from tests.helpers import weights_of
-from tests.weights.dialects.variants import config_of, written
+from tests.weights.dialects.model_variants import config_of, written
 
 TABLE = LoadReport(
     "m.safetensors",

@@ -12,8 +12,8 @@ import pytest
 import keras_vit
 from keras_vit.models import build
 from keras_vit.weights import hub, read_checkpoint, registry, save_weights
+from tests.bad_server import Loopback, Page
 from tests.helpers import randomise, weights_of
-from tests.loopback import Loopback, Page
 from tests.weights.files import SQUARE
 
 NAME = "augreg_in21k_ft_in1k"

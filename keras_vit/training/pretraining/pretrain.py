@@ -10,7 +10,8 @@ import keras
 import numpy as np
 
 from keras_vit import arguments, data, models, output_folder, zoo
-from keras_vit.data.unlabelled import load_images, split_images
+from keras_vit.data.sources.load import load_images
+from keras_vit.data.splits import split_images
 from keras_vit.training import groups
 from keras_vit.training.averaging import averages
 from keras_vit.training.build import build_encoder, precision_of, set_reading
@@ -40,7 +41,7 @@ class PretrainConfig(CommonConfig):
     """What a run without labels is asked for.
 
     Args:
-        data: Images, with or without labels, see `keras_vit.data.unlabelled.load_images`.
+        data: Images, with or without labels, see `keras_vit.data.sources.load.load_images`.
         model: Name of a constructor, such as `"ViTTi16"`.
         method: `"mae"`, masked auto-encoding, see `MaskedAutoencoder`; or `"masked-patches"`,
             see `MaskedPatchPredictor`.

@@ -13,7 +13,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.configs.keras_hub import is_preset, read_preprocessing
 from keras_vit.weights.inferred import config_of
-from tests.weights.foreign import assert_same_weights, source_model, write_keras_3
+from tests.weights.foreign_files import assert_same_weights, source_model, write_keras_3
 from tests.weights.keras_hub_files import backbone_of, head_of
 
 CONVERTER = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights.containers import read_npz, write_npz
-from tests.weights.containers.explosive import Explosive
+from tests.weights.containers.malicious_pickle import Explosive
 
 TENSORS = {
     "embedding/kernel": np.random.default_rng(3).normal(size=(3, 2, 5)).astype("float32"),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights.containers import format_of, read_torch
-from tests.weights.containers.explosive import Explosive
+from tests.weights.containers.malicious_pickle import Explosive
 
 
 class Tensor:

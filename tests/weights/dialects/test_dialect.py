@@ -12,7 +12,7 @@ from keras_vit.weights.dialects.huggingface import HUGGING_FACE
 from keras_vit.weights.dialects.timm import TIMM
 from keras_vit.weights.dialects.torchvision import TORCHVISION
 from keras_vit.weights.positions import PATCH_POSITIONS, POSITIONS
-from tests.weights.dialects.variants import (
+from tests.weights.dialects.model_variants import (
     VARIANTS,
     Tensors,
     assert_same,

@@ -11,7 +11,13 @@ import pytest
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.dialects.kecam import read_layers
 from keras_vit.weights.inferred import config_of
-from tests.weights.foreign import Layers, Pieces, assert_same_weights, source_model, write_keras_2
+from tests.weights.foreign_files import (
+    Layers,
+    Pieces,
+    assert_same_weights,
+    source_model,
+    write_keras_2,
+)
 
 # Layers without weights have a group of their own, which is empty.
 EMPTY = ("block0_mlp_gelu", "tf.__operators__.getitem")

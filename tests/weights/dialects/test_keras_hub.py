@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.dialects.keras_hub import read_layers
-from tests.weights.foreign import Layers, assert_same_weights, source_model, write_keras_3
+from tests.weights.foreign_files import Layers, assert_same_weights, source_model, write_keras_3
 from tests.weights.keras_hub_files import backbone_of, head_of
 
 VARIANTS: list[dict[str, Any]] = [

@@ -8,7 +8,13 @@ import pytest
 
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.inferred import config_of
-from tests.weights.foreign import Layers, Pieces, assert_same_weights, source_model, write_keras_2
+from tests.weights.foreign_files import (
+    Layers,
+    Pieces,
+    assert_same_weights,
+    source_model,
+    write_keras_2,
+)
 
 
 def layers_of(model: keras.Model, first: int = 0) -> dict[str, Layers]:

@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit.weights.dialects.timm import TIMM
 from keras_vit.weights.positions import POSITIONS
-from tests.weights.dialects.variants import joined, written
+from tests.weights.dialects.model_variants import joined, written
 
 
 def test_names_of_a_plain_model() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from keras_vit.weights.dialects.torchvision import TORCHVISION
 from keras_vit.weights.positions import POSITIONS
-from tests.weights.dialects.variants import joined, written
+from tests.weights.dialects.model_variants import joined, written
 
 LAYER = "encoder.layers.encoder_layer_1"
 

@@ -11,7 +11,7 @@ import pytest
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.inferred import config_of
 from tests.helpers import normal, tiny_model
-from tests.weights.foreign import (
+from tests.weights.foreign_files import (
     Layers,
     Pieces,
     assert_same_weights,

@@ -15,7 +15,7 @@ import keras_vit
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.inferred import config_of
-from tests.weights.migration.theirs import (
+from tests.weights.migration.foreign_packages import (
     TOLERANCE_OF_REAL_SIZES,
     assert_same_logits,
     images_of,

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.data.decode_and_resize import resize_and_crop, scale
 from keras_vit.weights import read_checkpoint
 from tests.helpers import randomise
-from tests.weights.migration.theirs import (
+from tests.weights.migration.foreign_packages import (
     TOLERANCE_OF_REAL_SIZES,
     assert_same_logits,
     images_of,

@@ -1,0 +1,1 @@
+"""Sources of images: folders, CSV tables and TensorFlow Datasets."""

@@ -1,0 +1,244 @@
+"""A table that names images and their classes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.data.examples import SPLIT_NAMES, SPLITS, Examples
+from keras_vit.data.sources.csv_text import CLASS_COLUMNS, COLUMNS, SEPARATOR, Row, read_rows
+from keras_vit.preprocessing import imagenet_labels, imagenet_wnids
+
+_CLASS_COLUMNS = CLASS_COLUMNS[:-1]
+_SEVERAL = CLASS_COLUMNS[-1]
+_OUTSIDE = os.path.join(os.pardir, "")
+_ADDRESS = re.compile(r"\w+://")
+
+
+def load_table(path: str | os.PathLike[str]) -> Examples:
+    r"""Reads a table with a column `file` and at least one that tells the class.
+
+    `class_index` and `wnid` stand for the 1000 ImageNet classes, so that `class_names` are all of
+    them, in their order; but where `class_index` comes with a `label` of its own, the labels are
+    the classes and the index their order. `label` alone makes its sorted values the classes. Of
+    several columns `class_index` decides before `wnid` before `label`. Other columns, such as
+    the camera, are kept as they are: `keras-vit evaluate --report` tells the accuracy on each of
+    their values.
+
+    Where none of them is there, `labels` holds the names of all classes that an image shows, such
+    as `daisy|rose`, and nothing where it shows none; its sorted names are the classes.
+
+    A column `split` with `train`, `validation` (or `val`, `valid`, `dev`) and `test` divides the
+    images.
+
+    The table may also have no header line, or be one of the `metadata.csv` and `metadata.jsonl`
+    of Hugging Face, with `file_name` for `file`. `notes` tell whatever is not plain: another
+    encoding or separator, other names of the columns, images outside of the folder.
+
+    Args:
+        path: The CSV file (best UTF-8, commas, header line), or a `.jsonl` file with an object in
+            each line. Files are relative to its folder.
+
+    Returns:
+        The images in the order of the rows, named as in the column `file`, with `/` and in the
+        Unicode form of the file system; with a column `labels` they have several labels each,
+        (N, K). `columns` are the other ones.
+
+    Raises:
+        ValueError: If the table is damaged, a column is missing, a file does not exist or is named
+            twice, a split is unknown, or a class is unknown or contradictory, empty, or named
+            twice for one image.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "a.jpg").touch()
+        >>> _ = (folder / "labels.csv").write_text("file,label\na.jpg,daisy\n")
+        >>> load_table(folder / "labels.csv").class_names
+        ('daisy',)
+    """
+    path = Path(path)
+    rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or _find(path, cell)))
+    header = list(next(iter(rows.values())))
+    columns = [name for name in _CLASS_COLUMNS if name in header]
+    if not columns and _SEVERAL in header:
+        columns = [_SEVERAL]
+    if "file" not in header or not columns:
+        raise ValueError(
+            "The table must have a header line (JSON Lines: keys) with the column `file` and one "
+            f"of {', '.join(CLASS_COLUMNS)}. Received: {path} with the columns {header}"
+        )
+    names, file_notes = _files(path, rows)
+    labels: np.ndarray | list[int]
+    # What the messages show of a row.
+    needed = {line: {name: row[name] for name in ("file", *columns)} for line, row in rows.items()}
+    for line, row in needed.items():
+        if any(len(cell.splitlines()) > 1 for name, cell in row.items() if name != "file"):
+            raise ValueError(
+                "A class must have a name of one line; a quote is probably missing. Received: "
+                f"{row} in line {line} of {path}"
+            )
+    if columns == [_SEVERAL]:
+        labels, class_names = _several(path, needed)
+    else:
+        labels, class_names = _classes(path, needed, columns)
+    return Examples(
+        names=names,
+        labels=np.array(labels),
+        class_names=class_names,
+        source=str(path),
+        paths=tuple(str(path.parent / name) for name in names),
+        splits=_splits(path, rows) if "split" in header else None,
+        columns={
+            name: tuple(row[name] for row in rows.values())
+            for name in header
+            if name not in COLUMNS
+        },
+        notes=notes + file_notes,
+    )
+
+
+def _find(path: Path, name: str) -> str | None:
+    """Returns the name as the file system has it, or None if there is no such file."""
+    slashed = name.replace("\\", "/")
+    forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
+    names = itertools.chain((name, slashed), forms)
+    # os.path.isfile, unlike Path.is_file, is False for a name that is too long.
+    return next((n for n in names if os.path.isfile(os.path.join(path.parent, n))), None)
+
+
+def _files(path: Path, rows: dict[int, Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of the existing files, and notes on them."""
+    lines: dict[str, int] = {}
+    missing, written, outside = [], 0, 0
+    for line, row in rows.items():
+        if not row["file"] or _ADDRESS.match(row["file"]):
+            raise ValueError(
+                "`file` must be the path of an image on this machine; download what has an "
+                f"address first. Received: {row['file']!r} in line {line} of {path}"
+            )
+        found = _find(path, row["file"])
+        name = found or row["file"]
+        if (first := lines.setdefault(name, line)) != line:
+            raise ValueError(
+                f"The table must name each image once. Received: {name!r} in lines {first} and "
+                f"{line} of {path}"
+            )
+        if not found:
+            missing.append(name)
+        written += name != row["file"]
+        if os.path.isabs(name) or os.pardir in name:
+            outside += os.path.relpath(path.parent / name, path.parent).startswith(_OUTSIDE)
+    if missing:
+        raise ValueError(
+            f"Every file in the table must exist, seen from {path.parent}. Correct the column "
+            f"`file` or remove the rows. Received: {len(missing)} missing, the first of them "
+            f"{missing[:20]}, in {path}"
+        )
+    notes = []
+    if written:
+        notes.append(
+            "Read with / for \\ or in the Unicode form of the files: "
+            f"{written} of {len(rows)} names in {path.name}."
+        )
+    if outside:
+        lie = "image lies" if outside == 1 else "images lie"
+        notes.append(f"{outside} {lie} outside of {path.parent}.")
+    return tuple(lines), tuple(notes)
+
+
+def _splits(path: Path, rows: dict[int, Row]) -> tuple[str, ...] | None:
+    """Returns the division, or None if nothing is held out."""
+    splits = {line: SPLIT_NAMES.get(row["split"].lower(), "") for line, row in rows.items()}
+    found = set(splits.values())
+    for line, split in splits.items():
+        if not split and (rows[line]["split"] or found & {*SPLITS[1:]}):
+            raise ValueError(
+                f"`split` must be one of {', '.join(SPLIT_NAMES)}. Received: "
+                f"{rows[line]['split']!r} in line {line} of {path}"
+            )
+    if "train" not in found:
+        raise ValueError(f"`split` must be train in at least one row. Received: {path} without any")
+    return tuple(splits.values()) if found & {*SPLITS[1:]} else None
+
+
+def _several(path: Path, rows: dict[int, Row]) -> tuple[np.ndarray, tuple[str, ...]]:
+    shown = []
+    for line, row in rows.items():
+        names = [name.strip() for name in row[_SEVERAL].split(SEPARATOR)] if row[_SEVERAL] else []
+        if not all(names) or len(set(names)) < len(names):
+            raise ValueError(
+                f"`labels` must hold different names with {SEPARATOR!r} between them, or nothing "
+                f"for an image that shows no class. Received: {row} in line {line} of {path}"
+            )
+        shown.append(names)
+    class_names = tuple(sorted({name for names in shown for name in names}))
+    if not class_names:
+        raise ValueError(
+            f"`labels` must name a class for at least one image. Received: {path} without any"
+        )
+    position = {name: index for index, name in enumerate(class_names)}
+    labels = np.zeros((len(shown), len(class_names)), np.uint8)
+    for row_of_labels, names in zip(labels, shown, strict=True):
+        row_of_labels[[position[name] for name in names]] = 1
+    return labels, class_names
+
+
+def _classes(
+    path: Path, rows: dict[int, Row], columns: list[str]
+) -> tuple[list[int], tuple[str, ...]]:
+    def wrong(line: int, rule: str) -> ValueError:
+        return ValueError(f"{rule}. Received: {rows[line]} in line {line} of {path}")
+
+    if columns == ["label"]:
+        for line, row in rows.items():
+            if not row["label"]:
+                raise wrong(line, "`label` must not be empty")
+        names = sorted({row["label"] for row in rows.values()})
+        position = {name: index for index, name in enumerate(names)}
+        return [position[row["label"]] for row in rows.values()], tuple(names)
+
+    wnids = imagenet_wnids()
+    position = {wnid: index for index, wnid in enumerate(wnids)}
+    indices = {}  # line number -> class index
+    for line, row in rows.items():
+        if "class_index" not in columns:
+            if row["wnid"] not in position:
+                raise wrong(line, "`wnid` must be one of the 1000 WordNet ids of ImageNet-1k")
+            indices[line] = position[row["wnid"]]
+        elif row["class_index"].isdecimal() and len(row["class_index"]) < 10:
+            indices[line] = int(row["class_index"])
+        else:
+            raise wrong(line, "`class_index` must be a whole number, counted from 0")
+    if "wnid" not in columns and "label" in columns and not _are_imagenet(rows, indices):
+        return list(indices.values()), _own_names(path, rows, indices)
+    for line, index in indices.items():
+        if index > 999 or rows[line].get("wnid", wnids[index]) != wnids[index]:
+            rule = "`class_index` must be a class of ImageNet-1k, 0 to 999, and agree with `wnid`"
+            raise wrong(line, rule)
+    return list(indices.values()), imagenet_labels()
+
+
+def _are_imagenet(rows: dict[int, Row], indices: dict[int, int]) -> bool:
+    labels = imagenet_labels()
+    return all(
+        index < 1000 and rows[line]["label"].replace(" ", "_") == labels[index]
+        for line, index in indices.items()
+    )
+
+
+def _own_names(path: Path, rows: dict[int, Row], indices: dict[int, int]) -> tuple[str, ...]:
+    pairs = sorted({(index, rows[line]["label"]) for line, index in indices.items()})
+    names = tuple(name for _, name in pairs)
+    if [index for index, _ in pairs] != list(range(len(pairs))) or len(set(names)) < len(names):
+        raise ValueError(
+            "`class_index` must count the classes from 0 without a gap, each with one `label`. "
+            "Without the column, the sorted labels are the classes. "
+            f"Received: {pairs[:20]} in {path}"
+        )
+    return names

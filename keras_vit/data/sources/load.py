@@ -1,0 +1,119 @@
+"""From what the user calls his data to labelled images."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import sklearn.datasets
+import tensorflow as tf
+
+from keras_vit import arguments
+from keras_vit.data.examples import Examples
+from keras_vit.data.inventory import UNNAMED, find_files
+from keras_vit.data.sources.csv_table import load_table
+from keras_vit.data.sources.folder import load_folder
+from keras_vit.data.sources.tfds import load_tfds
+
+_NO_CLASS = "image"
+TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
+
+
+def load(data: str | os.PathLike[str]) -> Examples:
+    """Finds the labelled images of a data source.
+
+    Args:
+        data: One of
+
+            - a folder of class folders (`keras_vit.data.sources.folder.load_folder`);
+            - a folder with a `labels.csv`, `metadata.csv` or `metadata.jsonl`, of which the first
+              counts, or the path of such a file (`keras_vit.data.sources.csv_table.load_table`);
+            - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.sources.tfds.load_tfds`);
+            - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, which need no
+              download.
+
+    Returns:
+        The images, not yet decoded. Nothing is written to the user's folder.
+
+    Raises:
+        ValueError: If `data` is none of these, or holds no labelled images.
+
+    Example:
+        >>> digits = load("digits")
+        >>> len(digits), digits.class_names[3], digits.names[0]
+        (1797, '3', 'digit_0000.png')
+    """
+    arguments.image_source(data)
+    spec = str(data)
+    path = Path(data).expanduser()
+    if path.is_dir():
+        tables = [name for name in TABLES if (path / name).is_file()]
+        if not tables:
+            return load_folder(path)
+        examples = load_table(path / tables[0])
+        found = find_files(path)
+        unnamed = set(found.images) - {os.path.normpath(name) for name in examples.names}
+        others = Counter({**found.ignored, UNNAMED: len(unnamed)})
+        others[Path(tables[0]).suffix] -= 1
+        ignored = f"{tables[0]} is read; {' and '.join(tables[1:])} beside it: ignored."
+        notes = (ignored,) if tables[1:] else ()
+        return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+others)
+    if path.is_file():
+        return load_table(path)
+    return load_tfds(spec.removeprefix("tfds:")) if spec.startswith("tfds:") else _digits()
+
+
+def load_images(data: str | os.PathLike[str]) -> Examples:
+    """Finds images, with labels or without.
+
+    Args:
+        data: What `keras_vit.data.load` takes; or a folder with images directly in it and no
+            table: then all images below it belong to it, however deep and whatever their
+            folders are called.
+
+    Returns:
+        The images; without labels, all of one class.
+
+    Raises:
+        ValueError: If there are none.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "2024").mkdir()
+        >>> for name in ("b.jpg", "2024/a.PNG", "notes.txt"):
+        ...     (folder / name).touch()
+        >>> load_images(folder).names
+        ('2024/a.PNG', 'b.jpg')
+    """
+    folder = Path(data).expanduser()
+    if not folder.is_dir() or any((folder / name).is_file() for name in TABLES):
+        return load(data)
+    found = find_files(folder)
+    if all("/" in name for name in found.images):
+        return load(data)
+    return Examples(
+        names=found.images,
+        labels=np.zeros(len(found.images), "int32"),
+        class_names=(_NO_CLASS,),
+        source=str(folder),
+        paths=tuple(str(folder / name) for name in found.images),
+        ignored=found.ignored,
+    )
+
+
+def _digits() -> Examples:
+    digits = sklearn.datasets.load_digits()
+    # Grey levels are 0 to 16 there.
+    pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
+    return Examples(
+        names=tuple(f"digit_{i:04d}.png" for i in range(len(pixels))),
+        labels=digits.target,
+        class_names=tuple(str(digit) for digit in range(10)),
+        source="digits",
+        encoded=tuple(tf.io.encode_png(image).numpy() for image in pixels),
+        flip_safe=False,
+    )

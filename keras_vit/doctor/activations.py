@@ -1,0 +1,165 @@
+"""Are weights, activations and outputs numbers of a healthy size?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.doctor.context import DoctorContext
+from keras_vit.doctor.finding import Finding, Findings
+from keras_vit.doctor.layer_outputs import layers_of, watched
+
+# Images that are followed through the layers.
+_FOLLOWED = 32
+# Activations that leave units silent which their input does not reach.
+_GATES = ("relu", "relu6", "gelu", "silu", "elu", "selu", "celu", "mish", "hard_silu")
+# A unit that lets less than this share of its input through, for every image, is dead; a layer with
+# more dead units than this is reported. Some always are: those of a new layer behind a pooling see
+# nearly the same for every image.
+_CLOSED, _TOO_MANY = 1e-3, 0.8
+# The latter is half of the largest number of float16.
+_LARGE, _LARGE_IN_HALF = 1e6, 65504 / 2
+
+
+def check_activations(context: DoctorContext) -> list[Finding]:
+    """Looks for what is no number, for dead units, and for activations that grow too large.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        Any of `"weights that are no numbers"`, `"outputs that are no numbers"`,
+        `"dead activations"` and `"exploding activations"`, or `"activations"` where nothing is
+        wrong.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> context = DoctorContext(model, data.load("digits").subset(range(50)))
+        >>> check_activations(context)[0].severity
+        'fine'
+    """
+    found = Findings()
+    broken = [
+        weight.path
+        for weight in context.model.weights
+        if not np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))).all()
+    ]
+    if broken:
+        found.add(
+            "weights that are no numbers",
+            "serious",
+            f"{len(broken)} of {len(context.model.weights)} variables hold NaN or infinity: "
+            f"{arguments.shortlist(broken)}.",
+            "The training diverged: go back to an earlier state, lower the learning rate, warm "
+            "up, clip gradients (clip_norm=1), and use bfloat16 and not float16.",
+            {"variables": broken},
+        )
+    if not context.finite:
+        rows = int((~np.isfinite(context.raw).all(axis=1)).sum())
+        found.add(
+            "outputs that are no numbers",
+            "serious",
+            f"The answers to {rows} of {len(context.raw)} images hold NaN or infinity.",
+            "See the weights. If they are numbers, pixels are scaled wrongly, or the precision "
+            "is too low.",
+            {"images": rows},
+        )
+    if broken:  # everything behind them is no number either
+        return found
+    silent, largest, first_bad = _follow(context)
+    dead = {name: share for name, share in silent.items() if share > _TOO_MANY}
+    if dead:
+        whole = [name for name, share in dead.items() if share == 1]
+        followed = min(_FOLLOWED, len(context.pixels))
+        listed = arguments.shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
+        found.add(
+            "dead activations",
+            "serious" if whole else "warning",
+            f"More than {_TOO_MANY:.0%} of the units of {len(dead)} of {len(silent)} layers "
+            f"answer none of {followed} images: {listed}.",
+            "A learning rate that was too high, or inputs that are far from mean 0, have "
+            "pushed them where no gradient flows: train again with a lower one, or with "
+            "normalisation or a leaky activation in front.",
+            {"dead": dead},
+        )
+    over = {name: value for name, (value, limit) in largest.items() if value > limit}
+    top = max(over or largest, key=lambda name: largest[name][0], default="")
+    if over or first_bad:
+        seen = f"The largest activation is {largest[top][0]:.3g}, in {top!r}." if top else ""
+        if first_bad:
+            seen = f"{first_bad!r} is the first layer whose result is no number. {seen}"
+        in_half = any(largest[name][1] == _LARGE_IN_HALF for name in over)
+        found.add(
+            "exploding activations",
+            "serious" if first_bad or in_half else "warning",
+            seen.strip(),
+            "Normalise between the layers, start residual branches from small weights, lower "
+            "the learning rate; float16 ends at 65504, bfloat16 does not.",
+            {"largest": over, "first_bad": first_bad},
+        )
+    worst = max(silent.values(), default=0.0)
+    fine = Finding(
+        "activations",
+        "fine",
+        f"All {len(context.model.weights)} variables and {context.raw.size} outputs are numbers; "
+        + (f"the largest activation is {largest[top][0]:.3g}; " if top else "")
+        + f"at most {worst:.0%} of the units of a layer are silent.",
+        numbers={"silent": silent, "largest": largest[top][0] if top else 0.0},
+    )
+    return found or [fine]
+
+
+def _follow(
+    context: DoctorContext,
+) -> tuple[dict[str, float], dict[str, tuple[float, float]], str]:
+    """Returns silent units, the largest value and its limit for each layer; the first NaN."""
+    layers = layers_of(context.model)
+    shut: dict[str, Any] = {}
+    largest: dict[str, tuple[float, float]] = {}
+    bad: list[str] = []
+
+    def watch(layer: keras.layers.Layer, inputs: Any, outputs: Any) -> None:
+        if isinstance(outputs, (list, tuple, dict)):
+            return
+        name = layer.path or layer.name
+        values = keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
+        if not np.isfinite(values).all():
+            bad.append(name)
+            return
+        limit = _LARGE_IN_HALF if layer.compute_dtype == "float16" else _LARGE
+        size = max(float(np.abs(values).max(initial=0.0)), largest.get(name, (0.0, 0.0))[0])
+        largest[name] = size, limit
+        if _gate(layer) not in _GATES:
+            return
+        before = _before_gate(layer, inputs)
+        closed = np.abs(values) <= _CLOSED * np.abs(before)
+        units = closed.all(axis=tuple(range(values.ndim - 1)))  # of each channel
+        shut[name] = shut.get(name, True) & units
+
+    with watched(layers, watch):
+        context.model(context.inputs(context.preprocessing, _FOLLOWED), training=False)
+    silent = {name: float(np.mean(units)) for name, units in shut.items()}
+    return silent, largest, bad[0] if bad else ""
+
+
+def _gate(layer: keras.layers.Layer) -> str:
+    """Returns the name of a layer's activation."""
+    name = type(layer).__name__.lower()  # ReLU and ELU are layers too
+    return str(getattr(getattr(layer, "activation", None), "__name__", name))
+
+
+def _before_gate(layer: keras.layers.Layer, inputs: Any) -> np.ndarray:
+    """Returns what a layer's activation is applied to."""
+    activation = getattr(layer, "activation", None)
+    if activation is not None and not isinstance(layer, keras.layers.Activation):
+        try:
+            layer.activation = keras.activations.linear
+            inputs = type(layer).call(layer, inputs)
+        finally:
+            layer.activation = activation
+    return keras.ops.convert_to_numpy(keras.ops.cast(inputs, "float32"))

@@ -1,0 +1,134 @@
+"""Are the classes of the data balanced, there, and known to the model?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_vit import arguments, data
+from keras_vit.doctor.context import DoctorContext
+from keras_vit.doctor.finding import Finding, Findings
+
+
+def check_classes(context: DoctorContext) -> list[Finding]:
+    """Reports what `keras_vit.data.check` found that hurts training, and what the model lacks.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        Any of `"classes unknown to the model"`, `"images that do not decode"`, `"data that cannot
+        be trained on"`, `"contradicting labels"`, `"images in both parts"`, `"classes without
+        images"` and `"class imbalance"`; or `"classes"` where nothing is wrong.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> check_classes(DoctorContext(model, data.load("digits").subset(range(50))))[0].severity
+        'fine'
+    """
+    examples, names = context.examples, context.examples.class_names
+    counts = dict(zip(names, examples.class_counts().tolist(), strict=True))
+    # Of all images, not only of those that were decoded.
+    check = dataclasses.replace(context.check, counts=counts, refused=_refusal(context))
+    empty = [name for name, count in counts.items() if not count]
+    rare = {name: count for name, count in check.rare.items() if count}
+    fewest = min((count for count in counts.values() if count), default=0)
+    looked_at = len(check.audit.digests) + len(check.audit.bad)
+    found = Findings()
+    labels = context.preprocessing.labels
+    if labels and labels != names and context.matched == "index":
+        found.add(
+            "classes unknown to the model",
+            "warning",
+            f"None of the {len(names)} classes of the data ({arguments.shortlist(names)}) is among "
+            f"the {len(labels)} names of the model ({arguments.shortlist(labels)}); they were "
+            "matched by their places.",
+            "Use the same names for folders and labels.",
+            {"unknown": list(names)},
+        )
+    elif context.unknown:
+        lacked = set(context.unknown)
+        number = sum(bool(lacked & set(examples.shown(i))) for i in range(len(examples)))
+        found.add(
+            "classes unknown to the model",
+            "serious",
+            f"{number} of {len(examples)} images are of classes that the model has no name "
+            f"for: {arguments.shortlist(context.unknown)}.",
+            "Correct the spelling, leave the images out, or train a classifier that has them.",
+            {"unknown": list(context.unknown), "images": number},
+        )
+    if check.audit.bad:
+        found.add(
+            "images that do not decode",
+            "serious",
+            f"{len(check.audit.bad)} of {looked_at} images cannot be used, such as "
+            f"{': '.join(check.audit.bad[0])}.",
+            "Repair or remove them (keras-vit data check lists them), or train with "
+            "--on-bad-image skip.",
+            {"bad": len(check.audit.bad)},
+        )
+    if check.refused:
+        found.add(
+            "data that cannot be trained on",
+            "warning",
+            check.refused,
+            "Nothing, if the images are only to evaluate on.",
+        )
+    if groups := check.audit.contradictions:
+        found.add(
+            "contradicting labels",
+            "warning",
+            f"{len(groups)} pictures stand under several classes, among {looked_at} images, "
+            f"such as {' = '.join(groups[0])}.",
+            "Decide for one label each (keras-vit data check lists them).",
+            {"contradictions": len(groups)},
+        )
+    if check.leaks:
+        found.add(
+            "images in both parts",
+            "warning",
+            f"{len(check.leaks)} pictures are in the training and in the validation part, such "
+            f"as {' = '.join(check.leaks[0])}.",
+            "Take them out of one part: the accuracy on them says nothing.",
+            {"leaks": len(check.leaks)},
+        )
+    if empty:
+        found.add(
+            "classes without images",
+            # A sample of many classes is meant so.
+            "warning" if len(empty) <= len(names) / 2 else "note",
+            f"{len(empty)} of {len(names)} classes have no image: {arguments.shortlist(empty)}.",
+            "Remove the folder or the class, or find out where its images are.",
+            {"empty": empty},
+        )
+    if rare:
+        listed = arguments.shortlist([f"{name}: {count}" for name, count in rare.items()])
+        found.add(
+            "class imbalance",
+            "warning",
+            f"{len(rare)} classes have less than a tenth of the {max(counts.values())} images "
+            f"of the largest one: {listed}.",
+            "Train with class_weights=balanced (keras-vit train --set class_weights=balanced), "
+            "for other models with fit(class_weight=...), and judge by the F1 of each class.",
+            {"rare": rare, "largest": max(counts.values())},
+        )
+    fine = Finding(
+        "classes",
+        "fine",
+        f"{len(examples)} images in {len(names)} classes of {fewest} to {max(counts.values())} "
+        f"images each; {looked_at} of them were decoded.",
+        numbers={"counts": counts},
+    )
+    return found or [fine]
+
+
+def _refusal(context: DoctorContext) -> str:
+    """Returns why training would refuse the images, those that do not decode left out."""
+    bad = {name for name, _ in context.check.audit.bad}
+    kept = [i for i, name in enumerate(context.examples.names) if name not in bad]
+    try:
+        data.require_trainable(context.examples.subset(kept))
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,359 @@
+"""A model and the images it is examined with; what it answers is computed once.
+
+Letters: N images looked at; h, w, C model's image height, width, channels; K classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from scipy import stats
+
+from keras_vit import arguments, data
+from keras_vit.doctor.layer_outputs import layers_of
+from keras_vit.doctor.loading import check_input, preprocessing_for
+from keras_vit.doctor.output_kind import as_logits, likely_ending, mean_loss
+from keras_vit.doctor.scaling_candidates import scaled
+from keras_vit.layers import ModelMetadata
+from keras_vit.models import classifier
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.training.run import Run, RunConfig
+
+# Images that are decoded to look for damaged and odd ones.
+_DECODED = 5000
+# A learning rate test of fewer steps goes from too low to too high at once.
+_FEWEST_STEPS = 10
+# A difference this improbable by chance counts.
+_SIGNIFICANCE = 1e-3
+
+
+class DoctorContext:
+    """Everything the checks ask about.
+
+    Args:
+        model: A Keras model from one batch of images to one score per class.
+        examples: All the images; the model's answers are looked at on a sample of those that show
+            one class, in which classes are as equally frequent as possible.
+        pool: Indices of the images to sample from, such as the ones held out; by default all.
+        preprocessing: How an image becomes the model's input; by default what the model carries,
+            or else a guess.
+        run: The run that the model comes from, if it was trained here.
+        learning_rate: What it is, or will be, trained with; by default what the run or the
+            compiled model says.
+        sample: Number N of images in the sample, at most.
+        batch_size: Images in a step.
+        range_steps: Steps of the learning rate test; 0 for none.
+        seed: Of the sample.
+        progress: Whether decoding shows a progress bar.
+
+    Raises:
+        ValueError: If the model is no classifier of images, no image can be used, or a number is
+            out of range.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> context = DoctorContext(model, data.load("digits").subset(range(100)), sample=50)
+        >>> len(context.labels), context.num_classes, round(context.loss, 3)
+        (50, 10, 2.303)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        pool: np.ndarray | None = None,
+        preprocessing: Preprocessing | None = None,
+        run: Run | None = None,
+        learning_rate: float | None = None,
+        sample: int = 256,
+        batch_size: int = 16,
+        range_steps: int = 60,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> None:
+        arguments.positive_int("sample", sample)
+        arguments.positive_int("batch_size", batch_size)
+        if range_steps != 0 and arguments.count("range_steps", range_steps) < _FEWEST_STEPS:
+            raise ValueError(
+                f"`range_steps` must be 0, or {_FEWEST_STEPS} or more. "
+                f"Received: range_steps={range_steps}"
+            )
+        self.model, self.examples, self.run = model, examples, run
+        self.learning_rate = learning_rate
+        self.batch_size, self.range_steps = batch_size, range_steps
+        self.preprocessing, self.known = preprocessing or Preprocessing(), True
+        if preprocessing is None:
+            self.preprocessing, self.known = preprocessing_for(model)
+        check_input(model, self.preprocessing)
+        self._predicted: dict[tuple[Preprocessing, int | None], np.ndarray] = {}
+        generator = np.random.default_rng(seed)
+        pool = np.arange(len(examples)) if pool is None else pool
+        looked_at = _some(pool, len(examples), generator)
+        self.check = data.check(examples.subset(looked_at), progress=progress)
+        self.matched, outputs = _match(self.preprocessing.labels, examples.class_names)
+        indices = _only_class(examples)
+        indices[indices >= 0] = outputs[indices[indices >= 0]]
+        usable = np.isin(np.array(examples.names)[pool], list(self.check.audit.digests))
+        known = (indices >= 0)[pool]
+        self.unknown = tuple(
+            examples.class_names[k] for k in np.flatnonzero(examples.class_counts() * (outputs < 0))
+        )
+        chosen = _balanced(pool[usable & known], indices, sample, generator)
+        if not len(chosen):
+            raise ValueError(
+                "`examples` must have images that decode and show one class that the model knows. "
+                f"Received: {examples.source} with {len(examples)} images, of which "
+                f"{len(self.check.audit.bad)} do not decode, and classes it lacks: "
+                f"{', '.join(self.unknown[:20]) or 'none'}"
+            )
+        self.pixels = _pixels(examples.subset(chosen), self.preprocessing)  # (N, h, w, C)
+        self.raw = self.predict(self.preprocessing)  # (N, K)
+        if self.raw.ndim != 2 or _is_backbone(model):
+            raise ValueError(
+                "`model` must be a classifier and return one score per class, (B, K). "
+                f"Received: model={model.name!r} with outputs of shape {self.raw.shape}"
+            )
+        self.num_classes = max(self.raw.shape[1], 2)
+        self.labels = indices[chosen]
+        inside = self.labels < self.num_classes
+        self.pixels, self.raw = self.pixels[inside], self.raw[inside]
+        self.labels = self.labels[inside]
+        self._predicted = {(self.preprocessing, None): self.raw}
+        if not len(self.labels):
+            raise ValueError(
+                "`model` must have an output for the classes of the images. Received: "
+                f"{self.num_classes} outputs and the classes {', '.join(examples.class_names[:20])}"
+            )
+
+    @functools.cached_property
+    def config(self) -> RunConfig | None:
+        """What was asked for, if the model comes from a run."""
+        return self.run.read_config() if self.run else None
+
+    @functools.cached_property
+    def ending(self) -> str:
+        """The last activation, or where the layer does not tell, what the outputs look like."""
+        ending = classifier.ending_of(self.model)
+        if ending != "unknown":
+            return ending
+        return likely_ending(self.raw) if self.finite else "linear"
+
+    @property
+    def input_dtype(self) -> str:
+        """The dtype that the model takes."""
+        inputs = getattr(self.model, "inputs", None)
+        return str(inputs[0].dtype) if inputs else "float32"
+
+    @property
+    def finite(self) -> bool:
+        """Whether all answers are numbers."""
+        return bool(np.isfinite(self.raw).all())
+
+    @functools.cached_property
+    def probabilities(self) -> np.ndarray:
+        """The answers, (N, max(K, 2))."""
+        return self.as_probabilities(self.raw)
+
+    @property
+    def guesses(self) -> np.ndarray:
+        """The most probable class of each image, (N,)."""
+        return self.probabilities.argmax(axis=1)
+
+    @property
+    def right(self) -> np.ndarray:
+        """Whether each guess is right, (N,)."""
+        return self.guesses == self.labels
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the images that are guessed right."""
+        return float(self.right.mean())
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy of the answers, in nats."""
+        return mean_loss(self.probabilities, self.labels)
+
+    @property
+    def start(self) -> float:
+        """Log K, the loss of equal probabilities."""
+        return math.log(self.num_classes)
+
+    @functools.cached_property
+    def new(self) -> bool:
+        """Whether the classifier gives all classes the same probability, as a new one does."""
+        return bool(np.ptp(self.probabilities, axis=1).max() < 1e-4)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the answers are better than guessing."""
+        return better_than_guessing(self.right, self.labels, self.num_classes)
+
+    def inputs(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
+        """Returns the sample, or the first images of it, prepared as a preprocessing says.
+
+        Args:
+            preprocessing: As the model's in size; only scaling and the order of channels may
+            differ.
+            count: How many images; by default all.
+
+        Returns:
+            Model input (N, h, w, C), of the dtype that the model takes.
+        """
+        pixels = self.pixels[:count]
+        if preprocessing.channels != self.preprocessing.channels:
+            pixels = pixels[..., ::-1]
+        values = preprocessing.scale(pixels)
+        dtype = self.input_dtype
+        return values if "float" in dtype else np.round(values).astype(dtype)
+
+    def predict(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
+        """Returns what the model answers to `inputs`, as it is, (N, K), float32."""
+        if (preprocessing, None) in self._predicted:
+            return self._predicted[preprocessing, None][:count]
+        if (preprocessing, count) not in self._predicted:
+            x, size = self.inputs(preprocessing, count), self.batch_size
+            parts = [self._call(x[begin : begin + size]) for begin in range(0, len(x), size)]
+            self._predicted[preprocessing, count] = np.concatenate(parts)
+        return self._predicted[preprocessing, count]
+
+    def _call(self, batch: np.ndarray) -> np.ndarray:
+        # Eagerly: these are few images, and tracing twelve blocks takes longer.
+        found: Any = self.model(batch, training=False)
+        if isinstance(found, (list, tuple, dict)):
+            return np.empty(0, "float32")  # refused by the constructor
+        return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(found, "float32")))
+
+    def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
+        """Returns the probabilities that outputs (N, K) mean, (N, max(K, 2))."""
+        logits = keras.ops.convert_to_numpy(as_logits(outputs, self.ending))
+        logits = logits.astype("float64") - logits.max(axis=1, keepdims=True)
+        return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+    def assume(self, preprocessing: Preprocessing) -> None:
+        """Makes a better guess the preprocessing."""
+        self.raw = self.predict(preprocessing)
+        if preprocessing.channels != self.preprocessing.channels:
+            self.pixels = self.pixels[..., ::-1]
+        self.preprocessing = preprocessing
+        for name in ("probabilities", "new", "ending"):
+            self.__dict__.pop(name, None)
+
+
+def _is_backbone(model: keras.Model) -> bool:
+    """Returns whether a model of this package has no classifier, in it or behind it."""
+    found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
+    none = any(layer.architecture.get("classes") == 0 for layer in found)
+    return none and classifier.ending_of(model) == "unknown"
+
+
+def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
+    """Returns whether guesses are right more often than chance explains.
+
+    Args:
+        right: Whether each guess is right, (N,).
+        labels: True classes, (N,); always naming the most frequent one is chance too.
+        num_classes: Number K of classes.
+
+    Returns:
+        Whether they are, at a significance of 0.001.
+
+    Example:
+        >>> labels = np.array([0, 1] * 20)
+        >>> better_than_guessing(labels == labels, labels, 2)
+        True
+    """
+    chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
+    if chance >= 1:
+        return False
+    test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
+    return bool(test.pvalue < _SIGNIFICANCE)
+
+
+def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
+    """Returns whether guesses are better than others by more than chance.
+
+    Args:
+        new: Whether each guess of the one kind is right, (N,).
+        old: Whether each guess of the other kind is right, (N,).
+        gain: Smallest difference of the accuracies that counts, in [0, 1).
+
+    Returns:
+        Whether they are, at a significance of 0.001 (McNemar's test, exact).
+
+    Example:
+        >>> right, wrong = np.ones(23, bool), np.zeros(23, bool)
+        >>> clearly_better(right, wrong, 0.1), clearly_better(right[:5], wrong[:5], 0.1)
+        (True, False)
+    """
+    won, lost = int((new & ~old).sum()), int((old & ~new).sum())
+    if (won - lost) / len(new) < max(gain, 1 / len(new)):
+        return False
+    return bool(stats.binomtest(won, won + lost, 0.5, alternative="greater").pvalue < _SIGNIFICANCE)
+
+
+def turns(labels: np.ndarray) -> np.ndarray:
+    """Returns how many images of the same class come before each.
+
+    Args:
+        labels: Classes of N images, (N,).
+
+    Returns:
+        Integers (N,), from 0.
+
+    Example:
+        >>> turns(np.array([7, 3, 7, 7, 3])).tolist()
+        [0, 0, 1, 2, 1]
+    """
+    turn = np.zeros(len(labels), int)
+    for label in np.unique(labels):
+        mine = labels == label
+        turn[mine] = np.arange(mine.sum())
+    return turn
+
+
+def _match(labels: tuple[str, ...] | None, names: tuple[str, ...]) -> tuple[str, np.ndarray]:
+    """Returns how classes were matched, and the output of each class, -1 for none."""
+    if labels is None or labels == names or not set(labels) & set(names):
+        return "index", np.arange(len(names))
+    return "name", np.array([labels.index(name) if name in labels else -1 for name in names])
+
+
+def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
+    """Returns which of many images are decoded: of the pool as many as of all the others."""
+    if number <= _DECODED:
+        return np.arange(number)
+    first = generator.permutation(pool)[: _DECODED // 2]
+    others = generator.permutation(np.setdiff1d(np.arange(number), first))
+    return np.sort(np.concatenate([first, others[: _DECODED - len(first)]]))
+
+
+def _only_class(examples: data.Examples) -> np.ndarray:
+    """Returns the class of each image, -1 for those that show several or none, (N,)."""
+    if not examples.multi_label:
+        return examples.labels.astype(int)
+    return np.where(examples.labels.sum(axis=1) == 1, examples.labels.argmax(axis=1), -1)
+
+
+def _balanced(
+    pool: np.ndarray, indices: np.ndarray, number: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Returns some of the images, one of each class in turn, in a random order."""
+    pool = generator.permutation(pool)
+    # Stable, so that the classes of a turn come in the random order.
+    return pool[np.argsort(turns(indices[pool]), kind="stable")][:number]
+
+
+def _pixels(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:
+    """Returns the images resized and cropped, but not scaled, (N, h, w, C), [0, 255]."""
+    raw = dataclasses.replace(scaled(preprocessing, "0..255"), labels=None)
+    batches = [x.numpy() for x, _ in data.evaluation_dataset(examples, raw, batch_size=32)]
+    return np.concatenate(batches)

@@ -1,0 +1,121 @@
+"""All checks, one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import keras
+
+from keras_vit import data
+from keras_vit.doctor.activations import check_activations
+from keras_vit.doctor.class_balance import check_classes
+from keras_vit.doctor.context import DoctorContext
+from keras_vit.doctor.finding import SEVERITIES, Finding
+from keras_vit.doctor.frozen import check_frozen
+from keras_vit.doctor.initial_loss import check_start
+from keras_vit.doctor.label_order import check_labels, check_names
+from keras_vit.doctor.learning_rate import check_learning_rate
+from keras_vit.doctor.loading import load_model, preprocessing_for
+from keras_vit.doctor.outputs import check_outputs
+from keras_vit.doctor.pixel_scaling import assume_best, check_pixels
+from keras_vit.doctor.scaling_candidates import scaled
+from keras_vit.preprocessing import Preprocessing
+
+Check = Callable[[DoctorContext], list[Finding]]
+
+# What is asked, what answers it, and whether it needs answers that are numbers.
+CHECKS: tuple[tuple[str, Check, bool], ...] = (
+    ("weights and activations", check_activations, False),
+    ("scaling of the pixels", check_pixels, True),
+    ("outputs and loss", check_outputs, True),
+    ("frozen parameters", check_frozen, False),
+    ("meaning of the labels", check_labels, True),
+    ("classes of the data", check_classes, False),
+    ("names of the classes", check_names, False),
+    ("loss and guesses", check_start, True),
+    ("learning rate", check_learning_rate, True),
+)
+
+
+def examine(
+    model: keras.Model | str | os.PathLike[str],
+    examples: data.Examples | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+    pixels: str | None = None,
+    learning_rate: float | None = None,
+    sample: int = 256,
+    batch_size: int = 16,
+    range_steps: int = 60,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> list[Finding]:
+    """Looks for the mistakes that are usual in models, data and training.
+
+    Nothing is written, and the model is the same afterwards.
+
+    Args:
+        model: A classifier of images, any that Keras can load or call; or the path of one, or of a
+            run folder.
+        examples: Labelled images; a run has its own, of which those held out are asked about.
+        preprocessing: How an image becomes the model's input; by default what the model carries,
+            or else the usual way of scaling that it answers best to.
+        pixels: The values that a model of another library was trained with, where its
+            `preprocessing` does not say: `"0..255"`, `"0..1"`, `"-1..1"`, `"imagenet"` or
+            `"caffe"`.
+        learning_rate: What the model is trained with; by default what the run, or the optimizer
+            that it is compiled with, says.
+        sample: Images that the model is asked about, at most; 4 or more of each class are best.
+        batch_size: Images in a step.
+        range_steps: Steps of the learning rate test; 0 leaves it out.
+        seed: Of the choice of the images.
+        progress: Is called with a line before each check.
+
+    Returns:
+        At least one finding of every check, the serious ones first.
+
+    Raises:
+        ValueError: If the model is no classifier of images, or the images cannot be used.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> findings = examine(model, data.load("digits").subset(range(70)), range_steps=0)
+        >>> [finding.name for finding in findings if finding.severity != "fine"]
+        ['classes without names', 'learning rate']
+    """
+    run = pool = None
+    if not isinstance(model, keras.Model):
+        model, run = load_model(model)
+    if examples is None:
+        if run is None:
+            raise ValueError("`examples` must be given, unless a run is examined. Received: none")
+        examples = data.load(run.read_config().data)
+        pool = data.read_split(run.split, examples)[1]
+    if pixels is not None:
+        preprocessing = scaled(preprocessing or preprocessing_for(model)[0], pixels)
+    context = DoctorContext(
+        model,
+        examples,
+        pool=pool,
+        preprocessing=preprocessing,
+        run=run,
+        learning_rate=learning_rate,
+        sample=sample,
+        batch_size=batch_size,
+        range_steps=range_steps,
+        seed=seed,
+        progress=progress is not None,
+    )
+    assume_best(context)
+    found: list[Finding] = []
+    for number, (what, check, needs_answers) in enumerate(CHECKS, start=1):
+        if progress is not None:
+            progress(f"{number}/{len(CHECKS)} {what}")
+        if needs_answers and not context.finite:
+            found.append(Finding(what, "note", "Not checked: the outputs are no numbers."))
+        else:
+            found += check(context)
+    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))

@@ -1,0 +1,100 @@
+"""Which parameters learn, and which are frozen?"""
+
+from __future__ import annotations
+
+import math
+
+import keras
+
+from keras_vit import arguments
+from keras_vit.doctor.context import DoctorContext
+from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.layer_outputs import layers_of
+from keras_vit.doctor.output_kind import head_of
+from keras_vit.training import groups
+
+
+def check_frozen(context: DoctorContext) -> list[Finding]:
+    """Counts what is trained and what is not.
+
+    A model that a run has trained is looked at as the run's recipe has it.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        `"nothing is trained"`, `"classifier frozen"`, `"frozen parameters"` (a note: it may be
+        meant), or `"trainable parameters"` where all are.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> model.trainable = False
+        >>> check_frozen(DoctorContext(model, data.load("digits").subset(range(50))))[0].name
+        'nothing is trained'
+    """
+    model = context.model
+    before = [variable.trainable for variable in model.weights]
+    try:
+        if context.config is not None:
+            groups.set_trainable(model, context.config.recipe.trainable)
+        trained = {id(variable) for variable in model.trainable_variables}
+    finally:
+        for variable, flag in zip(model.weights, before, strict=True):
+            variable.trainable = flag
+    statistics = {
+        id(v) for layer in layers_of(model) for v in layer.weights if _is_statistic(layer, v)
+    }
+    parameters = [v for v in model.weights if id(v) not in statistics]
+    frozen = [v for v in parameters if id(v) not in trained]
+    total = _size(parameters)
+    learning = total - _size(frozen)
+    layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
+    head = head_of(model, context.raw.shape[1])
+    evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
+    evidence += f"; frozen are {arguments.shortlist(layers)}." if layers else "."
+    numbers = {"trained": learning, "total": total, "frozen_layers": layers}
+    if not learning:
+        return [
+            Finding(
+                "nothing is trained",
+                "serious" if total else "note",
+                evidence,
+                "Set trainable = True where the model should learn, and compile it again: what "
+                "compile saw counts.",
+                numbers,
+            )
+        ]
+    if head and not any(id(v) in trained for v in head):
+        return [
+            Finding(
+                "classifier frozen",
+                "serious",
+                f"{evidence} The classifier {_layer_of(head[0])!r} is among them.",
+                "Set trainable = True on the classifier, above all if it is new, and compile the "
+                "model again. In a recipe, add its pattern to `trainable`, as in 'head/*'.",
+                numbers,
+            )
+        ]
+    if frozen:
+        fix = "Nothing, if this is meant. Otherwise set trainable = True and compile again."
+        return [Finding("frozen parameters", "note", evidence, fix, numbers)]
+    return [Finding("trainable parameters", "fine", evidence, numbers=numbers)]
+
+
+def _is_statistic(layer: keras.layers.Layer, variable: keras.Variable) -> bool:
+    """Whether a variable follows the data and not the gradient."""
+    return (
+        isinstance(layer, keras.layers.Normalization)
+        or variable.name.startswith("moving_")
+        or not keras.backend.is_float_dtype(variable.dtype)
+    )
+
+
+def _size(variables: list[keras.Variable]) -> int:
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+def _layer_of(variable: keras.Variable) -> str:
+    return variable.path.rpartition("/")[0]

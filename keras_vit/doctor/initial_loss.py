@@ -1,0 +1,133 @@
+"""Is the loss what it should be before and after training, and are there several answers?"""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+import numpy as np
+
+from keras_vit.doctor.context import DoctorContext
+from keras_vit.doctor.finding import Finding, Findings
+
+# Loss of a new classifier, and of the first epoch, in units of log K.
+_TOO_HIGH = 1.5
+# A new classifier that is this near prefers one class by chance, and weakly.
+_NEAR = 1.2
+# Share of the images with the same answer, where the classes of the images are balanced.
+_COLLAPSED = 0.95
+# Updates after which something should have been learned.
+_ENOUGH = 1000
+
+
+def check_start(context: DoctorContext) -> list[Finding]:
+    """Compares the loss with log(K), that of equal probabilities, and counts the answers.
+
+    A classifier that starts from small weights has that loss; a higher one costs the first epochs,
+    and a trained one that has it, or names one class whatever it sees, has learned nothing.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        `"one answer for everything"`, `"loss above that of guessing"`, `"nothing learned"` or
+        `"start far from guessing"`, or `"loss"` where nothing is wrong.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> context = DoctorContext(model, data.load("digits").subset(range(50)))
+        >>> print(check_start(context)[0].evidence)
+        The loss on 50 images is 2.303, log(10) = 2.303; accuracy 14.0%. All classes are equally
+        probable, as a new classifier has it.
+    """
+    loss, start, number = context.loss, context.start, len(context.labels)
+    counts = np.bincount(context.guesses, minlength=context.num_classes)
+    answer, share = int(counts.argmax()), float(counts.max()) / number
+    largest = float(np.bincount(context.labels).max()) / number
+    varied = float(context.probabilities.std(axis=0).max())
+    history = _history(context)
+    updates = _updates(context)
+    after = f", after {updates:,} updates" if updates else ""
+    trained = context.run is not None or updates > 0
+    surprised = loss > _NEAR * start
+    numbers: dict[str, Any] = {
+        "loss": loss,
+        "log_classes": start,
+        "accuracy": context.accuracy,
+        "share_of_most_frequent_answer": share,
+        "variation": varied,
+    }
+    seen = (
+        f"The loss on {number} images is {loss:.3f}, log({context.num_classes}) = {start:.3f}; "
+        f"accuracy {context.accuracy:.1%}."
+    )
+
+    found = Findings(numbers)
+    if context.new and not trained:
+        evidence = f"{seen} All classes are equally probable, as a new classifier has it."
+        return [Finding("loss", "fine", evidence, numbers=numbers)]
+    if number > 1 and share >= _COLLAPSED and largest < _COLLAPSED - 0.1:
+        constant = "; the probabilities do not depend on the image" if varied < 1e-4 else ""
+        found.add(
+            "one answer for everything",
+            "serious" if trained or varied < 1e-4 else "warning" if surprised else "note",
+            f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
+            f"{np.mean(context.labels == answer):.0%}{constant}.",
+            "If the model is trained, it has collapsed: lower the learning rate, warm up, look "
+            "for pixels scaled wrongly and dead layers below, and train it again. If it is "
+            "new, a smaller start of the classifier gives it a better one.",
+        )
+    elif trained and not context.learned and loss > 0.9 * start:
+        found.add(
+            "nothing learned",
+            "serious" if context.run or updates >= _ENOUGH else "warning",
+            f"{seen} Guessing does as well{after}.",
+            "See what else is found here: pixels, labels, the learning rate, frozen layers.",
+        )
+    if loss > _TOO_HIGH * start and not found:
+        if context.learned:
+            found.add(
+                "loss above that of guessing",
+                "warning",
+                f"{seen} The model is more often right than guessing is, but far too sure of "
+                "its mistakes.",
+                "If pixels and labels are right, it has memorised its training images: train "
+                "for fewer epochs, with label smoothing, more augmentation or more images.",
+            )
+        else:
+            found.add(
+                "start far from guessing",
+                "warning",
+                f"{seen} The classifier is sure of answers that are no better than guessing.",
+                "If it is new, start it from zeros or small weights "
+                '(kernel_initializer="zeros"), behind a normalisation. If it is trained, see '
+                "pixels and labels.",
+            )
+    if history and history[0] > _TOO_HIGH * start:
+        numbers["first_epoch"] = history[0]
+        found.add(
+            "start far from guessing",
+            "warning",
+            f"The mean loss of the first epoch was {history[0]:.3f}, and log("
+            f"{context.num_classes}) = {start:.3f} is that of guessing.",
+            "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
+        )
+    return found or [Finding("loss", "fine", seen, numbers=numbers)]
+
+
+def _history(context: DoctorContext) -> list[float]:
+    """Returns the training loss of each epoch, of a run with one label an image."""
+    if context.run is None or not context.run.history.is_file():
+        return []
+    if context.config is not None and context.config.recipe.loss != "softmax":
+        return []
+    with context.run.history.open(newline="", encoding="utf-8") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file) if row.get("loss")]
+
+
+def _updates(context: DoctorContext) -> int:
+    """Returns how often the compiled optimizer has updated the model."""
+    optimizer = getattr(context.model, "optimizer", None)
+    return int(optimizer.iterations.numpy()) if optimizer is not None else 0

@@ -1,0 +1,188 @@
+"""Do outputs and labels mean the same classes, and have they names?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from keras_vit import arguments
+from keras_vit.doctor.context import DoctorContext, clearly_better, turns
+from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.output_kind import mean_loss
+
+# Accuracy that another meaning of the outputs must add.
+_GAIN = 0.1
+# And how far its loss must be below that of equal probabilities: the answers of a model that has
+# not learned are not confident, whatever its outputs are called.
+_CONFIDENT = 0.8
+
+
+def check_labels(context: DoctorContext) -> list[Finding]:
+    """Looks for another meaning of the outputs under which the answers are far better.
+
+    A permutation is found on one half of the images and judged on the other: on those it was
+    found on, it would look good by chance.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        `"labels shifted by one"` or `"labels permuted"`, or `"labels"` where nothing is wrong.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> check_labels(DoctorContext(model, data.load("digits").subset(range(50))))[0].severity
+        'fine'
+    """
+    guesses, labels, classes = context.guesses, context.labels, context.num_classes
+    plain = context.accuracy
+    # Of two classes, both shifts are the swap that the permutation finds.
+    shifts = (1, -1) if classes > 2 else ()
+    shifted = {
+        f"{shift:+d}": float((guesses == (labels + shift) % classes).mean()) for shift in shifts
+    }
+    meaning, half = _best_permutation(context)
+    permuted = float((guesses[half] == meaning[labels[half]]).mean()) if len(half) else plain
+    numbers: dict[str, Any] = {
+        "accuracy": plain, "accuracy_shifted": shifted, "accuracy_permuted": permuted,
+    }  # fmt: skip
+    moved_by = ", ".join(f"{shift} {value:.1%}" for shift, value in shifted.items())
+    evidence = (
+        f"Accuracy on {len(labels)} images: {plain:.1%}; "
+        + (f"with labels moved by {moved_by}; " if shifts else "")
+        + f"under the best permutation of the classes {permuted:.1%} (found on one half of the "
+        f"images, counted on the {len(half)} others)."
+    )
+    for shift in shifts:
+        other = (labels + shift) % classes
+        if _is_better(context, np.arange(len(labels)), other):
+            return [
+                Finding(
+                    "labels shifted by one",
+                    "serious",
+                    evidence,
+                    f"Label k is the model's output k {'+' if shift > 0 else '-'} 1. Count classes "
+                    "from 0, and see whether the model or the data has a class, such as a "
+                    "background or a stray folder, that the other has not.",
+                    {**numbers, "shift": shift},
+                )
+            ]
+    if len(half) and _is_better(context, half, meaning[labels[half]]):
+        moved = [int(k) for k in np.unique(labels) if meaning[k] != k]
+        numbers["permutation"] = {class_name(context, k): int(meaning[k]) for k in moved}
+        pairs = [f"{name} at {output}" for name, output in numbers["permutation"].items()]
+        return [
+            Finding(
+                "labels permuted",
+                "serious",
+                f"{evidence} At other outputs are {arguments.shortlist(pairs)}.",
+                "List the classes in one order everywhere; Keras, like this package, sorts the "
+                "names of folders as text, so that 10 comes before 2. Give the model its labels "
+                "in the order of its outputs.",
+                numbers,
+            )
+        ]
+    return [Finding("labels", "fine", evidence, numbers=numbers)]
+
+
+def check_names(context: DoctorContext) -> list[Finding]:
+    """Compares the number of outputs and their names with the classes of the data.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        `"outputs differ from labels"`, `"outputs differ from classes"` or `"classes without
+        names"`, or `"names"` where nothing is wrong.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> check_names(DoctorContext(model, data.load("digits").subset(range(50))))[0].name
+        'classes without names'
+    """
+    labels, outputs = context.preprocessing.labels, context.num_classes
+    classes = len(context.examples.class_names)
+    seen = f"The model has {outputs} outputs"
+    seen += f" and {len(labels)} names for them" if labels else " without names"
+    seen += f"; the data has {classes} classes."
+    name, severity, fix = "names", "fine", ""
+    if labels and len(labels) != outputs:
+        name, severity = "outputs differ from labels", "serious"
+        fix = (
+            "Build the model with classes=len(labels), or correct the labels of its Preprocessing."
+        )
+    elif not labels and outputs < classes:
+        name, severity = "outputs differ from classes", "serious"
+        fix = f"Give the classifier {classes} outputs; it cannot answer with the other classes."
+    elif not labels and outputs > classes:
+        name, severity = "outputs differ from classes", "warning"
+        fix = (
+            f"Give the classifier {classes} outputs, or the model the names of its classes, so "
+            "that the data's are found among them."
+        )
+    elif not labels:
+        name, severity = "classes without names", "note"
+        fix = (
+            "Nobody can tell what an output means. Models of keras_vit carry "
+            "Preprocessing(labels=...): keras_vit.models.rebuild(model, preprocessing="
+            "dataclasses.replace(preprocessing, labels=...)). With others, keep the list of "
+            "class_names beside the file."
+        )
+    numbers = {"outputs": outputs, "classes": classes, "labels": labels and len(labels)}
+    return [Finding(name, severity, seen, fix, numbers)]
+
+
+def class_name(context: DoctorContext, output: int) -> str:
+    """Returns the name that the data has for one of the model's outputs.
+
+    Args:
+        context: The model and its images.
+        output: Index of the output.
+
+    Returns:
+        The name, or the index as text.
+
+    Example:
+        >>> from keras_vit import data, models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
+        >>> model = models.build(config)
+        >>> class_name(DoctorContext(model, data.load("digits").subset(range(50))), 3)
+        '3'
+    """
+    labels = context.preprocessing.labels
+    names = labels if labels and context.matched == "name" else context.examples.class_names
+    return names[output] if output < len(names) else str(output)
+
+
+def _best_permutation(context: DoctorContext) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the output of each class, and the images that had no part in finding it."""
+    labels, guesses = context.labels, context.guesses
+    half = turns(labels) % 2  # the sample is in random order
+    first, second = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
+    # Only of classes that occur, for there are models of twenty thousand.
+    rows, columns = np.unique(labels), np.union1d(labels, guesses)
+    # Where both are as good, the meaning that they have.
+    counts = 0.5 * (rows[:, None] == columns)
+    places = np.searchsorted(rows, labels[first]), np.searchsorted(columns, guesses[first])
+    np.add.at(counts, places, 1)
+    chosen = linear_sum_assignment(counts, maximize=True)
+    meaning = np.arange(context.num_classes)
+    meaning[rows[chosen[0]]] = columns[chosen[1]]
+    return meaning, second
+
+
+def _is_better(context: DoctorContext, images: np.ndarray, meant: np.ndarray) -> bool:
+    right = context.guesses[images] == meant
+    # Three times guessing, or half way to perfection if that is less.
+    chance = 1 / context.num_classes
+    return bool(
+        right.mean() >= min(3 * chance, (1 + chance) / 2)
+        and mean_loss(context.probabilities[images], meant) < _CONFIDENT * context.start
+        and clearly_better(right, context.right[images], _GAIN)
+    )

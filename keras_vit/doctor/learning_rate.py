@@ -1,0 +1,239 @@
+"""Is the learning rate one at which this model learns this data?
+
+Letters: B batch; K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import models
+from keras_vit.doctor.context import DoctorContext
+from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.lr_range_test import BATCHES, Curve, range_test
+from keras_vit.doctor.output_kind import head_of
+from keras_vit.training import groups
+from keras_vit.training.optimizers import build_optimizer
+
+# Lowest and highest rate tried: steps of adaptive optimizers are as long as the rate says.
+_ADAPTIVE, _PLAIN = (1e-6, 1.0), (1e-5, 10.0)
+# Below this share of log K a classifier has learned, and starts anew for the test.
+_LEARNED = 0.7
+# Steps in which that first fall should be over, where the length of the run is unknown.
+_PATIENCE = 2000
+# A loss that stays above this share of what it was has not moved.
+_UNMOVED = 0.99
+
+
+def check_learning_rate(context: DoctorContext) -> list[Finding]:
+    """Lets the rate grow over some tens of steps, and looks where the loss falls and rises.
+
+    What is trained is a copy, or is put back as it was; files are never written. A model that has
+    learned starts with a new classifier, or there would be nothing to fall.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        `"learning rate too high"`, `"learning rate too low"` or `"no learning rate works"`, or
+        `"learning rate"` where nothing is wrong or there is none to compare.
+
+    Example:
+        >>> from keras_vit import data
+        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(1 / 255),
+        ...                           keras.layers.Flatten(), keras.layers.Dense(10)])
+        >>> model.compile(keras.optimizers.Adam(50.0))
+        >>> check_learning_rate(DoctorContext(model, data.load("digits").subset(range(90))))[0].name
+        'learning rate too high'
+    """
+    if not context.range_steps:
+        return [Finding("learning rate", "note", "Not tested, as asked for.")]
+    network, ending = _copy(context)
+    if not network.trainable_variables:
+        return [Finding("learning rate", "note", "Not tested: no parameter is trained.")]
+    optimizer, settings = _optimizer(context, network)
+    # A frozen one stays: nothing would flow through zeros.
+    head = [v for v in head_of(network, context.raw.shape[1]) if v.trainable]
+    renewed = bool(head) and context.loss < _LEARNED * context.start
+    before = [keras.ops.convert_to_numpy(variable) for variable in head]
+    count = BATCHES * context.batch_size
+    targets = keras.ops.one_hot(context.labels[:count], context.num_classes)
+    targets = keras.ops.convert_to_numpy(targets)  # (B, K), float32
+    plain = isinstance(optimizer, keras.optimizers.SGD)
+    low, high = _PLAIN if plain else _ADAPTIVE
+    try:
+        if renewed:
+            for variable in head:
+                variable.assign(keras.ops.zeros_like(variable))
+        curve = range_test(
+            network,
+            context.inputs(context.preprocessing, count),
+            targets,
+            optimizer=optimizer,
+            ending=ending,
+            low=low,
+            high=high,
+            steps=context.range_steps,
+            **settings,
+        )
+    finally:
+        for variable, value in zip(head, before, strict=True):
+            variable.assign(value)
+    return [judge(curve, rate_of(context), type(optimizer).__name__, _steps(context), renewed)]
+
+
+def judge(
+    curve: Curve, rate: float | None, optimizer: str, steps: int | None, renewed: bool
+) -> Finding:
+    """Compares a learning rate with what a test saw.
+
+    Args:
+        curve: The test.
+        rate: The learning rate; None if unknown.
+        optimizer: Its name, for the evidence.
+        steps: Updates of the whole training; None if unknown.
+        renewed: Whether the classifier was started anew.
+
+    Returns:
+        The finding.
+
+    Example:
+        >>> curve = Curve(np.logspace(-4, 2, 7), np.array([1, 1, 0.9, 0.6, 0.3, 0.9, 5]))
+        >>> judge(curve, 50.0, "SGD", None, False).name
+        'learning rate too high'
+    """
+    falls, lowest, rises = curve.falls_from, curve.lowest_at, curve.rises_from
+    least = float(curve.smooth.min())
+    numbers: dict[str, Any] = {
+        "falls_from": falls, "lowest_at": lowest, "rises_from": rises, "rate": rate,
+        "lowest_loss": least if math.isfinite(least) else None,
+    }  # fmt: skip
+    evidence = f"{len(curve.rates)} steps of {optimizer}"
+    evidence += ", with a new classifier" if renewed else ""
+    evidence += f", at rates from {curve.rates[0]:.1g} to {curve.rates[-1]:.1g}: "
+    if falls is None or lowest is None or curve.travelled is None:
+        best = f"to {least:.0%} at best" if math.isfinite(least) else "it is no number"
+        evidence += f"the loss falls at none of them ({best})"
+        evidence += f", and rises from {rises:.1g} on." if rises else "."
+        fix = (
+            "See pixels, labels, dead layers and frozen parameters; if they are fine, the classes "
+            "may not be visible in the images."
+        )
+        # Some models only begin to learn in so few steps; one without a gradient does not move.
+        severity = "serious" if least > _UNMOVED else "warning"
+        return Finding("no learning rate works", severity, evidence, fix, numbers)
+    evidence += f"the loss falls from {falls:.1g} on and is lowest, "
+    evidence += f"{least:.0%} of what it was, at {lowest:.1g}"
+    evidence += f"; it rises from {rises:.1g} on." if rises else "."
+    if rate is None:
+        evidence += " No learning rate is known to compare with."
+        return Finding("learning rate", "note", evidence, "", numbers)
+    needed = math.ceil(curve.travelled / rate) if rate > 0 else None
+    numbers["steps_to_fall"] = needed
+    good = f"Choose one between {falls:.1g} and {lowest / 3:.1g}" if falls < lowest / 3 else (
+        f"Choose one of about {falls:.1g}"
+    )  # fmt: skip
+    evidence += f" The learning rate is {rate:.3g}."
+    if rate >= (rises or 2 * curve.rates[-1]):  # what was not tried is too high as well
+        return Finding(
+            "learning rate too high", "serious", evidence, f"{good}, with a warm-up.", numbers
+        )
+    length = steps or 10 * _PATIENCE
+    # A rate among those advised is not too low, however few the steps are.
+    advised = falls <= rate <= lowest
+    if needed is None or (needed > length / 10 and not (advised and needed <= length)):
+        there_are = f", of {steps:,}" if steps else ""
+        plural = "" if needed == 1 else "s"
+        takes = f"takes about {needed:,} step{plural}{there_are}" if needed else "never comes"
+        evidence += f" With it, that fall {takes}."
+        severity = "serious" if needed is None or needed > length else "warning"
+        return Finding(
+            "learning rate too low", severity, evidence, f"{good}, or train longer.", numbers
+        )
+    return Finding("learning rate", "fine", evidence, "", numbers)
+
+
+def rate_of(context: DoctorContext) -> float | None:
+    """Returns the learning rate that a model is trained with.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        What was given, else the run's, else the compiled optimizer's (the highest one of a
+        schedule), else None.
+
+    Example:
+        >>> from keras_vit import data
+        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(),
+        ...                           keras.layers.Dense(10)])
+        >>> model.compile(keras.optimizers.SGD(0.25))
+        >>> rate_of(DoctorContext(model, data.load("digits").subset(range(50))))
+        0.25
+    """
+    if context.learning_rate is not None:
+        return context.learning_rate
+    if context.config is not None:
+        return context.config.recipe.learning_rate
+    optimizer = _compiled_optimizer(context.model)
+    if optimizer is None:
+        return None
+    rate = optimizer.get_config()["learning_rate"]
+    if isinstance(rate, (int, float)):
+        return float(rate)
+    if isinstance(rate, dict):
+        schedule = keras.optimizers.schedules.deserialize(rate)
+        # A rate rises and falls over thousands of steps; the highest is found well enough so.
+        places = np.unique(np.geomspace(1, 1e6, 200).astype(int) - 1)
+        return max(float(schedule(keras.ops.cast(place, "float32"))) for place in places)
+    return float(optimizer.learning_rate)
+
+
+def _copy(context: DoctorContext) -> tuple[keras.Model, str]:
+    """Returns what is trained, and its last activation."""
+    model, config = context.model, context.config
+    if config is None:
+        return model, context.ending
+    network = models.rebuild(model, classifier_activation=None)
+    groups.set_trainable(network, config.recipe.trainable)
+    return network, "linear"
+
+
+def _optimizer(
+    context: DoctorContext, network: keras.Model
+) -> tuple[keras.Optimizer, dict[str, Any]]:
+    """Returns a new optimizer of the kind that is used, and what else a step depends on."""
+    if context.config is not None:
+        # The range test has a schedule of its own.
+        recipe = context.config.recipe.replace(
+            ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0
+        )
+        names = ("loss", "clip_norm", "clip_variable_norm")
+        settings = {name: getattr(recipe, name) for name in names}
+        return build_optimizer(recipe, network, steps=context.range_steps), settings
+    compiled = _compiled_optimizer(context.model)
+    several = context.ending == "sigmoid" and context.raw.shape[1] > 1
+    settings = {"loss": "sigmoid" if several else "softmax"}
+    if compiled is None:
+        return keras.optimizers.Adam(), settings
+    config = {**compiled.get_config(), "learning_rate": 1e-3}
+    return type(compiled).from_config(config), settings
+
+
+def _compiled_optimizer(model: keras.Model) -> keras.Optimizer | None:
+    """Returns the optimizer, without the scaling of the loss that float16 puts around it."""
+    optimizer = getattr(model, "optimizer", None)
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _steps(context: DoctorContext) -> int | None:
+    """Returns the updates of the whole run."""
+    if context.run is None or context.config is None:
+        return None
+    recipe = context.config.recipe
+    images = context.run.resolved().get("training_examples")
+    return images // recipe.batch_size * recipe.epochs if images else None

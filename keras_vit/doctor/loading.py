@@ -1,0 +1,150 @@
+"""From what a user names to a model and, if training wrote it, its run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import keras
+
+from keras_vit.models import preprocessing_of
+from keras_vit.preprocessing import CHANNELS, Preprocessing
+from keras_vit.training.run import Run
+from keras_vit.weights import whole_models
+from keras_vit.weights.containers.guards import WeightFileError
+
+# What an image is scaled to where a model does not say, as most published ones take it.
+_DEFAULT_SIDE = 224
+
+
+def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
+    """Loads a run's last model, or any file that Keras can load.
+
+    Args:
+        path: A run folder, or a `.keras` or `.h5` file.
+
+    Returns:
+        The model, compiled if the file says how, and the run if it is one.
+
+    Raises:
+        ValueError: If there is no such file, or Keras cannot load it.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "model.keras"
+        >>> keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()]).save(path)
+        >>> load_model(path)[0].output_shape
+        (None, 192)
+    """
+    path, run = Path(path), None
+    if path.is_dir():
+        run = Run(path)
+        run.read_config()  # raises where the folder is no run
+        path = run.last
+        if not path.is_file():
+            raise ValueError(
+                "`RUN_OR_MODEL` must be a run that has finished an epoch. "
+                f"Received: {run.path}, which has no {path.name} yet"
+            )
+    if not path.is_file() or path.suffix not in (".keras", ".h5"):
+        raise ValueError(
+            "`RUN_OR_MODEL` must be a run folder, or a .keras or .h5 file that holds a whole "
+            f"model. Received: {path}"
+        )
+    try:
+        try:
+            return whole_models.load_model(path, compile=True), run
+        except (TypeError, ValueError):  # a loss or optimizer that Keras does not know
+            return whole_models.load_model(path), run
+    except WeightFileError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`RUN_OR_MODEL` must be a model that keras.saving.load_model can load. Layers of your "
+            "own have to be registered and imported: call keras_vit.doctor.examine on "
+            f"the loaded model. Received: {path}, with {str(error).splitlines()[0]}"
+        ) from error
+
+
+def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
+    """Returns how images become the input of a model.
+
+    Args:
+        model: Any Keras model of images (B, height, width, channels).
+
+    Returns:
+        The preprocessing, and whether that is known and not guessed. What is not known is as
+        `keras.utils.image_dataset_from_directory` does it: squashed, bilinear, in [0, 255].
+
+    Raises:
+        ValueError: If the model takes no images.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((8, 12, 1)), keras.layers.Flatten()])
+        >>> preprocessing, known = preprocessing_for(model)
+        >>> preprocessing.size, preprocessing.channels, known
+        ((8, 12), 'grayscale', False)
+    """
+    try:
+        return preprocessing_of(model), True
+    except ValueError:
+        return _guess(model), False
+
+
+def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
+    """Raises `ValueError` unless a model takes the images that its preprocessing makes.
+
+    Args:
+        model: Any Keras model.
+        preprocessing: Its preprocessing.
+
+    Raises:
+        ValueError: If the model has several inputs, or one of another shape.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((8, 12, 3)), keras.layers.Flatten()])
+        >>> check_input(model, Preprocessing(size=(8, 12)))
+    """
+    needed = (*preprocessing.size, preprocessing.num_channels)
+    given = _input_shape(model)[1:] or needed
+    fits = len(given) == 3 and all(g in (None, n) for g, n in zip(given, needed, strict=True))
+    if fits and len(getattr(model, "inputs", None) or [model]) == 1:
+        return
+    raise ValueError(
+        "`model` must take one batch of images of the size and channels that its preprocessing "
+        f"makes, {needed}. Received: model={model.name!r} with the input shape "
+        f"{getattr(model, 'input_shape', None)}"
+    )
+
+
+def _input_shape(model: keras.Model) -> tuple[int | None, ...]:
+    """Returns (B, height, width, channels), or () where the model has not noted it."""
+    if getattr(model, "inputs", None) is not None:
+        shape = model.input_shape
+    else:  # a subclass notes what it was called with first
+        shape = (model.get_build_config() or {}).get("input_shape")
+    is_one = isinstance(shape, (tuple, list)) and all(
+        n is None or isinstance(n, int) for n in shape
+    )
+    return tuple(shape) if is_one else ()
+
+
+def _guess(model: keras.Model) -> Preprocessing:
+    shape = _input_shape(model)
+    if len(shape) != 4 or shape[-1] not in CHANNELS.values():
+        raise ValueError(
+            "`model` must take one batch of images of one or three channels, "
+            "(B, height, width, channels), or be given with its `preprocessing`. "
+            f"Received: model={model.name!r} with the input shape {shape or None}"
+        )
+    return Preprocessing(
+        size=(shape[1] or _DEFAULT_SIDE, shape[2] or _DEFAULT_SIDE),
+        resize="squash",
+        interpolation="bilinear",
+        antialias=False,
+        mean=0.0,  # type: ignore[arg-type]
+        std=1 / 255,  # type: ignore[arg-type]
+        channels="grayscale" if shape[-1] == 1 else "rgb",
+        exif_orientation=False,
+        dct_scaling=False,
+    )

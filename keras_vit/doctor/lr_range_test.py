@@ -1,0 +1,186 @@
+"""Learning-rate range test and its curve.
+
+Letters: N images; h, w, C their height, width, channels; K classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.doctor.output_kind import as_logits
+from keras_vit.training.trainee import Classifier
+
+# Share of the loss by which it has to fall to count.
+_FALL = 0.05
+# Steps over which a median takes out the difference between batches; an odd number.
+_WINDOW = 5
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Curve:
+    """The loss while the learning rate grows, S steps.
+
+    Args:
+        rates: Learning rate of each step, growing, (S,).
+        losses: The loss after each step, divided by that of the same images before the first
+            one, (S,); infinite where it was no number.
+
+    Example:
+        >>> curve = Curve(np.logspace(-4, 2, 7), np.array([1, 1, 0.9, 0.6, 0.3, 0.9, 5]))
+        >>> curve.falls_from, curve.lowest_at, curve.rises_from
+        (0.01, 1.0, 10.0)
+    """
+
+    rates: np.ndarray
+    losses: np.ndarray
+
+    @functools.cached_property
+    def smooth(self) -> np.ndarray:
+        """The running median of the losses, (S,)."""
+        if len(self.losses) < 4 * _WINDOW:
+            return np.asarray(self.losses, float)
+        half = _WINDOW // 2
+        padded = np.pad(np.asarray(self.losses, float), half, mode="edge")
+        windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)  # (S, window)
+        return np.median(windows, axis=1)
+
+    @property
+    def lowest(self) -> int:
+        """Step with the lowest loss."""
+        return int(np.argmin(self.smooth))
+
+    @property
+    def falls(self) -> bool:
+        """Whether there is a rate at which the loss falls."""
+        return bool(self.smooth[self.lowest] <= 1 - _FALL)
+
+    @property
+    def falls_from(self) -> float | None:
+        """Rate from which on the loss is lower by a twentieth."""
+        first = self._first_fall
+        return None if first is None else float(self.rates[first])
+
+    @property
+    def lowest_at(self) -> float | None:
+        """Rate of the lowest loss."""
+        return float(self.rates[self.lowest]) if self.falls else None
+
+    @property
+    def rises_from(self) -> float | None:
+        """Rate from which on half of what was gained, or all of it, is lost again."""
+        least = self.smooth[self.lowest]
+        limit = (1 + least) / 2 if self.falls else 1.5
+        behind = np.flatnonzero(self.smooth[self.lowest :] > limit)
+        return float(self.rates[self.lowest + behind[0]]) if len(behind) else None
+
+    @property
+    def travelled(self) -> float | None:
+        """Sum of the rates until the loss was lower by a twentieth.
+
+        So many steps of a constant rate go as far as this sum, divided by the rate.
+        """
+        first = self._first_fall
+        return None if first is None else float(self.rates[: first + 1].sum())
+
+    @property
+    def _first_fall(self) -> int | None:
+        below = np.flatnonzero(self.smooth <= 1 - _FALL)
+        return int(below[0]) if len(below) else None
+
+
+# Different batches, which are met in turn.
+BATCHES = 4
+# A loss so many times that of the start ends the test.
+_LOST = 5.0
+
+
+class _Logits(keras.Model):
+    """A network behind which probabilities are turned back into logits."""
+
+    def __init__(self, network: keras.Model, ending: str) -> None:
+        super().__init__(name=f"{network.name}_logits")
+        self.network, self.ending = network, ending
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        return as_logits(self.network(inputs, training=training), self.ending)
+
+
+def range_test(
+    network: keras.Model,
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    optimizer: keras.Optimizer,
+    ending: str = "linear",
+    low: float = 1e-6,
+    high: float = 1.0,
+    steps: int = 60,
+    **settings: Any,
+) -> Curve:
+    """Trains while the learning rate grows exponentially, and takes everything back.
+
+    Every loss is measured by that of the same batch before the test, so that batches can be few
+    and small.
+
+    Args:
+        network: A classifier; its variables are the same afterwards.
+        images: Its input, (N, h, w, C), divided into four batches.
+        labels: True classes, as probabilities (N, K).
+        optimizer: A new optimizer; its learning rate is replaced.
+        ending: The last activation of `network`, as `keras_vit.models.classifier.ending_of`
+            names it.
+        low: First learning rate.
+        high: Last learning rate.
+        steps: Number of steps.
+        **settings: As for `keras_vit.training.trainee.Classifier`, such as `clip_norm`.
+
+    Returns:
+        Rates and losses.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+        >>> x = np.tile(np.eye(2, dtype="float32"), (4, 1))
+        >>> len(range_test(model, x, x, optimizer=keras.optimizers.SGD(), steps=5).rates)
+        5
+
+    Reference: section 3.3 of https://arxiv.org/abs/1506.01186
+    """
+    growth = (high / low) ** (1 / (steps - 1))
+    optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(low, 1, growth)
+    variables = network.variables
+    before = [keras.ops.convert_to_numpy(variable) for variable in variables]
+    wrapped = network if ending == "linear" and labels.shape[1] > 2 else _Logits(network, ending)
+    trainee = Classifier(wrapped, **settings)
+    trainee.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
+    size = max(len(images) // BATCHES, 1)
+    batches = [
+        (images[i : i + size], labels[i : i + size])
+        for i in range(0, size * min(BATCHES, len(images)), size)
+    ]
+    losses: list[float] = []
+    try:
+        starts = [_loss(trainee.test_on_batch, trainee, batch) for batch in batches]
+        # The loss of a step is that before its update, so one step more than there are rates.
+        for step in range(steps + 1):
+            place = step % len(batches)
+            loss = _loss(trainee.train_on_batch, trainee, batches[place])
+            ratio = loss / max(starts[place], 1e-6)
+            losses.append(ratio if np.isfinite(ratio) else np.inf)
+            if step and losses[-1] > _LOST:
+                break
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+    after = np.array(losses[1:])
+    return Curve(low * growth ** np.arange(len(after)), after)
+
+
+def _loss(function: Any, trainee: Classifier, batch: tuple[np.ndarray, np.ndarray]) -> float:
+    trainee.reset_metrics()  # or the loss would be the mean of all batches so far
+    return float(function(*batch, return_dict=True)["loss"])

@@ -1,0 +1,142 @@
+"""Checks whether the loss fits the outputs: probabilities or logits."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.doctor.context import DoctorContext
+from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.output_kind import sums_to_one
+
+
+def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
+    """Returns the loss that a model was compiled with.
+
+    Args:
+        model: Any Keras model.
+
+    Returns:
+        Its name, as in `"categorical_crossentropy"`, and whether it takes logits, None if that is
+        no question for it; or None if the model is not compiled with one loss.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+        >>> model.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
+        >>> compiled_loss(model)
+        ('categorical_crossentropy', True)
+    """
+    loss: Any = getattr(model, "loss", None) if getattr(model, "compiled", False) else None
+    while isinstance(loss, (list, tuple, dict)) and len(loss) == 1:
+        loss = next(iter(loss.values() if isinstance(loss, dict) else loss))
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    from_logits = getattr(loss, "from_logits", None)
+    if isinstance(loss, functools.partial):
+        loss, from_logits = loss.func, loss.keywords.get("from_logits", from_logits)
+    if not isinstance(loss, keras.losses.Loss) and not callable(loss):
+        return None
+    name = getattr(loss, "__name__", None) or type(loss).__name__
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    takes = "crossentropy" in name
+    return name, bool(from_logits) if takes or from_logits is not None else None
+
+
+def check_outputs(context: DoctorContext) -> list[Finding]:
+    """Compares the last activation with the loss, and the outputs with what they should be.
+
+    Args:
+        context: The model and its images.
+
+    Returns:
+        `"softmax twice"`, `"logits taken for probabilities"`, `"probabilities that do not sum to
+        1"`, `"softmax over one output"`, `"loss of another kind"` or `"softmax for several
+        classes"`; or `"outputs"` where nothing is wrong.
+
+    Example:
+        >>> from keras_vit import data
+        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(),
+        ...                           keras.layers.Dense(10)])
+        >>> model.compile(loss="categorical_crossentropy")
+        >>> check_outputs(DoctorContext(model, data.load("digits").subset(range(50))))[0].name
+        'logits taken for probabilities'
+    """
+    outputs, ending = context.raw, context.ending
+    sums = outputs.sum(axis=1)
+    numbers = {
+        "ending": ending,
+        "minimum": float(outputs.min()),
+        "maximum": float(outputs.max()),
+        "smallest_sum": float(sums.min()),
+        "largest_sum": float(sums.max()),
+    }
+    seen = (
+        f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
+        f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} to "
+        f"{sums.max():.3g}."
+    )
+    found = compiled_loss(context.model)
+    if context.config is not None:
+        # Runs train on logits; the finished model has its activation behind them.
+        found = None
+    if found:
+        numbers["loss"], numbers["from_logits"] = found
+        seen += f" The model is compiled with {found[0]}"
+        seen += "." if found[1] is None else f", from_logits={found[1]}."
+
+    def finding(name: str, severity: str, fix: str) -> list[Finding]:
+        return [Finding(name, severity, seen, fix, numbers)]
+
+    if outputs.shape[1] == 1 and ending == "softmax":
+        return finding(
+            "softmax over one output",
+            "serious",
+            "A softmax over one number is always 1: use two outputs, or a sigmoid.",
+        )
+    if ending == "softmax" and not sums_to_one(outputs):
+        return finding(
+            "probabilities that do not sum to 1",
+            "serious",
+            "Apply the softmax along the last axis, once, and to the classes only.",
+        )
+    if found and found[1] is not None:
+        if found[1] and ending in ("softmax", "sigmoid"):
+            return finding(
+                "softmax twice",
+                "serious",
+                "Compile with from_logits=False, or end the model in a Dense without activation. "
+                "(In a TensorFlow graph Keras notices a softmax that comes last, warns and "
+                "corrects it; eagerly, with a cast behind it and on other backends it does not.)",
+            )
+        if not found[1] and ending == "linear" and not _are_probabilities(outputs):
+            return finding(
+                "logits taken for probabilities",
+                "serious",
+                "Compile with from_logits=True, or end the model in a softmax.",
+            )
+        if ("binary" in found[0]) != (ending == "sigmoid") and ending != "linear":
+            wanted = "binary_crossentropy" if ending == "sigmoid" else "categorical_crossentropy"
+            return finding(
+                "loss of another kind",
+                "warning",
+                f"A {ending} belongs to {wanted}: with one label an image take a softmax, with "
+                "several a sigmoid.",
+            )
+    if context.examples.multi_label and ending == "softmax":
+        return finding(
+            "softmax for several classes",
+            "warning",
+            "The data's images may show several classes or none, but a softmax names exactly one: "
+            "end the model in a sigmoid, and train it with binary_crossentropy.",
+        )
+    if not found and context.config is None:
+        seen += f" No loss is compiled; from_logits={ending == 'linear'} is the right one."
+    return [Finding("outputs", "fine", seen, numbers=numbers)]
+
+
+def _are_probabilities(outputs: np.ndarray) -> bool:
+    return bool(outputs.min() >= 0 and sums_to_one(outputs))

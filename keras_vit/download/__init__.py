@@ -1,0 +1,1 @@
+"""Verified, resumed and cached downloads."""

@@ -1,0 +1,298 @@
+"""Published files, downloaded once, verified, and kept in the cache of Keras."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PureWindowsPath
+from typing import Any
+from urllib.parse import urlsplit
+
+import filelock
+
+from keras_vit.download.http import discard, mebibytes, say, transfer
+from keras_vit.download.integrity import Expected, file_digests
+from keras_vit.files import write_json
+
+
+@dataclasses.dataclass(frozen=True)
+class Download:
+    """A verified file in the cache.
+
+    Args:
+        path: Where it is.
+        sha256: Its SHA-256, 64 hexadecimal digits.
+        level: How far it was verified, in words: `"SHA-256"`, or what stood in for it, such as
+            `"https, size, MD5, content"`.
+
+    Example:
+        >>> Download(Path("a.npz"), "0" * 64, "SHA-256").level
+        'SHA-256'
+    """
+
+    path: Path
+    sha256: str
+    level: str
+
+
+def fetch(
+    urls: Sequence[str],
+    file_name: str,
+    *,
+    folder: str | None = None,
+    size: int | None = None,
+    sha256: str | None = None,
+    sha256_prefix: str | None = None,
+    needs_sha256: bool = False,
+    check: Callable[[Path], None] | None = None,
+) -> Download:
+    """Returns a published file from the cache, where it is downloaded at the first call.
+
+    With `sha256`, that alone decides whether it is the right file. Without it, all that is known
+    must hold: https, the size, the prefix, the SHA-256 that the Hugging Face hub states in
+    `X-Linked-Etag`, the MD5 and the CRC32C that the server states in `x-goog-hash`, and `check`.
+    The SHA-256 found, and what it was verified by (with the commit that the hub states in
+    `X-Repo-Commit`), are then pinned in `file_name` + `.json`: a file that changes afterwards is
+    refused, and one that does not is used without a connection, whatever its address holds by
+    then. A file without this note (one that was put there by hand) is verified like a download,
+    but for what a server states. Under its name stands only a complete and verified file.
+
+    An interrupted download is resumed at the next call. Several processes download a file once.
+    The environment has three variables:
+
+    - `KERAS_HOME`: the cache is `models/keras_vit` in this folder; `~/.keras` if it is unset.
+    - `KERAS_VIT_MIRROR`: base addresses, separated by spaces or commas, that are tried first and
+      may be http. A mirror serves the path of the original: for
+      `https://storage.googleapis.com/vit_models/augreg/X.npz` the mirror `http://127.0.0.1:8000`
+      is asked for `http://127.0.0.1:8000/vit_models/augreg/X.npz`. A mirror of the hub must pass
+      on both of its headers.
+    - `KERAS_VIT_OFFLINE`: anything but empty or 0 forbids connections.
+
+    Args:
+        urls: Addresses of the same file, all https; tried in this order.
+        file_name: Its name in the cache, by which alone it is found again: other files need
+            other names.
+        folder: A folder in the cache, for files that belong together.
+        size: Bytes.
+        sha256: 64 hexadecimal digits.
+        sha256_prefix: The first 8 of them, as in the file names of torch.
+        needs_sha256: Whether the server must state the SHA-256 of what it sends: for a file on a
+            branch of the hub, whose content may change. From a server that does not, nothing is
+            downloaded.
+        check: Reads the file and raises `ValueError` if the content is not the right one. Its
+            path is temporary, with `.part` after its name.
+
+    Returns:
+        The path, the SHA-256, and how far the file was verified.
+
+    Raises:
+        ValueError: If an argument or a mirror is malformed, a file in the cache was changed, or
+            what was downloaded is not the right file, or no server states its SHA-256.
+        ConnectionError: If no address can be reached, with what to put where by hand.
+        OSError: If the cache cannot be written.
+
+    Example:
+        >>> from unittest import mock
+        >>> with mock.patch.dict(os.environ, KERAS_HOME="home", KERAS_VIT_OFFLINE="1"):
+        ...     cache_folder().mkdir(parents=True)
+        ...     _ = (cache_folder() / "a.npz").write_bytes(bytes(7))  # put there by hand
+        ...     fetch(["https://example.org/a.npz"], "a.npz", size=7).level
+        'size'
+    """
+    expected = Expected(size, sha256, sha256_prefix, check)
+    if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
+        raise ValueError(f"`urls` must be a list of https addresses. Received: urls={urls!r}")
+    inside = cache_folder() if folder is None else cache_folder() / _plain("folder", folder)
+    path = inside / _plain("file_name", file_name)
+    found = _unchanged(path)
+    if found is None:
+        with _explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            waiting = f"Waiting for another process, which downloads {path} ..."
+            with _alone(path.with_name(f".{file_name}.lock"), waiting):
+                found = _unchanged(path)
+                if found is None and path.exists():
+                    found = _inspect(path, urls, expected)
+                elif found is None:
+                    found = _download(path, urls, expected, needs_sha256)
+    try:
+        expected.compare(path.stat().st_size, found.sha256)
+    except ValueError as error:
+        raise _other(path, urls, error) from error
+    return dataclasses.replace(found, level="SHA-256") if sha256 else found
+
+
+@contextlib.contextmanager
+def _alone(path: Path, waiting: str) -> Iterator[None]:
+    """Keeps other processes out; says once if another one is in."""
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        print(waiting, file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def cache_folder() -> Path:
+    """Returns the folder of downloaded weights, which need not exist.
+
+    Returns:
+        `models/keras_vit` in `KERAS_HOME`, or in `~/.keras` if that is unset.
+
+    Example:
+        >>> cache_folder().parts[-2:]
+        ('models', 'keras_vit')
+    """
+    home = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser().absolute()
+    return home / "models" / "keras_vit"
+
+
+def _download(path: Path, urls: Sequence[str], expected: Expected, needs_sha256: bool) -> Download:
+    by_hand = (
+        f"Download {urls[0]} ({mebibytes(expected.size)}) by other means, and name the file "
+        f"in place of the weights (--weights FILE) or store it as {path}."
+    )
+    if os.environ.get("KERAS_VIT_OFFLINE", "") not in ("", "0"):
+        raise ConnectionError(
+            f"{path.name} is not in the cache, and KERAS_VIT_OFFLINE forbids connections. {by_hand}"
+        )
+    part = path.with_name(f"{path.name}.part")
+    reasons: list[str] = []
+    kind: type[Exception] = ConnectionError
+    for url in _addresses(urls):
+        try:
+            sha256, level = _receive(url, part, expected, needs_sha256)
+        except (ConnectionError, ValueError) as error:
+            reasons.append(f"{url}: {error}")
+            say(reasons[-1])
+            kind = ValueError if isinstance(error, ValueError) else kind
+            continue
+        with part.open("r+b") as file:  # Windows flushes only what may be written
+            os.fsync(file.fileno())
+        found = _pin(part, path, sha256, level, url)  # before the file: alone it says nothing
+        os.replace(part, path)
+        discard(part)
+        say(f"Verified {path} by: {level}")
+        return found
+    listed = "\n  ".join(reasons)
+    raise kind(f"{path.name} could not be downloaded.\n  {listed}\n{by_hand}")
+
+
+def _receive(url: str, part: Path, expected: Expected, needs_sha256: bool) -> tuple[str, str]:
+    source = transfer(url, part, expected.size, needs_sha256=needs_sha256)
+    try:
+        return expected.verify(part, source)
+    except ValueError:
+        discard(part)  # nothing in it is worth resuming
+        raise
+
+
+def _inspect(path: Path, urls: Sequence[str], expected: Expected) -> Download:
+    """The file, which somebody else put there or touched."""
+    pin = _read_pin(path)
+    if pin is None:
+        try:
+            sha256, level = expected.verify(path)
+        except ValueError as error:
+            raise _other(path, urls, error) from error
+        return _pin(path, path, sha256, level, None)
+    sha256 = file_digests(path, ["sha256"])["sha256"].hex()
+    if sha256 != pin["sha256"]:
+        raise _other(path, urls, f"it was changed after it was verified (see {_pin_path(path)})")
+    return _pin(path, path, sha256, pin["level"], pin["url"])
+
+
+def _unchanged(path: Path) -> Download | None:
+    """The file, if nobody touched it since it was verified."""
+    pin = _read_pin(path)
+    if pin is None or not path.is_file():
+        return None
+    stat = path.stat()
+    if (stat.st_size, stat.st_mtime_ns) != (pin["bytes"], pin["mtime_ns"]):
+        return None
+    return Download(path, pin["sha256"], pin["level"])
+
+
+def _other(path: Path, urls: Sequence[str], reason: object) -> ValueError:
+    return ValueError(
+        f"{path} is not the published file: {reason}. Delete it, and it will be downloaded again "
+        f"from {urls[0]}."
+    )
+
+
+def _pin_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def _pin(content: Path, path: Path, sha256: str, level: str, url: str | None) -> Download:
+    """Notes beside `path` that `content` was verified."""
+    stat = content.stat()
+    pin = {
+        "url": url,
+        "sha256": sha256,
+        "bytes": stat.st_size,
+        "level": level,
+        "mtime_ns": stat.st_mtime_ns,
+    }
+    write_json(_pin_path(path), pin)
+    return Download(path, sha256, level)
+
+
+def _read_pin(path: Path) -> dict[str, Any] | None:
+    try:
+        pin = json.loads(_pin_path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    keys = {"url", "sha256", "bytes", "level", "mtime_ns"}
+    if not isinstance(pin, dict) or pin.keys() != keys:
+        return None
+    return pin if all(isinstance(pin[key], str) for key in ("sha256", "level")) else None
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Says of a full disk, or a folder that is not ours, what was attempted."""
+    try:
+        yield
+    except ConnectionError:
+        raise
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{error.strerror or error}, while {path.name} was brought into the cache. What was "
+            "received of it is kept; KERAS_HOME sets another folder",
+            error.filename or str(path.parent),
+        ) from error
+
+
+def _addresses(urls: Sequence[str]) -> list[str]:
+    """Where to look, in order: the mirrors, then the addresses themselves."""
+    mirrors = re.split(r"[\s,]+", os.environ.get("KERAS_VIT_MIRROR", "").strip(" ,"))
+    found = []
+    for mirror in filter(None, mirrors):
+        if not re.match(r"https?://.", mirror):
+            raise ValueError(
+                "`KERAS_VIT_MIRROR` must hold http or https addresses, separated by spaces or "
+                f"commas. Received: KERAS_VIT_MIRROR={os.environ['KERAS_VIT_MIRROR']!r}"
+            )
+        found += [mirror.rstrip("/") + urlsplit(url).path for url in urls]
+    return list(dict.fromkeys([*found, *urls]))
+
+
+def _plain(argument: str, name: str) -> str:
+    plain = name == PureWindowsPath(name).name != "" and name[0] != "." and name.isprintable()
+    if not plain:
+        raise ValueError(
+            f"`{argument}` must be a plain name: no path, no drive, no leading dot. "
+            f"Received: {argument}={name!r}"
+        )
+    return name

@@ -1,0 +1,293 @@
+"""Proof that exported files compute what the model computes.
+
+Letters: N images; R classes.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from sklearn.metrics import accuracy_score
+
+_PROCESS = Path(__file__).with_name("runtime_worker.py")
+_THREADS = (1, 2)
+
+
+class VerificationError(RuntimeError):
+    """An exported artifact disagrees with its model.
+
+    Args:
+        message: Which one, by how much, and where.
+
+    Example:
+        >>> str(VerificationError("model.tflite: the labels differ"))
+        'model.tflite: the labels differ'
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """Something that was exported.
+
+    Args:
+        name: What it is called, unique among those of one export.
+        kind: `"saved_model"`, `"tflite"`, `"onnx"` or `"openvino"`.
+        path: Its file or folder.
+        exact: Whether it computes in float32, so that it has to agree on every image.
+        min_agreement: Share of the images on which another one has to; None for that of `verify`.
+
+    Example:
+        >>> Artifact("float32", "tflite", Path("float32.tflite"), exact=True).tolerance
+        0.0001
+    """
+
+    name: str
+    kind: str
+    path: Path
+    exact: bool
+    min_agreement: float | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """By how much a probability may differ from the Keras model's."""
+        if not self.exact:
+            return 1.0
+        return 1e-5 if self.kind == "saved_model" else 1e-4
+
+    def size(self) -> int:
+        """Returns the bytes of the file, or of all files of the folder."""
+        paths = self.path.rglob("*") if self.path.is_dir() else [self.path]
+        if self.path.suffix == ".xml":  # OpenVINO keeps the weights beside it
+            paths = [self.path, self.path.with_suffix(".bin")]
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+@dataclasses.dataclass(frozen=True)
+class ArtifactComparison:
+    """How an artifact did beside the Keras model.
+
+    Args:
+        name: Of the artifact.
+        size: Bytes.
+        milliseconds: Median time of one image, by number of threads, or `"all"`.
+        accuracy: Share of the images for which it names the right class, or exactly the right
+            labels.
+        agreement: Share of the images for which it names what the Keras model names.
+        largest_difference: Of a probability, in [0, 1]; NaN if one is.
+        worst: Index of the image where that occurs.
+        ok: Whether it agrees as far as it has to.
+
+    Example:
+        >>> ArtifactComparison("float32", 22_000_000, {"1": 22.0}, 0.975, 1.0, 3e-7, 4, ok=True).ok
+        True
+    """
+
+    name: str
+    size: int
+    milliseconds: dict[str, float]
+    accuracy: float
+    agreement: float
+    largest_difference: float
+    worst: int
+    ok: bool
+
+
+def verify(
+    artifacts: Sequence[Artifact],
+    images: Iterable[bytes],
+    expected: np.ndarray,
+    truth: np.ndarray,
+    folder: Path,
+    *,
+    names: Sequence[str],
+    thresholds: Sequence[float] | None = None,
+    min_agreement: float = 0.99,
+    progress: bool = True,
+) -> tuple[ArtifactComparison, ...]:
+    """Runs artifacts in a process without Keras and this package, and compares image by image.
+
+    The first artifact has to be a SavedModel: its `preprocess` signature makes the pixels that the
+    others are given, so that every artifact sees what a server would.
+
+    Args:
+        artifacts: What was exported.
+        images: Encoded images, N of them; real ones tell most.
+        expected: The Keras model's probabilities, (N, R).
+        truth: The right classes, (N,), or labels, (N, R).
+        folder: A folder for what passes between the processes.
+        names: What the images are called, in messages.
+        thresholds: Probability from which on each label is a yes, where each is one by itself.
+        min_agreement: Share of the images on which artifacts that are not `exact` have to agree.
+        progress: Whether to print it.
+
+    Returns:
+        One result per artifact.
+
+    Raises:
+        VerificationError: If the process fails; an artifact that disagrees is not `ok`.
+        ValueError: If there is no image.
+
+    Example:
+        See `keras_vit.export.bundle`, which is the one that calls this.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(folder / "images.tfrecord")) as records:
+        for image in images:
+            records.write(image)
+    if not len(expected):
+        raise ValueError("`images` must hold at least one encoded image. Received: none")
+    task = {
+        "names": list(names),
+        "threads": _THREADS,
+        "artifacts": {a.name: [a.kind, str(a.path.resolve())] for a in artifacts},
+    }
+    (folder / "task.json").write_text(json.dumps(task))
+    _run(folder, progress)
+    times = json.loads((folder / "times.json").read_text())
+    return tuple(
+        compared(
+            artifact,
+            times[artifact.name],
+            np.load(folder / f"{artifact.name}.npy"),
+            expected,
+            truth,
+            thresholds,
+            min_agreement,
+        )
+        for artifact in artifacts
+    )
+
+
+def compared(
+    artifact: Artifact,
+    milliseconds: dict[str, float],
+    found: np.ndarray,
+    expected: np.ndarray,
+    truth: np.ndarray,
+    thresholds: Sequence[float] | None,
+    min_agreement: float,
+) -> ArtifactComparison:
+    """Compares what an artifact answered with what the Keras model did.
+
+    Args:
+        artifact: What answered.
+        milliseconds: How long one image takes, by number of threads.
+        found: Its probabilities, (N, R).
+        expected: The Keras model's, (N, R).
+        truth: The right classes, (N,), or labels, (N, R).
+        thresholds: As for `verify`.
+        min_agreement: As for `verify`.
+
+    Returns:
+        The result.
+
+    Example:
+        >>> artifact = Artifact("int8", "tflite", Path(__file__), exact=False)
+        >>> scores = np.array([[0.6, 0.4]], np.float32)
+        >>> compared(artifact, {}, scores, scores, np.array([0]), None, 0.99).agreement
+        1.0
+    """
+    differences = np.abs(found - expected).max(axis=1)  # (N,)
+    worst = int(differences.argmax())  # NaN counts as the largest
+    # Classes that are equally probable, and labels at their threshold, are no disagreement.
+    close = artifact.tolerance if artifact.exact else 0.0
+    if thresholds:
+        least = np.asarray(thresholds, np.float32)
+        said = (found >= least).astype(int)
+        same = (said == (expected >= least)) | (np.abs(expected - least) <= close)
+        same = same.all(axis=1)
+    else:
+        said = found.argmax(axis=1)
+        named = np.take_along_axis(expected, said[:, None], axis=1)[:, 0]
+        same = named >= expected.max(axis=1) - close
+    agreement = float(same.mean())
+    if artifact.min_agreement is not None:
+        min_agreement = artifact.min_agreement
+    required = 1.0 if artifact.exact else min_agreement
+    return ArtifactComparison(
+        name=artifact.name,
+        size=artifact.size(),
+        milliseconds=milliseconds,
+        accuracy=float(accuracy_score(truth, said)),
+        agreement=agreement,
+        largest_difference=float(differences[worst]),
+        worst=worst,
+        ok=agreement >= required and bool(differences[worst] <= artifact.tolerance),
+    )
+
+
+def _run(folder: Path, progress: bool) -> None:
+    # -P: the folder of the script, with names such as onnx, is not searched for modules.
+    command = [sys.executable, "-P", str(_PROCESS), str(folder)]
+    counting = progress and sys.stdout.isatty()
+    last: collections.deque[str] = collections.deque(maxlen=20)
+    name = said = ""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,  # its end, which comes with that of this process, ends the other one
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        # On the CPU, where all of these run; a GPU's memory is this process's.
+        env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+    ) as running:
+        for line in running.stdout or ():
+            if line.startswith("= "):
+                name = line[2:].strip()
+                if progress and not counting:
+                    print(f"Verifying {name}", flush=True)
+            elif line.startswith("! "):
+                said = line[2:].strip()
+            elif line.strip().replace("/", "").isdigit():
+                if counting:
+                    print(f"\r  verifying {name}: {line.strip()} images", end="", flush=True)
+            else:
+                last.append(line)
+    if counting:
+        print("\r\x1b[K", end="", flush=True)
+    if running.returncode:
+        raise VerificationError(
+            f"{name} could not be run in a process of its own: {said or ''.join(last)}"
+        )
+
+
+def table(results: Sequence[ArtifactComparison]) -> str:
+    """Returns results as lines to print.
+
+    Args:
+        results: What `verify` returned.
+
+    Returns:
+        A heading and a line per artifact.
+
+    Example:
+        >>> result = ArtifactComparison("int8", 6_400_000, {"1": 51.0}, 0.97, 0.98, 0.2, 3, False)
+        >>> print(table([result]))
+        artifact      MiB   1 thread  2 threads  accuracy  agreement  difference
+        int8          6.1    51.0 ms          -    0.9700     0.9800     2.0e-01  REFUSED
+    """
+    width = max(11, *(len(result.name) for result in results))
+    lines = [
+        f"{'artifact':<{width}} {'MiB':>5}   1 thread  2 threads  accuracy  agreement  difference"
+    ]
+    for r in results:
+        one, two = (
+            f"{r.milliseconds[key]:.1f} ms" if key in r.milliseconds else "-" for key in ("1", "2")
+        )
+        if "all" in r.milliseconds:
+            one, two = "all cores", f"{r.milliseconds['all']:.1f} ms"
+        lines.append(
+            f"{r.name:<{width}} {r.size / 2**20:>5.1f}  {one:>9}  {two:>9}  {r.accuracy:>8.4f}  "
+            f"{r.agreement:>9.4f}  {r.largest_difference:>10.1e}{'' if r.ok else '  REFUSED'}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""The model for ONNX Runtime and for OpenVINO."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import arguments, files, preprocessing_files
+from keras_vit.data.decode_and_resize import scale
+from keras_vit.export.saved_model import require_tensorflow
+from keras_vit.models import classifier
+
+_OPSET = 18
+# What has to be installed, by kind, which is also the extra that brings it.
+_NEEDED = {"onnx": ("tf2onnx", "onnxruntime"), "openvino": ("openvino",)}
+
+
+def require(kind: str) -> None:
+    """Raises `ImportError` unless what writes and runs a kind of file is installed.
+
+    Args:
+        kind: `"onnx"` or `"openvino"`.
+
+    Raises:
+        ImportError: With what to install.
+
+    Example:
+        >>> require("tflite")
+    """
+    missing = [name for name in _NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"{kind} needs {' and '.join(missing)}; {arguments.install_hint(kind)}")
+
+
+def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
+    """Exports a classifier for ONNX Runtime.
+
+    Input: `pixels`, uint8 (B, h, w, C) at the model's size, [0, 255], scaled inside. Output:
+    `probabilities`, float32 (B, classes). Labels and preprocessing are in the file's metadata.
+
+    Args:
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
+        path: The `.onnx` file to write.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
+        ImportError: If tf2onnx or onnxruntime is not installed.
+
+    Example:
+        >>> import keras_vit
+        >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
+        >>> write_onnx(model, "model.onnx")  # doctest: +SKIP
+    """
+    require_tensorflow()
+    require("onnx")
+    import onnx
+    import tf2onnx
+
+    classify, spec, preprocessing = _function(model)
+    # Without this the exact GELU becomes a file that no runtime loads, and no error.
+    handlers: dict[str, Any] = {"Erfc": (_one_minus_erf, [])}
+    proto, _ = tf2onnx.convert.from_function(
+        classify, [spec], opset=_OPSET, custom_op_handlers=handlers
+    )
+    onnx.helper.set_model_props(proto, preprocessing_files.texts(preprocessing))
+    onnx.checker.check_model(proto)
+    with files.atomic_path(path) as temporary:
+        onnx.save(proto, temporary)
+    return Path(path)
+
+
+def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
+    """Exports a classifier for OpenVINO.
+
+    Input and output are those of `write_onnx`. Labels and preprocessing are in the description,
+    below `rt_info`, `keras_vit`. On a CPU with bfloat16 OpenVINO computes in that unless it is told
+    `{"INFERENCE_PRECISION_HINT": "f32"}`.
+
+    Args:
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
+        path: The `.xml` file to write; the weights go beside it, into the `.bin` file.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
+        ImportError: If openvino is not installed.
+
+    Example:
+        >>> import keras_vit
+        >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
+        >>> write_openvino(model, "model.xml")  # doctest: +SKIP
+    """
+    require_tensorflow()
+    require("openvino")
+    import openvino
+
+    classify, spec, preprocessing = _function(model)
+    path = Path(path)
+    with tempfile.TemporaryDirectory() as traced:
+        archive = keras.export.ExportArchive()
+        archive.add_endpoint("serving_default", classify, [spec])
+        archive.write_out(traced, verbose=False)
+        found = openvino.convert_model(traced)
+        for name, text in preprocessing_files.texts(preprocessing).items():
+            found.set_rt_info(text, ["keras_vit", Path(name).stem])
+        openvino.save_model(found, Path(traced) / "model.xml", compress_to_fp16=False)
+        # The description last: without the weights it is of no use.
+        for suffix in (".bin", ".xml"):
+            with files.atomic_path(path.with_suffix(suffix)) as temporary:
+                shutil.move(Path(traced) / f"model{suffix}", temporary)
+    return path
+
+
+#: How each kind of file is written, and how its name ends.
+WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
+
+
+def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
+    network, preprocessing = classifier.with_probabilities(model)
+    spec = tf.TensorSpec(
+        (None, *preprocessing.size, preprocessing.num_channels), tf.uint8, "pixels"
+    )
+
+    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"probabilities": network(scale(images, preprocessing), training=False)}
+
+    return tf.function(classify, input_signature=[spec], autograph=False), spec, preprocessing
+
+
+def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> None:
+    """Turns erfc(x), which ONNX lacks, into 1 - erf(x)."""
+    (output,) = node.output
+    dtype, shape = context.get_dtype(output), context.get_shape(output)
+    # Taken out and made anew: a node that is changed in place may be sorted behind its readers.
+    context.remove_node(name)
+    erf = context.make_node("Erf", list(node.input), shapes=[shape], dtypes=[dtype])
+    one = context.make_const(f"{name}_one", np.array(1, np.float32))
+    operands = [one.output[0], erf.output[0]]
+    context.make_node("Sub", operands, name=name, outputs=[output], shapes=[shape], dtypes=[dtype])

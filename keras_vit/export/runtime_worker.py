@@ -1,0 +1,164 @@
+"""Runs exported files as others will, in a process that has neither Keras nor this package.
+
+Started by `keras_vit.export.compare_artifacts` as `python -P runtime_worker.py FOLDER`. Reads
+`task.json` and `images.tfrecord` there; writes `pixels.npy`, the probabilities of each artifact as
+`ARTIFACT.npy`, and in `times.json` how long one image takes. What goes wrong is an exception.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ABSENT = ("keras", "tf_keras", "keras_vit")
+if __name__ == "__main__":  # what is imported below must do without them
+    sys.modules.update(dict.fromkeys(ABSENT))  # type: ignore[arg-type]
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+_BATCH = 32
+_SECONDS = 4.0  # for which one time is measured
+_TIMES = 20  # at most
+
+# Takes pixels at the model's size, uint8 (B, h, w, C), and returns probabilities (B, R).
+Runner = Callable[[np.ndarray], np.ndarray]
+
+
+def tflite(path: str, threads: int) -> tuple[Runner, int]:
+    """Returns a TFLite file as a function, and how many images it takes in a call."""
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        Interpreter = tf.lite.Interpreter
+    interpreter = Interpreter(model_path=path, num_threads=threads)
+    interpreter.allocate_tensors()
+    given, answer = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        full = np.resize(pixels, given["shape"])  # the last batch is filled up
+        interpreter.set_tensor(given["index"], full.astype(given["dtype"]))
+        interpreter.invoke()
+        found = interpreter.get_tensor(answer["index"])[: len(pixels)]
+        scale, zero = answer["quantization"]
+        return (found.astype(np.float32) - zero) * scale if scale else found
+
+    return run, int(given["shape"][0])
+
+
+def onnx(path: str, threads: int) -> tuple[Runner, int]:
+    """Returns an ONNX file as a function of ONNX Runtime, which takes one image here."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda pixels: session.run(None, {name: pixels})[0], 1
+
+
+def openvino(path: str, threads: int) -> tuple[Runner, int]:
+    """Returns an OpenVINO model as a function, in float32 also where bfloat16 would be faster."""
+    import openvino as ov
+
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    model = ov.Core().compile_model(path, "CPU", settings)
+    return lambda pixels: model(pixels)[0], 1
+
+
+def saved_model(path: str, names: list[str], folder: Path) -> dict[str, float]:
+    """Writes the pixels and the probabilities of all images; returns the time of one image."""
+    signatures = tf.saved_model.load(path).signatures
+    classify, preprocess = signatures["classify_bytes"], signatures["preprocess"]
+    images = tf.data.TFRecordDataset(str(folder / "images.tfrecord"))
+    count, probabilities = len(names), []
+    pixels: Any = None
+    for done, batch in zip(range(0, count, _BATCH), images.batch(_BATCH), strict=True):
+        answer = classify(image_bytes=batch)
+        if not answer["ok"].numpy().all():
+            bad = int(np.argmin(answer["ok"].numpy()))
+            message = answer["message"][bad].numpy().decode()
+            raise RuntimeError(f"{names[done + bad]} was refused: {message}")
+        probabilities.append(answer["probabilities"].numpy())
+        found = preprocess(image_bytes=batch)["pixels"].numpy()
+        if pixels is None:  # on disk: all images of a large data set do not fit into memory
+            shape = (count, *found.shape[1:])
+            pixels = np.lib.format.open_memmap(folder / "pixels.npy", "w+", np.uint8, shape)
+        pixels[done : done + len(found)] = found
+        _progress(done + len(found), count)
+    pixels.flush()
+    np.save(folder / "saved_model.npy", np.concatenate(probabilities))
+    one = next(iter(images.batch(1)))
+    return {"all": _milliseconds(lambda: classify(image_bytes=one)["probabilities"].numpy())}
+
+
+def runtime(
+    build: Callable[[str, int], tuple[Runner, int]],
+    path: str,
+    name: str,
+    folder: Path,
+    threads: list[int],
+) -> dict[str, float]:
+    """Writes the probabilities of all pixels; returns the time of one image by threads."""
+    pixels = np.load(folder / "pixels.npy", mmap_mode="r")
+    run, at_once = build(path, max(threads))
+    found = []
+    for index in range(0, len(pixels), at_once):
+        found.append(run(pixels[index : index + at_once]))
+        _progress(index + len(found[-1]), len(pixels))
+    np.save(folder / f"{name}.npy", np.concatenate(found))
+    few = pixels[:at_once]
+    runners = {str(count): build(path, count)[0] for count in threads}
+    return {count: _milliseconds(partial(run, few)) / at_once for count, run in runners.items()}
+
+
+def _milliseconds(run: Callable[[], Any]) -> float:
+    """Median time of a call, after one that is not counted."""
+    run()
+    times: list[float] = []
+    while len(times) < _TIMES and sum(times) < _SECONDS:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1000
+
+
+def _progress(done: int, total: int) -> None:
+    print(f"{done}/{total}", flush=True)
+
+
+def main(folder: Path) -> None:
+    """Runs everything that `task.json` names."""
+    task = json.loads((folder / "task.json").read_text())
+    times = {}
+    for name, (kind, path) in task["artifacts"].items():
+        print(f"= {name}", flush=True)
+        if kind == "saved_model":
+            times[name] = saved_model(path, task["names"], folder)
+        else:
+            build = {"tflite": tflite, "onnx": onnx, "openvino": openvino}[kind]
+            times[name] = runtime(build, path, name, folder, task["threads"])
+    (folder / "times.json").write_text(json.dumps(times))
+
+
+def _end_with_parent() -> None:
+    """Ends this process once the parent has ended, whose end of the pipe closes then."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        main(Path(sys.argv[1]))
+    except Exception as error:
+        print(f"! {' '.join(str(error).split())} ({type(error).__name__})", flush=True)
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""Clients, batching and rollout for TensorFlow Serving."""

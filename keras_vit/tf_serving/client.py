@@ -1,0 +1,272 @@
+"""Asking a TensorFlow Serving that has an exported model, over gRPC or REST."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.tf_serving import served_inputs
+from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
+from keras_vit.tf_serving.prediction import Prediction
+from keras_vit.tf_serving.transports import (
+    BatchError,
+    Grpc,
+    Rest,
+    ServingError,
+    Transport,
+    UnavailableError,
+)
+
+_FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
+
+T = TypeVar("T")
+
+
+class Client:
+    """A model on a server, asked as one that is loaded here.
+
+    TensorFlow Serving merges requests of all its clients into batches, and one of a wrong dtype or
+    shape fails its whole batch. So inputs are checked before they are sent, against the signature
+    in the server's model metadata (`GetModelMetadata`, over REST `/metadata`). These are fetched
+    with the first request, and again when inputs do not fit or the server refuses them, since it
+    may have another version by then.
+
+    A request that fails is sent again after about 0.2, 0.4, ... seconds, at random up to half less
+    or more, but not after the deadline: up to five times in all where the server is unavailable,
+    and up to four times after INVALID_ARGUMENT, FAILED_PRECONDITION or INTERNAL (over REST 400 or
+    500), which most likely come from another request in its batch. Any other error is raised at
+    once.
+
+    Args:
+        address: `HOST:PORT` for gRPC; `http://HOST:PORT` or `https://HOST:PORT` for REST.
+        name: What the model is called there.
+        version: A version number, or a label such as `"canary"`; by default the newest version.
+        tls: Whether gRPC is encrypted.
+        certificate: File with the certificates to trust, in PEM format; by default those that gRPC
+            and requests bring.
+        headers: Sent with every request, such as an authorization.
+        timeout: Seconds for an answer, all attempts together.
+
+    Raises:
+        ImportError: For gRPC, if tensorflow-serving-api is not installed.
+        ValueError: If the address is none, `tls` or `certificate` contradicts it or is no file, or
+            `timeout` is not positive.
+
+    Example:
+        >>> client = Client("http://localhost:8501", "flowers", version="canary")
+        >>> client.address
+        'http://localhost:8501'
+        >>> client.close()
+
+        No metric of the server says which version answered. To compare two, share the images out
+        between them, and time the answers:
+
+        ```
+        seconds = {"stable": [], "canary": []}
+        clients = {label: Client("localhost:8500", version=label) for label in seconds}
+        for image, label in zip(images, itertools.cycle(seconds)):
+            start = time.perf_counter()
+            clients[label].predict([image])
+            seconds[label].append(time.perf_counter() - start)
+        print({label: np.percentile(times, [50, 99]) for label, times in seconds.items()})
+        ```
+    """
+
+    def __init__(
+        self,
+        address: str,
+        name: str = "vit",
+        *,
+        version: int | str | None = None,
+        tls: bool = False,
+        certificate: str | Path | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.address, self.name = address, name
+        arguments.positive("timeout", timeout)
+        rest = address.startswith(("http://", "https://"))
+        if not rest and ("//" in address or not address.rpartition(":")[2].isdecimal()):
+            raise ValueError(
+                "`address` must be HOST:PORT (gRPC), or start with http:// or https:// (REST). "
+                f"Received: address={address!r}"
+            )
+        if (tls or certificate) and address.startswith("http://"):
+            raise ValueError(
+                "`tls` is for gRPC; over REST `address` must start with https://. "
+                f"Received: tls={tls!r}, certificate={certificate!r}, address={address!r}"
+            )
+        trusted = Path(certificate) if certificate else None
+        if trusted and not trusted.is_file():
+            raise ValueError(
+                "`certificate` must be a file with certificates in PEM format. "
+                f"Received: certificate={str(trusted)!r}, no such file"
+            )
+        if rest:
+            self._transport: Transport = Rest(address, name, version, trusted, headers)
+        else:
+            self._transport = Grpc(address, name, version, tls, trusted, headers)
+        self._timeout = timeout
+        self._signatures: served_inputs.Signatures | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._transport.close()
+
+    def predict(
+        self, images: Sequence[bytes], *, batch_size: int = MAX_BATCH_SIZE
+    ) -> list[Prediction]:
+        """Classifies encoded images.
+
+        Args:
+            images: Encoded JPEG, PNG, GIF, BMP or WebP images; one or many.
+            batch_size: Images in a request, not more than the server's largest batch.
+
+        Returns:
+            One answer per image; one that cannot be read has a `message`.
+
+        Raises:
+            ServingError: If the server does not answer as an exported model does, after the
+                attempts that `Client` describes; with what the server said.
+            ValueError: If there is no image, or one is not `bytes`.
+
+        Example:
+            >>> client = Client("http://localhost:8501")
+            >>> client.predict([Path("photo.jpg").read_bytes()])[0].label  # doctest: +SKIP
+            'daisy'
+        """
+        kinds = {type(image).__name__ for image in images} - {"bytes"}
+        if kinds:
+            raise ValueError(
+                "`images` must be a list of encoded images, each as bytes. "
+                f"Received: images is {type(images).__name__} of {', '.join(sorted(kinds))}"
+            )
+        if not images:
+            raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
+        arguments.positive_int("batch_size", batch_size)
+        found: list[Prediction] = []
+        for answer in self._answers("serving_default", {"image_bytes": images}, batch_size):
+            found += _predictions(answer, self.address)
+        return found
+
+    def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
+        """Calls any signature, see docs/serving.md; more than 16 images in several requests.
+
+        Args:
+            signature: Its name.
+            **inputs: Its inputs, with the number of images as their first dimension: bytes in a
+                list, or arrays of the signature's dtype and shape.
+
+        Returns:
+            Its outputs; strings are an array of `str`.
+
+        Raises:
+            ServingError: If the server does not answer, after the attempts that `Client`
+                describes; with what the server said.
+            ValueError: If the model has no such signature, or the inputs differ from it in names,
+                dtype or shape, or have no image; they are not sent.
+
+        Example:
+            >>> client = Client("http://localhost:8501")
+            >>> pixels = np.zeros((2, 224, 224, 3), np.uint8)
+            >>> answer = client.call("classify_pixels", pixels=pixels)  # doctest: +SKIP
+            >>> answer["probabilities"].shape  # doctest: +SKIP
+            (2, 5)
+        """
+        parts = list(self._answers(signature, inputs, MAX_BATCH_SIZE))
+        shapes = [{key: array.shape[1:] for key, array in part.items()} for part in parts]
+        if any(found != shapes[0] for found in shapes):
+            raise ServingError(f"{self.address}: the served version changed; call again")
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    def _answers(
+        self, signature: str, inputs: Mapping[str, Any], batch_size: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        deadline = time.monotonic() + self._timeout
+        arrays = self._checked(signature, inputs, deadline)
+        for start in range(0, len(next(iter(arrays.values()))), batch_size):
+            part = {key: array[start : start + batch_size] for key, array in arrays.items()}
+            yield self._repeat(functools.partial(self._send, signature, part), deadline)
+            deadline = time.monotonic() + self._timeout
+
+    def _send(
+        self, signature: str, inputs: Mapping[str, np.ndarray], deadline: float
+    ) -> dict[str, np.ndarray]:
+        self._checked(signature, inputs, deadline)
+        try:
+            return self._transport.predict(signature, inputs, _seconds_to(deadline))
+        except BatchError:
+            self._signatures = None  # what a new version does not take is not sent to it again
+            raise
+
+    def _checked(
+        self, signature: str, inputs: Mapping[str, Any], deadline: float
+    ) -> dict[str, np.ndarray]:
+        """Returns inputs as arrays if they fit the version that is served now."""
+        known = self._signatures
+        if known is not None:
+            try:
+                return served_inputs.check(known, signature, inputs)
+            except ValueError:
+                pass  # there may be another version by now
+        known = self._repeat(lambda end: self._transport.signatures(_seconds_to(end)), deadline)
+        self._signatures = known
+        return served_inputs.check(known, signature, inputs)
+
+    def _repeat(self, send: Callable[[float], T], deadline: float) -> T:
+        """Sends a request, and again where that may help and the deadline leaves time."""
+        attempt = 1
+        while True:
+            try:
+                return send(deadline)
+            except (UnavailableError, BatchError) as error:
+                wait = _FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
+                if attempt >= error.attempts or _seconds_to(deadline) < wait + _FIRST_WAIT / 10:
+                    sent = f"{attempt} attempts" if attempt > 1 else "1 attempt"
+                    raise ServingError(f"{error} ({sent}{error.remark})") from error
+            time.sleep(wait)
+            attempt += 1
+
+
+def _seconds_to(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 1e-3)  # requests takes no timeout of 0
+
+
+def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Prediction]:
+    missing = {"probabilities", "top_labels", "top_scores", "ok", "message"} - answer.keys()
+    if missing:
+        raise ServingError(
+            f"{address}: the model is none that keras_vit has exported: its answer has no "
+            f"{', '.join(sorted(missing))}"
+        )
+    found = []
+    for index, ok in enumerate(answer["ok"]):
+        probabilities = np.asarray(answer["probabilities"][index], np.float32)
+        labels, scores = answer["top_labels"][index], answer["top_scores"][index]
+        present = None
+        if "present" in answer:
+            shown = zip(labels, answer["top_indices"][index], strict=True)
+            present = tuple(str(label) for label, i in shown if answer["present"][index][i])
+        found.append(
+            Prediction(
+                probabilities,
+                tuple(map(str, labels)),
+                tuple(map(float, scores)),
+                present,
+                "" if ok else str(answer["message"][index]),
+            )
+        )
+    return found

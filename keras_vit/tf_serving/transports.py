@@ -1,0 +1,255 @@
+"""gRPC and REST requests to TensorFlow Serving, each sent once, and the kinds of their errors."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+from urllib.parse import quote
+
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.tf_serving.served_inputs import Signatures
+
+# TensorFlow Serving fails a whole batch with one of these if one request in it is malformed. REST
+# sends 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
+_BATCH_CODES = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL"}
+_BATCH_STATUSES = {400, 500}
+_UNAVAILABLE = 503  # of HTTP
+
+
+class ServingError(RuntimeError):
+    """A server did not answer, or not as an exported model does.
+
+    Args:
+        message: Which server, and what it said.
+
+    Example:
+        >>> str(ServingError("localhost:8500: UNAVAILABLE"))
+        'localhost:8500: UNAVAILABLE'
+    """
+
+
+class UnavailableError(ServingError):
+    """The server cannot be reached, is starting, or its queue is full."""
+
+    attempts = 5
+    remark = ""
+
+
+class BatchError(ServingError):
+    """The request, or another that the server merged with it, does not fit the model."""
+
+    attempts = 4
+    remark = "; it fits the model's signature, another request in its batch may not"
+
+
+class Transport(Protocol):
+    """A connection to a server; raises `ServingError`."""
+
+    def signatures(self, timeout: float) -> Signatures: ...
+
+    def predict(
+        self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
+    ) -> dict[str, np.ndarray]: ...
+
+    def close(self) -> None: ...
+
+
+class Grpc:
+    """TensorFlow Serving's `PredictionService`."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        version: int | str | None,
+        tls: bool,
+        certificate: Path | None,
+        headers: Mapping[str, str] | None,
+    ) -> None:
+        try:
+            import grpc
+            from tensorflow_serving.apis import prediction_service_pb2_grpc
+        except ImportError as error:
+            raise ImportError(
+                "gRPC needs tensorflow-serving-api, where REST (http://HOST:PORT) does without; "
+                + arguments.install_hint("serving")
+            ) from error
+        # No `retryPolicy`: it has one number of attempts for all codes, and where the deadline ends
+        # them, DEADLINE_EXCEEDED hides what the server said.
+        options = [
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.initial_reconnect_backoff_ms", 200),
+        ]
+        if tls or certificate:
+            trusted = certificate.read_bytes() if certificate else None
+            credentials = grpc.ssl_channel_credentials(trusted)
+            self._channel = grpc.secure_channel(address, credentials, options)
+        else:
+            self._channel = grpc.insecure_channel(address, options)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        self._address, self._name, self._version = address, name, version
+        self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
+
+    def signatures(self, timeout: float) -> Signatures:
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis import get_model_metadata_pb2
+
+        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+        self._address_model(request.model_spec)
+        try:
+            answer = self._stub.GetModelMetadata(request, timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            self._fail(error, batched=False)
+        found = get_model_metadata_pb2.SignatureDefMap()
+        answer.metadata["signature_def"].Unpack(found)
+        return {
+            name: {
+                key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype)
+                for key, info in signature.inputs.items()
+            }
+            for name, signature in found.signature_def.items()
+        }
+
+    def predict(
+        self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
+    ) -> dict[str, np.ndarray]:
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        request = predict_pb2.PredictRequest()
+        self._address_model(request.model_spec)
+        request.model_spec.signature_name = signature
+        for key, value in inputs.items():
+            request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
+        try:
+            answer = self._stub.Predict(request, timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            self._fail(error, batched=True)
+        return {key: _strings(tf.make_ndarray(value)) for key, value in answer.outputs.items()}
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _address_model(self, spec: Any) -> None:
+        spec.name = self._name
+        if isinstance(self._version, int):
+            spec.version.value = self._version
+        elif self._version:
+            spec.version_label = self._version
+
+    def _fail(self, error: Any, batched: bool) -> NoReturn:
+        code = error.code().name
+        kind = ServingError
+        if code == "UNAVAILABLE":
+            kind = UnavailableError
+        elif batched and code in _BATCH_CODES:
+            kind = BatchError
+        raise kind(f"{self._address}, model {self._name!r}: {code}: {error.details()}") from error
+
+
+class Rest:
+    """TensorFlow Serving's REST address."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        version: int | str | None,
+        certificate: Path | None,
+        headers: Mapping[str, str] | None,
+    ) -> None:
+        import requests
+
+        part = ""
+        if version is not None:
+            kind = "versions" if isinstance(version, int) else "labels"
+            part = f"/{kind}/{quote(str(version), safe='')}"
+        self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}"
+        self._session = requests.Session()
+        self._session.headers.update(headers or {})
+        self._trusted = str(certificate) if certificate else None  # None: as requests is set up
+
+    def signatures(self, timeout: float) -> Signatures:
+        import tensorflow as tf
+        from tensorflow.core.framework import types_pb2
+
+        def spec(info: Any) -> tf.TensorSpec:
+            shape = info["tensor_shape"]
+            sizes = [int(dimension["size"]) for dimension in shape.get("dim", [])]
+            known = [None if size < 0 else size for size in sizes]
+            dtype = types_pb2.DataType.Value(info["dtype"])
+            return tf.TensorSpec(None if shape.get("unknown_rank") else known, dtype)
+
+        content = self._ask("GET", "/metadata", "metadata", timeout)
+        try:
+            return {
+                name: {key: spec(info) for key, info in signature["inputs"].items()}
+                for name, signature in content["signature_def"]["signature_def"].items()
+            }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ServingError(f"{self._address}/metadata: no signatures in it") from error
+
+    def predict(
+        self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
+    ) -> dict[str, np.ndarray]:
+        request = {
+            "signature_name": signature,
+            "inputs": {key: _as_json(value) for key, value in inputs.items()},
+        }
+        outputs = self._ask("POST", ":predict", "outputs", timeout, request)
+        if not isinstance(outputs, dict):  # the server names no output that is the only one
+            outputs = {"outputs": outputs}
+        return {key: np.asarray(value) for key, value in outputs.items()}
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _ask(self, method: str, path: str, key: str, timeout: float, request: Any = None) -> Any:
+        """Returns one value of the JSON that the server answers."""
+        import requests
+
+        address = self._address + path
+        try:
+            # Without urllib3's `Retry`, which gives each attempt the whole time.
+            answer = self._session.request(
+                method, address, json=request, timeout=timeout, verify=self._trusted
+            )
+        except (requests.Timeout, requests.exceptions.SSLError) as error:
+            raise ServingError(f"{address}: {error}") from error
+        except requests.ConnectionError as error:
+            raise UnavailableError(f"{address}: {error}") from error
+        except requests.RequestException as error:
+            raise ServingError(f"{address}: {error}") from error
+        code = answer.status_code
+        kind = ServingError
+        if code == _UNAVAILABLE:
+            kind = UnavailableError
+        elif method == "POST" and code in _BATCH_STATUSES:
+            kind = BatchError
+        try:
+            content = answer.json()
+        except ValueError as error:
+            raise kind(f"{address}: {code}: no JSON but {answer.text[:200]!r}") from error
+        if code != 200 or not isinstance(content, dict) or key not in content:
+            said = content.get("error", content) if isinstance(content, dict) else content
+            raise kind(f"{address}: {code}: {str(said)[:500]}")
+        return content[key]
+
+
+def _as_json(value: np.ndarray) -> Any:
+    if value.dtype != object:
+        return value.tolist()
+    return [{"b64": base64.b64encode(item).decode()} for item in value]
+
+
+def _strings(array: np.ndarray) -> np.ndarray:
+    if array.dtype != object:
+        return array
+    return np.array([item.decode() for item in array.ravel()], dtype=str).reshape(array.shape)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from keras_vit.tf_serving import batching
+
+
+def threads(path: Path) -> int:
+    (found,) = re.findall(r"num_batch_threads { value: (\d+) }", path.read_text())
+    return int(found)
+
+
+def test_there_is_a_thread_for_each_core(tmp_path: Path) -> None:
+    assert threads(batching.write(tmp_path / "eight", cores=8)) == 8
+    assert threads(batching.write(tmp_path / "this")) == os.cpu_count()
+
+
+def test_file_of_the_user_is_kept(tmp_path: Path) -> None:
+    (tmp_path / batching.FILE).write_text("max_batch_size { value: 1 }")
+    assert batching.write(tmp_path).read_text() == "max_batch_size { value: 1 }"
+
+
+def test_number_of_cores_must_be_positive(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`cores` must be .*Received: cores=0"):
+        batching.write(tmp_path, cores=0)
+    assert list(tmp_path.iterdir()) == []
