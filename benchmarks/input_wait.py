@@ -26,7 +26,7 @@ from keras_vit import models, zoo
 from keras_vit.data import load, training_dataset
 from keras_vit.training import recipe
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.trainee import Classifier
+from keras_vit.training.training_model import Classifier
 
 WARM_UP = 3  # steps that trace and fill the prefetched batches
 

@@ -29,8 +29,8 @@ from train_step import hardware
 from turns import spread
 
 from keras_vit import data, models, training, visualization, zoo
-from keras_vit.evaluation.intervals import wilson
-from keras_vit.evaluation.labels import align
+from keras_vit.evaluation.class_alignment import align
+from keras_vit.evaluation.statistics import wilson
 from keras_vit.models import classifier
 from keras_vit.visualization.drawing import COLOURS, GREY, open_axes
 

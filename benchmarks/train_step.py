@@ -3,7 +3,7 @@
 Times one training step (forward, backward, AdamW update, as `model.fit` runs it) in float32,
 with and without XLA, and in mixed_bfloat16. The variants take turns, so that whatever else the
 machine does falls on all of them; the figures to trust are the ratios to float32 without XLA.
-`keras_vit.training.machine` and `jit_compile` in `keras_vit.training.train` rest on them.
+`keras_vit.training.precision` and `jit_compile` in `keras_vit.training.train` rest on them.
 
     python benchmarks/train_step.py [--model ViTTi16] [--image-size 224] [--batch-size 16]
 """

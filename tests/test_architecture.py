@@ -22,8 +22,8 @@ TESTS = ROOT / "tests"
 # which may (without a cycle, as everywhere).
 FLOORS = (
     {
-        *("_version", "constants", "arguments", "files", "preprocessing"),
-        "preprocessing_files",
+        *("_version", "constants", "arguments", "choices", "files"),
+        *("preprocessing", "preprocessing_files"),
         *("accelerators", "download", "output_folder", "startup"),
         *("image_formats", "image_conversion"),
     },
@@ -31,6 +31,7 @@ FLOORS = (
     {"models", "adamw"},
     {"weights"},
     {"zoo"},
+    {"runs"},
     {"evaluation", "visualization"},
     {"training", "tf_serving"},
     {"export"},
@@ -53,7 +54,7 @@ WITH_MATPLOTLIB = {
     PACKAGE / "visualization" / name
     for name in (
         *("drawing.py", "plots.py", "multi_label.py"),
-        *("judging_plots.py", "attention_figures.py", "embeddings.py"),
+        *("evaluation_figures.py", "attention_figures.py", "embeddings.py"),
     )
 }
 LONGEST_FILE = 400
@@ -61,8 +62,9 @@ UNMIRRORED = {
     "_version.py": "one string; test_packaging.py builds with it",
     "constants.py": "numbers only; the tests of their users hold them",
     "__main__.py": "run by test_packaging.py",
-    "training/tensorflow_steps.py": "half of a trainee; test_trainee.py holds it on TensorFlow",
-    "training/jax_steps.py": "half of a trainee; test_trainee.py holds it on JAX",
+    "choices.py": "lists only; the tests of their users hold them",
+    "training/tensorflow_steps.py": "half of TrainingModel, tested by its tests on TensorFlow",
+    "training/jax_steps.py": "half of TrainingModel, tested by its tests on JAX",
 }
 
 Import = tuple[str, str | None]  # module, and the name imported from it if any

@@ -33,9 +33,9 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BLOCK = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 # Examples that train a model; quicker tests go the same way.
 SLOW = {
-    "keras_vit.reports.card.write_card",
+    "keras_vit.reports.model_card.write_card",
     "keras_vit.reports.evaluation_page.write_evaluation",
-    "keras_vit.reports.probing.probe",
+    "keras_vit.reports.feature_probe.probe",
     "keras_vit.training.pretraining.pretrain.pretrain",
     "keras_vit.training.train.train",
 }

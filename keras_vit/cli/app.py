@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.cli import comparison, judging, planning, prediction, pretraining, rollout, serving
+from keras_vit.cli import compare, evaluate, export, plan, predict, pretrain, rollout
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
 from keras_vit.cli import environment as environment_command
-from keras_vit.cli import training as training_commands
+from keras_vit.cli import train as training_commands
 from keras_vit.cli import weights as weights_commands
 from keras_vit.startup import LOG_LEVEL
 
@@ -62,16 +62,16 @@ def options(
 
 app.command()(training_commands.train)
 app.command()(training_commands.recipes)
-app.command()(planning.plan)
-app.command()(judging.evaluate)
-app.command()(comparison.compare)
-app.command()(judging.explain)
-app.command()(judging.probe)
-app.command()(judging.card)
-app.command()(serving.export)
-app.command()(prediction.predict)
+app.command()(plan.plan)
+app.command()(evaluate.evaluate)
+app.command()(compare.compare)
+app.command()(evaluate.explain)
+app.command()(evaluate.probe)
+app.command()(evaluate.card)
+app.command()(export.export)
+app.command()(predict.predict)
 app.command()(rollout.rollout)
-app.command()(pretraining.pretrain)
+app.command()(pretrain.pretrain)
 app.add_typer(data_commands.app, name="data")
 app.command()(doctor_command.doctor)
 app.command()(environment_command.env)

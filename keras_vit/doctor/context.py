@@ -22,7 +22,8 @@ from keras_vit.doctor.scaling_candidates import scaled
 from keras_vit.layers import ModelMetadata
 from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.run import Run, RunConfig
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import Run
 
 # Images that are decoded to look for damaged and odd ones.
 _DECODED = 5000

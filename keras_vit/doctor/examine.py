@@ -92,8 +92,7 @@ def examine(
     if examples is None:
         if run is None:
             raise ValueError("`examples` must be given, unless a run is examined. Received: none")
-        examples = data.load(run.read_config().data)
-        pool = data.read_split(run.split, examples)[1]
+        examples, pool = run.all_examples, run.indices("validation")
     if pixels is not None:
         preprocessing = scaled(preprocessing or preprocessing_for(model)[0], pixels)
     context = DoctorContext(

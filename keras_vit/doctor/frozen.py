@@ -11,7 +11,7 @@ from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding
 from keras_vit.doctor.layer_outputs import layers_of
 from keras_vit.doctor.output_kind import head_of
-from keras_vit.training import groups
+from keras_vit.training import param_groups
 
 
 def check_frozen(context: DoctorContext) -> list[Finding]:
@@ -38,7 +38,7 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     before = [variable.trainable for variable in model.weights]
     try:
         if context.config is not None:
-            groups.set_trainable(model, context.config.recipe.trainable)
+            param_groups.set_trainable(model, context.config.recipe.trainable)
         trained = {id(variable) for variable in model.trainable_variables}
     finally:
         for variable, flag in zip(model.weights, before, strict=True):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv
+import math
 from typing import Any
 
 import numpy as np
 
 from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding, Findings
+from keras_vit.runs import history
 
 # Loss of a new classifier, and of the first epoch, in units of log K.
 _TOO_HIGH = 1.5
@@ -47,7 +48,7 @@ def check_start(context: DoctorContext) -> list[Finding]:
     answer, share = int(counts.argmax()), float(counts.max()) / number
     largest = float(np.bincount(context.labels).max()) / number
     varied = float(context.probabilities.std(axis=0).max())
-    history = _history(context)
+    history = _losses(context)
     updates = _updates(context)
     after = f", after {updates:,} updates" if updates else ""
     trained = context.run is not None or updates > 0
@@ -117,14 +118,14 @@ def check_start(context: DoctorContext) -> list[Finding]:
     return found or [Finding("loss", "fine", seen, numbers=numbers)]
 
 
-def _history(context: DoctorContext) -> list[float]:
+def _losses(context: DoctorContext) -> list[float]:
     """Returns the training loss of each epoch, of a run with one label an image."""
     if context.run is None or not context.run.history.is_file():
         return []
     if context.config is not None and context.config.recipe.loss != "softmax":
         return []
-    with context.run.history.open(newline="", encoding="utf-8") as file:
-        return [float(row["loss"]) for row in csv.DictReader(file) if row.get("loss")]
+    losses = (row.get("loss", math.nan) for row in history.read(context.run.history))
+    return [loss for loss in losses if not math.isnan(loss)]
 
 
 def _updates(context: DoctorContext) -> int:

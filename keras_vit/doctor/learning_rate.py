@@ -16,7 +16,7 @@ from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding
 from keras_vit.doctor.lr_range_test import BATCHES, Curve, range_test
 from keras_vit.doctor.output_kind import head_of
-from keras_vit.training import groups
+from keras_vit.training import param_groups
 from keras_vit.training.optimizers import build_optimizer
 
 # Lowest and highest rate tried: steps of adaptive optimizers are as long as the rate says.
@@ -199,7 +199,7 @@ def _copy(context: DoctorContext) -> tuple[keras.Model, str]:
     if config is None:
         return model, context.ending
     network = models.rebuild(model, classifier_activation=None)
-    groups.set_trainable(network, config.recipe.trainable)
+    param_groups.set_trainable(network, config.recipe.trainable)
     return network, "linear"
 
 

@@ -9,7 +9,7 @@ import keras
 
 from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import CHANNELS, Preprocessing
-from keras_vit.training.run import Run
+from keras_vit.runs.run_folder import Run
 from keras_vit.weights import whole_models
 from keras_vit.weights.containers.guards import WeightFileError
 
@@ -39,13 +39,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
     path, run = Path(path), None
     if path.is_dir():
         run = Run(path)
-        run.read_config()  # raises where the folder is no run
-        path = run.last
-        if not path.is_file():
-            raise ValueError(
-                "`RUN_OR_MODEL` must be a run that has finished an epoch. "
-                f"Received: {run.path}, which has no {path.name} yet"
-            )
+        return run.model(compile=True), run
     if not path.is_file() or path.suffix not in (".keras", ".h5"):
         raise ValueError(
             "`RUN_OR_MODEL` must be a run folder, or a .keras or .h5 file that holds a whole "

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.doctor.output_kind import as_logits
-from keras_vit.training.trainee import Classifier
+from keras_vit.training.training_model import Classifier
 
 # Share of the loss by which it has to fall to count.
 _FALL = 0.05
@@ -138,7 +138,7 @@ def range_test(
         low: First learning rate.
         high: Last learning rate.
         steps: Number of steps.
-        **settings: As for `keras_vit.training.trainee.Classifier`, such as `clip_norm`.
+        **settings: As for `keras_vit.training.training_model.Classifier`, such as `clip_norm`.
 
     Returns:
         Rates and losses.

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit import models
 from keras_vit.data import Examples, evaluation_dataset
-from keras_vit.evaluation.labels import align
+from keras_vit.evaluation.class_alignment import align
 from keras_vit.evaluation.metrics import evaluate_predictions
 from keras_vit.evaluation.multi_label_metrics import evaluate_labels
 from keras_vit.evaluation.multi_label_report import MultiLabelReport

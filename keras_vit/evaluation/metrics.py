@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn import metrics
 
 from keras_vit.evaluation.class_scores import ClassScores
-from keras_vit.evaluation.intervals import wilson
 from keras_vit.evaluation.report import DENSE_CLASSES, Report
+from keras_vit.evaluation.statistics import wilson
 
 _BLOCK = 1024  # rows that are sorted at a time
 

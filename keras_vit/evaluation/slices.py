@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.evaluation.intervals import wilson
+from keras_vit.evaluation.statistics import wilson
 
 # Below two values there is nothing to compare; a column of more is a name or a number.
 _FEWEST, _MOST = 2, 20

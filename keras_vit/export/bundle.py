@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import arguments, data, files, output_folder, training
+from keras_vit import arguments, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
 from keras_vit.evaluation.evaluate import predict
@@ -29,7 +29,6 @@ from keras_vit.export.compare_artifacts import (
 )
 from keras_vit.export.signatures import chosen_precision
 from keras_vit.tf_serving import batching
-from keras_vit.weights.whole_models import load_model
 
 _SAMPLE = 200  # images that are verified by default
 _BFLOAT16_AGREEMENT = 0.995  # of a SavedModel with products in bfloat16
@@ -277,17 +276,14 @@ class _Source:
                 )
             return cls(run, examples, examples, {"data": examples.source})
         found = training.Run(run)
-        config = found.read_config()
         found.require_complete()
-        everything = data.load(config.data)
-        trained, held_out = data.read_split(found.split, everything)
         return cls(
-            load_model(found.last),
-            everything.subset(held_out) if examples is None else examples,
-            everything.subset(trained),
+            found.model(),
+            found.examples("validation") if examples is None else examples,
+            found.examples("train"),
             {
                 "run": found.path.resolve().name,
-                "data": (examples or everything).source,
+                "data": (examples or found.all_examples).source,
                 "weights_sha256": manifest.sha256(found.last),
             },
         )

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_vit import files, training
+from keras_vit import files
 from keras_vit.data.image_reading import Limits
 from keras_vit.download import integrity
 from keras_vit.export import saved_model
 from keras_vit.export.compare_artifacts import ArtifactComparison
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import versions
 
 MANIFEST = "manifest.json"
 
@@ -42,7 +43,7 @@ def write(
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "preprocessing": preprocessing.get_config(),
         "limits": dataclasses.asdict(limits),
-        "versions": training.run.versions(),
+        "versions": versions(),
         "verification": {"images": images, "artifacts": [_as_json(result) for result in results]},
     }
     extra = staged / "saved_model" / saved_model.EXTRA

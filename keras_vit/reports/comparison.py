@@ -12,9 +12,9 @@ from typing import Any
 from keras_vit import data, files, output_folder, weights, zoo
 from keras_vit.evaluation import McNemar, Report, evaluate_predictions, mcnemar
 from keras_vit.evaluation.published import FLOWERS, shows_flowers
-from keras_vit.reports.contestant import RUN, Contestant, measure_run, run_contestant
+from keras_vit.models.keras_applications import application_names
+from keras_vit.reports.comparison_worker import RUN, Contestant, measure_run, run_contestant
 from keras_vit.training import Run, RunConfig
-from keras_vit.training.applications import application_names
 from keras_vit.training.build import check_model
 from keras_vit.visualization import comparison_curves, save_figure
 

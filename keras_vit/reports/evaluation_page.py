@@ -12,9 +12,8 @@ import yaml
 from keras_vit import files
 from keras_vit.evaluation import Calibration, MultiLabelReport, Report
 from keras_vit.evaluation.report import shorten
-from keras_vit.reports import page
 from keras_vit.reports.judgement import Judgement
-from keras_vit.visualization import multi_label, reliability_diagram
+from keras_vit.visualization import html_page, multi_label, reliability_diagram
 from keras_vit.visualization.drawing import to_svg
 from keras_vit.visualization.plots import confusion_figure
 
@@ -54,7 +53,7 @@ def write_evaluation(
     """
     out = Path(folder)
     told = without_folders(dict(configuration or {}))
-    found = page.Page(title, subtitle)
+    found = html_page.Page(title, subtitle)
     _add_scores(found, judgement)
     if judgement.calibration is not None:
         _add_calibration(found, judgement.calibration)
@@ -63,13 +62,15 @@ def write_evaluation(
     if judgement.slices:
         _add_slices(found, judgement)
     checked = judgement.checked.text()
-    found.section("data", "What is wrong with the images?", page.preformatted(checked))
+    found.section("data", "What is wrong with the images?", html_page.preformatted(checked))
     if told:
         text = yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
-        found.section("configuration", "How was it trained?", page.preformatted(text))
+        found.section("configuration", "How was it trained?", html_page.preformatted(text))
     if versions:
         rows = [[name, str(version)] for name, version in versions.items() if version]
-        found.section("versions", "With which versions?", page.table(["package", "version"], rows))
+        found.section(
+            "versions", "With which versions?", html_page.table(["package", "version"], rows)
+        )
     with files.atomic_path(out / "index.html") as temporary:
         # A file's name need not be valid UTF-8.
         temporary.write_text(found.html(), encoding="utf-8", errors="backslashreplace")
@@ -100,7 +101,7 @@ def without_folders(value: Any) -> Any:
     return value
 
 
-def _add_scores(found: page.Page, judgement: Judgement) -> None:
+def _add_scores(found: html_page.Page, judgement: Judgement) -> None:
     scores = judgement.scores
     if isinstance(scores, MultiLabelReport):
         _add_label_scores(found, scores)
@@ -111,7 +112,7 @@ def _add_scores(found: page.Page, judgement: Judgement) -> None:
         summary.append((f"{scores.top5:.1%}", "true class among the five most probable"))
     summary.append((f"{scores.macro_f1:.3f}", "mean F1 of the classes"))
     summary.append((f"{scores.num_examples}", "images"))
-    found.section("summary", "Is it good?", page.numbers(summary))
+    found.section("summary", "Is it good?", html_page.numbers(summary))
     rows = [
         [shorten(r.name), f"{r.precision:.3f}", f"{r.recall:.3f}", f"{r.f1:.3f}", str(r.support)]
         for r in scores.per_class
@@ -120,21 +121,21 @@ def _add_scores(found: page.Page, judgement: Judgement) -> None:
     found.section(
         "classes",
         "How good is it on each class?",
-        page.table(head, rows),
-        page.paragraph(
+        html_page.table(head, rows),
+        html_page.paragraph(
             "Precision: of the images that it gives this class, the share that is right. Recall: "
             "of the images of this class, the share that it finds.",
             note=True,
         ),
     )
     figure = confusion_figure(scores)
-    parts = [page.drawing(to_svg(figure, "confusion matrix"))]
+    parts = [html_page.drawing(to_svg(figure, "confusion matrix"))]
     if pairs := _confused(scores):
-        parts.append(page.table(["true class", "taken for", "times", "of its images"], pairs))
+        parts.append(html_page.table(["true class", "taken for", "times", "of its images"], pairs))
     found.section("confusion", "Which classes does it take for one another?", *parts)
 
 
-def _add_label_scores(found: page.Page, scores: MultiLabelReport) -> None:
+def _add_label_scores(found: html_page.Page, scores: MultiLabelReport) -> None:
     mean = scores.mean_average_precision
     summary = [
         ("-" if mean is None else f"{mean:.3f}", "mean average precision"),
@@ -143,7 +144,7 @@ def _add_label_scores(found: page.Page, scores: MultiLabelReport) -> None:
         (f"{scores.subset_accuracy:.1%}", "images with every label right"),
         (f"{scores.num_examples}", "images"),
     ]
-    found.section("summary", "Is it good?", page.numbers(summary))
+    found.section("summary", "Is it good?", html_page.numbers(summary))
     rows = [
         [
             shorten(r.name), f"{r.precision:.3f}", f"{r.recall:.3f}", f"{r.f1:.3f}",
@@ -156,12 +157,12 @@ def _add_label_scores(found: page.Page, scores: MultiLabelReport) -> None:
     found.section(
         "classes",
         "How good is it on each label?",
-        page.table(head, rows),
-        page.drawing(to_svg(multi_label.label_figure(scores), "scores of the labels")),
+        html_page.table(head, rows),
+        html_page.drawing(to_svg(multi_label.label_figure(scores), "scores of the labels")),
     )
 
 
-def _add_calibration(found: page.Page, calibration: Calibration) -> None:
+def _add_calibration(found: html_page.Page, calibration: Calibration) -> None:
     before, after = calibration.before.error, calibration.after.error
     temperature = calibration.temperature
     what = "too sure" if temperature > 1.02 else "not sure enough"
@@ -169,8 +170,8 @@ def _add_calibration(found: page.Page, calibration: Calibration) -> None:
     found.section(
         "calibration",
         "Can its confidence be trusted?",
-        page.drawing(to_svg(reliability_diagram(calibration), "reliability diagram")),
-        page.paragraph(
+        html_page.drawing(to_svg(reliability_diagram(calibration), "reliability diagram")),
+        html_page.paragraph(
             f"On average its confidence is {before:.3f} away from how often it is right (expected "
             f"calibration error, 15 bins). The temperature that fits best is {temperature:.2f}: as "
             f"it is, the model is {what}. With temperatures fitted on the other half of the images "
@@ -179,10 +180,10 @@ def _add_calibration(found: page.Page, calibration: Calibration) -> None:
     )
 
 
-def _add_mistakes(found: page.Page, judgement: Judgement) -> None:
+def _add_mistakes(found: html_page.Page, judgement: Judgement) -> None:
     title = "What is it most sure about, and wrong?"
     if not judgement.mistakes:
-        found.section("mistakes", title, page.paragraph("Nothing: every answer is right."))
+        found.section("mistakes", title, html_page.paragraph("Nothing: every answer is right."))
         return
     items = []
     for mistake in judgement.mistakes:
@@ -191,10 +192,10 @@ def _add_mistakes(found: page.Page, judgement: Judgement) -> None:
             f"{mistake.true}, not {mistake.predicted} ({mistake.confidence:.0%}): {mistake.name}"
         )
         items.append((images, caption))
-    parts = [page.pictures(items)]
+    parts = [html_page.pictures(items)]
     if judgement.mistakes[0].explained is not None:
         parts.append(
-            page.paragraph(
+            html_page.paragraph(
                 "Below each image: what counted for the class it was given, by gradient-weighted "
                 "attention rollout; red most, blue least.",
                 note=True,
@@ -203,7 +204,7 @@ def _add_mistakes(found: page.Page, judgement: Judgement) -> None:
     found.section("mistakes", title, *parts)
 
 
-def _add_slices(found: page.Page, judgement: Judgement) -> None:
+def _add_slices(found: html_page.Page, judgement: Judgement) -> None:
     rows = [
         [
             f"{row.column}: {row.value or '(empty)'}", f"{row.accuracy:.3f}",
@@ -212,7 +213,7 @@ def _add_slices(found: page.Page, judgement: Judgement) -> None:
         for row in judgement.slices
     ]  # fmt: skip
     head = ["images with", "accuracy", "95% interval", "images"]
-    found.section("slices", "Is it as good on every part?", page.table(head, rows))
+    found.section("slices", "Is it as good on every part?", html_page.table(head, rows))
 
 
 def _confused(scores: Report) -> list[list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,18 @@ import sklearn.utils
 
 from keras_vit import arguments, data, models, weights, zoo
 from keras_vit.layers import TransformerBlock
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.applications import (
+from keras_vit.models.keras_applications import (
     application_names,
     build_application,
-    trained_application,
 )
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import CommonConfig, RunConfig
+from keras_vit.runs.run_folder import Run
 from keras_vit.training.distillation import DistilledClassifier, load_teacher
-from keras_vit.training.machine import best_precision
-from keras_vit.training.run import CommonConfig, Run, RunConfig
-from keras_vit.training.trainee import Classifier, Trainee
+from keras_vit.training.precision import best_precision
+from keras_vit.training.training_model import Classifier, Trainee
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.whole_models import load_model
 
 _HEADS = ("head/", "distillation_head/")
 
@@ -76,7 +78,7 @@ def build_network(
         ValueError: If weights and configuration do not fit.
 
     Example:
-        >>> from keras_vit.training.recipe import Recipe
+        >>> from keras_vit.runs.recipe import Recipe
         >>> config = RunConfig("digits", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
         >>> build_network(config, ("daisy", "rose")).output_shape
         (None, 2)
@@ -86,7 +88,7 @@ def build_network(
             return build_network(config, class_names, multi_label=multi_label)
     thresholds = (0.5,) * len(class_names) if multi_label else None
     if config.model in application_names():
-        trained = trained_application(config.weights)
+        trained = _trained_application(config.weights)
         model = build_application(
             config.model,
             class_names,
@@ -119,6 +121,14 @@ def build_network(
                 layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
     preprocessing = dataclasses.replace(preprocessing, labels=class_names, thresholds=thresholds)
     return _in_training(model, preprocessing, config)
+
+
+def _trained_application(weights: str | None) -> keras.Model | None:
+    """Returns the model of a run or a `.keras` file; None for weights of another kind."""
+    if not weights:
+        return None
+    path = Path(weights) / "last.keras" if os.path.isdir(weights) else Path(weights)
+    return load_model(path) if path.suffix == ".keras" else None
 
 
 def _rows_to_keep(
@@ -169,7 +179,7 @@ def build_encoder(config: CommonConfig) -> keras.Model:
         ValueError: If weights and configuration do not fit.
 
     Example:
-        >>> from keras_vit.training.recipe import Recipe
+        >>> from keras_vit.runs.recipe import Recipe
         >>> config = CommonConfig("photos", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
         >>> build_encoder(config).output_shape
         (None, 96)
@@ -298,7 +308,7 @@ def precision_of(config: CommonConfig) -> str:
         The name of the policy.
 
     Example:
-        >>> from keras_vit.training.recipe import Recipe
+        >>> from keras_vit.runs.recipe import Recipe
         >>> recipe = Recipe(precision="mixed_bfloat16")
         >>> precision_of(CommonConfig("photos", "ViTMicro4", recipe=recipe))
         'mixed_bfloat16'

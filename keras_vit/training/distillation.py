@@ -15,7 +15,7 @@ from keras import ops
 from keras_vit import arguments, models
 from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.trainee import Classifier
+from keras_vit.training.training_model import Classifier
 from keras_vit.weights.whole_models import load_model
 
 KINDS = ("soft", "hard")

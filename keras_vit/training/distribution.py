@@ -14,9 +14,8 @@ import keras
 import tensorflow as tf
 
 from keras_vit import accelerators, arguments
-from keras_vit.training.recipe import Recipe
-
-STRATEGIES = ("auto", "cpu", "mirrored", "tpu", "multiworker", "jax")
+from keras_vit.choices import STRATEGIES
+from keras_vit.runs.recipe import Recipe
 
 Shard = tuple[int, int]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from keras_vit import data, files, models
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.evaluation.thresholds import choose_thresholds
-from keras_vit.training.run import RunConfig
+from keras_vit.runs.config import RunConfig
 from keras_vit.weights.whole_models import load_model
 
 

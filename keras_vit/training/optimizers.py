@@ -9,8 +9,8 @@ import keras
 
 from keras_vit import models
 from keras_vit.adamw import OnePassAdam
-from keras_vit.training import groups
-from keras_vit.training.recipe import Recipe
+from keras_vit.runs.recipe import Recipe
+from keras_vit.training import param_groups
 from keras_vit.training.schedules import WarmupDecay
 
 
@@ -19,7 +19,7 @@ class PerVariable:
 
     Mixed into a Keras optimizer. Gradients must arrive as they are to be used, summed over the
     replicas and clipped: Keras itself clips them before they are summed, which gives other
-    results on every number of replicas (`keras_vit.training.trainee` does it).
+    results on every number of replicas (`keras_vit.training.training_model` does it).
 
     Args:
         rates: What the learning rate of each variable is multiplied with.
@@ -172,9 +172,9 @@ def build_optimizer(
     variables = model.trainable_variables
     config = models.config_of(model) if models.has_config(model) else None
     common: dict[str, Any] = {
-        "rates": groups.layer_rates(variables, config, recipe.layer_decay),
+        "rates": param_groups.layer_rates(variables, config, recipe.layer_decay),
         "weight_decays": [
-            recipe.weight_decay * groups.decays(v, recipe.weight_decay_on) for v in variables
+            recipe.weight_decay * param_groups.decays(v, recipe.weight_decay_on) for v in variables
         ],
         "coupled": recipe.weight_decay_coupled,
         "learning_rate": build_schedule(recipe, steps),

@@ -8,7 +8,8 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.data.inventory import Inventory
-from keras_vit.training.run import CommonConfig, Run
+from keras_vit.runs.config import CommonConfig
+from keras_vit.runs.run_folder import Run
 
 Split = Callable[..., tuple[np.ndarray, np.ndarray]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 import os
 import time
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from keras_vit import files
+from keras_vit.runs import history
 
 # Seconds between two updates; in a file, where no line can be drawn over, there are fewer.
 _SECONDS_IN_A_TERMINAL, _SECONDS_IN_A_FILE = 0.5, 60.0
@@ -164,7 +163,7 @@ class EpochClock(keras.callbacks.Callback):
         self._steps += 1
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        rows = [row for row in read_times(self.path) if row["epoch"] < epoch]
+        rows = [row for row in history.read(self.path) if row["epoch"] < epoch]
         rows.append(
             {
                 "epoch": epoch,
@@ -173,32 +172,7 @@ class EpochClock(keras.callbacks.Callback):
                 "seconds": time.monotonic() - self._started,
             }
         )
-        with (
-            files.atomic_path(self.path) as temporary,
-            temporary.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.DictWriter(file, fieldnames=list(rows[-1]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-
-
-def read_times(path: str | os.PathLike[str]) -> list[dict[str, float]]:
-    """Reads the table that `EpochClock` writes.
-
-    Args:
-        path: The CSV file.
-
-    Returns:
-        A row for each epoch; none where there is no file.
-
-    Example:
-        >>> read_times("nowhere.csv")
-        []
-    """
-    if not Path(path).is_file():
-        return []
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        return [{name: float(n) for name, n in row.items()} for row in csv.DictReader(file)]
+        history.write(self.path, rows)
 
 
 def learning_rate(optimizer: keras.Optimizer) -> float:

@@ -9,8 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
-
-DECAYS = ("cosine", "linear", "rsqrt", "constant")
+from keras_vit.choices import DECAYS
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

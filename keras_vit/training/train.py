@@ -14,7 +14,9 @@ import numpy as np
 from keras_vit import arguments, data, files, models, output_folder, zoo
 from keras_vit.evaluation import MultiLabelReport, Report
 from keras_vit.evaluation.evaluate import evaluate
-from keras_vit.training import groups
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import Run
+from keras_vit.training import param_groups
 from keras_vit.training.build import (
     build_network,
     build_trainee,
@@ -23,17 +25,15 @@ from keras_vit.training.build import (
     set_reading,
 )
 from keras_vit.training.distribution import Devices, devices
-from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
-from keras_vit.training.interruption import Interruption
-from keras_vit.training.machine import report_unused_accelerator
+from keras_vit.training.loop import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.multi_label import fit_to_labels, set_thresholds
 from keras_vit.training.parts import find_parts
 from keras_vit.training.pictures import draw_mistakes, log_pictures
+from keras_vit.training.precision import report_unused_accelerator
 from keras_vit.training.progress import EpochClock, TensorBoard
-from keras_vit.training.run import Run, RunConfig
+from keras_vit.training.signals import Interruption
 from keras_vit.visualization import multi_label, plots
 from keras_vit.weights import list_weights
-from keras_vit.weights.whole_models import load_model
 
 # How many validation images a run keeps, to try predictions and verify exports with.
 _SAMPLES = 16
@@ -84,7 +84,7 @@ def train(
         SystemExit: After saving, on SIGTERM.
 
     Example:
-        >>> from keras_vit.training.recipe import Recipe
+        >>> from keras_vit.runs.recipe import Recipe
         >>> recipe = Recipe(epochs=1, batch_size=512, image_size=(16, 16))
         >>> config = RunConfig("digits", "ViTMicro4", recipe=recipe)
         >>> train(config, "runs/digits", tensorboard=False).num_examples  # doctest: +ELLIPSIS
@@ -119,7 +119,7 @@ def train(
                 network = build_network(
                     config, examples.class_names, multi_label=examples.multi_label, resume=resume
                 )
-                groups.set_trainable(network, recipe.trainable)
+                param_groups.set_trainable(network, recipe.trainable)
             set_reading(network, run, resume=resume)
             if resume:
                 _check_classes(config, run, examples)
@@ -258,7 +258,7 @@ def _finish(run: Run, validation: data.Examples) -> Report | MultiLabelReport:
         for path in (run.last, run.best):
             if path.exists():
                 set_thresholds(path, validation)
-    model = load_model(run.last, compile=True)
+    model = run.model(compile=True)
     report = evaluate(model, validation, verbose=0)
     inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
     files.write_json(run.evaluation, {**report.to_json(), "inventory": inventory})

@@ -22,8 +22,8 @@ from keras_vit.visualization.embeddings import (
     token_colour_sheet,
     token_colours,
 )
+from keras_vit.visualization.evaluation_figures import comparison_curves, reliability_diagram
 from keras_vit.visualization.faithfulness import Curves, centre_map, faithfulness, random_map
-from keras_vit.visualization.judging_plots import comparison_curves, reliability_diagram
 from keras_vit.visualization.multi_label import label_scores
 from keras_vit.visualization.overlay import overlay
 from keras_vit.visualization.plots import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from keras_vit.runs import history
 from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figure, shorten, show
 
 _POINT = 1 / 72  # inch
@@ -309,18 +309,11 @@ def _training_figure(history: dict[str, np.ndarray]) -> Figure:
 
 
 def _read_history(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = history.read(path)
     if not rows or "epoch" not in rows[0] or len(rows[0]) < 2:
         raise ValueError(
             "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, "
             f"as keras.callbacks.CSVLogger writes it. Received: history_csv={os.fspath(path)!r} "
             f"with the columns {list(rows[0]) if rows else []} and {len(rows)} rows"
         )
-    # CSVLogger writes "NA" for a metric that an epoch does not have.
-    return {
-        name: np.array(
-            [float("nan") if row[name] in ("NA", "") else float(row[name]) for row in rows]
-        )
-        for name in rows[0]
-    }
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}

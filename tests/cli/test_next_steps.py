@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from keras_vit import training
-from keras_vit.training.interruption import Interruption
+from keras_vit.training.signals import Interruption
 from tests.cli.commands import Call
 from tests.training.photos import write_photos
 

@@ -9,7 +9,7 @@ import pytest
 
 from keras_vit import models, zoo
 from keras_vit.cli import weights as commands
-from keras_vit.cli.loading import load_model
+from keras_vit.cli.load_model import load_model
 from keras_vit.weights import read_checkpoint, registry_table, save_weights
 from keras_vit.weights.save import FORMATS
 from tests.cli.commands import call_main, check_failure

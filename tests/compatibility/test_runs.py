@@ -11,7 +11,7 @@ import pytest
 
 from keras_vit import data, export, training
 from keras_vit.evaluation.evaluate import evaluate
-from keras_vit.reports import Comparison, compare, contestant
+from keras_vit.reports import Comparison, compare, comparison_worker
 from tests.cli.commands import call_main
 from tests.compatibility.conftest import Expected
 from tests.compatibility.narrow import means
@@ -85,7 +85,7 @@ def test_finished_run_predicts_as_it_did(files: Path, expected: Expected) -> Non
 def test_comparison_is_read_and_not_trained_again(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contestant, "_in_a_process", lambda *a: pytest.fail("trained"))
+    monkeypatch.setattr(comparison_worker, "_in_a_process", lambda *a: pytest.fail("trained"))
     folder = Path("comparison")
     stored = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     names = [model["name"] for model in stored["models"]]

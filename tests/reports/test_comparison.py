@@ -11,7 +11,7 @@ import pytest
 from keras_vit.evaluation import evaluate_predictions, mcnemar
 from keras_vit.evaluation.published import FLOWER_CLASSES
 from keras_vit.reports import Comparison, compare, comparison
-from keras_vit.reports.contestant import Contestant
+from keras_vit.reports.comparison_worker import Contestant
 from keras_vit.training import Run, RunConfig
 from tests.cli.commands import call_main
 

@@ -90,7 +90,7 @@ def test_several_labels_have_scores_of_their_own(photos: Path) -> None:
 
 @pytest.mark.slow
 def test_a_network_without_blocks_has_mistakes_without_maps(photos: Path) -> None:
-    from keras_vit.training.applications import build_application
+    from keras_vit.models.keras_applications import build_application
 
     network = build_application("MobileNetV2", PREPROCESSING.labels, image_size=(32, 32))
     found = judge(network, data.load(photos))

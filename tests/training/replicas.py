@@ -15,7 +15,7 @@ from keras_vit import models
 from keras_vit.training import Recipe
 from keras_vit.training.distribution import Devices
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.trainee import Classifier, Trainee
+from keras_vit.training.training_model import Classifier, Trainee
 from tests.helpers import numpy
 
 BATCH, CLASSES, STEPS = 12, 5, 20

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models
+from keras_vit.runs.config import CommonConfig
+from keras_vit.runs.run_folder import Run
 from keras_vit.training import Recipe, RunConfig
 from keras_vit.training.build import (
     build_encoder,
@@ -18,8 +20,7 @@ from keras_vit.training.build import (
     set_reading,
 )
 from keras_vit.training.distillation import DistilledClassifier
-from keras_vit.training.run import CommonConfig, Run
-from keras_vit.training.trainee import Classifier
+from keras_vit.training.training_model import Classifier
 from tests.training.conftest import save_teacher
 
 pytestmark = pytest.mark.tensorflow

@@ -12,11 +12,11 @@ import pytest
 
 from keras_vit import models, weights
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import write_config
+from keras_vit.runs.state_files import Progress
 from keras_vit.training import Recipe, Run, RunConfig
 from keras_vit.training.build import build_network
-from keras_vit.training.checkpoints import Progress
-from keras_vit.training.run import write_config
-from keras_vit.training.saving import finished_model
+from keras_vit.training.save_schedule import finished_model
 from tests import pages
 from tests.helpers import randomise
 from tests.training.conftest import StopAt, Train
@@ -167,8 +167,8 @@ def test_training_stops_early_and_resumes_to_the_same_end(
 def test_early_stopping_counts_from_the_best_epoch(
     results: list[dict[str, float]], stops: bool, nano: str, tmp_path: Path
 ) -> None:
-    from keras_vit.training.interruption import Interruption
-    from keras_vit.training.saving import SaveRun
+    from keras_vit.training.save_schedule import SaveRun
+    from keras_vit.training.signals import Interruption
 
     network = build_network(RunConfig("digits", nano, recipe=SMALL), CLASSES)
     save = SaveRun(Run(tmp_path), network, steps=1, interruption=Interruption(), early_stopping=2)

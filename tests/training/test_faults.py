@@ -15,9 +15,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit.runs.config import write_config
+from keras_vit.runs.state_files import Checkpoints
 from keras_vit.training import Recipe, Run, RunConfig
-from keras_vit.training.checkpoints import Checkpoints
-from keras_vit.training.run import write_config
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 

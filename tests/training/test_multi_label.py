@@ -213,4 +213,4 @@ def test_set_thresholds_leaves_the_weights(colours: Path, tmp_path: Path) -> Non
 def test_configuration_repeats_the_run(found: tuple[Run, MultiLabelReport]) -> None:
     content = yaml.safe_load(found[0].config.read_text())
     assert content["recipe"]["loss"] == "sigmoid"
-    assert training.run.read_config(found[0].config) == found[0].read_config()
+    assert training.read_config(found[0].config) == found[0].read_config()

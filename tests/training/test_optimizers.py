@@ -12,7 +12,7 @@ import pytest
 from keras_vit import models, weights
 from keras_vit.training import Recipe
 from keras_vit.training.optimizers import build_optimizer, build_schedule, state_per_weight
-from keras_vit.training.trainee import Classifier
+from keras_vit.training.training_model import Classifier
 from tests.helpers import numpy
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from keras_vit import data
 from keras_vit.data.inventory import Inventory
-from keras_vit.data.sources.folder import split_images
+from keras_vit.data.splits import split_images
+from keras_vit.runs.config import CommonConfig
 from keras_vit.training import Run
 from keras_vit.training.parts import find_parts
-from keras_vit.training.run import CommonConfig
 from tests.training.photos import write_photos
 
 pytestmark = pytest.mark.tensorflow

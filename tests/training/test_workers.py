@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit.runs.config import write_config
 from keras_vit.training import Recipe, Run, RunConfig
-from keras_vit.training.run import write_config
 from tests.training.replicas import CASES
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]

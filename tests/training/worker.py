@@ -7,7 +7,7 @@ import signal
 import sys
 
 from keras_vit import models, training, zoo
-from keras_vit.training.saving import SaveRun
+from keras_vit.training.save_schedule import SaveRun
 
 NANO = models.size("Micro/2").replace(
     hidden_size=15, num_layers=2, num_heads=3, mlp_dim=19, image_size=(8, 8)

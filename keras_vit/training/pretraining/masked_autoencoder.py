@@ -17,7 +17,7 @@ from keras_vit.layers import LayerNorm, TransformerBlock
 from keras_vit.layers.dropout import ReplicaSeedGenerator
 from keras_vit.layers.position_embedding import sincos_2d
 from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
-from keras_vit.training.trainee import Trainee
+from keras_vit.training.training_model import Trainee
 
 # Added to the variance of a patch, as in the authors' code.
 _EPSILON = 1e-6

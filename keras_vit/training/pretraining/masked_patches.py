@@ -14,7 +14,7 @@ from keras import ops
 from keras_vit import arguments
 from keras_vit.layers.dropout import ReplicaSeedGenerator
 from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
-from keras_vit.training.trainee import Trainee
+from keras_vit.training.training_model import Trainee
 
 # Of the corrupted embeddings 80% become the mask, 10% another patch's, 10% stay.
 _MASKED, _SWAPPED = 0.8, 0.1

@@ -12,20 +12,21 @@ import numpy as np
 from keras_vit import arguments, data, models, output_folder, zoo
 from keras_vit.data.sources.load import load_images
 from keras_vit.data.splits import split_images
-from keras_vit.training import groups
-from keras_vit.training.averaging import averages
+from keras_vit.runs.config import CommonConfig, read_config_of
+from keras_vit.runs.recipe import Recipe
+from keras_vit.runs.run_folder import Run
+from keras_vit.training import param_groups
 from keras_vit.training.build import build_encoder, precision_of, set_reading
 from keras_vit.training.distribution import devices
-from keras_vit.training.fitting import compile_trainee, fit_remaining, save_as_configured
-from keras_vit.training.interruption import Interruption
-from keras_vit.training.machine import report_unused_accelerator
+from keras_vit.training.ema import averages
+from keras_vit.training.loop import compile_trainee, fit_remaining, save_as_configured
 from keras_vit.training.parts import find_parts
+from keras_vit.training.precision import report_unused_accelerator
 from keras_vit.training.pretraining.masked_autoencoder import MaskedAutoencoder, reconstructions
 from keras_vit.training.pretraining.masked_patches import MaskedPatchPredictor
 from keras_vit.training.pretraining.recipes import PHOTOGRAPHS
-from keras_vit.training.recipe import Recipe
-from keras_vit.training.run import CommonConfig, Run, read_config_of
-from keras_vit.training.trainee import Trainee
+from keras_vit.training.signals import Interruption
+from keras_vit.training.training_model import Trainee
 from keras_vit.visualization import plots
 
 # Each method with the share of patches that its paper masks.
@@ -145,7 +146,7 @@ def pretrain(
             # here.
             with where.scope():
                 trainee = _trainee(config)
-                groups.set_trainable(trainee.network, recipe.trainable)
+                param_groups.set_trainable(trainee.network, recipe.trainable)
             set_reading(trainee.network, run, resume=resume)
             training, validation, inventory = find_parts(
                 config, examples, run, resume=resume, writes=where.is_chief, split=split_images

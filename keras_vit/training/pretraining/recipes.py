@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from keras_vit import arguments
 from keras_vit.data import Augmentation
-from keras_vit.training.recipe import Recipe
-from keras_vit.training.recipes import Published
+from keras_vit.runs.named_recipes import Published
+from keras_vit.runs.recipe import Recipe
 
 # Some thousand photographs on one machine.
 PHOTOGRAPHS = Recipe(

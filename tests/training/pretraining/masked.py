@@ -14,7 +14,7 @@ from keras_vit import models
 from keras_vit.training import Recipe
 from keras_vit.training.distribution import Devices
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.trainee import Trainee
+from keras_vit.training.training_model import Trainee
 from tests.helpers import randomise
 
 # P, Q = 4, 2; a grid of 3 x 5, so N = 15; F = 24; two tokens in front.

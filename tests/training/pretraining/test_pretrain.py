@@ -17,8 +17,8 @@ from keras_vit import data, models, zoo
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import PretrainConfig, Recipe, Run, RunConfig
 from keras_vit.training.build import build_network
-from keras_vit.training.interruption import Interruption
 from keras_vit.training.pretraining.pretrain import pretrain
+from keras_vit.training.signals import Interruption
 from tests.helpers import randomise
 
 pytestmark = pytest.mark.tensorflow

@@ -1,0 +1,125 @@
+"""`keras-vit compare`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.cli.backend import prefer_jax_on_tpu
+from keras_vit.cli.options import (
+    DATA_HELP,
+    IMAGES,
+    NUMBERS,
+    RUN,
+    EpochsOption,
+    FractionOption,
+    LearningRateOption,
+    ModelSizeOption,
+    OnBadImageOption,
+    PrecisionOption,
+    SeedOption,
+    SetOption,
+    SplitSeedOption,
+    StrategyOption,
+    absolute,
+    check_data,
+    check_exists,
+    check_out,
+    check_weights,
+    config_settings,
+    recipe_settings,
+)
+from keras_vit.cli.train import stoppable
+from keras_vit.startup import start_keras
+
+
+def compare(
+    context: typer.Context,
+    models: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Constructors (`keras-vit models`), networks of keras.applications such as "
+            "ResNet50, and run folders, which are not trained again.",
+            rich_help_panel=IMAGES,
+        ),
+    ],
+    data: Annotated[str, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)],
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHTS",
+            help="What a model starts from: a name, file or URL; without it random weights. For "
+            "networks of keras.applications imagenet or a file. May be repeated.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = None,
+    image_size: ModelSizeOption = None,
+    validation_fraction: FractionOption = None,
+    split_seed: SplitSeedOption = None,
+    on_bad_image: OnBadImageOption = None,
+    recipe: Annotated[
+        str, typer.Option(help="Of all models; see `keras-vit recipes`.", rich_help_panel=NUMBERS)
+    ] = "finetune",
+    set_: SetOption = None,
+    epochs: EpochsOption = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images in an update.", rich_help_panel=NUMBERS)
+    ] = None,
+    learning_rate: LearningRateOption = None,
+    precision: PrecisionOption = None,
+    seed: SeedOption = None,
+    strategy: StrategyOption = None,
+    out: Annotated[Path, typer.Option(help="Folder to write.", rich_help_panel=RUN)] = Path(
+        "comparison"
+    ),
+) -> None:
+    """Train models on the same split with the same recipe, and compare what they reach and cost.
+
+    Prints accuracy, F1 of each class, parameters, operations, speed, memory and minutes, and a
+    paired test whether the difference is real. The same command goes on where it was stopped.
+
+    keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
+    """
+    check_data(data)
+    start = _weights(weights)
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    for name in names:
+        if "/" in name:
+            check_exists("--models", Path(name), "constructors, networks and run folders")
+    check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
+    numbers = recipe_settings(context)
+    # This process only looks at images; one that trains needs the memory of the GPU.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    prefer_jax_on_tpu(strategy)
+    start_keras()
+    from keras_vit import reports, training
+
+    own = {"model": "", "weights": None}  # each has its own
+    changes = config_settings(context, training.RunConfig) | own
+    config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
+    print(
+        f"Each is trained by the recipe {recipe} (--recipe), {config.recipe.epochs} epochs; "
+        "networks of keras.applications without layer-wise decay.\n",
+        flush=True,
+    )
+    with stoppable(out):
+        found = reports.compare(config, names, out, start=start)
+    print(f"\n{found.markdown()}")
+    print(f"Written: {out}/comparison.md, comparison.json and curves.png")
+
+
+def _weights(given: list[str] | None) -> dict[str, str]:
+    read = {}
+    for item in given or []:
+        name, equals, value = item.partition("=")
+        if not equals or not name or not value:
+            raise ValueError(
+                f"`--weights` must read like ViTTi16=imagenet. Received: --weights {item}"
+            )
+        check_weights("--weights", value)
+        read[name.strip()] = absolute(value) or value
+    return read

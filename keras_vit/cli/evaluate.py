@@ -1,0 +1,365 @@
+"""What `keras-vit` says of a finished model: evaluate, explain, probe, card."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from keras_vit.cli.load_model import check_model, load_model
+from keras_vit.cli.options import (
+    BadImageOption,
+    DataOption,
+    OnBadImage,
+    SizeOption,
+    absolute,
+    check_data,
+    check_exists,
+    check_images,
+    check_out,
+    parse_size,
+)
+from keras_vit.startup import start_keras
+
+_EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
+_REPORT = ("index.html", "report.json")
+_PROBE = ("probe.json", "neighbours.png")
+
+
+class Method(enum.StrEnum):
+    """Kinds of maps."""
+
+    all = "all"
+    attention = "attention"
+    rollout = "rollout"
+    gradient_rollout = "gradient_rollout"
+    grad_cam = "grad_cam"
+
+
+class Part(enum.StrEnum):
+    """Splits of a data set."""
+
+    train = "train"
+    validation = "validation"
+    test = "test"
+
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="RUN_OR_FILE", help="Run folder, .keras or weight file.")
+]
+ConstructorOption = Annotated[
+    str | None, typer.Option("--model", help="Constructor that a weight file belongs to.")
+]
+BatchOption = Annotated[int, typer.Option(min=1, help="Images in a step.")]
+
+
+def evaluate(
+    model: ModelArgument,
+    constructor: ConstructorOption = None,
+    data: DataOption = None,
+    image_size: SizeOption = None,
+    batch_size: BatchOption = 32,
+    on_bad_image: BadImageOption = OnBadImage.fail,
+    part: Annotated[
+        Part | None,
+        typer.Option(
+            help="Split to evaluate on. By default validation of a run; of --data test, else "
+            "validation, else all images.",
+            show_default=False,
+        ),
+    ] = None,
+    with_training_images: Annotated[
+        bool,
+        typer.Option(
+            help="With --data: also evaluate on the images that the run was trained on.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where evaluation.json and the picture go."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Also write a page: calibration, mistakes with what the model looked at, accuracy "
+            "on the values of each further column of labels.csv, problems of the images.",
+        ),
+    ] = None,
+) -> None:
+    """Print accuracy and precision, recall and F1 of each class.
+
+    Where images may show several classes, print average precision in place of accuracy.
+
+    Without --data a run is evaluated on the images that it held out; with it, on all that it was
+    not trained on, recognized by their content.
+
+    keras-vit evaluate runs/photos --report runs/photos/report
+    """
+    size = parse_size(image_size)
+    check_model(model, constructor)
+    check_data(data)
+    if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
+        raise ValueError(
+            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
+        )
+    out = out or (model if data is None and model.is_dir() else Path("evaluation"))
+    check_out("--out", out, _EVALUATION)
+    check_out("--report", report, _REPORT)
+    start_keras()
+    from keras_vit import files, output_folder
+    from keras_vit.evaluation import MultiLabelReport
+    from keras_vit.evaluation.evaluate import evaluate as evaluate_model
+    from keras_vit.visualization import multi_label, plots
+
+    with contextlib.ExitStack() as alone:
+        alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
+        if report is not None and report.resolve() != out.resolve():
+            alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
+        network = load_model(model, constructor, size)
+        chosen = _examples(model, data, on_bad_image, part and part.value, with_training_images)
+        if report is not None:
+            scores = _write_report(model, network, chosen, report, batch_size)
+        else:
+            scores = evaluate_model(
+                network, chosen.examples, batch_size=batch_size, verbose=_progress()
+            )
+        print(scores.text())
+        files.write_json(
+            out / "evaluation.json",
+            {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
+        )
+        if isinstance(scores, MultiLabelReport):
+            picture = multi_label.label_scores(scores, out / "label_scores.png")
+        else:
+            picture = plots.confusion_matrix(scores, out / "confusion_matrix.png")
+        print(f"\nWritten: {out}/evaluation.json and {out}/{picture.name}")
+        if report is not None:
+            print(f"Written: {report}/index.html, which opens in any browser, and report.json")
+
+
+def explain(
+    model: ModelArgument,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
+    constructor: ConstructorOption = None,
+    image_size: SizeOption = None,
+    method: Annotated[
+        list[Method] | None, typer.Option(help="Kind of map; may be repeated.", show_default="all")
+    ] = None,
+    of_class: Annotated[
+        str | None,
+        typer.Option(
+            "--class", help="Class to explain, by name or number; by default the one it says."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("explanation.png"),
+) -> None:
+    """Draw what a model looks at in images: a map of what counted, laid over each image.
+
+    Red counted most, blue least. Attention and rollout show where the model looks;
+    gradient_rollout and grad_cam what counts for the class.
+
+    keras-vit explain runs/photos cat.jpg dog.png
+    """
+    size = parse_size(image_size)
+    check_model(model, constructor)
+    check_images(images)
+    check_out("--out", out, folder=False)
+    start_keras()
+    from keras_vit import reports
+    from keras_vit.visualization import drawing
+    from keras_vit.visualization.attention_maps import METHODS
+
+    drawing.check_picture(out)
+    network = load_model(model, constructor, size)
+    chosen = [m.value for m in method or [Method.all]]
+    methods = METHODS if Method.all in chosen else tuple(dict.fromkeys(chosen))
+    figure = reports.explain(network, images, methods=methods, of_class=of_class)
+    print(f"Written: {drawing.save_figure(figure, out)}")
+
+
+def probe(
+    model: ModelArgument,
+    constructor: ConstructorOption = None,
+    data: DataOption = None,
+    image_size: SizeOption = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="File to keep the features in, .npz; read if they fit.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of probe.json and the picture.")] = Path(
+        "probe"
+    ),
+    batch_size: BatchOption = 32,
+    on_bad_image: BadImageOption = OnBadImage.fail,
+) -> None:
+    """Measure what a model's features know, without training it.
+
+    Fits a linear classifier to 1, 5, 10 and 25 examples of each class (the ViT paper's few-shot
+    evaluation), asks the nearest neighbours, and fits logistic regression to all; scores each on
+    the images that a training would hold out; and draws some of these beside the nearest others.
+
+    keras-vit probe Ti_16.npz --model ViTTi16 --data photos --cache features.npz
+    """
+    size = parse_size(image_size)
+    check_model(model, constructor)
+    check_data(data)
+    if data is None and not (model / "config.yaml").is_file():
+        raise ValueError(
+            f"`--data` must name labelled images, unless a run is probed. Received: {model}"
+        )
+    check_out("--cache", cache, folder=False)
+    check_out("--out", out, _PROBE)
+    start_keras()
+    from keras_vit import data as sources
+    from keras_vit import files, output_folder, reports, training
+
+    run = training.Run(model)
+    own = run.config.is_file() and absolute(data) == run.read_config().data
+    with output_folder.writing(out, "probe", _PROBE):
+        network = load_model(model, constructor, size, classifier=False)
+        if own or data is None:
+            known, asked = run.examples("train"), run.examples()
+        else:
+            examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+            known, asked = map(examples.subset, sources.split(examples, found.digests))
+        result = reports.probe(
+            network,
+            known,
+            asked,
+            cache=cache,
+            sheet=out / "neighbours.png",
+            batch_size=batch_size,
+            verbose=1,
+        )
+        print(result.text())
+        files.write_json(out / "probe.json", result.to_json())
+        print(f"\nWritten: {out}/probe.json and neighbours.png")
+
+
+def card(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; by default card/ of the run.")
+    ] = None,
+) -> None:
+    """Write the model card of a run: README.md as model hubs expect it, with its pictures.
+
+    keras-vit card runs/photos
+    """
+    check_exists("RUN", run / "config.yaml", "a folder that `keras-vit train --out` has written")
+    check_out("--out", out or run / "card")
+    start_keras()
+    from keras_vit import reports
+
+    path = reports.write_card(run, out)
+    print(f"Written: {path}. Complete what stands there in italics before you publish it.")
+
+
+class _Chosen(NamedTuple):
+    """Images to evaluate on, what they are in words, and the counts of all files of the source."""
+
+    examples: Any
+    what: str
+    inventory: dict[str, Any] | None
+
+
+def _examples(
+    model: Path, data: str | None, on_bad_image: OnBadImage, part: str | None, trained_too: bool
+) -> _Chosen:
+    from keras_vit import data as sources
+    from keras_vit import training
+
+    run = training.Run(model if model.is_dir() else model.parent)
+    own = run.config.is_file()
+    if data is None:
+        name = part or "validation"
+        examples = run.examples(name)
+        if not len(examples):
+            raise ValueError(f"`--part` must be a split of the run. Received: {name}, without any")
+        what = "held out" if name == "validation" else f"the {name} split"
+        return _Chosen(examples, what, run.resolved().get("inventory"))
+    examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+    inventory = dataclasses.asdict(found.inventory)
+    facts: list[str] = []
+    if part or examples.splits:
+        splits = examples.splits or ()
+        available = [name for name in ("test", "validation", "train") if name in splits]
+        name = part or available[0]
+        if name not in available:
+            raise ValueError(
+                f"`--part` must be a split of {data}. Received: {name}; it has "
+                f"{', '.join(available) or 'none'}"
+            )
+        examples = examples.subset([i for i, n in enumerate(splits) if n == name])
+        facts.append(f"the {name} split")
+    if own and part != "train":
+        examples = _unseen(run, examples, found.digests, trained_too, facts)
+    print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")
+    return _Chosen(examples, ", ".join(facts) or "all", inventory)
+
+
+def _unseen(
+    run: Any, examples: Any, digests: Mapping[str, str], trained_too: bool, facts: list[str]
+) -> Any:
+    """Leaves out the images that a run was trained on, unless `trained_too`, and counts them."""
+    from keras_vit.data.splits import short_digest
+
+    trained = run.training_digests()
+    new = [i for i, n in enumerate(examples.names) if short_digest(digests[n]) not in trained]
+    if count := len(examples) - len(new):
+        fact = f"{count} of {len(examples)} images are among those that the run was trained on"
+        facts.append(f"{fact}, and are {'included' if trained_too else 'left out'}")
+    if not new and not trained_too:
+        raise ValueError(
+            "`--data` must hold images that the run was not trained on; --with-training-images "
+            f"evaluates on the others. Received: {examples.source}, whose {len(examples)} images "
+            "were all trained on"
+        )
+    return examples if trained_too else examples.subset(new)
+
+
+def _progress() -> int:
+    """Whether progress is shown: on a terminal, for a file would be full of its steps."""
+    return int(sys.stdout.isatty())
+
+
+def _write_report(
+    model: Path,
+    network: Any,
+    chosen: _Chosen,
+    report: Path,
+    batch_size: int,
+) -> Any:
+    from keras_vit import reports, training
+    from keras_vit.runs import config
+
+    judgement = reports.judge(
+        network,
+        chosen.examples,
+        batch_size=batch_size,
+        verbose=_progress(),
+    )
+    examples = chosen.examples
+    source = Path(examples.source).name or examples.source
+    unreadable = sum(
+        sum(n.values()) for n in (chosen.inventory or {}).get("unreadable", {}).values()
+    )
+    without = f"; {unreadable} images cannot be read" if unreadable else ""
+    run = training.Run(model)
+    configuration = run.as_written() if run.config.is_file() else {}
+    versions = configuration.pop("versions", None) or config.versions()
+    reports.write_evaluation(
+        judgement,
+        report,
+        title=f"{model.resolve().name}",
+        subtitle=f"{len(examples)} images of {source}: {chosen.what}{without}",
+        configuration=configuration,
+        versions=versions,
+    )
+    return judgement.scores

@@ -1,0 +1,246 @@
+"""`keras-vit predict`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keras_vit import arguments
+from keras_vit.cli import prediction_table
+from keras_vit.cli.load_model import check_model, load_model
+from keras_vit.cli.options import SizeOption, check_exists, check_out, parse_size
+from keras_vit.startup import start_keras
+
+if TYPE_CHECKING:
+    from keras_vit.export import Prediction
+
+SERVER = "Server"
+_STANDARD_INPUT = Path("-")
+
+
+def predict(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[MODEL] SOURCE...",
+            help="MODEL: run folder or exported file (not with --server). SOURCE: image files, "
+            "folders of images, or - for a list of files on standard input.",
+        ),
+    ],
+    to: Annotated[
+        Path | None, typer.Option(help="Write a table instead: .csv, .jsonl or .parquet.")
+    ] = None,
+    every_class: Annotated[
+        bool, typer.Option("--all", help="With --to: the probability of every class.")
+    ] = False,
+    embed: Annotated[
+        bool,
+        typer.Option("--embed", help="With --to: the features that the classifier receives."),
+    ] = False,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes to print.")] = 3,
+    constructor: Annotated[
+        str | None,
+        typer.Option("--model", help="Constructor, if MODEL is a weight file, such as ViTB16."),
+    ] = None,
+    image_size: SizeOption = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of images in a batch.")] = 32,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ask TensorFlow Serving: gRPC, or REST with http:// or https:// in front.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    name: Annotated[
+        str, typer.Option(help="Name of the model there.", rich_help_panel=SERVER)
+    ] = "vit",
+    version: Annotated[
+        str | None,
+        typer.Option(
+            help="Its version: a number, or a label such as canary.",
+            show_default="the newest",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Encrypt gRPC.", rich_help_panel=SERVER)
+    ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificates to trust (PEM).",
+            show_default="those that gRPC and requests bring",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:VALUE",
+            help="Sent along, such as 'Authorization: Basic ...'; may be repeated.",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Timeout in seconds.", rich_help_panel=SERVER)
+    ] = 30.0,
+) -> None:
+    """Print the most probable classes of images, or write them to a table.
+
+    Where each label is present or not by itself, print all that are present. An image that cannot
+    be read gets a line that says why; the exit status is 1 then.
+
+    keras-vit predict runs/photos cat.jpg dog.png
+
+    keras-vit predict runs/photos photos/ --to answers.csv
+
+    keras-vit predict --server localhost:8500 cat.jpg dog.png
+    """
+    model = None if server else sources[0]
+    given = sources if server else sources[1:]
+    if not given:
+        raise ValueError(
+            "`keras-vit predict` needs a run folder or an exported file and at least one image, "
+            f"or `--server`. Received: {sources[0]}"
+        )
+    if model is not None:
+        check_exists("MODEL", model, "a run folder or an exported file")
+    if model is not None and constructor:
+        check_model(model, constructor)
+    for option in ["--all"] * every_class + ["--embed"] * embed:
+        if to is None or server:
+            raise ValueError(f"`{option}` needs `--to`, and no `--server`. Received: {option}")
+    size, headers = parse_size(image_size), dict(map(_header, header or ()))
+    check_exists("--certificate", certificate, "a PEM file")
+    _check_sources(given)
+    if to is not None:
+        prediction_table.check(to)
+        check_out("--to", to, folder=False)
+    start_keras()
+    from keras_vit import export
+    from keras_vit.tf_serving.prediction import BEST
+
+    if server is not None and top > BEST:
+        raise ValueError(
+            f"`--top` must be at most {BEST} with `--server`, whose answers name "
+            f"no more. Received: --top {top}"
+        )
+    paths = _find_images(given)
+    with contextlib.ExitStack() as stack:
+        if server is not None:
+            client = stack.enter_context(
+                export.Client(
+                    server,
+                    name,
+                    version=int(version) if version and version.isdecimal() else version,
+                    tls=tls,
+                    certificate=certificate,
+                    headers=headers,
+                    timeout=timeout,
+                )
+            )
+            table: prediction_table.Table = prediction_table.Scores(multi_label=True)
+            found: Iterator[Any] = _ask(client, paths, batch_size)
+        else:
+            network: Any = model
+            if model and constructor:
+                network = load_model(model, constructor, size, classifier=not embed)
+            if embed:
+                table = prediction_table.Embeddings()
+                found = export.embed(network, paths, batch_size)
+            else:
+                predictor = export.load_predictor(network)
+                several = predictor.thresholds is not None
+                table = prediction_table.Scores(predictor.labels, several, every_class)
+                found = predictor.iterate(paths, batch_size, top)
+        failed = _write(to, table, paths, found) if to else _print(paths, found, top)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
+    """Prints predictions and returns the number of images that could not be read."""
+    failed = 0
+    width = min(max(map(len, paths)), 60)
+    for path, prediction in zip(paths, found, strict=True):
+        print(f"{path:<{width}}   {prediction.text(top)}", flush=True)
+        failed += not prediction.ok
+    return failed
+
+
+def _write(to: Path, table: prediction_table.Table, paths: list[str], found: Iterator[Any]) -> int:
+    """Writes a table and returns the number of images that could not be read."""
+    from rich.console import Console
+    from rich.progress import track
+
+    failed = 0
+    with prediction_table.writing(to, table.columns) as write:
+        answers = track(found, "Predicting", len(paths), console=Console(stderr=True))
+        for path, answer in zip(paths, answers, strict=True):
+            row = table.row(path, answer)
+            write(row)
+            failed += row["message"] is not None
+    print(f"Written: {to}, {len(paths)} images, of which {failed} cannot be read")
+    return failed
+
+
+def _check_sources(sources: list[Path]) -> None:
+    """Refuses what is no file and no folder, before a model is loaded."""
+    given = [path for path in sources if path != _STANDARD_INPUT]
+    missing = [str(path) for path in given if not path.exists()]
+    if missing:
+        raise ValueError(
+            f"`SOURCE` must be existing files or folders. Received: {', '.join(missing)}"
+        )
+    for path in given:
+        if not path.is_dir():
+            arguments.regular_file("SOURCE", path)
+
+
+def _find_images(sources: list[Path]) -> list[str]:
+    """Returns the image files that are named, on standard input too, or lie below folders."""
+    from keras_vit.data.inventory import find_files
+
+    found = []
+    for source in sources:
+        if source == _STANDARD_INPUT:
+            found += [line for line in sys.stdin.read().splitlines() if line.strip()]
+        elif source.is_dir():
+            found += [str(source / name) for name in find_files(source).images]
+        else:
+            found.append(str(source))
+    if not found:
+        raise ValueError(
+            f"`SOURCE` must hold at least one image. Received: {', '.join(map(str, sources))}"
+        )
+    return found
+
+
+def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]:
+    """Yields the answers of a server."""
+    import numpy as np
+
+    from keras_vit.export import Prediction
+    from keras_vit.export.predictor import encoded
+
+    left = iter(paths)
+    while batch := [encoded(path) for path in islice(left, batch_size)]:
+        readable = [content for content, problem in batch if not problem]
+        answers = iter(client.predict(readable, batch_size=batch_size) if readable else ())
+        for _, problem in batch:
+            yield Prediction(np.zeros(0), (), (), message=problem) if problem else next(answers)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not (colon and name.strip()):
+        raise ValueError(f"`--header` must be NAME:VALUE. Received: {text!r}")
+    return name.strip(), value.strip()

@@ -1,0 +1,230 @@
+"""`keras-vit train` and `keras-vit recipes`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from keras_vit import arguments, output_folder
+from keras_vit.cli.backend import prefer_jax_on_tpu
+from keras_vit.cli.options import (
+    DATA_HELP,
+    DEVICES,
+    IMAGES,
+    NUMBERS,
+    RUN,
+    EpochsOption,
+    FractionOption,
+    LearningRateOption,
+    ModelSizeOption,
+    OnBadImageOption,
+    OutOption,
+    PrecisionOption,
+    ResumeOption,
+    SaveMinutesOption,
+    SaveStepsOption,
+    SeedOption,
+    SetOption,
+    SplitSeedOption,
+    StrategyOption,
+    WeightsOption,
+    check_data,
+    check_exists,
+    check_out,
+    check_resume,
+    check_weights,
+    config_settings,
+    recipe_settings,
+)
+from keras_vit.startup import start_keras
+
+
+class Optimizer(enum.StrEnum):
+    """The optimizers of a recipe."""
+
+    adamw = "adamw"
+    sgd = "sgd"
+    lion = "lion"
+    adafactor = "adafactor"
+
+
+def train(
+    context: typer.Context,
+    data: Annotated[str | None, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Constructor (`keras-vit models`), or a network of keras.applications.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = "ViTTi16",
+    weights: WeightsOption = None,
+    image_size: ModelSizeOption = None,
+    validation_fraction: FractionOption = None,
+    split_seed: SplitSeedOption = None,
+    on_bad_image: OnBadImageOption = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="See `keras-vit recipes`. By default finetune, without --weights from_scratch.",
+            rich_help_panel=NUMBERS,
+        ),
+    ] = None,
+    set_: SetOption = None,
+    epochs: EpochsOption = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            "--batch",
+            help="Images in an update, on all devices together.",
+            rich_help_panel=NUMBERS,
+        ),
+    ] = None,
+    learning_rate: LearningRateOption = None,
+    optimizer: Annotated[
+        Optimizer | None, typer.Option(help="SGD has momentum 0.9.", rich_help_panel=NUMBERS)
+    ] = None,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            help="A run or .keras file to learn from (distillation).", rich_help_panel=NUMBERS
+        ),
+    ] = None,
+    precision: PrecisionOption = None,
+    seed: SeedOption = None,
+    strategy: StrategyOption = None,
+    model_parallel: Annotated[
+        int | None,
+        typer.Option(
+            help="JAX devices that share each copy of the model.", rich_help_panel=DEVICES
+        ),
+    ] = None,
+    out: OutOption = Path("runs/run"),
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Repeat a run: its config.yaml, or one written by hand.", rich_help_panel=RUN
+        ),
+    ] = None,
+    resume: ResumeOption = False,
+    save_minutes: SaveMinutesOption = None,
+    save_steps: SaveStepsOption = None,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Write TensorBoard logs.", rich_help_panel=RUN)
+    ] = True,
+    profile: Annotated[
+        tuple[int, int] | None,
+        typer.Option(help="First and last step to profile.", rich_help_panel=RUN),
+    ] = None,
+) -> None:
+    """Fine-tune (or train) a model on labelled images.
+
+    With --weights the defaults fine-tune in minutes; without, they train from scratch. A run can
+    be stopped at any moment, and goes on with --resume as if it had not been.
+
+    keras-vit train --data photos/ --model ViTB16 --weights imagenet --out runs/photos
+
+    keras-vit train --resume --out runs/photos
+    """
+    if resume:
+        check_resume(context, out, "tensorboard", "profile")
+    elif data is None and config is None:
+        raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
+    check_data(data)
+    check_weights("--weights", weights)
+    check_exists("--config", config, "a config.yaml")
+    check_exists("--teacher", teacher, "a run folder or a .keras file")
+    check_out("--out", out)
+    if not resume:
+        output_folder.require_new_run(out)
+    numbers = recipe_settings(context)
+    prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else config)
+    start_keras()
+    from keras_vit import training
+    from keras_vit.runs import named_recipes
+
+    if config is not None:
+        base = training.read_config(config)
+        chosen = training.recipe(recipe) if recipe else base.recipe
+    else:
+        base = training.RunConfig(data="", model=model)
+        chosen = training.recipe(recipe or ("finetune" if weights else "from_scratch"))
+    if optimizer is Optimizer.sgd and chosen.optimizer != "sgd":
+        chosen = chosen.replace(**named_recipes.SGD)
+    changes = config_settings(context, training.RunConfig)
+    run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
+    with stoppable(out, "train"):
+        training.train(
+            run_config,
+            out,
+            resume=resume,
+            tensorboard=tensorboard,
+            profile=profile,
+            smaller_batches=config is None and "batch_size" not in numbers,
+        )
+
+
+@contextlib.contextmanager
+def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
+    """Ends the command with 130 on Ctrl-C, and prints how to resume the run if there is one.
+
+    `resumed_by` is the command that takes `--resume`; None for one that resumes without it.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        kept = "Stopped at once. The same command resumes what was saved, or starts again."
+        if resumed_by and (out / "config.yaml").is_file():
+            go_on = arguments.command(resumed_by, "--resume", "--out", out)
+            kept = f"Stopped at once. What was saved before is kept. Go on with\n  {go_on}"
+        print(f"\n{str(stopped) or kept}")
+        raise typer.Exit(130) from None
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Show the numbers of this one.")] = None,
+) -> None:
+    """List the recipes by name with their sources, or show one as YAML.
+
+    keras-vit recipes deit
+    """
+    start_keras()
+    import yaml
+
+    from keras_vit import training
+    from keras_vit.runs.config import as_yaml
+
+    published = {**training.RECIPES, **training.PRETRAINING_RECIPES}
+    if name is None:
+        print("For `keras-vit train --recipe NAME`; --set changes a number:\n")
+        _list(training.RECIPES)
+        print(
+            'augreg\n    Pre-training of "How to train your ViT?", also as in '
+            "augreg-aug_light1-wd_0.1-do_0.0-sd_0.0\n    https://arxiv.org/abs/2106.10270\n\n"
+            "For `keras-vit pretrain --recipe NAME`, without labels:\n"
+        )
+        _list(training.PRETRAINING_RECIPES)
+        return
+    if name in published:
+        found = published[name]
+        print("\n".join(f"# {line}" for line in (found.what, found.source, found.notes) if line))
+        numbers = found.recipe
+    else:
+        if not name.startswith("augreg"):
+            arguments.one_of("recipe", name, (*published, "augreg"))
+        numbers = training.recipe(name)
+    yaml.safe_dump(as_yaml(dataclasses.asdict(numbers)), sys.stdout, sort_keys=False)
+
+
+def _list(published: dict[str, Any]) -> None:
+    for name, found in published.items():
+        lines = (found.what, found.source, found.notes)
+        print("\n    ".join([name, *filter(None, lines)]))

@@ -1,0 +1,138 @@
+"""Confidence intervals and tests of accuracies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+
+class McNemar(NamedTuple):
+    """McNemar's exact test of two classifiers on the same images.
+
+    Args:
+        only_first: Images that only the first one gets right.
+        only_second: Images that only the second one gets right.
+        p_value: How often a difference at least as large arises if both are equally good, in
+            [0, 1].
+
+    Example:
+        >>> McNemar(only_first=12, only_second=3, p_value=0.035).only_first
+        12
+    """
+
+    only_first: int
+    only_second: int
+    p_value: float
+
+    def text(self, first: str, second: str) -> str:
+        """Returns what the test says, in a sentence.
+
+        Args:
+            first: Name of the first classifier.
+            second: Name of the second one.
+
+        Returns:
+            The sentence.
+
+        Example:
+            >>> McNemar(12, 3, 0.035).text("ViT", "ResNet")
+            'ViT alone is right on 12 images, ResNet alone on 3: p = 0.035, hardly chance.'
+        """
+        p = f"p = {self.p_value:.2g}" if self.p_value >= 1e-4 else "p < 0.0001"
+        verdict = "hardly chance" if self.p_value < 0.05 else "may be chance"
+        return (
+            f"{first} alone is right on {self.only_first} images, {second} alone on "
+            f"{self.only_second}: {p}, {verdict}."
+        )
+
+
+def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
+    """Tests whether two classifiers differ on the same images.
+
+    Images on which both are right or both are wrong say nothing. Of the others each is as likely to
+    be either one's, if both are equally good: a binomial test.
+
+    Args:
+        labels: True classes, (N,).
+        first: Classes that the first one predicts, (N,).
+        second: Classes that the second one predicts, (N,).
+
+    Returns:
+        The test, two-sided and exact.
+
+    Raises:
+        ValueError: If the lengths differ.
+
+    Example:
+        >>> mcnemar([0, 0, 1, 1], [0, 0, 1, 0], [0, 1, 0, 0])
+        McNemar(only_first=2, only_second=0, p_value=0.5)
+
+    Reference: Q. McNemar, "Note on the sampling error of the difference between correlated
+    proportions or percentages", Psychometrika 12 (1947)
+    """
+    true, a, b = np.asarray(labels), np.asarray(first), np.asarray(second)
+    if not true.shape == a.shape == b.shape or true.ndim != 1:
+        raise ValueError(
+            "`labels`, `first` and `second` must be classes of the same images. "
+            f"Received: shapes {true.shape}, {a.shape} and {b.shape}"
+        )
+    only_a = int(((a == true) & (b != true)).sum())
+    only_b = int(((b == true) & (a != true)).sum())
+    differing = only_a + only_b
+    p = float(stats.binomtest(only_a, differing).pvalue) if differing else 1.0
+    return McNemar(only_a, only_b, p)
+
+
+def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float, float]:
+    """Returns a mean with the interval that the bootstrap gives it.
+
+    Args:
+        values: Measurements, (N,).
+        seed: Of the resampling.
+
+    Returns:
+        Mean, and lower and upper end of its 95% interval (percentiles of 9999 resamples); all
+        three alike where the measurements are.
+
+    Raises:
+        ValueError: If there are fewer than two measurements.
+
+    Example:
+        >>> mean, low, high = mean_interval([0.0, 1.0] * 50)
+        >>> mean, round(low, 1), round(high, 1)
+        (0.5, 0.4, 0.6)
+    """
+    found = np.asarray(values, np.float64)
+    if found.ndim != 1 or len(found) < 2:
+        raise ValueError(
+            f"`values` must be two numbers or more. Received: values of shape {found.shape}"
+        )
+    mean = float(found.mean())
+    if np.ptp(found) == 0:
+        return mean, mean, mean
+    interval = stats.bootstrap(
+        (found,), np.mean, method="percentile", rng=np.random.default_rng(seed), batch=100
+    ).confidence_interval
+    return mean, float(interval.low), float(interval.high)
+
+
+def wilson(right: int, total: int) -> tuple[float, float]:
+    """Returns the 95% Wilson interval of a share.
+
+    Args:
+        right: How many are right.
+        total: Of how many, at least 1.
+
+    Returns:
+        Lower and upper end, in [0, 1].
+
+    Example:
+        >>> low, high = wilson(8, 10)
+        >>> round(low, 3), round(high, 3)
+        (0.49, 0.943)
+    """
+    interval = stats.binomtest(int(right), int(total)).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)

@@ -1,0 +1,150 @@
+"""Networks of `keras.applications`, to train beside ours and to compare with them."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+
+import keras
+import numpy as np
+
+from keras_vit import arguments
+from keras_vit.layers import ModelMetadata
+from keras_vit.models.cloning import with_dtype
+from keras_vit.preprocessing import Preprocessing
+
+# Height and width of the images where a recipe says none: that of most published weights.
+_IMAGE_SIZE = (224, 224)
+
+
+def application_names() -> tuple[str, ...]:
+    """Returns the names of the networks that Keras brings along.
+
+    Returns:
+        Names such as `"ResNet50"`, sorted.
+
+    Example:
+        >>> {"ResNet50", "EfficientNetV2S", "ConvNeXtTiny"} <= set(application_names())
+        True
+    """
+    found = vars(keras.applications).items()
+    return tuple(sorted(name for name, item in found if inspect.isfunction(item)))
+
+
+def build_application(
+    name: str,
+    labels: tuple[str, ...],
+    *,
+    weights: str | os.PathLike[str] | keras.Model | None = None,
+    image_size: tuple[int, int] | None = None,
+    thresholds: tuple[float, ...] | None = None,
+    dtype: str = "float32",
+) -> keras.Model:
+    """Builds a network of `keras.applications` as a classifier that carries its preprocessing.
+
+    Its feature maps are averaged and classified by one dense layer that starts from zeros, as in
+    a Vision Transformer of this package.
+
+    Args:
+        name: Name of the network.
+        labels: Name of each class.
+        weights: None for random values, `"imagenet"` to let Keras download those published, a
+            file of the network without its classifier, or a model that was built here.
+        image_size: Height and width in pixels; by default 224.
+        thresholds: For images that may show several classes, see `Preprocessing`.
+        dtype: Keras dtype or policy; the classifier computes in float32 under mixed precision.
+
+    Returns:
+        Images, scaled as its preprocessing says, (B, h, w, 3), to logits (B, classes).
+
+    Raises:
+        ValueError: If there is no such network, or weights and size do not fit.
+
+    Example:
+        >>> model = build_application("MobileNetV2", ("daisy", "rose"), image_size=(32, 48))
+        >>> model.input_shape, model.output_shape
+        ((None, 32, 48, 3), (None, 2))
+    """
+    arguments.one_of("name", name, application_names())
+    size = image_size or _IMAGE_SIZE
+    trained = weights if isinstance(weights, keras.Model) else None
+    network = getattr(keras.applications, name)(
+        include_top=False,
+        weights=None if trained else weights,
+        input_shape=(*size, 3),
+        pooling="avg",
+    )
+    if trained:
+        inner = [layer for layer in trained.layers if layer.name == network.name]
+        if not inner:
+            raise ValueError(
+                f"`weights` must be those of {name}. Received: a model with the layers "
+                f"{arguments.shortlist([layer.name for layer in trained.layers])}"
+            )
+        network.set_weights(inner[0].get_weights())
+    if dtype != "float32":
+        network = with_dtype(network, dtype)
+    preprocessing = application_preprocessing(name, size, labels=labels, thresholds=thresholds)
+    policy = keras.dtype_policies.get(dtype)
+    images = keras.Input((*size, 3), name="images")
+    z = ModelMetadata(preprocessing, dtype=policy, name="image_contract")(images)
+    logits = keras.layers.Dense(
+        len(labels), kernel_initializer="zeros", dtype=policy.variable_dtype, name="head"
+    )(network(z))
+    return keras.Model(images, logits, name=name.lower())
+
+
+def application_preprocessing(
+    name: str,
+    size: tuple[int, int],
+    *,
+    labels: tuple[str, ...] | None = None,
+    thresholds: tuple[float, ...] | None = None,
+) -> Preprocessing:
+    """Returns the preprocessing of a network, read off the function that Keras ships for it.
+
+    Args:
+        name: Name of the network.
+        size: Height and width that it receives, in pixels.
+        labels: Name of each class.
+        thresholds: For images that may show several classes, see `Preprocessing`.
+
+    Returns:
+        The preprocessing, with the crop of this package's own models.
+
+    Raises:
+        ValueError: If there is no such network, or its function is more than a scaling of each
+            channel.
+
+    Example:
+        >>> application_preprocessing("ResNet50", (32, 32)).channels
+        'bgr'
+        >>> application_preprocessing("ResNet50V2", (32, 32)).mean
+        (0.5, 0.5, 0.5)
+    """
+    arguments.one_of("name", name, application_names())
+    scale = sys.modules[getattr(keras.applications, name).__module__].preprocess_input
+    probes = np.concatenate([np.zeros((1, 3)), 255 * np.eye(3)]).astype("float32")
+    values = np.asarray(scale(probes.reshape(4, 1, 1, 3).copy())).reshape(4, 3).astype("float64")
+    slopes = (values[1:] - values[0]) / 255  # (channel of the image, channel of the result)
+    reversed_ = abs(slopes[0, 2]) > abs(slopes[0, 0])
+    if reversed_:
+        slopes = slopes[::-1]
+    factor = np.diag(slopes)
+    if not np.allclose(slopes, np.diag(factor), atol=1e-6) or factor.min() <= 0:
+        raise ValueError(
+            "`name` must be a network whose preprocessing scales each channel by itself. "
+            f"Received: name={name!r}"
+        )
+    std = np.round(1 / factor, 4)  # in grey levels; what the function computes in float32
+    mean = np.round(-values[0] * std, 4) + 0.0  # without the sign of zero
+    return Preprocessing(
+        size=size,
+        crop_fraction=1.0,
+        mean=tuple(mean / 255),
+        std=tuple(std / 255),
+        channels="bgr" if reversed_ else "rgb",
+        labels=labels,
+        thresholds=thresholds,
+    )

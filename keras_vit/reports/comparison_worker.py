@@ -1,0 +1,253 @@
+"""One model of a comparison: trained and measured in a process of its own.
+
+A process of its own, so that its peak memory is its own, and nothing of one model slows the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_vit import files
+from keras_vit.evaluation.evaluate import predict
+from keras_vit.reports import cost
+from keras_vit.runs import history
+from keras_vit.runs.config import write_config
+from keras_vit.training import Run, RunConfig, read_config, train
+
+CONFIG, COST, PREDICTIONS, RUN = "config.yaml", "cost.json", "predictions.npz", "run"
+_IN_A_PROCESS = (
+    "import sys, keras_vit_toolkit; keras_vit_toolkit.register_package(); "
+    "from keras_vit.startup import start_keras; start_keras(); "
+    "from keras_vit.reports import contestant; contestant.main(*sys.argv[1:])"
+)
+_STOPPED = 130  # exit status of a command that Ctrl-C has ended
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contestant:
+    """A model of a comparison with all that was measured of it.
+
+    Args:
+        name: As the user called it.
+        start: Weights that it started from; None for random ones.
+        names: The images it was judged on.
+        labels: Their true classes, (N,).
+        probabilities: What it answered, (N, K).
+        class_names: Name of each class.
+        history: Minutes that had passed and validation accuracy, after every epoch; NaN minutes in
+            a run that did not keep them.
+        parameters: How many it has.
+        flops: Operations for one image; None if unknown.
+        peak_memory: Bytes of the host's memory that its training held at once; None if unknown, as
+            in a run that was made elsewhere or was interrupted.
+        training_minutes: All epochs together, with validation; None if unknown.
+        training_speed: Images a second in training, in the fastest epoch; None if unknown.
+        inference_speed: Images a second of `predict`.
+    """
+
+    name: str
+    start: str | None
+    names: tuple[str, ...]
+    labels: np.ndarray
+    probabilities: np.ndarray
+    class_names: tuple[str, ...]
+    history: tuple[tuple[float, float], ...]
+    parameters: int
+    flops: int | None
+    peak_memory: int | None
+    training_minutes: float | None
+    training_speed: float | None
+    inference_speed: float
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """The classes that it chose, (N,)."""
+        return self.probabilities.argmax(axis=1)
+
+    def minutes_to(self, accuracy: float) -> float | None:
+        """Returns the minutes until the validation reached an accuracy; None if it never did."""
+        return next((minutes for minutes, found in self.history if found >= accuracy), None)
+
+
+def run_contestant(name: str, config: RunConfig, folder: Path) -> Contestant:
+    """Trains and measures a model in a process of its own, or reads what an earlier one found.
+
+    Args:
+        name: As the user called it.
+        config: What to train.
+        folder: Where its run, its answers and its cost go. A run in it that was interrupted goes
+            on, and a complete one is not trained again.
+
+    Returns:
+        The contestant.
+
+    Raises:
+        ValueError: If the folder holds another model, or the training failed.
+        KeyboardInterrupt: After the training has saved its state, if the user stops it.
+    """
+    path = folder / CONFIG
+    if path.is_file() and read_config(path) != config:
+        raise ValueError(
+            f"`out` must be a new folder, or one of the same comparison. Received: {folder} with "
+            f"another configuration in {CONFIG}. Remove it to train {name} again."
+        )
+    if not (folder / COST).is_file():
+        write_config(path, config)
+        _in_a_process(name, folder)
+    return _read(name, config.weights, folder / RUN, folder)
+
+
+def measure_run(name: str, run: Run, folder: Path) -> Contestant:
+    """Measures a model that was trained before.
+
+    Args:
+        name: As the user called it.
+        run: Its run folder, which is not changed.
+        folder: Where its answers and its cost go.
+
+    Returns:
+        The contestant.
+
+    Raises:
+        ValueError: If it is no complete run.
+    """
+    run.require_complete()
+    folder.mkdir(parents=True, exist_ok=True)
+    _in_a_process(name, folder, run.path.resolve())
+    return _read(name, run.read_config().weights, run.path, folder)
+
+
+def main(folder: str, run: str | None = None) -> None:
+    """Trains what `config.yaml` in a folder says, if need be, and writes what it cost beside.
+
+    Args:
+        folder: The folder.
+        run: A run that was made elsewhere, which is only measured.
+    """
+    path = Path(folder)
+    try:
+        if run is not None:
+            _measure(Run(run), path, memory=None)
+            return
+        own = Run(path / RUN)
+        resumed = own.config.is_file()
+        train(read_config(path / CONFIG), own.path, resume=resumed, tensorboard=False)
+        _measure(own, path, memory=None if resumed else cost.peak_memory())
+    except KeyboardInterrupt as stopped:
+        print(f"\n{stopped}")
+        sys.exit(_STOPPED)
+    except (ValueError, OSError, RuntimeError, FloatingPointError) as error:
+        print(f"keras-vit: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _in_a_process(name: str, *arguments: str | Path) -> None:
+    command = [sys.executable, "-c", _IN_A_PROCESS, *map(str, arguments)]
+    said = None  # to where this process writes, which may be a terminal, past `quiet_tensorflow`
+    with contextlib.suppress(AttributeError, OSError):
+        said = sys.stderr.fileno()
+    with subprocess.Popen(command, stderr=said) as process:
+        status = _wait(process)
+    if status in (_STOPPED, -signal.SIGINT):
+        raise KeyboardInterrupt(f"{name} was stopped. The same command goes on where it was.")
+    if status:
+        raise ValueError(
+            f"The process of {name} ended with status {status}; what it said stands above. The "
+            "same command goes on from its last state."
+        )
+
+
+def _wait(process: subprocess.Popen) -> int:
+    """Waits until a process has saved and ended, also where this one is told to stop."""
+    here = threading.current_thread() is threading.main_thread()
+    earlier = here and signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        while True:
+            # Ctrl-C goes to both processes; the other one then saves its state.
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait()
+    finally:
+        if here:
+            signal.signal(signal.SIGTERM, earlier)
+
+
+def _measure(run: Run, folder: Path, memory: int | None) -> None:
+    config = run.read_config()
+    held_out = run.examples()
+    model = run.model()
+    labels, probabilities, preprocessing = predict(model, held_out, verbose=0)
+    folder.mkdir(parents=True, exist_ok=True)
+    with files.atomic_path(folder / PREDICTIONS) as temporary:
+        np.savez_compressed(
+            temporary,
+            names=np.array(held_out.names),
+            labels=labels,
+            probabilities=probabilities,
+            class_names=np.array(preprocessing.labels),
+        )
+    times = [row for row in history.read(run.times) if row["steps"]]
+    speeds = [config.recipe.batch_size * row["steps"] / row["training_seconds"] for row in times]
+    found: dict[str, Any] = {
+        "parameters": model.count_params(),
+        "flops": cost.flops(model),
+        "peak_memory": memory,
+        "training_minutes": sum(_minutes(run).values()) if times else None,
+        "training_images_per_second": max(speeds, default=None),
+        "inference_images_per_second": cost.inference_speed(model),
+    }
+    files.write_json(folder / COST, found)  # last: what makes the folder complete
+
+
+def _read(name: str, start: str | None, run_path: Path, folder: Path) -> Contestant:
+    run = Run(run_path)
+    found = json.loads((folder / COST).read_text(encoding="utf-8"))
+    with np.load(folder / PREDICTIONS) as stored:
+        answers = {key: stored[key] for key in stored.files}
+    accuracies = _validation_accuracies(run)
+    minutes = np.cumsum([_minutes(run).get(epoch, math.nan) for epoch in accuracies])
+    return Contestant(
+        name=name,
+        start=Path(start).name or start if start else None,
+        names=tuple(answers["names"].tolist()),
+        labels=answers["labels"],
+        probabilities=answers["probabilities"],
+        class_names=tuple(answers["class_names"].tolist()),
+        history=tuple(zip(minutes.tolist(), accuracies.values(), strict=True)),
+        parameters=found["parameters"],
+        flops=found["flops"],
+        peak_memory=found["peak_memory"],
+        training_minutes=found["training_minutes"],
+        training_speed=found["training_images_per_second"],
+        inference_speed=found["inference_images_per_second"],
+    )
+
+
+def _minutes(run: Run) -> dict[int, float]:
+    """Returns the minutes of each epoch; of one that was interrupted, as if it had not been."""
+    times = [row for row in history.read(run.times) if row["steps"]]
+    if not times:
+        return {}
+    full = max(row["steps"] for row in times)
+    minutes = {
+        int(row["epoch"]): (row["seconds"] + (full / row["steps"] - 1) * row["training_seconds"])
+        / 60
+        for row in times
+    }
+    # One at whose end the run was stopped was not timed.
+    mean = sum(minutes.values()) / len(minutes)
+    return {epoch: minutes.get(epoch, mean) for epoch in range(max(minutes) + 1)}
+
+
+def _validation_accuracies(run: Run) -> dict[int, float]:
+    return {int(row["epoch"]): row["val_accuracy"] for row in history.read(run.history)}

@@ -1,0 +1,236 @@
+"""What frozen features know, measured with a few labels and with all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import data, files
+from keras_vit.evaluation import (
+    FewShot,
+    align,
+    few_shot,
+    linear_accuracy,
+    nearest,
+    neighbour_accuracy,
+)
+from keras_vit.evaluation.feature_probes import NEIGHBOURS
+from keras_vit.evaluation.few_shot import SEEDS, SHOTS
+from keras_vit.models import features, preprocessing_of
+from keras_vit.reports.maps import read_pixels
+from keras_vit.visualization import contact_sheet
+from keras_vit.visualization.drawing import shorten
+
+_QUERIES, _NEIGHBOURS = 6, 5  # of the contact sheet
+_LONGEST_CAPTION = 18  # characters
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Probing:
+    """What was found out about a model's features.
+
+    Args:
+        few_shot: Accuracy after a few examples of each class.
+        neighbours: Accuracy of the vote of the nearest neighbours among all training images.
+        linear: That of logistic regression on all of them; None where a class has too few.
+        training: Number of training images.
+        test: Number of images that were scored.
+
+    Example:
+        >>> print(Probing((FewShot(1, (0.5, 0.7)),), 0.9, None, 80, 20).text())
+        accuracy on 20 images held out, from frozen features
+          1 example of a class          0.6000, standard deviation 0.1414 over 2 draws
+          20 nearest neighbours         0.9000, of all 80 training images
+          logistic regression           -, a class has fewer than three images
+    """
+
+    few_shot: tuple[FewShot, ...]
+    neighbours: float
+    linear: float | None
+    training: int
+    test: int
+
+    def text(self) -> str:
+        """Returns a table to print."""
+        lines = [f"accuracy on {self.test} images held out, from frozen features"]
+        for row in self.few_shot:
+            name = f"{row.shots} example{'s' if row.shots > 1 else ''} of a class"
+            draws = f"standard deviation {row.spread:.4f} over {len(row.accuracies)} draws"
+            lines.append(f"  {name:<30}{row.mean:.4f}, {draws}")
+        everything = f"of all {self.training} training images"
+        voters = f"{min(NEIGHBOURS, self.training)} nearest neighbours"
+        lines.append(f"  {voters:<30}{self.neighbours:.4f}, {everything}")
+        told = "-, a class has fewer than three images"
+        if self.linear is not None:
+            told = f"{self.linear:.4f}, {everything}"
+        lines.append(f"  {'logistic regression':<30}{told}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all numbers as a dictionary."""
+        return {
+            "few_shot": [
+                {**row._asdict(), "mean": row.mean, "spread": row.spread} for row in self.few_shot
+            ],
+            "nearest_neighbours": self.neighbours,
+            "logistic_regression": self.linear,
+            "training_images": self.training,
+            "test_images": self.test,
+        }
+
+
+def probe(
+    model: keras.Model,
+    training: data.Examples,
+    test: data.Examples,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    sheet: str | os.PathLike[str] | None = None,
+    batch_size: int = 32,
+    verbose: int = 0,
+) -> Probing:
+    """Measures what a model's features know, without training the model.
+
+    Args:
+        model: A model of keras_vit, or one that contains one; what its classifier receives is
+            looked at, and the classifier itself is not.
+        training: Images to draw examples from.
+        test: Images to score, of the same classes.
+        cache: File of the features, `.npz`: read where it is of this model and these images, and
+            else written.
+        sheet: Picture to write of some test images beside the nearest training images.
+        batch_size: Images in a step.
+        verbose: 0 is silent, 1 shows a progress bar.
+
+    Returns:
+        The accuracies, with as many examples of a class as the largest class has; a smaller one
+        brings all that it has.
+
+    Raises:
+        ValueError: If an image may show several classes, or the classes differ.
+
+    Example:
+        >>> from keras_vit import models
+        >>> digits = data.load("digits")
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
+        >>> found = probe(model, digits.subset(range(300)), digits.subset(range(300, 400)))
+        >>> [row.shots for row in found.few_shot], found.test
+        ([1, 5, 10, 25], 100)
+    """
+    if training.multi_label or test.multi_label:
+        raise ValueError(
+            "`training` and `test` must have images of one class each to probe features with. "
+            f"Received: {training.source}, whose images may show several"
+        )
+    labels = align(training.class_names, test)
+    parts = _features(model, (training, test), cache, batch_size, verbose)
+    known, asked = (parts[0], training.labels), (parts[1], labels)
+    if sheet is not None:
+        _draw_neighbours(model, training, test, parts, sheet)
+    if verbose:
+        print("Fitting linear classifiers ...", flush=True)
+    largest = int(training.class_counts().max())
+    return Probing(
+        few_shot(known, asked, shots=[shots for shots in SHOTS if shots <= largest], seeds=SEEDS),
+        neighbour_accuracy(known, asked),
+        linear_accuracy(known, asked),
+        len(training),
+        len(test),
+    )
+
+
+def _features(
+    model: keras.Model,
+    parts: tuple[data.Examples, data.Examples],
+    cache: str | os.PathLike[str] | None,
+    batch_size: int,
+    verbose: int,
+) -> list[np.ndarray]:
+    key = fingerprint(model, parts) if cache is not None else ""
+    if cache is not None and Path(cache).is_file():
+        stored = _read(cache)
+        fits = str(stored["fingerprint"]) == key
+        if verbose:
+            fitting = "Features of the same model and images are read from"
+            other = "Features of another model or other images are replaced in"
+            print(f"{fitting if fits else other} {cache}.")
+        if fits:
+            return [stored["training"], stored["test"]]
+    found = [
+        np.asarray(features(model, part, batch_size=batch_size, verbose=verbose)) for part in parts
+    ]
+    if cache is not None:
+        with files.atomic_path(cache) as temporary, temporary.open("wb") as file:
+            np.savez(file, fingerprint=key, training=found[0], test=found[1])
+    return found
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path) as stored:
+            return {name: stored[name] for name in ("fingerprint", "training", "test")}
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            "`cache` must be a file that `keras-vit probe` has written, or none yet. "
+            f"Received: cache={os.fspath(path)!r}: {error}"
+        ) from error
+
+
+def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
+    """Returns what is the same where features are, and hardly ever else.
+
+    Args:
+        model: The model: its configuration and its weights count.
+        parts: The images: their bytes and their order count.
+
+    Returns:
+        A SHA-256, 64 hexadecimal digits.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
+        >>> len(fingerprint(model, (data.load("digits").subset([1]),)))
+        64
+    """
+    digest = hashlib.sha256(model.to_json().encode())
+    for weight in model.get_weights():
+        digest.update(np.ascontiguousarray(weight).tobytes())
+    for part in parts:
+        digest.update(b"part")
+        for index in range(len(part)):
+            digest.update(hashlib.sha256(part.read(index)).digest())
+    return digest.hexdigest()
+
+
+def _draw_neighbours(
+    model: keras.Model,
+    training: data.Examples,
+    test: data.Examples,
+    parts: list[np.ndarray],
+    path: str | os.PathLike[str],
+) -> None:
+    preprocessing = preprocessing_of(model)
+    queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
+    indices, similarities = nearest(parts[0], parts[1][queries], _NEIGHBOURS)
+    encoded, captions = [], []
+
+    def caption(examples: data.Examples, index: int) -> str:
+        return shorten(examples.shown(index)[0], _LONGEST_CAPTION)
+
+    for query, row, values in zip(queries, indices, similarities, strict=True):
+        encoded.append(test.read(int(query)))
+        captions.append(f"{caption(test, int(query))}:")
+        for index, value in zip(row, values, strict=True):
+            encoded.append(training.read(int(index)))
+            captions.append(f"{caption(training, int(index))}\n{value:.2f}")
+    pixels = preprocessing.to_rgb(read_pixels(encoded, preprocessing))
+    columns = 1 + indices.shape[1]
+    shares = np.zeros((len(pixels), len(training.class_names)))
+    contact_sheet(pixels, shares, training.class_names, path, captions, columns=columns)

@@ -1,0 +1,222 @@
+"""The model card of a run: what a hub, and whoever takes the model over, wants to know."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import yaml
+
+from keras_vit import arguments, files, models
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.reports.evaluation_page import without_folders
+from keras_vit.training import Run
+from keras_vit.weights import registry
+
+_PICTURES = {
+    "confusion_matrix": "Confusion matrix",
+    "label_scores": "Scores of the labels",
+    "curves": "Training curves",
+    "mistakes": "The most confident mistakes",
+}
+_UNKNOWN = "unknown"
+
+
+def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path:
+    """Writes `README.md` as model hubs expect it, with pictures beside it.
+
+    What a run cannot know, such as what the model must not be used for, is left as a sentence to
+    complete.
+
+    Args:
+        run: A complete run folder.
+        folder: Where to; by default `card/` of the run.
+
+    Returns:
+        The card.
+
+    Raises:
+        ValueError: If the run is not complete.
+
+    Example:
+        >>> from keras_vit.training import Recipe, RunConfig, train
+        >>> recipe = Recipe(epochs=1, batch_size=512, image_size=(16, 16))
+        >>> config = RunConfig("digits", "ViTMicro4", recipe=recipe)
+        >>> _ = train(config, "runs/digits", tensorboard=False)  # doctest: +ELLIPSIS
+        Checking the images of digits ...
+        ...
+        >>> "pipeline_tag: image-classification" in write_card("runs/digits").read_text()
+        True
+    """
+    source = Run(run)
+    config = source.read_config()
+    source.require_complete()
+    out = Path(folder) if folder is not None else source.path / "card"
+    scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
+    model = source.model()
+    license_, origin = weights_licence(config.weights, config.model)
+    name = source.path.resolve().name
+    kind = "vision-transformer" if models.has_config(model) else "convolutional"
+    front = _front_matter(name, [kind, config.model], license_, scores)
+    sections = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}",
+        _introduction(config.model, model, origin),
+        _uses(models.preprocessing_of(model)),
+        _data(config, source),
+        _metrics(scores),
+        _pictures(source, out),
+        _loading(models.preprocessing_of(model)),
+        _training(config),
+        f"## Licence\n\nOf the weights that training started from: {origin}. Whether the images "
+        "allow what you mean to do with the model, their licence tells.",
+    ]
+    with files.atomic_path(out / "README.md") as temporary:
+        temporary.write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
+    return out / "README.md"
+
+
+def weights_licence(weights: str | None, model: str) -> tuple[str, str]:
+    """Returns under what licence a model's first weights stand, as far as that is known.
+
+    Args:
+        weights: What training started from: a name, file or address; None for random weights.
+        model: Name of the constructor.
+
+    Returns:
+        The licence as hubs write it, or `"unknown"`; and a sentence's end that says so.
+
+    Example:
+        >>> weights_licence(None, "ViTB16")[1]
+        'none, it started from random weights'
+        >>> weights_licence("imagenet", "ViTB16")[0]
+        'apache-2.0'
+    """
+    if weights is None:
+        return _UNKNOWN, "none, it started from random weights"
+    name = Path(weights).name or weights
+    for candidate in (weights, name):
+        with contextlib.suppress(ValueError):
+            row = registry.find_weights(model, candidate)
+            return row.licence.lower(), f"`{row.name}`, {row.licence} ({row.urls[0]})"
+    return _UNKNOWN, f"{_UNKNOWN}; look where `{name}` came from"
+
+
+def _front_matter(
+    name: str, tags: list[str], license_: str, scores: dict[str, Any]
+) -> dict[str, Any]:
+    metrics = []
+    if "accuracy" in scores:
+        metrics.append({"type": "accuracy", "value": round(scores["accuracy"], 4)})
+    result = {
+        "task": {"type": "image-classification"},
+        "dataset": {"name": "held-out images", "type": "imagefolder"},
+        "metrics": metrics,
+    }
+    return {
+        "license": license_,
+        "library_name": "keras",
+        "pipeline_tag": "image-classification",
+        "tags": ["keras", *tags],
+        **({"model-index": [{"name": name, "results": [result]}]} if metrics else {}),
+    }
+
+
+def _introduction(constructor: str, model: keras.Model, origin: str) -> str:
+    preprocessing = models.preprocessing_of(model)
+    height, width = preprocessing.size
+    return (
+        f"An image classifier, {constructor} with {model.count_params():,} parameters, for images "
+        f"of {height} x {width} pixels (larger and smaller ones are resized), made with keras_vit. "
+        f"Its first weights: {origin}."
+    )
+
+
+def _uses(preprocessing: Preprocessing) -> str:
+    labels = preprocessing.labels or ()
+    shown = arguments.shortlist(labels, shown=50)
+    anything = "gets one of them as well, perhaps with much confidence"
+    if preprocessing.thresholds:
+        anything = "may get none of them, or some all the same"
+    return (
+        f"## Intended use\n\nTells which of {len(labels)} classes an image shows: {shown}. An "
+        f"image of anything else {anything}.\n\n"
+        "*To complete: whom it is for, and what it must not be used for.*"
+    )
+
+
+def _data(config: Any, run: Run) -> str:
+    resolved = run.resolved()
+    return (
+        f"## Data\n\nTrained on {resolved['training_examples']} images of "
+        f"`{without_folders(config.data)}`; {resolved['validation_examples']} others were held out "
+        "to validate on.\n\n*To complete: where the images come from, who took and labelled them, "
+        "and whom or what they do not show.*"
+    )
+
+
+def _metrics(scores: dict[str, Any]) -> str:
+    if "accuracy" not in scores:
+        mean = scores["mean_average_precision"]
+        told = "-" if mean is None else f"{mean:.4f}"
+        return (
+            f"## Metrics\n\nOn the {scores['num_examples']} images held out, on which the "
+            f"thresholds were chosen too: mean average precision {told}, F1 "
+            f"{scores['micro_f1']:.4f} micro, {scores['macro_f1']:.4f} macro."
+        )
+    low, high = scores["interval_95"]
+    rows = [
+        f"| {row['name']} | {row['precision']:.4f} | {row['recall']:.4f} | {row['f1']:.4f} | "
+        f"{row['support']} |"
+        for row in scores["per_class"]
+    ]
+    return "\n".join(
+        [
+            f"## Metrics\n\nOn the {scores['num_examples']} images held out: accuracy "
+            f"**{scores['accuracy']:.4f}**, 95% interval {low:.4f} to {high:.4f}.\n",
+            "| class | precision | recall | F1 | images |",
+            "|---|---|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def _pictures(run: Run, out: Path) -> str:
+    shown = []
+    for name, title in _PICTURES.items():
+        source = getattr(run, name)
+        if source.is_file():
+            with files.atomic_path(out / source.name) as temporary:
+                shutil.copyfile(source, temporary)
+            shown.append(f"![{title}]({source.name})")
+    return "\n\n".join(shown)
+
+
+def _loading(preprocessing: Preprocessing) -> str:
+    decide = (
+        "present = preprocessing.present(probabilities)  # which labels the image shows"
+        if preprocessing.thresholds
+        else "print(preprocessing.labels[probabilities.argmax()])"
+    )
+    return (
+        "## How to load it\n\n```python\nimport keras\nimport tensorflow as tf\n\n"
+        "import keras_vit\nfrom keras_vit import data\n\n"
+        'model = keras.saving.load_model("last.keras")\n'
+        "preprocessing = keras_vit.models.preprocessing_of(model)\n"
+        'image = data.prepare(tf.io.read_file("image.jpg"), preprocessing)\n'
+        "probabilities = model.predict(image[tf.newaxis])[0]\n"
+        f"{decide}\n```\n\nOr `keras-vit predict last.keras image.jpg`."
+    )
+
+
+def _training(config: Any) -> str:
+    recipe = config.recipe
+    return (
+        f"## Training\n\n{recipe.epochs} epochs, batch {recipe.batch_size}, {recipe.optimizer} "
+        f"with a learning rate of {recipe.learning_rate:g}, seed {recipe.seed}; all numbers stand "
+        "in `config.yaml` of the run."
+    )

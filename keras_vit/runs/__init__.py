@@ -1,0 +1,1 @@
+"""Recipes, configurations and run folders."""

@@ -1,0 +1,243 @@
+"""Configuration of a run, as YAML."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from keras_vit import arguments, files
+from keras_vit.choices import STRATEGIES
+from keras_vit.data import Augmentation, write_layers
+from keras_vit.data.image_audit import ON_BAD_IMAGE
+from keras_vit.runs.named_recipes import FINETUNE
+from keras_vit.runs.recipe import Recipe
+
+Config = TypeVar("Config", bound="CommonConfig")
+
+
+@dataclasses.dataclass(frozen=True)
+class CommonConfig:
+    """What runs with labels and without are asked for alike: images, model, recipe and devices.
+
+    Args:
+        data: Images, see `keras_vit.data.load`.
+        model: Name of a constructor, such as `"ViTB16"`.
+        weights: Weights to start from, by name, path or address, see the constructors' `weights`;
+            or None.
+        validation_fraction: Share of the examples that is held out, in (0, 1).
+        split_seed: Seed of the split; apart from the recipe's, so that runs with other seeds
+            are comparable.
+        on_bad_image: `"fail"` or `"skip"`.
+        strategy: Where to compute, see `keras_vit.training.distribution.devices`.
+        save_steps: Steps between two states within an epoch; 0 to go by the clock.
+        save_minutes: Minutes between two states within an epoch, if `save_steps` is 0; 0 for none.
+        keep: States that are kept.
+        recipe: The numbers.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    data: str
+    model: str
+    weights: str | None = None
+    validation_fraction: float = 0.2
+    split_seed: int = 0
+    on_bad_image: str = "fail"
+    strategy: str = "auto"
+    save_steps: int = 0
+    save_minutes: float = 5.0
+    keep: int = 2
+    recipe: Recipe = FINETUNE
+
+    def __post_init__(self) -> None:
+        arguments.one_of("on_bad_image", self.on_bad_image, ON_BAD_IMAGE)
+        arguments.one_of("strategy", self.strategy, STRATEGIES)
+        arguments.positive_int("keep", self.keep)
+        arguments.count("save_steps", self.save_steps)
+        if not self.save_minutes >= 0:
+            raise ValueError(
+                f"`save_minutes` must be 0 or more. Received: save_minutes={self.save_minutes}"
+            )
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(
+                "`validation_fraction` must be in (0, 1). "
+                f"Received: validation_fraction={self.validation_fraction}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(CommonConfig):
+    """What a run with labels is asked for.
+
+    Args:
+        data: A folder, a CSV file, `tfds:NAME` or `digits`.
+        model: Name of a constructor, such as `"ViTB16"`, or of a network of
+            `keras.applications`, such as `"ResNet50"`.
+        teacher: A saved model that the new one learns from, if the recipe distils.
+        model_parallel: Devices that share each copy of the model, on JAX.
+        **kwargs: The other fields of `CommonConfig`.
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+        >>> RunConfig("digits", "ViTMicro4").recipe.optimizer
+        'adamw'
+    """
+
+    teacher: str | None = None
+    model_parallel: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.positive_int("model_parallel", self.model_parallel)
+        if (self.recipe.distillation != "none") != (self.teacher is not None):
+            raise ValueError(
+                "`teacher` must be given where the recipe distils, and only there. "
+                f"Received: teacher={self.teacher!r}, distillation={self.recipe.distillation!r}"
+            )
+
+
+def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:
+    """Writes a configuration as YAML.
+
+    Args:
+        path: The file.
+        config: The configuration.
+        **more: Further sections, `resolved` and `versions`, which reading passes over.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "config.yaml"
+        >>> write_config(path, RunConfig("digits", "ViTMicro4"))
+        >>> read_config(path).model
+        'ViTMicro4'
+    """
+    augmentation = config.recipe.augmentation
+    content = dataclasses.asdict(config)
+    content["recipe"]["augmentation"]["layers"] = write_layers(augmentation.layers)
+    with files.atomic_path(path) as temporary:
+        text = yaml.safe_dump(as_yaml({**content, **more}), sort_keys=False, allow_unicode=True)
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_config(path: str | os.PathLike[str]) -> RunConfig:
+    """Reads a configuration, written by a run or by hand.
+
+    Args:
+        path: A YAML file with the fields of `RunConfig`; those left out have their defaults, the
+            recipe's those of `recipe("finetune")`.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: If it is no YAML, a field is unknown or missing, or a value is out of range.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "config.yaml"
+        >>> _ = path.write_text("{data: photos, model: ViTB16, recipe: {epochs: 3}}")
+        >>> read_config(path).recipe == FINETUNE.replace(epochs=3)
+        True
+    """
+    return read_config_of(RunConfig, path)
+
+
+def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
+    """Reads the configuration of one kind of run, as `read_config` does.
+
+    Args:
+        kind: Its class.
+        path: A YAML file with its fields; those left out have their defaults.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: As `read_config` does.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold fields with values. Received: {content!r}")
+    content = {k: v for k, v in content.items() if k not in ("resolved", "versions")}
+    recipe = dict(content.pop("recipe", None) or {})
+    augmentation = dict(recipe.pop("augmentation", None) or {})
+    for name, found, holder in (
+        ("the configuration", content, kind),
+        ("its recipe", recipe, Recipe),
+        ("its augmentation", augmentation, Augmentation),
+    ):
+        fields = [field.name for field in dataclasses.fields(holder)]
+        unknown = [key for key in found if key not in fields]
+        if unknown:
+            hint = arguments.nearest(str(unknown[0]), fields)
+            raise ValueError(f"{path}: {unknown[0]!r} is no field of {name}.{hint}")
+    missing = [name for name in ("data", "model") if name not in content]
+    if missing:
+        raise ValueError(f"{path} must have the fields data and model. Received: no {missing[0]}")
+    try:
+        return kind(
+            **content,
+            recipe=dataclasses.replace(
+                kind.recipe,
+                **_with_numbers(recipe, Recipe),
+                augmentation=dataclasses.replace(
+                    kind.recipe.augmentation, **_with_numbers(augmentation, Augmentation)
+                ),
+            ),
+        )
+    except TypeError as error:
+        raise ValueError(f"{path} holds a value of the wrong kind. Received: {error}") from error
+
+
+def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
+    """Returns the fields with numbers for 1e-4, which YAML reads as text without a point."""
+    floats = {field.name for field in dataclasses.fields(kind) if field.type == "float"}
+    found = dict(fields)
+    for name in floats & fields.keys():
+        with contextlib.suppress(TypeError, ValueError):  # the class says what is wrong
+            found[name] = float(fields[name])
+    return found
+
+
+def as_yaml(value: Any) -> Any:
+    """Returns the value with lists for tuples, as YAML has no tuples."""
+    if isinstance(value, dict):
+        return {str(key): as_yaml(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_yaml(item) for item in value]
+    return value
+
+
+def versions() -> dict[str, str | None]:
+    """Returns the versions of Python and of the packages that compute.
+
+    Returns:
+        Name -> version; None for a package that is not there.
+
+    Example:
+        >>> versions()["keras"] == keras.__version__
+        True
+    """
+    packages = ("keras-vit-toolkit", "keras", "tensorflow", "jax", "numpy")
+    found = {name: _version(name) for name in packages}
+    return {"python": platform.python_version(), **found}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,44 @@
+"""CSV tables of a run with a row for each epoch: `history.csv` and `times.csv`."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_vit import files
+
+
+def write(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> None:
+    """Writes a table, atomically; the last row names the columns."""
+    with (
+        files.atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.DictWriter(file, fieldnames=list(rows[-1]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read(path: str | os.PathLike[str]) -> list[dict[str, float]]:
+    """Reads a table of `write` or of `keras.callbacks.CSVLogger`.
+
+    Args:
+        path: The CSV file.
+
+    Returns:
+        A row for each epoch, with NaN for a metric that it does not have; none where there is no
+        file.
+
+    Example:
+        >>> read("nowhere.csv")
+        []
+    """
+    if not Path(path).is_file():
+        return []
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        return [
+            {name: float("nan") if n in ("", "NA") else float(n) for name, n in row.items()}
+            for row in csv.DictReader(file)
+        ]

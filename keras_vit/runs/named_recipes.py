@@ -1,0 +1,355 @@
+"""Recipes by name: ours, and published ones with their sources.
+
+Published learning rates belong to published batch sizes; where a run uses another one, the rate
+has to follow (linearly, says https://arxiv.org/abs/1706.02677).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_vit import arguments
+from keras_vit.data import Augmentation
+from keras_vit.runs.recipe import Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A recipe with where it comes from.
+
+    Args:
+        recipe: The numbers.
+        what: One line: what it is for.
+        source: Where the numbers stand.
+        notes: What differs from the source, and why.
+
+    Example:
+        >>> RECIPES["linear_probe"].recipe.trainable
+        ('head/*',)
+    """
+
+    recipe: Recipe
+    what: str
+    source: str
+    notes: str = ""
+
+
+# The default: pretrained weights, some thousand photographs. How it was chosen: docs/recipes.md.
+FINETUNE = Recipe(epochs=3, learning_rate=3e-4, layer_decay=0.75, label_smoothing=0.1)
+
+# What SGD needs other numbers for, as in the paper's fine-tuning (Table 4: 0.01, no weight decay).
+SGD = {"optimizer": "sgd", "learning_rate": 0.01, "weight_decay": 0.0, "layer_decay": 1.0}
+
+# Without pretrained weights: small images, many passes. `make demo` runs it on scikit-learn's
+# digits: accuracy 0.98, 3 minutes on two CPU cores.
+FROM_SCRATCH = Recipe(
+    epochs=80,
+    batch_size=32,
+    learning_rate=2e-3,
+    weight_decay=0.1,
+    label_smoothing=0.1,
+    augmentation=Augmentation(crop_area=(0.8, 1.0)),
+)
+
+_PAPER_CROP = (0.05, 1.0)  # vit_jax/input_pipeline.py and big_vision: area_min 5%
+_IMAGENET_CROP = (0.08, 1.0)  # torchvision's RandomResizedCrop, hence timm, DeiT and MAE
+
+_PAPER_FINETUNE = Recipe(
+    epochs=8,
+    batch_size=512,
+    image_size=(384, 384),
+    optimizer="sgd",
+    learning_rate=0.03,
+    warmup_fraction=0.0,
+    warmup_steps=500,
+    weight_decay=0.0,
+    augmentation=Augmentation(crop_area=_PAPER_CROP),
+)
+
+_PAPER_PRETRAIN = Recipe(
+    epochs=300,
+    batch_size=4096,
+    learning_rate=3e-3,
+    warmup_fraction=0.0,
+    warmup_steps=10_000,
+    weight_decay=0.3,
+    dropout_rate=0.1,
+    augmentation=Augmentation(crop_area=_PAPER_CROP),
+)
+
+_BIG_VISION = Recipe(
+    epochs=90,
+    batch_size=1024,
+    learning_rate=1e-3,
+    warmup_fraction=0.0,
+    warmup_steps=10_000,
+    weight_decay=0.1,
+    augmentation=Augmentation(
+        crop_area=_PAPER_CROP, rand_augment_ops=2, rand_augment_magnitude=10, mixup=0.2
+    ),
+)
+
+_DEIT = Recipe(
+    epochs=300,
+    batch_size=1024,
+    learning_rate=1e-3,
+    warmup_fraction=5 / 300,
+    final_fraction=0.01,
+    weight_decay=0.05,
+    clip_norm=0.0,
+    label_smoothing=0.1,
+    stochastic_depth_rate=0.1,
+    augmentation=Augmentation(
+        crop_area=_IMAGENET_CROP,
+        rand_augment_ops=2,
+        rand_augment_magnitude=9,
+        rand_augment_std=0.5,
+        rand_augment_increasing=True,
+        erasing=0.25,
+        mixup=0.8,
+        cutmix=1.0,
+        repeats=3,
+    ),
+)
+
+_DEIT3 = Recipe(
+    epochs=800,
+    batch_size=2048,
+    learning_rate=4e-3,
+    warmup_fraction=5 / 800,
+    final_fraction=1e-5 / 4e-3,
+    weight_decay=0.05,
+    loss="sigmoid",
+    stochastic_depth_rate=0.05,
+    augmentation=Augmentation(
+        crop_area=_IMAGENET_CROP,
+        three_augment=True,
+        color_jitter=0.3,
+        mixup=0.8,
+        cutmix=1.0,
+        repeats=3,
+    ),
+)
+
+_MAE_FINETUNE = Recipe(
+    epochs=100,
+    batch_size=1024,
+    learning_rate=2e-3,
+    warmup_fraction=0.05,
+    final_fraction=1e-6 / 2e-3,
+    layer_decay=0.65,
+    weight_decay=0.05,
+    clip_norm=0.0,
+    label_smoothing=0.1,
+    stochastic_depth_rate=0.1,
+    augmentation=Augmentation(
+        crop_area=_IMAGENET_CROP,
+        rand_augment_ops=2,
+        rand_augment_magnitude=9,
+        rand_augment_std=0.5,
+        rand_augment_increasing=True,
+        erasing=0.25,
+        mixup=0.8,
+        cutmix=1.0,
+    ),
+)
+
+_FLOWERS_REPORT = Recipe(
+    epochs=200,
+    batch_size=256,
+    optimizer="sgd",
+    learning_rate=0.001,
+    warmup_fraction=0.0,
+    final_fraction=0.01,
+    weight_decay=5e-5,
+    weight_decay_on="all",
+    weight_decay_coupled=True,
+    clip_norm=0.0,
+    augmentation=Augmentation(crop_area=_IMAGENET_CROP),
+)
+
+_TIMM_OPS = (
+    "RandAugment is the paper's; timm's, used there, has other operations and leaves each out with "
+    "probability 0.5."
+)
+
+RECIPES = {
+    "finetune": Published(
+        FINETUNE,
+        "Pretrained weights on some thousand photographs, in minutes: the default.",
+        "keras_vit, chosen on a part of the training images (docs/recipes.md)",
+    ),
+    "from_scratch": Published(
+        FROM_SCRATCH,
+        "No pretrained weights, small images: the default without `weights`.",
+        "keras_vit, on scikit-learn's digits",
+    ),
+    "linear_probe": Published(
+        Recipe(
+            epochs=10,
+            batch_size=64,
+            learning_rate=3e-3,
+            weight_decay=0.0,
+            trainable=("head/*",),
+        ),
+        "Only the classifier learns: how good are the features?",
+        "keras_vit",
+    ),
+    "paper_finetune": Published(
+        _PAPER_FINETUNE,
+        "The fine-tuning of the ViT paper: SGD with momentum, cosine, clip 1, 384 pixels.",
+        "Table 4 and appendix B.1.1 of https://arxiv.org/abs/2010.11929; warm-up and rate of "
+        "google-research/vision_transformer, vit_jax/configs/common.py",
+        "Its length is counted in steps, 20,000 for ImageNet (8 epochs); the rate is searched in "
+        "0.003, 0.01, 0.03, 0.06.",
+    ),
+    "paper_pretrain": Published(
+        _PAPER_PRETRAIN,
+        "The ImageNet-1k pre-training of the ViT paper.",
+        "Table 3 of https://arxiv.org/abs/2010.11929",
+        "The paper writes Adam; a decay of this size is AdamW's, not added to the gradient.",
+    ),
+    "bigvision_s16_90ep": Published(
+        _BIG_VISION,
+        "ViT-S/16 on ImageNet-1k in 90 epochs to 76.5%.",
+        "https://arxiv.org/abs/2205.01580 and big_vision/configs/vit_s16_i1k.py",
+        "weight_decay is big_vision's 0.0001 divided by the learning rate, which it does not "
+        "multiply with.",
+    ),
+    "deit": Published(
+        _DEIT,
+        "Data-efficient training on ImageNet-1k in 300 epochs; with a teacher, distillation=hard.",
+        "Table 9 of https://arxiv.org/abs/2012.12877 and main.py of facebookresearch/deit",
+        f"The rate falls at every step, not after every epoch. {_TIMM_OPS}",
+    ),
+    "deit3": Published(
+        _DEIT3,
+        "ViT-S on ImageNet-1k in 800 epochs: 3-Augment and a sigmoid loss.",
+        "Table 1 of https://arxiv.org/abs/2204.07118; README_revenge.md of facebookresearch/deit",
+        "AdamW takes LAMB's place; the learning rate is LAMB's and too high for AdamW: 1e-3 is a "
+        "start. The source drops as many branches in each block, here the first block drops none; "
+        "there a mixed image shows both classes fully, here each by its share.",
+    ),
+    "mae_finetune": Published(
+        _MAE_FINETUNE,
+        "ViT-B after masked auto-encoding: layer-wise decay.",
+        "Table 9 of https://arxiv.org/abs/2111.06377; FINETUNE.md and main_finetune.py of "
+        "facebookresearch/mae",
+        _TIMM_OPS,
+    ),
+    "flowers_report": Published(
+        _FLOWERS_REPORT,
+        "200 epochs of SGD with lr 0.001 to lrf 0.01: the published flowers reproduction.",
+        "pytorch_classification/vision_transformer/train.py of "
+        "WZMIAOMIAO/deep-learning-for-image-processing; epochs and batch of docs/flowers.md",
+        "The rate falls at every step, not after every epoch. That file's default trains the "
+        "classifier alone, as --set 'trainable=[head/*]' does.",
+    ),
+}
+
+# Augmentation of "How to train your ViT?" by the names in its checkpoints, aug_*: MixUp alpha,
+# RandAugment (operations, magnitude). No file says so, but what is light0 and light1 there must be
+# light1 and light2 in paper and code: there are seven of each, of rising strength, and the
+# settings recommended for Ti/16 and S/32, light1 and light2, are those of the best checkpoints of
+# these sizes, light0 and light1.
+AUGREG_AUGMENTATIONS = {
+    "none": (0.0, 0, 0.0),
+    "light0": (0.0, 2, 0.0),
+    "light1": (0.2, 2, 10.0),
+    "medium1": (0.2, 2, 15.0),
+    "medium2": (0.5, 2, 15.0),
+    "strong1": (0.5, 2, 20.0),
+    "strong2": (0.8, 2, 20.0),
+}
+
+
+def augreg(
+    aug: str = "medium1",
+    weight_decay: float = 0.1,
+    dropout_rate: float = 0.0,
+    stochastic_depth_rate: float = 0.0,
+) -> Recipe:
+    """Returns a pre-training recipe of "How to train your ViT?".
+
+    Args:
+        aug: `"none"`, `"light0"`, `"light1"`, `"medium1"`, `"medium2"`, `"strong1"` or
+            `"strong2"`, as in the names of the AugReg checkpoints; their `light0` and `light1` are
+            the paper's `light1` and `light2`.
+        weight_decay: 0.1 or 0.03.
+        dropout_rate: 0.0 or 0.1.
+        stochastic_depth_rate: 0.0 or 0.1.
+
+    Returns:
+        The recipe for ImageNet-1k, 300 epochs.
+
+    Raises:
+        ValueError: If `aug` is no such name.
+
+    Example:
+        >>> augreg("light1").augmentation.mixup
+        0.2
+
+    Reference: section 3.1 and figure 4 of https://arxiv.org/abs/2106.10270;
+    big_vision/configs/vit_i1k.py
+    """
+    arguments.one_of("aug", aug, tuple(AUGREG_AUGMENTATIONS))
+    mixup, layers, magnitude = AUGREG_AUGMENTATIONS[aug]
+    return Recipe(
+        epochs=300,
+        batch_size=4096,
+        learning_rate=1e-3,
+        warmup_fraction=0.0,
+        warmup_steps=10_000,
+        weight_decay=weight_decay,
+        dropout_rate=dropout_rate,
+        stochastic_depth_rate=stochastic_depth_rate,
+        augmentation=Augmentation(
+            crop_area=_PAPER_CROP,
+            rand_augment_ops=layers,
+            rand_augment_magnitude=magnitude,
+            mixup=mixup,
+        ),
+    )
+
+
+def recipe(name: str) -> Recipe:
+    """Returns a recipe by its name.
+
+    Args:
+        name: A key of `RECIPES`, or `"augreg"`, also with its settings as the checkpoints name
+            them: `"augreg-aug_light1-wd_0.1-do_0.0-sd_0.0"`.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        ValueError: If there is none of this name; it lists them all.
+
+    Example:
+        >>> recipe("paper_finetune").image_size
+        (384, 384)
+    """
+    if name.partition("-")[0] == "augreg":
+        return _augreg_by_name(name)
+    arguments.one_of("recipe", name, (*RECIPES, "augreg"))
+    return RECIPES[name].recipe
+
+
+def _augreg_by_name(name: str) -> Recipe:
+    fields = {
+        "aug": "aug",
+        "wd": "weight_decay",
+        "do": "dropout_rate",
+        "sd": "stochastic_depth_rate",
+    }
+    settings: dict[str, str | float] = {}
+    for part in name.split("-")[1:]:
+        key, _, value = part.partition("_")
+        try:
+            settings[fields[key]] = value if key == "aug" else float(value)
+        except (KeyError, ValueError):
+            raise ValueError(
+                "`recipe` must be 'augreg', or be followed by settings as in "
+                f"'augreg-aug_light1-wd_0.1-do_0.0-sd_0.0'. Received: {name!r}"
+            ) from None
+    return augreg(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,296 @@
+"""Saving a run while it goes on, so that nothing is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import arguments, files, models
+from keras_vit.models import classifier, cloning
+from keras_vit.runs import history
+from keras_vit.runs.run_folder import Run
+from keras_vit.runs.state_files import Checkpoints, Progress
+from keras_vit.training.ema import averages
+from keras_vit.training.signals import Interruption
+from keras_vit.training.training_model import Trainee
+
+
+class SaveRun(keras.callbacks.Callback):
+    """Writes states, models and history of a run.
+
+    After every epoch come the last and the best model, as they will be used: in float32, without
+    dropout, with probabilities; then the complete state, and then the history, a view of it. A
+    loss, norm or weight that is no number ends the run, and nothing of it is saved. The
+    best one has the highest accuracy on the validation images, or mean average precision where an
+    image may show several classes. States also come within an epoch. Every file is written beside
+    and renamed, and a run that goes on from a state ends with the same weights, to the bit, as if
+    it had never stopped.
+
+    Args:
+        run: Where to.
+        trainee: The model in training, compiled.
+        steps: Steps in an epoch.
+        interruption: Is asked after every step whether to stop.
+        alone: Whether this is the only process. Of several, one that gets a signal cannot save
+            within an epoch, which takes all of them; the others go down with it.
+        save_steps: Steps between states within an epoch; 0 to go by the clock.
+        save_minutes: Minutes between states within an epoch, if `save_steps` is 0; 0 for none.
+        keep: States that are kept.
+        early_stopping: Epochs without a better result after which training ends; 0 for none.
+        writes: Whether this process writes, or only follows what another one does.
+        command: The command of `keras-vit` that goes on with the run.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        trainee: Trainee,
+        *,
+        steps: int,
+        interruption: Interruption,
+        alone: bool = True,
+        save_steps: int = 0,
+        save_minutes: float = 5.0,
+        keep: int = 2,
+        early_stopping: int = 0,
+        writes: bool = True,
+        command: str = "train",
+    ) -> None:
+        super().__init__()
+        self.run = run
+        self.trainee = trainee
+        self.steps = steps
+        self.interruption = interruption
+        self.alone = alone
+        self.save_steps = save_steps
+        self.save_minutes = save_minutes
+        self.early_stopping = early_stopping
+        self.writes = writes
+        self.checkpoints = Checkpoints(run.checkpoints, keep)
+        self.progress = Progress(steps=steps)
+        self._command = command
+        self._copy: keras.Model | None = None
+        self._metrics: list[np.ndarray] | None = None
+        self._saved_at = time.monotonic()
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        # `fit` has just reset them; in the middle of an epoch they go on.
+        if self._metrics is not None:
+            for variable, value in zip(self.trainee.metrics_variables, self._metrics, strict=True):
+                variable.assign(value)
+            self._metrics = None
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        step = self.progress.step + 1  # `batch` counts from where this call of `fit` began
+        self._require_numbers(step, logs or {})
+        self.progress = dataclasses.replace(self.progress, step=step)
+        stop = self.interruption.received is not None
+        # At the end of an epoch the state follows the validation.
+        if step == self.steps:
+            return
+        if self._due(step) or (stop and self.alone):
+            self.save_state()
+        if stop:
+            self.interruption.stop(self._how_to_go_on())
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        row = {"epoch": epoch, **{name: float(value) for name, value in (logs or {}).items()}}
+        accuracy = _result(row) if "val_accuracy" in row else -np.inf
+        better = accuracy > self.progress.best
+        self.progress = Progress(
+            epoch=epoch + 1,
+            steps=self.steps,
+            best=max(accuracy, self.progress.best),
+            history=(*self.progress.history, row),
+        )
+        state = self._state()
+        self.save_models(better)
+        self._write(state)
+        self.write_history()
+        if self.interruption.received is not None:
+            self.interruption.stop(self._how_to_go_on())
+        if self.stopped_early:
+            self.model.stop_training = True
+
+    @property
+    def stopped_early(self) -> bool:
+        """True if the validation metric has not improved for `early_stopping` epochs."""
+        results = [_result(row) for row in self.progress.history]
+        return 0 < self.early_stopping < len(results) - int(np.argmax([*results, -np.inf]))
+
+    def save_models(self, best: bool) -> None:
+        """Saves the model as it is now as the last one, and as the best one if it is."""
+        if self._copy is None:
+            self._copy = finished_model(self.trainee.network)
+        average = averages(self.trainee.optimizer)
+        values = {} if average is None else {
+            id(v): a for v, a in zip(self.trainee.trainable_variables, average, strict=True)
+        }  # fmt: skip
+        weights = [values.get(id(v), v) for v in self.trainee.network.weights]
+        self._copy.set_weights([keras.ops.convert_to_numpy(w) for w in weights])
+        if not self.writes:
+            return
+        with files.atomic_path(self.run.last) as temporary:
+            self._copy.save(temporary)
+        if best:
+            with files.atomic_path(self.run.best) as temporary:
+                shutil.copyfile(self.run.last, temporary)
+
+    def save_state(self) -> None:
+        """Saves all that the next step depends on.
+
+        Raises:
+            FloatingPointError: If a weight is no number; the earlier states stay.
+        """
+        self._write(self._state())
+
+    def restore(self) -> None:
+        """Sets model, optimizer, metrics and progress to the newest state.
+
+        A run that was stopped before its first state begins again.
+
+        Raises:
+            ValueError: If its states are gone, or are another model's.
+        """
+        run = self.run
+        if self.writes:
+            for path in (run.last, run.best, run.history):
+                for leftover in run.path.glob(f".{path.name}.*"):
+                    shutil.rmtree(leftover, ignore_errors=True)
+        if not self.checkpoints.paths():
+            if run.history.exists():  # which comes after a state
+                raise ValueError(
+                    f"`--resume` needs a state, which {run.checkpoints} held. Start a new run, "
+                    f"with --weights {run.last} to go on from its weights. Received: "
+                    f"out={str(run.path)!r}, without states"
+                )
+            print(f"{run.path} was stopped before its first state: it begins again.")
+            return
+        progress, state = self.checkpoints.load()
+        if progress.steps != self.steps:
+            raise ValueError(
+                f"{run.config} must have the batch size that the run was started with. "
+                f"Received: {self.steps} steps in an epoch, not {progress.steps}"
+            )
+        variables = self._variables()
+        unlike = sorted(
+            {n for n, v in variables.items() if n not in state or state[n].shape != tuple(v.shape)}
+            | (state.keys() - variables.keys())
+        )
+        if unlike:
+            raise ValueError(
+                f"{run.checkpoints} must hold states of this run's model and optimizer. Start "
+                f"a new run, with --weights {run.last} to go on from its weights. Received: "
+                f"{len(unlike)} variables that do not fit, such as {unlike[:5]}"
+            )
+        for name, variable in variables.items():
+            if not name.startswith("metrics/"):
+                variable.assign(state[name])
+        self.progress = progress
+        self._metrics = None
+        if progress.step:
+            self._metrics = [state[name] for name in variables if name.startswith("metrics/")]
+        if self.writes:
+            self.write_history()
+
+    def write_history(self) -> None:
+        """Writes the table of what every epoch reported."""
+        if self.writes and self.progress.history:
+            history.write(self.run.history, self.progress.history)
+
+    def _require_numbers(self, step: int, logs: dict[str, Any]) -> None:
+        numbers = {name: float(value) for name, value in logs.items()}
+        bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+        if bad:
+            raise FloatingPointError(
+                f"{' and '.join(bad)} became no number in epoch {self.progress.epoch + 1}, step "
+                f"{step}. The last good state is kept in {self.run.path}. Lower the learning rate "
+                "(--learning-rate), clip the gradient (--set clip_norm=1) or train with "
+                f"--precision float32, in a new folder. Received: {numbers}"
+            )
+
+    def _state(self) -> dict[str, np.ndarray]:
+        """Returns the values of all that the next step depends on."""
+        if keras.backend.backend() == "jax":
+            self.trainee.jax_state_sync()
+        # Every worker reads: metrics are summed over all of them.
+        state = {n: keras.ops.convert_to_numpy(v) for n, v in self._variables().items()}
+        bad = [name for name, value in state.items() if name.startswith("model/")
+               and not np.all(np.isfinite(value))]  # fmt: skip
+        if bad:
+            raise FloatingPointError(
+                f"{len(bad)} variables hold what is no number, so nothing is saved. The last good "
+                f"state is kept in {self.run.path}. Lower the learning rate and start again."
+            )
+        return state
+
+    def _write(self, state: dict[str, np.ndarray]) -> None:
+        self._saved_at = time.monotonic()
+        if self.writes:
+            updates = self.progress.epoch * self.steps + self.progress.step
+            self.checkpoints.save(updates, self.progress, state)
+
+    def _due(self, step: int) -> bool:
+        if self.save_steps:
+            return step % self.save_steps == 0
+        if not self.alone:
+            return False  # clocks of several workers do not agree on a step
+        minutes = (time.monotonic() - self._saved_at) / 60
+        return bool(self.save_minutes) and minutes >= self.save_minutes
+
+    def _how_to_go_on(self) -> str:
+        return (
+            f"{self.run.path} holds the last state of this run. Go on with\n"
+            f"  {arguments.command(self._command, '--resume', '--out', self.run.path)}"
+        )
+
+    def _variables(self) -> dict[str, keras.Variable]:
+        """Returns weights, dropout seeds, optimizer state and metrics by name."""
+        trainee = self.trainee
+        groups = {
+            "model": trainee.state,
+            "optimizer": trainee.optimizer.variables,
+            "metrics": trainee.metrics_variables,
+        }
+        return {f"{g}/{i}": v for g, variables in groups.items() for i, v in enumerate(variables)}
+
+
+def _result(row: dict[str, float]) -> float:
+    """Returns the mean average precision of an epoch, else accuracy, else the negative loss."""
+    # Where most labels are absent from most images, a model that never predicts any is accurate.
+    loss = row.get("val_loss", np.inf)
+    return row.get("val_average_precision", row.get("val_accuracy", -loss))
+
+
+def finished_model(network: keras.Model) -> keras.Model:
+    """Returns the model that is saved, evaluated and exported.
+
+    Args:
+        network: The model in training.
+
+    Returns:
+        A copy in float32, without dropout, and where there is a classifier with a softmax; or with
+        a sigmoid where thresholds say that an image may show several classes or none.
+
+    Example:
+        >>> model = models.build(models.size("Micro/4").replace(classifier_activation=None))
+        >>> models.config_of(finished_model(model)).classifier_activation
+        'softmax'
+    """
+    if not models.has_config(network):  # of keras.applications
+        return classifier.with_probabilities(cloning.with_dtype(network, "float32"))[0]
+    thresholds = models.preprocessing_of(network).thresholds
+    return models.rebuild(
+        network,
+        dtype="float32",
+        classifier_activation="sigmoid" if thresholds else "softmax",
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        stochastic_depth_rate=0.0,
+    )

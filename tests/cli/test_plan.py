@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from keras_vit.cli.plan import parse_bytes
+from tests.cli.commands import Call, check_failure
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_plan_says_what_fits_and_what_would_help(call: Call, tmp_path: Path) -> None:
+    report = tmp_path / "plan.json"
+    code, output, _ = call(
+        *("plan", "--model", "ViTL16", "--batch", 64, "--device", "16GiB", "--report", report)
+    )
+    assert code == 0
+    assert "training with adamw, float32, batch of 64" in output
+    assert "304,326,632" in output
+    assert "does not fit" in output
+    assert "remat=true" in output
+    content = json.loads(report.read_text())
+    assert content["batch_size"] == 64
+    assert f"{content['total'] / 2**20:,.0f} MiB" in output
+    assert f"{content['largest_batch']:,}\n" in output
+    assert f"Written: {report}" in output
+
+
+def test_plan_takes_its_options(call: Call, tmp_path: Path) -> None:
+    report = tmp_path / "plan.json"
+    code, output, _ = call(
+        *("plan", "--model", "ViTTi16", "--device", "8GB", "--image-size", "96x160"),
+        *("--classes", 5, "--recipe", "from_scratch", "--set", "ema_momentum=0.9"),
+        *("--precision", "mixed_bfloat16", "--optimizer", "sgd", "--remat", "--frozen"),
+        *("--kind", "cpu", "--report", report),
+    )
+    assert code == 0
+    assert "ViTTi16 at 96 x 160 pixels, 5 classes: training with sgd, blocks" in output
+    assert "mixed_bfloat16, batch of 32" in output
+    assert "fits" in output
+    assert "What would help" not in output
+    memory = json.loads(report.read_text())["memory"]
+    assert memory["gradients"] == memory["averages"] == 4 * (192 * 5 + 5)
+    assert memory["activations"] == 0
+
+
+def test_plan_of_inference_keeps_nothing(call: Call) -> None:
+    code, output, _ = call("plan", "--model", "ViTTi16", "--device", "4GiB", "--inference")
+    assert code == 0
+    assert "classes: inference, float32, batch of 16" in output
+    assert "gradients" not in output
+    assert "activations" not in output
+
+
+def test_plan_counts_less_where_chains_are_compiled(call: Call, tmp_path: Path) -> None:
+    totals = {}
+    for kind in ("gpu", "cpu"):
+        report = tmp_path / f"{kind}.json"
+        call("plan", "--model", "ViTTi16", "--device", "4GiB", "--kind", kind, "--report", report)
+        totals[kind] = json.loads(report.read_text())["total"]
+    assert totals["cpu"] < totals["gpu"]
+
+
+def test_plan_says_if_nothing_is_enough(call: Call) -> None:
+    _, output, _ = call("plan", "--model", "ViTG14", "--device", "8GiB")
+    assert "None of it is enough: take a smaller model" in output
+    _, output, _ = call(
+        *("plan", "--model", "ViTG14", "--device", "4G", "--batch", 8, "--inference")
+    )
+    assert "What would help" not in output
+    assert "Nothing saves enough memory here: take a smaller model, image or batch." in output
+
+
+def test_plan_refuses_a_model_that_is_none(call: Call) -> None:
+    code, _, message = call("plan", "--model", "ViTB61", "--device", "8GiB")
+    check_failure(code, message, "Did you mean 'ViTB16'?")
+
+
+@pytest.mark.parametrize("text", ["16", "GiB", "0GiB", "16gib", "-1GiB"])
+def test_parse_bytes_refuses_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="`--device` must read like 16GiB, 16G or 24GB"):
+        parse_bytes(text)
+
+
+def test_parse_bytes_knows_both_kinds_of_units() -> None:
+    assert parse_bytes("3KiB") == 3072
+    assert parse_bytes("3 KB") == 3000
+    assert parse_bytes("0.5GiB") == 2**29

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from keras_vit.evaluation import mcnemar, mean_interval
+from keras_vit.evaluation.statistics import wilson
+
+
+def test_mcnemar_of_a_case_worked_by_hand() -> None:
+    true = np.zeros(20, int)
+    first, second = np.zeros(20, int), np.zeros(20, int)
+    second[:8] = 1  # wrong where the first one is right
+    first[8:10] = 1  # wrong where the second one is right
+    first[10:12] = second[10:12] = 1  # both wrong: says nothing
+    found = mcnemar(true, first, second)
+    assert (found.only_first, found.only_second) == (8, 2)
+    # 2 (C(10,0) + C(10,1) + C(10,2)) / 2^10
+    assert found.p_value == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert mcnemar(true, second, first).p_value == pytest.approx(found.p_value)
+
+
+def test_mcnemar_of_the_same_answers_is_no_difference() -> None:
+    assert mcnemar([0, 1], [0, 0], [0, 0]) == (0, 0, 1.0)
+
+
+def test_mcnemar_says_what_it_found() -> None:
+    true, wrong = np.zeros(30, int), np.ones(30, int)
+    text = mcnemar(true, true, wrong).text("ViT", "ResNet")
+    assert text == "ViT alone is right on 30 images, ResNet alone on 0: p < 0.0001, hardly chance."
+    assert "p = 1, may be chance" in mcnemar(true, true, true).text("a", "b")
+
+
+def test_mcnemar_needs_the_same_images() -> None:
+    with pytest.raises(ValueError, match=r"Received: shapes \(2,\), \(2,\) and \(3,\)"):
+        mcnemar([0, 1], [0, 1], [0, 1, 1])
+
+
+def test_mean_interval_is_about_that_of_student() -> None:
+    values = np.random.default_rng(3).normal(2.0, 1.5, 400)
+    mean, low, high = mean_interval(values)
+    half = stats.t.ppf(0.975, 399) * values.std(ddof=1) / 20
+    assert mean == pytest.approx(values.mean())
+    assert (mean - low, high - mean) == pytest.approx((half, half), rel=0.05)
+    assert mean_interval(values) == (mean, low, high)  # the seed is fixed
+
+
+def test_mean_interval_of_equal_numbers_is_a_point() -> None:
+    assert mean_interval([3.0, 3.0]) == (3.0, 3.0, 3.0)
+    with pytest.raises(ValueError, match="`values` must be two numbers or more"):
+        mean_interval([1.0])
+
+
+@pytest.mark.parametrize(
+    ("right", "total", "expected"),
+    # E. B. Wilson (1927): centre (p + z^2 / 2n) / (1 + z^2 / n) with z = 1.959964
+    [(8, 10, (0.4901625, 0.9433178)), (0, 5, (0.0, 0.4344825)), (5, 5, (0.5655175, 1.0))],
+)
+def test_wilson_interval(right: int, total: int, expected: tuple[float, float]) -> None:
+    assert wilson(right, total) == pytest.approx(expected, abs=1e-6)

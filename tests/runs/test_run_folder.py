@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_vit import data, models
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import Run
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"`run` must be a folder that `keras-vit train --out` has.*no config.yaml"
+    ):
+        Run(tmp_path).read_config()
+
+
+def test_run_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("data: a\nmodel: b\nmethod: mae\n")
+    with pytest.raises(
+        ValueError, match=r"`run` must be a folder that `keras-vit train --out` has.*'method' is no"
+    ):
+        Run(tmp_path).read_config()
+
+
+def test_examples_are_those_of_a_split(tmp_path: Path) -> None:
+    run, digits = Run(tmp_path), data.load("digits")
+    run.write_config(RunConfig("digits", "ViTMicro4"), {})
+    data.write_split(run.split, digits, train=[5, 1], validation=[2])
+    assert run.indices("train").tolist() == [5, 1]
+    assert run.examples("train").names == (digits.names[5], digits.names[1])
+    assert run.examples().names == (digits.names[2],)
+    assert len(run.examples("test")) == 0
+    assert run.all_examples.names == digits.names
+
+
+def test_model_is_that_of_the_last_epoch(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    with pytest.raises(ValueError, match=r"no config\.yaml"):
+        run.model()
+    run.write_config(RunConfig("digits", "ViTMicro4"), {})
+    with pytest.raises(ValueError, match=r"must have finished an epoch.*no last\.keras yet"):
+        run.model()
+    model = models.build(models.size("Micro/4").replace(image_size=(8, 8), num_layers=1))
+    model.save(run.last)
+    for found, expected in zip(run.model().weights, model.weights, strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data, models
+from keras_vit.runs.state_files import Progress
+from keras_vit.training import Recipe, Run
+from keras_vit.training.distribution import devices
+from keras_vit.training.loop import fit_remaining
+from keras_vit.training.optimizers import build_optimizer
+from keras_vit.training.save_schedule import SaveRun
+from keras_vit.training.signals import Interruption
+from keras_vit.training.training_model import Trainee
+from tests.training.pretraining.masked import network
+
+pytestmark = pytest.mark.tensorflow
+
+STEPS, EPOCHS, BATCH = 5, 4, 7
+
+
+class Seen(Trainee):
+    """Does not train: notes what `fit` is called with, and goes through the batches."""
+
+    def __init__(self, network: keras.Model) -> None:
+        super().__init__(network)
+        self.calls: list[dict[str, Any]] = []
+        self.images: list[np.ndarray] = []
+
+    def fit(self, dataset: Any, *, callbacks: list[Any], **options: Any) -> None:  # type: ignore[override]
+        self.calls.append(options)
+        batches = list(dataset.as_numpy_iterator())
+        self.images += [x for x, _ in batches]
+        save = next(c for c in callbacks if isinstance(c, SaveRun))
+        save.progress = Progress(epoch=options["epochs"])
+
+
+@pytest.fixture
+def parts() -> tuple[data.Examples, data.Examples]:
+    digits = data.load("digits")
+    return digits.subset(range(STEPS * BATCH + 3)), digits.subset(range(100, 111))
+
+
+def fit(
+    parts: tuple[data.Examples, data.Examples], progress: Progress, folder: Path, **changes: Any
+) -> Seen:
+    recipe = Recipe(epochs=EPOCHS, batch_size=BATCH, seed=3).replace(**changes)
+    trainee = Seen(network())
+    trainee.compile(optimizer=build_optimizer(recipe, trainee, 10))
+    save = SaveRun(Run(folder), trainee, steps=STEPS, interruption=Interruption())
+    save.progress = progress
+    preprocessing = models.preprocessing_of(trainee.network)
+    fit_remaining(trainee, save, recipe, devices("cpu"), parts, preprocessing)
+    return trainee
+
+
+def test_whole_run_is_one_call(parts: tuple[data.Examples, data.Examples], tmp_path: Path) -> None:
+    trainee = fit(parts, Progress(), tmp_path)
+    (call,) = trainee.calls
+    assert (call["initial_epoch"], call["epochs"], call["steps_per_epoch"]) == (0, EPOCHS, STEPS)
+    assert len(call["validation_data"]) == 2  # 11 images
+    assert len(trainee.images) == EPOCHS * STEPS
+
+
+def test_rest_of_an_epoch_comes_first(
+    parts: tuple[data.Examples, data.Examples], tmp_path: Path
+) -> None:
+    whole = fit(parts, Progress(), tmp_path)
+    rest = fit(parts, Progress(epoch=1, step=2), tmp_path)
+    assert [
+        (call["initial_epoch"], call["epochs"], call["steps_per_epoch"]) for call in rest.calls
+    ] == [(1, 2, 3), (2, EPOCHS, STEPS)]
+    # The same batches, to the bit, as in a run that was not interrupted.
+    for one, other in zip(whole.images[STEPS + 2 :], rest.images, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_complete_run_is_left_alone(
+    parts: tuple[data.Examples, data.Examples], tmp_path: Path
+) -> None:
+    trainee = fit(parts, Progress(epoch=EPOCHS), tmp_path)
+    assert trainee.calls == []
+
+
+@pytest.mark.parametrize(
+    ("epoch", "step", "says"),
+    [(0, 0, False), (0, 2, True), (1, 0, True), (1, 2, True), (EPOCHS, 0, False)],
+)
+def test_run_says_where_it_goes_on(
+    parts: tuple[data.Examples, data.Examples],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    epoch: int,
+    step: int,
+    says: bool,
+) -> None:
+    fit(parts, Progress(epoch=epoch, step=step), tmp_path)
+    out = capsys.readouterr().out
+    assert (f"Going on after epoch {epoch}, step {step} of the next." in out) is says
+    assert ("Going on" in out) is says
+
+
+def test_layers_say_that_a_resume_is_not_exact(
+    parts: tuple[data.Examples, data.Examples],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fit(parts, Progress(), tmp_path)
+    assert "Note" not in capsys.readouterr().out
+    fit(parts, Progress(), tmp_path, layers=(keras.layers.RandomFlip(),))
+    assert "a resumed run draws others" in capsys.readouterr().out

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from keras_vit.visualization import html_page
+
+
+class Balance(HTMLParser):
+    """Knows whether every element that is opened is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: object) -> None:
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_complete_and_refers_to_nothing_outside() -> None:
+    found = html_page.Page("Flowers & <more>", "five 'kinds'")
+    found.section(
+        "one", "How < many?", html_page.paragraph("a & b"), html_page.preformatted("x < y")
+    )
+    found.section("two", "Numbers", html_page.numbers([("0.97", "right & proper")]))
+    found.section("three", "Table", html_page.table(["class", "n"], [["<daisy>", "3"]]))
+    text = found.html()
+    balance = Balance()
+    balance.feed(text)
+    assert balance.open == []
+    assert re.findall(r'<section id="(\w+)">', text) == ["one", "two", "three"]
+    assert "<h1>Flowers &amp; &lt;more&gt;</h1>" in text
+    assert "<td>&lt;daisy&gt;</td><td>3</td>" in text
+    assert "x &lt; y" in text
+    assert not re.search(r"https?://|src=\"(?!data:)|@import", text)
+
+
+@pytest.mark.parametrize(("side", "kind"), [(16, "png"), (80, "jpeg")])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_hold_their_images(side: int, kind: str, channels: int) -> None:
+    import base64
+
+    image = np.full((side, side + 3, channels), 200, "uint8")
+    text = html_page.pictures([([image, image], 'a "black" cat')])
+    assert text.count(f"data:image/{kind};base64,") == 2
+    assert 'alt="a &quot;black&quot; cat"' in text
+    encoded = re.search(r"base64,([^\"]+)", text)[1]
+    with PIL.Image.open(io.BytesIO(base64.b64decode(encoded))) as stored:
+        assert stored.size == (side + 3, side)
+        assert abs(int(np.asarray(stored).min()) - 200) <= 2
+
+
+def test_a_note_is_set_apart() -> None:
+    assert html_page.paragraph("a", note=True) == '<p class="note">a</p>'
