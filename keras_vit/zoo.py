@@ -133,7 +133,7 @@ class Constructor:
             if include_top and not reset_head:
                 self._check_classes(weights, classes)
             checkpoint = weight_files.read_checkpoint(weights, self.__name__)
-        traits = checkpoint.traits if checkpoint else {}
+        inferred = checkpoint.inferred if checkpoint else {}
         chosen = {
             "class_token": class_token,
             "representation_size": representation_size if include_top else 0,
@@ -146,7 +146,7 @@ class Constructor:
         if not checkpoint and chosen["pooling"] in ("gap", "max", "map"):
             chosen["class_token"] = bool(class_token)
         fields = {
-            **_fields_of_source(traits, chosen, include_top),
+            **_fields_of_source(inferred, chosen, include_top),
             "classes": arguments.positive_int("classes", classes) if include_top else 0,
             "classifier_activation": classifier_activation,
             "dropout_rate": dropout_rate,
@@ -158,7 +158,7 @@ class Constructor:
         if "patch_size" in fields:  # which need not divide the size's own 224 pixels
             size = size.replace(patch_size=fields["patch_size"], image_size=(None, None))
         config = size.replace(
-            **{**_image_fields(size, traits, input_tensor, input_shape), **fields}
+            **{**_image_fields(size, inferred, input_tensor, input_shape), **fields}
         )
         learned = config.position_embedding == "learned"  # else no table of the file is read
         if checkpoint and learned and "prefix_position" not in (overrides or {}):
@@ -173,8 +173,8 @@ class Constructor:
         )
         if checkpoint:
             if position_interpolation:
-                told = {"position_interpolation": position_interpolation}
-                checkpoint = checkpoint.replace(traits=traits | told)
+                config_fields = {"position_interpolation": position_interpolation}
+                checkpoint = checkpoint.replace(inferred=inferred | config_fields)
             report = weight_files.load_weights(
                 model,
                 checkpoint,
@@ -203,14 +203,14 @@ class Constructor:
 
 
 def _fields_of_source(
-    traits: dict[str, Any], chosen: dict[str, Any], include_top: bool
+    inferred: dict[str, Any], chosen: dict[str, Any], include_top: bool
 ) -> dict[str, Any]:
     """Returns what the user chose, and else what the weights say."""
     names = (*chosen, *_OF_WEIGHTS)
     fields = {
-        name: traits[name] if chosen.get(name) is None else chosen[name]
+        name: inferred[name] if chosen.get(name) is None else chosen[name]
         for name in names
-        if name in traits or chosen.get(name) is not None
+        if name in inferred or chosen.get(name) is not None
     }
     fields["representation_size"] = fields.get("representation_size") or None
     # Without the pooling that they belong to, these have no meaning.
@@ -230,7 +230,7 @@ def _checked(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _image_fields(
     config: models.ViTConfig,
-    traits: dict[str, Any],
+    inferred: dict[str, Any],
     input_tensor: Any,
     input_shape: tuple[int | None, int | None, int] | None,
 ) -> dict[str, Any]:
@@ -244,14 +244,14 @@ def _image_fields(
             "`input_shape` must be (height, width, channels), such as (224, 224, 3); height and "
             f"width may be None. Received: input_shape={input_shape!r}"
         )
-    grid = traits.get("position_grid")
+    grid = inferred.get("position_grid")
     if input_shape is not None:
         size, channels = tuple(input_shape[:2]), input_shape[2]
     else:
-        channels = traits.get("channels", config.channels)
+        channels = inferred.get("channels", config.channels)
         p, q = config.stride
         size = (grid[0] * p, grid[1] * q) if grid else config.image_size
-        size = traits.get("image_size", size)
+        size = inferred.get("image_size", size)
     # A graph for any size keeps the positions of the weights and resizes them inside.
     stored = (grid or config.grid) if None in size else None
     return {"image_size": size, "channels": channels, "position_grid": stored}

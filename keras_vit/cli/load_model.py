@@ -58,14 +58,14 @@ def load_model(
         )
     build = zoo.constructor(constructor)
     checkpoint = weights.read_checkpoint(path, constructor)
-    classes = checkpoint.traits["classes"]
+    classes = checkpoint.inferred["classes"]
     if not classes and classifier:
         raise ValueError(f"`RUN_OR_FILE` must have a classifier. Received: {path}, which has none")
     if not classes:
         return build(
             weights=checkpoint,
             include_top=False,
-            pooling=checkpoint.traits.get("pooling"),  # what its classifier would receive
+            pooling=checkpoint.inferred.get("pooling"),  # what its classifier would receive
             input_shape=_shape(image_size, checkpoint),
         )
     carried = checkpoint.preprocessing
@@ -78,4 +78,4 @@ def load_model(
 
 
 def _shape(image_size: tuple[int, int] | None, checkpoint: Any) -> tuple[int, int, int] | None:
-    return (*image_size, checkpoint.traits.get("channels", 3)) if image_size else None
+    return (*image_size, checkpoint.inferred.get("channels", 3)) if image_size else None

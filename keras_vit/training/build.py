@@ -185,7 +185,7 @@ def build_encoder(config: CommonConfig) -> keras.Model:
         (None, 96)
     """
     checkpoint = _checkpoint(config)
-    has_class_token = checkpoint.traits.get("class_token", True) if checkpoint else True
+    has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
     pooling = "token" if has_class_token else "gap"
     model = _start(config, checkpoint, include_top=False, pooling=pooling)
     preprocessing = models.preprocessing_of(model)

@@ -42,22 +42,22 @@ class Checkpoint:
         source: Where the tensors come from, for messages.
         tensors: Arrays by variable path, such as `"block_00/attention/qkv/kernel"`. Positions
             are either those of our models, or one table (T, D) under `POSITIONS`.
-        traits: Fields of `ViTConfig` that the file determines: its architecture, and numerics
+        inferred: Fields of `ViTConfig` that the file determines: its architecture, and numerics
             such as the GELU variant and epsilon of its source.
         preprocessing: The preprocessing that the file carries, if it does.
         origin: Names of the tensors in the file.
         loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens, so
-            that `traits` hold the likelier reading: see `has_prefix_rows`.
+            that `inferred` hold the likelier reading: see `has_prefix_rows`.
 
     Example:
         >>> head = np.zeros((6, 5), "float32")
-        >>> Checkpoint("example", {"head/kernel": head}, {"classes": 5}).traits["classes"]
+        >>> Checkpoint("example", {"head/kernel": head}, {"classes": 5}).inferred["classes"]
         5
     """
 
     source: str
     tensors: dict[str, np.ndarray]
-    traits: dict[str, Any]
+    inferred: dict[str, Any]
     preprocessing: Preprocessing | None = None
     origin: Origin = dataclasses.field(default_factory=Origin)
     loose_positions: bool = False

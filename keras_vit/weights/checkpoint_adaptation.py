@@ -44,7 +44,7 @@ def fit(
     tensors, notes = dict(checkpoint.tensors), {}
     split_as_read(tensors, checkpoint, config)
     new = config.grid
-    method = checkpoint.traits.get("position_interpolation", config.position_interpolation)
+    method = checkpoint.inferred.get("position_interpolation", config.position_interpolation)
     for name, size in ((POSITION, new), (ROW, (new[0], 1)), (COLUMN, (1, new[1]))):
         if name in tensors and tensors[name].shape[:2] != size:
             old = tensors[name].shape[:2]
@@ -52,7 +52,7 @@ def fit(
             tensors[name] = keras.ops.convert_to_numpy(table)
             notes[name] = f"Position embeddings resized from {old} to {size} patches"
     kernel = _ROOT if config.stem_blocks is not None else _PROJECTION
-    channels = checkpoint.traits.get("channels", config.channels)
+    channels = checkpoint.inferred.get("channels", config.channels)
     if kernel in tensors and channels != config.channels:
         shape = tensors[kernel].shape
         stored = tensors[kernel].reshape(-1, channels, shape[-1])  # (.., C, D)
@@ -60,7 +60,7 @@ def fit(
         rest = (*shape[:2], config.channels) if kernel == _ROOT else (-1,)
         tensors[kernel] = adapted.reshape(*rest, shape[-1])
         notes[kernel] = f"Kernel adapted from {channels} to {config.channels} channels"
-    patch = tuple(checkpoint.traits.get("patch_size") or config.patch)
+    patch = tuple(checkpoint.inferred.get("patch_size") or config.patch)
     if _PROJECTION in tensors and patch != config.patch:
         if not resize_patches:
             raise ValueError(

@@ -40,14 +40,14 @@ def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np
         ...
         ValueError: a.npz must agree with the configuration. Received: classes=5 for 7
     """
-    traits, fields = checkpoint.traits, config.get_config()
+    inferred, fields = checkpoint.inferred, config.get_config()
     differing = [
-        f"{name}={traits[name]} for {fields[name]}"
+        f"{name}={inferred[name]} for {fields[name]}"
         for name in _DECIDED
-        if name in traits and traits[name] != fields[name]
+        if name in inferred and inferred[name] != fields[name]
     ]
-    if (traits.get("layer_scale") is None) != (config.layer_scale is None):
-        differing.append(f"layer_scale={traits.get('layer_scale')} for {config.layer_scale}")
+    if (inferred.get("layer_scale") is None) != (config.layer_scale is None):
+        differing.append(f"layer_scale={inferred.get('layer_scale')} for {config.layer_scale}")
     kernel = checkpoint.tensors.get(_PROJECTION)
     inputs = config.patch[0] * config.patch[1] * config.channels
     if kernel is not None and config.stem_blocks is None and len(kernel) != inputs:

@@ -14,7 +14,7 @@ from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.consistency import check_consistency
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from keras_vit.weights.load import load_weights
 from keras_vit.weights.resolve import read_checkpoint
 from keras_vit.weights.save import format_of_target, save_keras, write
@@ -87,16 +87,16 @@ def convert(
 
 def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
     """Returns the configuration of the model that the source was saved from."""
-    traits, tensors = checkpoint.traits, checkpoint.tensors
-    known = {"classifier_activation": traits.get("classifier_activation", "softmax")} | known
-    if "channels" not in traits | known and _ROOT in tensors:
+    inferred, tensors = checkpoint.inferred, checkpoint.tensors
+    known = {"classifier_activation": inferred.get("classifier_activation", "softmax")} | known
+    if "channels" not in inferred | known and _ROOT in tensors:
         known["channels"] = tensors[_ROOT].shape[2]
     config = config_of(checkpoint, **known)
-    if "channels" not in traits | known:  # a .weights.h5 file tells only their product
+    if "channels" not in inferred | known:  # a .weights.h5 file tells only their product
         channels = len(tensors[_PROJECTION]) // math.prod(config.patch)
         config = config.replace(channels=max(1, channels))
-    stored = traits.get("position_grid")
-    if "image_size" in traits and "image_size" not in known and stored != config.grid:
+    stored = inferred.get("position_grid")
+    if "image_size" in inferred and "image_size" not in known and stored != config.grid:
         config = config.replace(position_grid=stored)  # of a file of ours, which tells both
     return config
 
@@ -105,6 +105,6 @@ def _preprocessing(checkpoint: Checkpoint, config: models.ViTConfig) -> Preproce
     """Returns what the source carries, at the model's size unless it tells its own."""
     base = default_preprocessing(config)
     carried = checkpoint.preprocessing or base
-    if "image_size" in checkpoint.traits:
+    if "image_size" in checkpoint.inferred:
         return carried
     return dataclasses.replace(carried, size=base.size)

@@ -68,14 +68,14 @@ def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
 def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Checkpoint:
     """Adds what the configuration tells."""
     base = checkpoint.preprocessing or Preprocessing()
-    classes = checkpoint.traits.get("classes", 0)
+    classes = checkpoint.inferred.get("classes", 0)
     if "pretrained_cfg" in config:
-        told = timm.read_config(config, str(folder))
+        config_fields = timm.read_config(config, str(folder))
         image_size = timm.read_image_size(config)
         labels = timm.read_labels(config, classes)
         preprocessing = timm.read_preprocessing(config, base)
     elif "model_type" in config:
-        told = transformers.read_config(config, str(folder))
+        config_fields = transformers.read_config(config, str(folder))
         image_size = transformers.read_image_size(config)
         labels = transformers.read_labels(config, classes)
         image = _json(folder / "preprocessor_config.json")
@@ -90,7 +90,9 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
         preprocessing = dataclasses.replace(preprocessing, labels=labels)
     if image_size:
         checkpoint = _placed(checkpoint, image_size)
-    return checkpoint.replace(traits=checkpoint.traits | told, preprocessing=preprocessing)
+    return checkpoint.replace(
+        inferred=checkpoint.inferred | config_fields, preprocessing=preprocessing
+    )
 
 
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
@@ -99,8 +101,8 @@ def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
     A square one is left to whoever loads them, for the configuration may be of another resolution;
     it decides only whether prefix tokens have positions.
     """
-    patch = checkpoint.traits.get("patch_size")
-    if patch is None or "image_size" in checkpoint.traits:  # metadata of our own tell more
+    patch = checkpoint.inferred.get("patch_size")
+    if patch is None or "image_size" in checkpoint.inferred:  # metadata of our own tell more
         return checkpoint
     grid = (image_size[0] // patch[0], image_size[1] // patch[1])
     if grid[0] == grid[1]:

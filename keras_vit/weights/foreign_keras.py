@@ -143,19 +143,19 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
 
     Example:
         >>> layers = [{"class_name": "Custom>TransformerBlock", "config": {"num_heads": 3}}]
-        >>> complete(Checkpoint("m.h5", {}, {}), layers).traits
+        >>> complete(Checkpoint("m.h5", {}, {}), layers).inferred
         {'num_heads': 3}
     """
-    told: dict[str, Any] = {}
+    config_fields: dict[str, Any] = {}
     for layer in layers:
         config = layer.get("config", {})
         if str(layer.get("class_name")).endswith("TransformerBlock") and "num_heads" in config:
-            told["num_heads"] = config["num_heads"]
+            config_fields["num_heads"] = config["num_heads"]
     if checkpoint.origin.dialect == "kecam":
-        told |= kecam.read_layers(layers)
+        config_fields |= kecam.read_layers(layers)
     if checkpoint.origin.dialect == "keras_hub":
-        told |= keras_hub.read_layers(layers)
-    checkpoint = checkpoint.replace(traits=checkpoint.traits | told)
+        config_fields |= keras_hub.read_layers(layers)
+    checkpoint = checkpoint.replace(inferred=checkpoint.inferred | config_fields)
     sizes = [size for size in map(_image_size, layers) if size]
     return place_positions(checkpoint, sizes[0]) if sizes else checkpoint
 

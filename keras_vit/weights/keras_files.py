@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.weights import containers, foreign_keras, metadata
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.guards import reading, refused
-from keras_vit.weights.inferred import traits_of
+from keras_vit.weights.infer_config import infer_fields
 
 # Groups of `ModelMetadata` in HDF5 files: Keras names them by class. The second one stands in
 # files of earlier versions; those of the oldest have none.
@@ -34,7 +34,7 @@ def read_h5(path: Path) -> Checkpoint:
         >>> from keras_vit import models
         >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
         >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save_weights(path)
-        >>> read_h5(path).traits["position_grid"]
+        >>> read_h5(path).inferred["position_grid"]
         (2, 2)
     """
     layers = containers.read_h5(path)
@@ -51,7 +51,7 @@ def read_h5(path: Path) -> Checkpoint:
         for key, array in arrays.items()
     }
     with reading(path):
-        checkpoint = Checkpoint(str(path), tensors, traits_of(tensors))
+        checkpoint = Checkpoint(str(path), tensors, infer_fields(tensors))
     if stored is None:
         return checkpoint
     text = stored.astype("uint8").tobytes().decode("utf-8", "replace")
@@ -77,7 +77,7 @@ def read_keras(path: Path) -> Checkpoint:
         >>> from keras_vit import models
         >>> path = Path(tempfile.mkdtemp()) / "m.keras"
         >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save(path)
-        >>> read_keras(path).traits["num_layers"]
+        >>> read_keras(path).inferred["num_layers"]
         4
     """
     layers = foreign_keras.read_layers(path, "keras")
@@ -102,13 +102,13 @@ def read_keras(path: Path) -> Checkpoint:
             if layer not in _METADATA:
                 part = own if name.startswith(prefixes[0]) else others
                 part[f"{layer}/{_variable_name(layer, key)}"] = array
-        traits = traits_of(own)
+        inferred = infer_fields(own)
     content = {
         "config": metadata_layer["config"].get("architecture"),
         "preprocessing": metadata_layer["config"].get("preprocessing"),
     }
     checkpoint = metadata.extend(
-        Checkpoint(str(path), own, traits), {metadata.KEY: json.dumps(content)}
+        Checkpoint(str(path), own, inferred), {metadata.KEY: json.dumps(content)}
     )
     return checkpoint.replace(tensors=others | checkpoint.tensors)
 

@@ -90,7 +90,7 @@ def _check_architecture(
     model: keras.Model, config: models.ViTConfig, checkpoint: Checkpoint
 ) -> None:
     ours_all = config.get_config()
-    held = {name: checkpoint.traits.get(name) for name in ARCHITECTURE}
+    held = {name: checkpoint.inferred.get(name) for name in ARCHITECTURE}
     if ours_all["stem_blocks"] is None:
         held["stem_width"] = None
     differing = {
@@ -110,7 +110,7 @@ def _check_architecture(
 
 def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, str]:
     """Returns a sentence for each field in which the model computes otherwise."""
-    ours, theirs = config.get_config(), checkpoint.traits
+    ours, theirs = config.get_config(), checkpoint.inferred
     fields = [name for name in _COMPUTED if theirs.get(name, ours[name]) != ours[name]]
     if config.pooling == "none":  # tokens are passed on, whatever was made of them
         fields = [name for name in fields if "pooling" not in name]

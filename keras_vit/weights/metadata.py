@@ -59,7 +59,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
         ValueError: If they are damaged, or describe another model than that of the tensors.
 
     Example:
-        >>> extend(Checkpoint("a", {}, {}), {"format": "pt"}).traits
+        >>> extend(Checkpoint("a", {}, {}), {"format": "pt"}).inferred
         {}
     """
     if KEY not in metadata:
@@ -75,8 +75,8 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
                 f"image_size={config.image_size} and a grid of {config.grid}, where {MAX_PIXELS:,} "
                 f"pixels and {_MOST_TOKENS:,} patches are the most"
             )
-        told = _checked(Preprocessing, content["preprocessing"])
-        preprocessing = Preprocessing.from_config(told)
+        values = _checked(Preprocessing, content["preprocessing"])
+        preprocessing = Preprocessing.from_config(values)
         tensors = check_consistency(checkpoint, config)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
@@ -90,7 +90,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     left = () if POSITION in tensors else table  # it is computed
     return checkpoint.replace(
         tensors=tensors,
-        traits=config.get_config() | {"position_grid": config.grid},
+        inferred=config.get_config() | {"position_grid": config.grid},
         preprocessing=preprocessing,
         origin=dataclasses.replace(
             checkpoint.origin, names=names, left=(*checkpoint.origin.left, *left)
@@ -98,17 +98,17 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     )
 
 
-def _checked(kind: type, told: Any) -> dict[str, Any]:
+def _checked(kind: type, values: Any) -> dict[str, Any]:
     """Returns the fields that JSON holds; the constructor checks their ranges."""
-    if not isinstance(told, dict):
-        raise TypeError(f"{kind.__name__} of {type(told).__name__}")
+    if not isinstance(values, dict):
+        raise TypeError(f"{kind.__name__} of {type(values).__name__}")
     hints = typing.get_type_hints(kind)
     wrong = [
-        name for name, value in told.items() if name not in hints or not _fits(value, hints[name])
+        name for name, value in values.items() if name not in hints or not _fits(value, hints[name])
     ]
     if wrong:
         raise ValueError(f"unknown or of another type: {', '.join(wrong)}")
-    return told
+    return values
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -44,9 +44,9 @@ def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[s
     """Returns what the tables tell; `loose`: a joint one may lack rows for the prefix tokens."""
     p = _num_prefix(tensors)
     if POSITION in tensors:
-        told = {"prefix_position": PREFIX_POSITION in tensors} if p else {}
+        config_fields = {"prefix_position": PREFIX_POSITION in tensors} if p else {}
         stored = tensors[POSITION].shape[:2]
-        return {"position_embedding": "learned", "position_grid": stored, **told}
+        return {"position_embedding": "learned", "position_grid": stored, **config_fields}
     if ROW in tensors:
         stored = (tensors[ROW].shape[0], tensors[COLUMN].shape[1])
         return {"position_embedding": "learned_2d", "position_grid": stored}
@@ -82,7 +82,7 @@ def has_prefix_rows(
     """
     p = _num_undecided(checkpoint)
     if not p:
-        return checkpoint.traits.get("prefix_position", True)
+        return checkpoint.inferred.get("prefix_position", True)
     length, asked = len(checkpoint.tensors[POSITIONS]), grid[0] * grid[1]
     readings = _readings(length, p, asked)
     if prefix_position is not None and prefix_position in readings:
@@ -118,22 +118,22 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
     Returns:
         The checkpoint; as it was, if it has no table of positions or one for other images.
     """
-    traits, tensors = checkpoint.traits, dict(checkpoint.tensors)
-    if POSITIONS not in tensors or "patch_size" not in traits:
+    inferred, tensors = checkpoint.inferred, dict(checkpoint.tensors)
+    if POSITIONS not in tensors or "patch_size" not in inferred:
         return checkpoint
-    h, w = (side // patch for side, patch in zip(image_size, traits["patch_size"], strict=True))
-    p = sum(int(traits.get(name, 0)) for name in _PREFIX_TOKENS)
+    h, w = (side // patch for side, patch in zip(image_size, inferred["patch_size"], strict=True))
+    p = sum(int(inferred.get(name, 0)) for name in _PREFIX_TOKENS)
     settled = _settled(checkpoint, (h, w), p)
     if settled is None:
         return checkpoint
-    rows = p if settled.traits["prefix_position"] else 0
+    rows = p if settled.inferred["prefix_position"] else 0
     _split(tensors, tensors.pop(POSITIONS), (h, w), rows)
     origin = checkpoint.origin
     whole = origin.names.get(POSITIONS, (POSITIONS,))
     names = {**origin.names, POSITION: whole, PREFIX_POSITION: whole}
     return settled.replace(
         tensors=tensors,
-        traits=settled.traits | {"image_size": image_size},
+        inferred=settled.inferred | {"image_size": image_size},
         origin=dataclasses.replace(origin, names=names),
     )
 
@@ -224,12 +224,12 @@ def _readings(length: int, p: int, asked: int | None = None) -> dict[bool, int]:
 
 
 def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoint | None:
-    """Returns a checkpoint whose traits tell its grid; None if that is not the table's."""
+    """Returns a checkpoint whose inferred tell its grid; None if that is not the table's."""
     rows = len(checkpoint.tensors[POSITIONS]) - grid[0] * grid[1]
     if rows not in (0, p):
         return None
-    told = {"position_grid": grid, "prefix_position": rows == p}
-    return checkpoint.replace(traits=checkpoint.traits | told, loose_positions=False)
+    config_fields = {"position_grid": grid, "prefix_position": rows == p}
+    return checkpoint.replace(inferred=checkpoint.inferred | config_fields, loose_positions=False)
 
 
 def _split(

@@ -158,7 +158,7 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
     def check(path: Path) -> None:
         # Every zip CRC, and the names and shapes of all tensors.
         checkpoint = _read_file(path)
-        found = checkpoint.traits["classes"]
+        found = checkpoint.inferred["classes"]
         if found != row.classes:
             raise ValueError(f"it has {found} classes instead of {row.classes}")
         read[:] = [checkpoint]
@@ -176,8 +176,8 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         check=check,
     ).path
     checkpoint = read[0].replace(source=str(path)) if read else _read_file(path)
-    if patch := checkpoint.traits.get("patch_size"):
+    if patch := checkpoint.inferred.get("patch_size"):
         grid = (row.image_size // patch[0], row.image_size // patch[1])
         checkpoint = settle_positions(checkpoint, grid)
-    traits = checkpoint.traits | {"gelu": row.gelu, "epsilon": row.epsilon}
-    return checkpoint.replace(traits=traits, preprocessing=registry.preprocessing_for(row))
+    inferred = checkpoint.inferred | {"gelu": row.gelu, "epsilon": row.epsilon}
+    return checkpoint.replace(inferred=inferred, preprocessing=registry.preprocessing_for(row))

@@ -19,7 +19,7 @@ from keras_vit.weights.checkpoint import Checkpoint, variables_of
 from keras_vit.weights.configs import transformers
 from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.dialects import DIALECTS
-from keras_vit.weights.inferred import traits_of
+from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import grid_of
 
 # The suffixes of each format; what `huggingface` writes is a folder.
@@ -77,7 +77,7 @@ def save_weights(
     tensors = {name: _stored(variable) for name, variable in variables_of(model).items()}
     config = models.config_of(model)
     source = f"The model {model.name!r}"
-    check_consistency(Checkpoint(source, tensors, traits_of(tensors)), config)
+    check_consistency(Checkpoint(source, tensors, infer_fields(tensors)), config)
     preprocessing = models.preprocessing_of(model)
     for note in write(target, format, tensors, config, preprocessing):
         warnings.warn(note, UserWarning, stacklevel=2)
@@ -224,7 +224,7 @@ def _hub_notes(preprocessing: Preprocessing) -> list[str]:
 
 def _notes(format: str, tensors: Mapping[str, np.ndarray], config: models.ViTConfig) -> list[str]:
     """Returns what the model computes otherwise than a reader of its tensors must believe."""
-    believed = traits_of(tensors)
+    believed = infer_fields(tensors)
     believed |= DIALECTS[format].numerics(believed)
     actual = config.get_config() | {"position_grid": config.grid}
     fields = ["gelu", "epsilon", *(["pooling"] if config.classes else [])]
@@ -238,11 +238,11 @@ def _notes(format: str, tensors: Mapping[str, np.ndarray], config: models.ViTCon
     if lost:
         ours = ", ".join(f"{name}={actual[name]!r}" for name in lost)
         theirs = ", ".join(f"{name}={believed[name]!r}" for name in lost)
-        told = ", ".join(_timm_argument(name, config) for name in lost)
+        named = ", ".join(_timm_argument(name, config) for name in lost)
         notes.append(
             f"The format {format!r} does not tell that the model computes with {ours}: other "
             f"readers compute with {theirs}."
-            + (f" Create timm's model with {told}." if format == "timm" else "")
+            + (f" Create timm's model with {named}." if format == "timm" else "")
         )
     if format == "timm" and config.representation_size:
         notes.append(

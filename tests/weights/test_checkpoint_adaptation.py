@@ -28,9 +28,9 @@ SIX_BY_SIX, THREE_BY_FOUR = {"image_size": (18, 12)}, {"image_size": (9, 8)}
 
 
 def fitted(
-    tensors: dict[str, np.ndarray], config: ViTConfig, patches: bool = False, **traits: Any
+    tensors: dict[str, np.ndarray], config: ViTConfig, patches: bool = False, **inferred: Any
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    return fit(Checkpoint("a.npz", tensors, traits), config, resize_patches=patches)
+    return fit(Checkpoint("a.npz", tensors, inferred), config, resize_patches=patches)
 
 
 def upscaled(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -190,7 +190,7 @@ GAP = {"class_token": False, "pooling": "gap"}
 
 
 @pytest.mark.parametrize(
-    ("length", "tokens", "traits", "changes", "grid", "prefix"),
+    ("length", "tokens", "inferred", "changes", "grid", "prefix"),
     [
         (36, {CLASS: 1}, {}, {}, (5, 7), 1),
         (36, {CLASS: 1}, BARE, {}, (5, 7), 1),  # the model decides what the length does not
@@ -209,7 +209,7 @@ GAP = {"class_token": False, "pooling": "gap"}
 def test_fit_splits_a_table_into_prefix_and_grid(
     length: int,
     tokens: dict[str, int],
-    traits: dict[str, Any],
+    inferred: dict[str, Any],
     changes: dict[str, Any],
     grid: tuple[int, int],
     prefix: int,
@@ -218,7 +218,7 @@ def test_fit_splits_a_table_into_prefix_and_grid(
     tensors = {name: normal(1, number, 24) for name, number in tokens.items()}
     config = tiny_config(**changes)
     tensors[POSITIONS] = table
-    checkpoint = Checkpoint("a.npz", tensors, traits, loose_positions=True)
+    checkpoint = Checkpoint("a.npz", tensors, inferred, loose_positions=True)
     found, notes = fit(checkpoint, config, resize_patches=False)
     expected = table[prefix:].reshape(*grid, 24)
     if grid != config.grid:

@@ -9,7 +9,7 @@ import pytest
 from keras_vit.models import config_of
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.consistency import check_consistency
-from keras_vit.weights.inferred import traits_of
+from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import POSITIONS, join_positions
 from tests.helpers import tiny_config, tiny_model, weights_of
 
@@ -19,7 +19,7 @@ def checkpoint_of(model: keras.Model, joined: bool = False) -> Checkpoint:
     tensors = weights_of(model)
     if joined:
         tensors = join_positions(tensors, config_of(model))
-    return Checkpoint("a.npz", tensors, traits_of(tensors))
+    return Checkpoint("a.npz", tensors, infer_fields(tensors))
 
 
 @pytest.mark.parametrize(

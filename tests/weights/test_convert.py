@@ -232,7 +232,7 @@ def test_nothing_that_exists_is_replaced_unasked(suffix: str, tmp_path: Path) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of timm's GELU
         convert(source, target, format, overwrite=True)
-    assert read_checkpoint(target).traits["num_layers"] == 2
+    assert read_checkpoint(target).inferred["num_layers"] == 2
 
 
 def test_the_source_is_never_replaced(tmp_path: Path) -> None:

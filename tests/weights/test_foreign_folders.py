@@ -46,14 +46,14 @@ def change(path: Path, **fields: Any) -> None:
 def test_a_folder_of_ours_keeps_everything(folder: Path) -> None:
     checkpoint = read_checkpoint(folder)
     assert checkpoint.preprocessing == PREPROCESSING
-    assert checkpoint.traits["image_size"] == (15, 15)
+    assert checkpoint.inferred["image_size"] == (15, 15)
 
 
 def test_a_folder_of_theirs_tells_what_json_can(folder: Path) -> None:
     checkpoint = read_checkpoint(strip(folder))
     told = ("num_heads", "epsilon", "gelu")
-    assert [checkpoint.traits[name] for name in told] == [4, 1e-4, "tanh"]
-    assert "image_size" not in checkpoint.traits
+    assert [checkpoint.inferred[name] for name in told] == [4, 1e-4, "tanh"]
+    assert "image_size" not in checkpoint.inferred
     found = checkpoint.preprocessing
     assert found.labels == LABELS
     assert found.crop_fraction == 15 / 19  # int(15 / 0.77) pixels
@@ -63,7 +63,7 @@ def test_a_folder_of_theirs_tells_what_json_can(folder: Path) -> None:
 def test_what_is_changed_beside_our_metadata_goes_first(folder: Path) -> None:
     change(folder / "config.json", layer_norm_eps=1e-3, id2label=dict(enumerate("ABCDEFGHIJK")))
     checkpoint = read_checkpoint(folder)
-    assert checkpoint.traits["epsilon"] == 1e-3
+    assert checkpoint.inferred["epsilon"] == 1e-3
     assert checkpoint.preprocessing == dataclasses.replace(
         PREPROCESSING, labels=tuple("ABCDEFGHIJK")
     )
@@ -90,7 +90,7 @@ def test_a_folder_of_timm(folder: Path, tmp_path: Path) -> None:
         pretrained_cfg={"input_size": [3, 15, 14], "crop_pct": 0.7},
     )
     checkpoint = read_checkpoint(path.parent)
-    assert (checkpoint.traits["num_heads"], checkpoint.traits["gelu"]) == (4, "tanh")
+    assert (checkpoint.inferred["num_heads"], checkpoint.inferred["gelu"]) == (4, "tanh")
     assert checkpoint.preprocessing == Preprocessing(
         size=(15, 14), crop_fraction=0.7, labels=LABELS
     )
@@ -105,9 +105,9 @@ def test_a_folder_of_timm_tells_its_pooling(folder: Path, tmp_path: Path) -> Non
             save_weights(build(config), path, "timm")
         strip(path.parent)
         change(path.parent / "config.json", global_pool="avg", pretrained_cfg={})
-        traits = read_checkpoint(path.parent).traits
-        assert traits["pooling"] == "gap"
-        assert traits.get("norm_after_pooling", False) is after
+        inferred = read_checkpoint(path.parent).inferred
+        assert inferred["pooling"] == "gap"
+        assert inferred.get("norm_after_pooling", False) is after
 
 
 # 8 x 18 patches are as many as 12 x 12.
@@ -130,7 +130,7 @@ def test_the_grid_of_positions_is_that_of_the_images(
     write_safetensors(tmp_path / "model.safetensors", written, {"format": "pt"})
     change(tmp_path / "config.json", **told)
     checkpoint = read_checkpoint(tmp_path)
-    assert checkpoint.traits["position_grid"] == (8, 18)
+    assert checkpoint.inferred["position_grid"] == (8, 18)
     position = checkpoint.tensors["patch_encoder/position"]
     np.testing.assert_array_equal(position, tensors["patch_encoder/position"])
     # One table of another resolution stays as it is.
@@ -143,8 +143,8 @@ def test_the_grid_of_positions_is_that_of_the_images(
 def test_a_folder_without_configuration_is_its_weights(folder: Path) -> None:
     (strip(folder) / "config.json").unlink()
     checkpoint = read_checkpoint(folder)
-    assert checkpoint.traits["epsilon"] == 1e-12  # the library's default
-    assert "num_heads" not in checkpoint.traits
+    assert checkpoint.inferred["epsilon"] == 1e-12  # the library's default
+    assert "num_heads" not in checkpoint.inferred
 
 
 def test_a_sharded_folder(folder: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_sharded_folder(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": weight_map}))
     checkpoint = read_checkpoint(folder)
-    assert checkpoint.traits["num_heads"] == 4
+    assert checkpoint.inferred["num_heads"] == 4
     table = tensors["vit.embeddings.position_embeddings"][0]
     np.testing.assert_array_equal(checkpoint.tensors["patch_encoder/positions"], table)
 

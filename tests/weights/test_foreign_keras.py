@@ -14,7 +14,7 @@ from keras_vit.weights import containers, read_checkpoint
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.guards import LARGEST_JSON
 from keras_vit.weights.foreign_keras import complete, is_ours, read_layers, read_tensors
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.helpers import tiny_model
 from tests.weights.dialects.test_vit_keras import full_config, version_2_numbered
 from tests.weights.foreign_files import assert_same_weights, source_model, write_keras_3
@@ -162,4 +162,4 @@ def test_read_layers_of_a_nested_model(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file.attrs["model_config"] = json.dumps(outer)
     layers = read_layers(tmp_path / "m.h5", "legacy_h5")
-    assert complete(Checkpoint("m.h5", {}, {}), layers).traits == {"num_heads": 4}
+    assert complete(Checkpoint("m.h5", {}, {}), layers).inferred == {"num_heads": 4}

@@ -16,7 +16,7 @@ from keras_vit.weights import read_checkpoint
 from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers import read_safetensors, write_safetensors
 from keras_vit.weights.dialects import DIALECTS
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.bad_server import Loopback, Page
 from tests.helpers import randomise, weights_of
 from tests.weights.files import SQUARE
@@ -164,4 +164,4 @@ def test_shards_of_the_top_folder_alone(hub: Loopback, tmp_path: Path) -> None:
         "model-int8/model.safetensors": b"another model",
     }
     publish(hub, "timm/shards", files)
-    assert read_checkpoint("timm/shards").traits["classes"] == 11
+    assert read_checkpoint("timm/shards").inferred["classes"] == 11

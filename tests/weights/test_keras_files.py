@@ -75,7 +75,7 @@ def test_read_keras_brings_configuration_and_preprocessing(tmp_path: Path) -> No
     build(config, preprocessing=preprocessing).save(tmp_path / "m.keras")
     checkpoint = keras_files.read_keras(tmp_path / "m.keras")
     assert checkpoint.preprocessing == preprocessing
-    assert checkpoint.traits == config.get_config()
+    assert checkpoint.inferred == config.get_config()
     told = ', "exif_orientation": true'
     earlier = changed(tmp_path / "m.keras", tmp_path / "earlier.keras", told, "")
     assert keras_files.read_keras(earlier).preprocessing == dataclasses.replace(
@@ -99,7 +99,7 @@ def test_read_keras_of_a_half_precision_model_is_float32(tmp_path: Path) -> None
     model.save(tmp_path / "m.keras")
     checkpoint = keras_files.read_keras(tmp_path / "m.keras")
     assert {tensor.dtype.name for tensor in checkpoint.tensors.values()} == {"float32"}
-    assert checkpoint.traits["num_heads"] == config_of(model).num_heads
+    assert checkpoint.inferred["num_heads"] == config_of(model).num_heads
 
 
 def changed(source: Path, target: Path, old: str, new: str) -> Path:
@@ -145,7 +145,7 @@ def test_read_keras_of_a_model_inside_another(tmp_path: Path) -> None:
     assert checkpoint.tensors.keys() == expected.keys()
     for name, tensor in expected.items():
         np.testing.assert_array_equal(checkpoint.tensors[name], tensor)
-    assert checkpoint.traits["num_heads"] == config_of(model).num_heads
+    assert checkpoint.inferred["num_heads"] == config_of(model).num_heads
 
 
 def test_read_keras_of_two_models_in_one(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_tensors_that_do_not_match_are_named(
 def test_shapes_that_do_not_match_are_named() -> None:
     checkpoint = FLAX.read(official_tensors(), "x.npz")
     bias = {"block_01/mlp/reduce/bias": np.zeros(23)}
-    damaged = Checkpoint("x.npz", checkpoint.tensors | bias, checkpoint.traits)
+    damaged = Checkpoint("x.npz", checkpoint.tensors | bias, checkpoint.inferred)
     model = square_model()
     before = copied(weights_of(model))
     with pytest.raises(ValueError, match=r"shape: block_01/mlp/reduce/bias \(23,\) for \(24,\)"):

@@ -10,7 +10,7 @@ import pytest
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import metadata
 from keras_vit.weights.checkpoint import Checkpoint, Origin
-from keras_vit.weights.inferred import traits_of
+from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION, join_positions
 from tests.helpers import tiny_config, tiny_model, weights_of
 
@@ -23,7 +23,7 @@ def stored(**changes: Any) -> Checkpoint:
     """What a reader makes of a file of another library's names."""
     tensors = join_positions(weights_of(tiny_model(**changes)), tiny_config(**changes))
     origin = Origin("timm", {name: (f"their {name}",) for name in tensors}, ("mask_token",))
-    return Checkpoint("m.safetensors", tensors, traits_of(tensors), origin=origin)
+    return Checkpoint("m.safetensors", tensors, infer_fields(tensors), origin=origin)
 
 
 def described(**changes: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_extend_reads_metadata_of_an_earlier_version() -> None:
 def test_extend_tells_all_that_was_described(changes: dict[str, Any]) -> None:
     config, before = tiny_config(**changes), stored(**changes)
     checkpoint = metadata.extend(before, metadata.describe(config, PREPROCESSING))
-    assert checkpoint.traits == config.get_config() | {"position_grid": config.grid}
+    assert checkpoint.inferred == config.get_config() | {"position_grid": config.grid}
     assert checkpoint.preprocessing == PREPROCESSING
     assert checkpoint.tensors.keys() == weights_of(tiny_model(**changes)).keys()
     assert checkpoint.source == before.source
@@ -77,7 +77,7 @@ def test_extend_without_our_entry_changes_nothing() -> None:
 def test_older_files_may_lack_newer_fields() -> None:
     content = described()
     del content["config"]["remainder"], content["preprocessing"]["antialias"]
-    assert extend(content).traits["remainder"] == "error"
+    assert extend(content).inferred["remainder"] == "error"
 
 
 def changed(part: str, **fields: Any) -> dict[str, Any]:

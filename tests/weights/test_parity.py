@@ -20,7 +20,7 @@ from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.checkpoint_adaptation import resize_patch_kernel
 from keras_vit.weights.containers import write_safetensors
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.helpers import assert_close, numpy, weights_of
 from tests.weights import reference_cases
 from tests.weights.reference_cases import Case, attention, stored_part, stored_table, trace

@@ -61,15 +61,15 @@ def test_has_prefix_rows(
 def test_has_prefix_rows_of_a_table_that_is_told() -> None:
     checkpoint = loose(9, 5).replace(loose_positions=False)
     assert has_prefix_rows(checkpoint, (3, 3))
-    assert not has_prefix_rows(checkpoint.replace(traits={"prefix_position": False}), (2, 2))
+    assert not has_prefix_rows(checkpoint.replace(inferred={"prefix_position": False}), (2, 2))
 
 
 def test_settle_positions() -> None:
     checkpoint = loose(9, 5)
     settled = settle_positions(checkpoint, (2, 2))
-    assert settled.traits == {"position_grid": (2, 2), "prefix_position": True}
+    assert settled.inferred == {"position_grid": (2, 2), "prefix_position": True}
     assert has_prefix_rows(settled, (3, 3))
-    assert not settle_positions(checkpoint, (3, 3)).traits["prefix_position"]
+    assert not settle_positions(checkpoint, (3, 3)).inferred["prefix_position"]
     assert settle_positions(checkpoint, (4, 4)) is checkpoint
     assert settle_positions(settled, (3, 3)) is settled
 
@@ -80,8 +80,8 @@ def test_place_positions() -> None:
     table = TABLE[POSITIONS]
     np.testing.assert_array_equal(placed.tensors["patch_encoder/position"][4, 6], table[35])
     np.testing.assert_array_equal(placed.tensors["patch_encoder/prefix_position"][0], table[:1])
-    assert placed.traits["prefix_position"] is True
-    assert (placed.traits["position_grid"], placed.traits["image_size"]) == ((5, 7), (15, 14))
+    assert placed.inferred["prefix_position"] is True
+    assert (placed.inferred["position_grid"], placed.inferred["image_size"]) == ((5, 7), (15, 14))
     assert placed.origin.names["patch_encoder/position"] == ("pos:0",)
     assert placed.origin.left == ("left",)
 
@@ -89,7 +89,7 @@ def test_place_positions() -> None:
 def test_place_positions_without_those_of_prefix_tokens() -> None:
     placed = place_positions(Checkpoint("m", TABLE, TRAITS), (18, 12))
     assert placed.tensors.keys() == {"patch_encoder/position"}
-    assert placed.traits["prefix_position"] is False
+    assert placed.inferred["prefix_position"] is False
 
 
 @pytest.mark.parametrize("image_size", [(15, 12), (224, 224), (6, 6)])

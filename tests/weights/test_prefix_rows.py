@@ -16,7 +16,7 @@ from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers import write_safetensors
 from keras_vit.weights.dialects import DIALECTS
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.helpers import normal, numpy, randomise, weights_of
 
 # As timm's vit_*_reg4_dinov2, with `no_embed_class=True`: 2 x 3 rows, as many as 5 tokens and 1.
@@ -82,7 +82,7 @@ def test_a_table_of_two_readings_is_refused(
         f"{ROWS.format(grid)}(prefix_position=True), or 6 of patches (prefix_position=False). "
         "Build the model at the image size that the file was trained at."
     )
-    assert read_checkpoint(registers[1]).traits["position_grid"] is None
+    assert read_checkpoint(registers[1]).inferred["position_grid"] is None
 
 
 def test_a_model_with_other_rows_is_refused(registers: tuple[keras.Model, Path]) -> None:

@@ -102,11 +102,11 @@ def test_file_on_a_branch_of_the_hub_needs_the_hash_of_the_hub(
             read_checkpoint(row.name, row.model)
         stated = {"X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"'}
         server.pages[path] = Page(content, headers=stated)
-        assert read_checkpoint(row.name, row.model).traits["classes"] == 1000
+        assert read_checkpoint(row.name, row.model).inferred["classes"] == 1000
     (pin,) = (tmp_path / "keras").rglob("*.safetensors.json")
     assert '"size, SHA-256 stated for the file, content"' in pin.read_text()
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-    assert read_checkpoint(row.name, row.model).traits["classes"] == 1000
+    assert read_checkpoint(row.name, row.model).inferred["classes"] == 1000
 
 
 def test_every_row_is_verified_or_on_a_branch_of_the_hub() -> None:

@@ -18,14 +18,14 @@ def test_content_decides_and_not_the_suffix(tmp_path: Path) -> None:
     assert read_path(other).origin.dialect == "npz"
     tiny_model().save(tmp_path / "model.keras")
     kept = (tmp_path / "model.keras").rename(tmp_path / "model")
-    assert read_checkpoint(kept).traits["num_layers"] == 2
+    assert read_checkpoint(kept).inferred["num_layers"] == 2
 
 
 def test_existing_file_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, official_tensors())
     (tmp_path / "official.npz").rename(tmp_path / "imagenet")
     monkeypatch.chdir(tmp_path)
-    assert read_checkpoint("imagenet", "ViTTi16").traits["hidden_size"] == 24
+    assert read_checkpoint("imagenet", "ViTTi16").inferred["hidden_size"] == 24
 
 
 def test_unknown_name_lists_the_valid_ones() -> None:

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from keras_vit.models import ViTConfig, build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import checkpoint, inferred, load_weights, read_checkpoint, save_weights
+from keras_vit.weights import checkpoint, infer_config, load_weights, read_checkpoint, save_weights
 from tests.helpers import normal, numpy, randomise, tiny_config, tiny_model, weights_of
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
@@ -66,7 +66,7 @@ def read_again(path: Path, config: ViTConfig) -> tuple[checkpoint.Checkpoint, ke
     known: dict[str, Any] = {}
     if path.suffix in (".npz", ".h5"):
         known = {name: getattr(config, name) for name in ("image_size", "patch_size", "num_heads")}
-    model = build(inferred.config_of(found, **known), preprocessing=found.preprocessing)
+    model = build(infer_config.config_of(found, **known), preprocessing=found.preprocessing)
     assert load_weights(model, found, report=True).notes() == []
     return found, model
 
@@ -90,7 +90,7 @@ def test_round_trip(format: str, changes: dict[str, Any], tmp_path: Path) -> Non
     if format != "npz":
         # With logits, which is no property of weights.
         kept = config_of(model).replace(classifier_activation=None)
-        assert inferred.config_of(found).replace(position_grid=kept.position_grid) == kept
+        assert infer_config.config_of(found).replace(position_grid=kept.position_grid) == kept
         assert found.preprocessing == PREPROCESSING
 
 
@@ -227,7 +227,7 @@ def test_what_a_file_cannot_tell_is_warned_of(
     files = [warning.filename for warning in record if warning.category is UserWarning]
     assert files == [__file__]
     if format != "npz":  # our own readers are told
-        assert read_checkpoint(target(tmp_path, format)).traits["gelu"] == config_of(model).gelu
+        assert read_checkpoint(target(tmp_path, format)).inferred["gelu"] == config_of(model).gelu
 
 
 def test_what_image_processors_cannot_be_told_is_warned_of(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
 
 _GELUS = {"gelu": "exact", "gelu_tanh": "tanh"}
-# `global_pool`; an empty one is a model without classifier, whose pooling is not told.
+# `global_pool`; an empty one is a model without classifier, whose pooling is not known.
 _POOLINGS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
 # `crop_mode`: both others scale straight to the size or pad, which is nearest to the former.
 _RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
@@ -33,7 +33,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
         {'num_heads': 3, 'gelu': 'tanh'}
     """
     arguments = config.get("model_args") or {}
-    told = {"num_heads": arguments["num_heads"]} if "num_heads" in arguments else {}
+    config_fields = {"num_heads": arguments["num_heads"]} if "num_heads" in arguments else {}
     whole = {**config, **arguments}  # the pooling stands in both; the arguments build the model
     for theirs, ours, values in (
         ("act_layer", "gelu", _GELUS),
@@ -47,8 +47,8 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
                 f"`{theirs}` of {source} must be one of {', '.join(values)}. "
                 f"Received: {theirs}={value!r}"
             )
-        told[ours] = values[value]
-    return told
+        config_fields[ours] = values[value]
+    return config_fields
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -64,10 +64,10 @@ def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
         >>> read_image_size({"pretrained_cfg": {"input_size": [3, 32, 48]}})
         (32, 48)
     """
-    told = config.get("pretrained_cfg") or {}
-    if "input_size" not in told:
+    pretrained = config.get("pretrained_cfg") or {}
+    if "input_size" not in pretrained:
         return None
-    _, height, width = told["input_size"]
+    _, height, width = pretrained["input_size"]
     return height, width
 
 
@@ -105,16 +105,16 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
         >>> read_preprocessing(content, Preprocessing()).crop_fraction
         0.95
     """
-    told = config.get("pretrained_cfg") or {}
+    pretrained = config.get("pretrained_cfg") or {}
     changes: dict[str, Any] = {}
     if size := read_image_size(config):
         changes["size"] = size
     for theirs, ours in (("mean", "mean"), ("std", "std"), ("crop_pct", "crop_fraction")):
-        if theirs in told:
-            value = told[theirs]
+        if theirs in pretrained:
+            value = pretrained[theirs]
             changes[ours] = tuple(value) if isinstance(value, list) else value
-    if told.get("interpolation") in INTERPOLATIONS:
-        changes["interpolation"] = told["interpolation"]
-    if told.get("crop_mode") in _RESIZES:
-        changes["resize"] = _RESIZES[told["crop_mode"]]
+    if pretrained.get("interpolation") in INTERPOLATIONS:
+        changes["interpolation"] = pretrained["interpolation"]
+    if pretrained.get("crop_mode") in _RESIZES:
+        changes["resize"] = _RESIZES[pretrained["crop_mode"]]
     return dataclasses.replace(base, **changes)

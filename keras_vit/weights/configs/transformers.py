@@ -50,22 +50,22 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
             f"The config.json of {source} must be of a model of type {', '.join(_MODEL_TYPES)}. "
             f"Received: model_type={kind!r}"
         )
-    told: dict[str, Any] = {}
+    config_fields: dict[str, Any] = {}
     for theirs, ours in (("num_attention_heads", "num_heads"), ("layer_norm_eps", "epsilon")):
         if theirs in config:
-            told[ours] = config[theirs]
+            config_fields[ours] = config[theirs]
     if "hidden_act" in config:
         if config["hidden_act"] not in _GELUS:
             raise ValueError(
                 f"`hidden_act` of {source} must be one of {', '.join(_GELUS)}. "
                 f"Received: hidden_act={config['hidden_act']!r}"
             )
-        told["gelu"] = _GELUS[config["hidden_act"]]
+        config_fields["gelu"] = _GELUS[config["hidden_act"]]
     if config.get("pooler_act", "tanh") != "tanh":
         raise ValueError(
             f"`pooler_act` of {source} must be tanh. Received: pooler_act={config['pooler_act']!r}"
         )
-    return told
+    return config_fields
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:

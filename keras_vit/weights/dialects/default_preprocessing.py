@@ -26,18 +26,18 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
         >>> preprocessing(Checkpoint("a.npz", {}, {"classes": 1000})).labels[0]
         'tench'
     """
-    traits = checkpoint.traits
+    inferred = checkpoint.inferred
     labels = imagenet_labels()
-    grayscale = traits.get("channels") == 1
+    grayscale = inferred.get("channels") == 1
     fields: dict[str, Any] = {
         "crop_fraction": 0.9,  # as timm evaluates these files at 224 pixels
         "interpolation": "bicubic",
         "channels": "grayscale" if grayscale else "rgb",
-        "labels": labels if traits.get("classes") == len(labels) else None,
+        "labels": labels if inferred.get("classes") == len(labels) else None,
     }
     if checkpoint.origin.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
-    normalised = checkpoint.origin.dialect == "torchvision" or traits.get("distillation_token")
+    normalised = checkpoint.origin.dialect == "torchvision" or inferred.get("distillation_token")
     if normalised and not grayscale:
         fields |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     return Preprocessing(**fields)

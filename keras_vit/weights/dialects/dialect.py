@@ -17,7 +17,7 @@ import numpy as np
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import Checkpoint, Origin
 from keras_vit.weights.dialects.axes import Layout
-from keras_vit.weights.inferred import traits_of
+from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import join_positions
 
 # The part of the table for models whose last norm comes after the pooling.
@@ -78,7 +78,7 @@ class Dialect:
         rows: The table. The row of a position table has the axis T alone, or 1 and T.
         marks: Names that no other dialect has; a file with all of them speaks this one.
         numerics: Fields of `ViTConfig` that the library computes with and files do not tell,
-            for a model with the traits that its file tells.
+            for a model with the inferred that its file tells.
         left: Patterns of names that are left out deliberately, such as a decoder.
         tidy: Brings names and tensors of older or newer files into the form of the table.
         loose_positions: Whether a position table may lack rows for the prefix tokens.
@@ -86,7 +86,7 @@ class Dialect:
     Example:
         >>> rows = (Row("head/kernel", "fc", "YF -> FY"),)  # theirs is (classes, channels)
         >>> toy = Dialect("toy", "toy", rows, marks=("fc",)).read({"fc": np.zeros((5, 7))}, "a.npz")
-        >>> toy.tensors["head/kernel"].shape, toy.traits["classes"]
+        >>> toy.tensors["head/kernel"].shape, toy.inferred["classes"]
         ((7, 5), 5)
     """
 
@@ -94,7 +94,7 @@ class Dialect:
     title: str
     rows: tuple[Row, ...]
     marks: tuple[str, ...]
-    numerics: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda traits: {}
+    numerics: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda inferred: {}
     left: tuple[str, ...] = ()
     tidy: Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]] | None = None
     loose_positions: bool = False
@@ -157,20 +157,20 @@ class Dialect:
             parts = [row.layout.read(named.pop(name), sizes) for name in names]
             found[ours] = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
             origins[ours] = tuple(original[name] for name in names)
-        traits = traits_of(found, loose_positions=self.loose_positions)
-        traits |= self.numerics(traits)
-        told = {"num_heads": "K", "channels": "C"}
-        traits |= {field: sizes[letter] for field, letter in told.items() if letter in sizes}
+        inferred = infer_fields(found, loose_positions=self.loose_positions)
+        inferred |= self.numerics(inferred)
+        letters = {"num_heads": "K", "channels": "C"}
+        inferred |= {field: sizes[letter] for field, letter in letters.items() if letter in sizes}
         if {"P", "Q"} <= sizes.keys():
-            traits["patch_size"] = (sizes["P"], sizes["Q"])
-        if traits["stem_blocks"] is not None:
-            traits["channels"] = found["stem/conv_root/kernel"].shape[2]
+            inferred["patch_size"] = (sizes["P"], sizes["Q"])
+        if inferred["stem_blocks"] is not None:
+            inferred["channels"] = found["stem/conv_root/kernel"].shape[2]
         if any(row.part == NORM_AFTER_POOLING for row, *_ in expected):
-            traits |= {"norm_after_pooling": True, "pooling": "gap"}
-        traits.setdefault("position_embedding", "none")
+            inferred |= {"norm_after_pooling": True, "pooling": "gap"}
+        inferred.setdefault("position_embedding", "none")
         origin = Origin(self.name, origins, tuple(original[name] for name in left))
         loose = self.loose_positions
-        return Checkpoint(source, found, traits, origin=origin, loose_positions=loose)
+        return Checkpoint(source, found, inferred, origin=origin, loose_positions=loose)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Translates a model's weights into this dialect.

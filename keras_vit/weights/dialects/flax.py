@@ -102,10 +102,14 @@ def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
     return tidied
 
 
-def _numerics(traits: Mapping[str, Any]) -> dict[str, Any]:
-    told = {"gelu": "tanh", "epsilon": 1e-6, "position_interpolation": "bilinear_aligned"}
+def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
+    config_fields = {"gelu": "tanh", "epsilon": 1e-6, "position_interpolation": "bilinear_aligned"}
     # Positions that are not stored are big_vision's fixed ones.
-    return told if "position_embedding" in traits else told | {"position_embedding": "sincos_2d"}
+    return (
+        config_fields
+        if "position_embedding" in inferred
+        else config_fields | {"position_embedding": "sincos_2d"}
+    )
 
 
 # What the official code computes with: `MlpBlock`, flax's LayerNorm and `interpolate_posembed`

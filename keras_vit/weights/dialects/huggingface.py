@@ -79,7 +79,7 @@ HUGGING_FACE = Dialect(
     "Hugging Face",
     _ROWS,
     marks=("embeddings.cls_token", "embeddings.patch_embeddings.projection.weight"),
-    numerics=lambda traits: {
+    numerics=lambda inferred: {
         "gelu": "exact",
         "epsilon": 1e-12,
         "position_interpolation": "bicubic",

@@ -61,31 +61,31 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         >>> read_layers([{"name": "block0_mlp_gelu"}, {"name": "tf.math.reduce_mean"}])
         {'gelu': 'exact', 'pooling': 'gap', 'norm_after_pooling': True}
     """
-    told: dict[str, Any] = {}
+    config_fields: dict[str, Any] = {}
     names = [str(layer.get("name")) for layer in layers]
 
     def has(operation: str) -> bool:
         return any(re.fullmatch(rf"{re.escape(operation)}(_\d+)?", name) for name in names)
 
     if has("block0_mlp_gelu"):
-        told["gelu"] = "exact"
+        config_fields["gelu"] = "exact"
     elif has("tf.nn.gelu"):  # "gelu/approximate" is no layer of its own
-        told["gelu"] = "tanh"
+        config_fields["gelu"] = "tanh"
     elif has("block0_mlp_dense_1"):
         raise ValueError(
             "A model of keras_cv_attention_models must be built with activation='gelu' or "
             "'gelu/approximate'. Received: a model whose perceptrons have another activation"
         )
     if has("tf.math.reduce_mean") and not has("tf.concat"):  # DINOv2 also appends the class token
-        told |= {"pooling": "gap", "norm_after_pooling": True}
+        config_fields |= {"pooling": "gap", "norm_after_pooling": True}
     for layer in layers:
         config = layer.get("config", {})
         shape = config.get("target_shape")
         if layer.get("name") == "out_ln" and "epsilon" in config:
-            told["epsilon"] = config["epsilon"]
+            config_fields["epsilon"] = config["epsilon"]
         if layer.get("class_name") == "Reshape" and isinstance(shape, list) and len(shape) == 3:
-            told["num_heads"] = shape[1]  # (positions, heads, size of a head)
-    return told
+            config_fields["num_heads"] = shape[1]  # (positions, heads, size of a head)
+    return config_fields
 
 
 # beit/beit.py, beit/vit.py and volo/volo.py (`PositionalEmbedding`) of
@@ -95,7 +95,7 @@ KECAM = Dialect(
     "keras_cv_attention_models",
     _ROWS,
     marks=("stem_conv/kernel", "positional_embedding/positional_embedding", "block0_attn_ln/gamma"),
-    numerics=lambda traits: {
+    numerics=lambda inferred: {
         "gelu": "exact",
         "epsilon": 1e-6,
         "position_interpolation": "bilinear",

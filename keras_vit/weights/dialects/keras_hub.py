@@ -92,24 +92,24 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         >>> read_layers([{"class_name": "ViTBackbone", "config": config}])
         {'epsilon': 1e-05}
     """
-    told: dict[str, Any] = {}
+    config_fields: dict[str, Any] = {}
     class_token = True
     for layer in layers:
         config = layer.get("config", {})
         if layer.get("class_name") in BACKBONES:
             class_token = config.get("use_class_token", True)
             if "layer_norm_epsilon" in config:
-                told["epsilon"] = config["layer_norm_epsilon"]
+                config_fields["epsilon"] = config["layer_norm_epsilon"]
         elif "pooling" in config:
-            told["pooling"] = config["pooling"]
+            config_fields["pooling"] = config["pooling"]
     pooling = "token" if class_token else "gap"  # its mean is over all tokens
-    if told.get("pooling", pooling) != pooling:
+    if config_fields.get("pooling", pooling) != pooling:
         raise ValueError(
             "The classifier of a KerasHub model must take the class token, or the mean over the "
-            f"patches where there is none. Received: pooling={told['pooling']!r}, "
+            f"patches where there is none. Received: pooling={config_fields['pooling']!r}, "
             f"use_class_token={class_token}"
         )
-    return told
+    return config_fields
 
 
 # models/vit/vit_layers.py and models/deit/deit_layers.py of

@@ -66,9 +66,9 @@ _ROWS = (
 )
 
 
-def _numerics(traits: Mapping[str, Any]) -> dict[str, Any]:
+def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
     # A norm before the blocks makes it a model of CLIP, whose epsilon differs.
-    epsilon = 1e-5 if traits["pre_norm"] else 1e-6
+    epsilon = 1e-5 if inferred["pre_norm"] else 1e-6
     return {
         "gelu": "exact",
         "epsilon": epsilon,

@@ -48,7 +48,7 @@ TORCHVISION = Dialect(
     "torchvision",
     _ROWS,
     marks=("conv_proj.weight", "encoder.ln.weight"),
-    numerics=lambda traits: {
+    numerics=lambda inferred: {
         "gelu": "exact",
         "epsilon": 1e-6,
         "position_interpolation": "bicubic_aligned",

@@ -15,7 +15,7 @@ from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.pretraining.masked_autoencoder import MaskedAutoencoder, reconstructions
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.containers import write_safetensors
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.helpers import assert_close, normal, numpy, randomise
 from tests.training.pretraining.masked import (
     PATCHES,

@@ -12,7 +12,7 @@ from keras_vit.models import config_of as config_of_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.configs.keras_hub import is_preset, read_preprocessing
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.weights.foreign_files import assert_same_weights, source_model, write_keras_3
 from tests.weights.keras_hub_files import backbone_of, head_of
 
@@ -89,7 +89,7 @@ def test_task(changes: dict[str, Any], tmp_path: Path) -> None:
 def test_backbone_alone(tmp_path: Path) -> None:
     model = source_model(classes=0)
     assert_same_weights(write_preset(tmp_path, model, task=False), model)
-    assert read_checkpoint(tmp_path).traits["classes"] == 0
+    assert read_checkpoint(tmp_path).inferred["classes"] == 0
 
 
 def test_preprocessing_of_the_image_converter(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from keras_vit.weights.dialects.default_preprocessing import preprocessing
 HALF = (0.5, 0.5, 0.5)
 
 
-def defaults(dialect: str, **traits: Any) -> Preprocessing:
-    return preprocessing(Checkpoint("a", {}, traits, origin=Origin(dialect)))
+def defaults(dialect: str, **inferred: Any) -> Preprocessing:
+    return preprocessing(Checkpoint("a", {}, inferred, origin=Origin(dialect)))
 
 
 @pytest.mark.parametrize(
-    ("dialect", "traits", "mean", "std"),
+    ("dialect", "inferred", "mean", "std"),
     [
         ("npz", {}, HALF, HALF),
         ("timm", {}, HALF, HALF),
@@ -30,11 +30,11 @@ def defaults(dialect: str, **traits: Any) -> Preprocessing:
     ],
 )
 def test_pixels_as_each_source_scales_them(
-    dialect: str, traits: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
+    dialect: str, inferred: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
-    preprocessing = defaults(dialect, **traits)
+    preprocessing = defaults(dialect, **inferred)
     assert (preprocessing.mean, preprocessing.std) == (tuple(mean), tuple(std))
-    assert preprocessing.channels == ("grayscale" if traits.get("channels") == 1 else "rgb")
+    assert preprocessing.channels == ("grayscale" if inferred.get("channels") == 1 else "rgb")
 
 
 def test_crop_and_filter_of_each_source() -> None:

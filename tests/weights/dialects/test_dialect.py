@@ -76,17 +76,17 @@ def test_what_is_written_is_read_to_the_bit(name: str, variant: str) -> None:
     assert sorted(used) == sorted(file)  # every tensor of the file once
     assert (checkpoint.origin.dialect, checkpoint.origin.left) == (name, ())
 
-    traits = dict(checkpoint.traits)
-    assert traits.keys() >= TOLD | ({"num_heads"} if name == "npz" else set())
-    told: dict[str, Any] = {key: getattr(config, key) for key in traits if key != "position_grid"}
-    told |= {key: dialect.numerics(traits).get(key, told[key]) for key in told}
+    inferred = dict(checkpoint.inferred)
+    assert inferred.keys() >= TOLD | ({"num_heads"} if name == "npz" else set())
+    told: dict[str, Any] = {key: getattr(config, key) for key in inferred if key != "position_grid"}
+    told |= {key: dialect.numerics(inferred).get(key, told[key]) for key in told}
     if variant == "fixed positions":
         told["position_embedding"] = "learned"  # they are written out
     if variant == "no positions":  # which no official model has: they are big_vision's fixed ones
         told["position_embedding"] = "sincos_2d" if name == "npz" else "none"
     else:
-        assert traits.pop("position_grid") == config.grid
-    assert traits == told
+        assert inferred.pop("position_grid") == config.grid
+    assert inferred == told
 
 
 @pytest.mark.parametrize(("name", "variant"), REFUSED)
@@ -285,7 +285,7 @@ def test_every_generation_of_names_reads_alike(generation: str) -> None:
     assert dialect.speaks(other)
     plain, renamed = dialect.read(file, "a"), dialect.read(other, "b")
     assert_same(renamed.tensors, plain.tensors)
-    assert renamed.traits == plain.traits
+    assert renamed.inferred == plain.inferred
     # The names are those of the file.
     used = [theirs for names in renamed.origin.names.values() for theirs in names]
     assert sorted(used) == sorted(other)
@@ -295,11 +295,11 @@ def test_big_vision_adds_the_class_token_behind_the_positions() -> None:
     """25 positions are 5 x 5 patches; 26 are those of older files, with the class token."""
     file = written(FLAX, "bare class token")
     assert file["pos_embedding"].shape == (1, 25, 24)
-    traits = FLAX.read(file, "x.npz").traits
-    assert (traits["position_grid"], traits["prefix_position"]) == ((5, 5), False)
+    inferred = FLAX.read(file, "x.npz").inferred
+    assert (inferred["position_grid"], inferred["prefix_position"]) == ((5, 5), False)
     file["pos_embedding"] = np.zeros((1, 26, 24), "float32")
-    traits = FLAX.read(file, "x.npz").traits
-    assert (traits["position_grid"], traits["prefix_position"]) == ((5, 5), True)
+    inferred = FLAX.read(file, "x.npz").inferred
+    assert (inferred["position_grid"], inferred["prefix_position"]) == ((5, 5), True)
 
 
 @pytest.mark.parametrize(

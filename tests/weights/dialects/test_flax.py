@@ -42,12 +42,14 @@ def test_read_names_every_variable_of_the_model(changes: dict[str, Any]) -> None
 
 
 def test_read_tells_the_architecture() -> None:
-    traits = FLAX.read(official_tensors(), "x.npz").traits
+    inferred = FLAX.read(official_tensors(), "x.npz").inferred
     names = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "channels", "classes")
-    assert {name: traits[name] for name in names} == {name: getattr(SQUARE, name) for name in names}
-    assert traits["patch_size"] == (3, 2)
-    assert (traits["gelu"], traits["epsilon"]) == ("tanh", 1e-6)
-    assert (traits["pooling"], traits["position_grid"]) == ("token", (5, 5))
+    assert {name: inferred[name] for name in names} == {
+        name: getattr(SQUARE, name) for name in names
+    }
+    assert inferred["patch_size"] == (3, 2)
+    assert (inferred["gelu"], inferred["epsilon"]) == ("tanh", 1e-6)
+    assert (inferred["pooling"], inferred["position_grid"]) == ("token", (5, 5))
 
 
 def test_read_understands_both_naming_generations() -> None:
@@ -55,7 +57,7 @@ def test_read_understands_both_naming_generations() -> None:
     new_names = in_new_names(official_tensors())
     assert new_names.keys() != official_tensors().keys()
     new = FLAX.read(new_names, "x.npz")
-    assert old.traits == new.traits
+    assert old.inferred == new.inferred
     assert old.tensors.keys() == new.tensors.keys()
     for name, tensor in old.tensors.items():
         np.testing.assert_array_equal(new.tensors[name], tensor)

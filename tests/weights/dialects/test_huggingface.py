@@ -58,10 +58,10 @@ def test_layouts_worked_by_hand() -> None:
 
 
 def test_numerics_of_the_library() -> None:
-    traits = HUGGING_FACE.read(written(HUGGING_FACE, "plain"), "x").traits
-    assert (traits["gelu"], traits["epsilon"]) == ("exact", 1e-12)
-    assert traits["position_interpolation"] == "bicubic"
-    assert "num_heads" not in traits  # config.json tells
+    inferred = HUGGING_FACE.read(written(HUGGING_FACE, "plain"), "x").inferred
+    assert (inferred["gelu"], inferred["epsilon"]) == ("exact", 1e-12)
+    assert inferred["position_interpolation"] == "bicubic"
+    assert "num_heads" not in inferred  # config.json tells
 
 
 def test_a_third_of_the_biases_is_no_model() -> None:
@@ -73,7 +73,7 @@ def test_a_third_of_the_biases_is_no_model() -> None:
     with pytest.raises(ValueError, match=f"Hugging Face Vision .* Missing: {missing}. Not"):
         HUGGING_FACE.read(file, "x")
     del file[names[0]]
-    assert not HUGGING_FACE.read(file, "x").traits["qkv_bias"]
+    assert not HUGGING_FACE.read(file, "x").inferred["qkv_bias"]
 
 
 def test_the_message_has_the_names_of_the_file() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.dialects.kecam import read_layers
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.weights.foreign_files import (
     Layers,
     Pieces,
@@ -108,11 +108,11 @@ def test_full_model_tells_its_whole_configuration(tmp_path: Path) -> None:
 def test_weights_tell_the_pooling_by_the_names_of_layers(tmp_path: Path) -> None:
     model = source_model()
     empty = ("block0_mlp_gelu", "tf.math.reduce_mean_1")  # EVA
-    traits = read_checkpoint(write_keras_2(tmp_path / "m.h5", layers_of(model, empty))).traits
-    assert (traits["pooling"], traits["norm_after_pooling"]) == ("gap", True)
+    inferred = read_checkpoint(write_keras_2(tmp_path / "m.h5", layers_of(model, empty))).inferred
+    assert (inferred["pooling"], inferred["norm_after_pooling"]) == ("gap", True)
     empty = (*empty, "tf.concat")  # DINOv2, whose classifier takes both
-    traits = read_checkpoint(write_keras_2(tmp_path / "d.h5", layers_of(model, empty))).traits
-    assert (traits["pooling"], "norm_after_pooling" in traits) == ("token", False)
+    inferred = read_checkpoint(write_keras_2(tmp_path / "d.h5", layers_of(model, empty))).inferred
+    assert (inferred["pooling"], "norm_after_pooling" in inferred) == ("token", False)
 
 
 def test_variables_of_other_releases(tmp_path: Path) -> None:

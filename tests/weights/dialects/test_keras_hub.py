@@ -36,10 +36,10 @@ def test_weights_of_a_task(changes: dict[str, Any], tmp_path: Path) -> None:
 
 def test_weights_tell_the_heads(tmp_path: Path) -> None:
     path = write_keras_3(tmp_path / "m.weights.h5", backbone_of(source_model()))
-    traits = read_checkpoint(path).traits
-    assert (traits["num_heads"], traits["patch_size"], traits["classes"]) == (4, (3, 2), 0)
-    assert (traits["gelu"], traits["epsilon"]) == ("exact", 1e-6)
-    assert (traits["prefix_position"], traits["position_grid"]) == (True, None)
+    inferred = read_checkpoint(path).inferred
+    assert (inferred["num_heads"], inferred["patch_size"], inferred["classes"]) == (4, (3, 2), 0)
+    assert (inferred["gelu"], inferred["epsilon"]) == ("exact", 1e-6)
+    assert (inferred["prefix_position"], inferred["position_grid"]) == (True, None)
 
 
 def test_read_layers() -> None:

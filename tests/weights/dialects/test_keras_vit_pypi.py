@@ -7,7 +7,7 @@ import keras
 import pytest
 
 from keras_vit.weights import read_checkpoint
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.weights.foreign_files import (
     Layers,
     Pieces,

@@ -8,7 +8,7 @@ import keras
 import pytest
 
 from keras_vit.weights import read_checkpoint
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.weights.foreign_files import (
     Layers,
     Pieces,
@@ -94,9 +94,9 @@ def test_folder_tells_the_configuration(tmp_path: Path) -> None:
 
 def test_file_alone_has_the_numerics_of_the_library(tmp_path: Path) -> None:
     path = write_keras_2(tmp_path / "tf_model.h5", layers_of(source_model()))
-    traits = read_checkpoint(path).traits
-    assert (traits["gelu"], traits["epsilon"]) == ("exact", 1e-12)
-    assert (traits["prefix_position"], traits["position_grid"]) == (True, None)
+    inferred = read_checkpoint(path).inferred
+    assert (inferred["gelu"], inferred["epsilon"]) == ("exact", 1e-12)
+    assert (inferred["prefix_position"], inferred["position_grid"]) == (True, None)
 
 
 def test_decoder_of_a_masked_autoencoder_is_left_out(tmp_path: Path) -> None:

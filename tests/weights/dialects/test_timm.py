@@ -41,20 +41,20 @@ def test_layouts_worked_by_hand() -> None:
 
 
 def test_numerics_of_the_library() -> None:
-    traits = TIMM.read(written(TIMM, "plain"), "x").traits
-    assert (traits["gelu"], traits["epsilon"]) == ("exact", 1e-6)
-    assert traits["position_interpolation"] == "bicubic_antialiased"
-    assert "num_heads" not in traits
-    assert TIMM.read(written(TIMM, "clip"), "x").traits["epsilon"] == 1e-5  # CLIP's
+    inferred = TIMM.read(written(TIMM, "plain"), "x").inferred
+    assert (inferred["gelu"], inferred["epsilon"]) == ("exact", 1e-6)
+    assert inferred["position_interpolation"] == "bicubic_antialiased"
+    assert "num_heads" not in inferred
+    assert TIMM.read(written(TIMM, "clip"), "x").inferred["epsilon"] == 1e-5  # CLIP's
 
 
 def test_norm_after_the_pooling_takes_the_place_of_the_other() -> None:
     file = written(TIMM, "norm after pooling")
     assert {"fc_norm.weight", "fc_norm.bias"} <= file.keys()
     assert not {"norm.weight", "norm.bias"} & file.keys()
-    traits = TIMM.read(file, "x").traits
-    assert (traits["norm_after_pooling"], traits["pooling"]) == (True, "gap")
-    assert "norm_after_pooling" not in TIMM.read(written(TIMM, "no class token"), "x").traits
+    inferred = TIMM.read(file, "x").inferred
+    assert (inferred["norm_after_pooling"], inferred["pooling"]) == (True, "gap")
+    assert "norm_after_pooling" not in TIMM.read(written(TIMM, "no class token"), "x").inferred
 
     both = file | {f"norm.{kind}": np.zeros(24) for kind in ("weight", "bias")}
     with pytest.raises(ValueError, match=r"Not understood: norm\.bias, norm\.weight\."):
@@ -77,9 +77,9 @@ def test_a_table_may_lack_rows_for_the_tokens_before_the_patches() -> None:
     for variant, rows, prefix in (("registers", 29, True), ("bare registers", 25, False)):
         file = written(TIMM, variant)
         assert file["pos_embed"].shape == (1, rows, 24)
-        traits = TIMM.read(file, "x").traits
-        assert (traits["position_grid"], traits["prefix_position"]) == ((5, 5), prefix)
-        assert (traits["class_token"], traits["register_tokens"]) == (True, 3)
+        inferred = TIMM.read(file, "x").inferred
+        assert (inferred["position_grid"], inferred["prefix_position"]) == ((5, 5), prefix)
+        assert (inferred["class_token"], inferred["register_tokens"]) == (True, 3)
 
 
 def test_stages_and_units_are_counted_from_0() -> None:
@@ -89,5 +89,9 @@ def test_stages_and_units_are_counted_from_0() -> None:
     np.testing.assert_array_equal(theirs[f"{unit}.conv2.weight"], kernel.transpose(3, 2, 0, 1))
     assert f"{unit}.downsample.conv.weight" not in theirs  # the first unit alone changes the shape
     assert f"{unit[:-1]}0.downsample.conv.weight" in theirs
-    traits = TIMM.read(theirs, "x").traits
-    assert (traits["stem_blocks"], traits["stem_width"], traits["channels"]) == ((1, 2), 32, 3)
+    inferred = TIMM.read(theirs, "x").inferred
+    assert (inferred["stem_blocks"], inferred["stem_width"], inferred["channels"]) == (
+        (1, 2),
+        32,
+        3,
+    )

@@ -38,10 +38,10 @@ def test_layouts_worked_by_hand() -> None:
 
 
 def test_numerics_of_the_library() -> None:
-    traits = TORCHVISION.read(written(TORCHVISION, "plain"), "x").traits
-    assert (traits["gelu"], traits["epsilon"]) == ("exact", 1e-6)
-    assert traits["position_interpolation"] == "bicubic_aligned"
-    assert (traits["class_token"], traits["pooling"]) == (True, "token")
+    inferred = TORCHVISION.read(written(TORCHVISION, "plain"), "x").inferred
+    assert (inferred["gelu"], inferred["epsilon"]) == ("exact", 1e-6)
+    assert inferred["position_interpolation"] == "bicubic_aligned"
+    assert (inferred["class_token"], inferred["pooling"]) == (True, "token")
 
 
 def test_names_of_2021_stand_in_the_origin() -> None:

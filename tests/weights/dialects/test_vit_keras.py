@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.helpers import normal, tiny_model
 from tests.weights.foreign_files import (
     Layers,
@@ -128,8 +128,8 @@ def test_full_model_tells_its_whole_configuration(version: int, tmp_path: Path) 
 
 def test_weights_alone_do_not_tell_a_grid_by_chance(tmp_path: Path) -> None:
     path = write_keras_2(tmp_path / "m.h5", version_1(source_model()))  # 36 positions are no 6 x 6
-    traits = read_checkpoint(path).traits
-    assert (traits["position_grid"], traits["prefix_position"]) == (None, True)
+    inferred = read_checkpoint(path).inferred
+    assert (inferred["position_grid"], inferred["prefix_position"]) == (None, True)
 
 
 def nested(model: keras.Model, own: Layers) -> dict[str, Layers]:

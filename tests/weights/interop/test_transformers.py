@@ -12,7 +12,7 @@ from keras_vit.data import decode_and_resize as executor
 from keras_vit.models import build
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 from keras_vit.weights import load_weights, read_checkpoint, save_weights
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from keras_vit.zoo import ViTTi16
 from tests.helpers import tiny_config, weights_of
 from tests.weights.interop.torch_side import NPZ, TOLERANCE, call, difference, pixels, small_model

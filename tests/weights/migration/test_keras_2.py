@@ -14,7 +14,7 @@ import pytest
 import keras_vit
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.inferred import config_of
+from keras_vit.weights.infer_config import config_of
 from tests.weights.migration.foreign_packages import (
     TOLERANCE_OF_REAL_SIZES,
     assert_same_logits,
@@ -235,6 +235,6 @@ model.save_pretrained("model")
             classes=11,
             classifier_activation=None,
         )
-    assert read_checkpoint(tmp_path / "model").traits["position_grid"] == (6, 6)
+    assert read_checkpoint(tmp_path / "model").inferred["position_grid"] == (6, 6)
     # Its cubic kernel is a table of 1024 steps, and rounds.
     assert_same_logits(model, images, logits, TOLERANCE_OF_REAL_SIZES)

@@ -93,5 +93,5 @@ def test_real_size_on_another_grid(tmp_path: Path) -> None:
         )
     images = images_of(128, 160)
     assert_same_logits(model, images, larger(images), TOLERANCE_OF_REAL_SIZES)
-    traits = read_checkpoint(tmp_path / "m.weights.h5").traits
-    assert traits["position_grid"] == (6, 6)
+    inferred = read_checkpoint(tmp_path / "m.weights.h5").inferred
+    assert inferred["position_grid"] == (6, 6)

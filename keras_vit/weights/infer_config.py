@@ -17,7 +17,7 @@ from keras_vit.weights.positions import has_prefix_rows, position_traits, prefix
 _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
 
 
-def traits_of(
+def infer_fields(
     tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
 ) -> dict[str, Any]:
     """Returns the configuration that shapes and names of a checkpoint's tensors determine.
@@ -30,12 +30,12 @@ def traits_of(
         Fields of `ViTConfig`.
 
     Example:
-        >>> traits_of({"head/kernel": np.zeros((6, 5))})["classes"]
+        >>> infer_fields({"head/kernel": np.zeros((6, 5))})["classes"]
         5
     """
     numbers = prefix_numbers(tensors)
     scale = tensors.get("block_00/scale_1/gamma")
-    traits: dict[str, Any] = {
+    inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
         "class_token": bool(numbers["class_token"]),
         "distillation_token": bool(numbers["distillation_token"]),
@@ -48,15 +48,15 @@ def traits_of(
         "pre_norm": "pre_norm/gamma" in tensors,
         "patch_bias": "patch_encoder/projection/bias" in tensors,
         "qkv_bias": "block_00/attention/qkv/bias" in tensors,
-        # What it started from is not told; a trained one is overwritten anyway.
+        # What it started from is not known; a trained one is overwritten anyway.
         "layer_scale": None if scale is None else 1e-5,
-        **_stem_traits(tensors),
+        **_stem_fields(tensors),
     }
     if "pooling/probe" in tensors:
-        traits["pooling"] = "map"
+        inferred["pooling"] = "map"
     else:
-        traits["pooling"] = "token" if traits["class_token"] else "gap"
-    return traits | position_traits(tensors, loose=loose_positions)
+        inferred["pooling"] = "token" if inferred["class_token"] else "gap"
+    return inferred | position_traits(tensors, loose=loose_positions)
 
 
 def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
@@ -79,18 +79,20 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
         >>> config = ViTConfig(6, 1, 2, 11, patch_size=4, image_size=(8, 8), classes=5)
         >>> weights = variables_of(models.build(config))
         >>> tensors = {name: keras.ops.convert_to_numpy(v) for name, v in weights.items()}
-        >>> checkpoint = Checkpoint("a", tensors, traits_of(tensors) | {"patch_size": (4, 4)})
+        >>> checkpoint = Checkpoint("a", tensors, infer_fields(tensors) | {"patch_size": (4, 4)})
         >>> config_of(checkpoint, num_heads=2).grid
         (2, 2)
     """
     fields = {field.name for field in dataclasses.fields(ViTConfig)}
-    told = {name: value for name, value in checkpoint.traits.items() if name in fields}
-    told |= {"classifier_activation": None} | known
-    heads = published_heads(told["hidden_size"], told["num_layers"], told["mlp_dim"])
-    told.setdefault("num_heads", heads)
-    grid = told.pop("position_grid", None)
-    missing = [name for name in ("num_heads", "patch_size") if told.get(name) is None]
-    if "image_size" not in told and grid is None:
+    config_fields = {name: value for name, value in checkpoint.inferred.items() if name in fields}
+    config_fields |= {"classifier_activation": None} | known
+    heads = published_heads(
+        config_fields["hidden_size"], config_fields["num_layers"], config_fields["mlp_dim"]
+    )
+    config_fields.setdefault("num_heads", heads)
+    grid = config_fields.pop("position_grid", None)
+    missing = [name for name in ("num_heads", "patch_size") if config_fields.get(name) is None]
+    if "image_size" not in config_fields and grid is None:
         missing.append("image_size")
     if missing:
         raise ValueError(
@@ -98,14 +100,14 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
             f"{', '.join(f'{name}=...' for name in missing)}. "
             f"Received: {', '.join(sorted(known)) or 'nothing'}"
         )
-    if "image_size" not in told:
-        stride = ViTConfig(**told | {"image_size": (None, None)}).stride
-        told["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
-        return ViTConfig(**told)
-    if None in told["image_size"]:
-        told["position_grid"] = grid  # a model for any size resizes it inside
-        return ViTConfig(**told)
-    config = ViTConfig(**told)
+    if "image_size" not in config_fields:
+        stride = ViTConfig(**config_fields | {"image_size": (None, None)}).stride
+        config_fields["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
+        return ViTConfig(**config_fields)
+    if None in config_fields["image_size"]:
+        config_fields["position_grid"] = grid  # a model for any size resizes it inside
+        return ViTConfig(**config_fields)
+    config = ViTConfig(**config_fields)
     if "prefix_position" in known:
         return config
     return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
@@ -115,7 +117,7 @@ def _columns(tensors: Mapping[str, np.ndarray], name: str) -> int | None:
     return tensors[name].shape[-1] if name in tensors else None
 
 
-def _stem_traits(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _stem_fields(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     width = _columns(tensors, "stem/conv_root/kernel")
     if width is None:
         return {"stem_blocks": None}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights.checkpoint import Checkpoint, variables_of
-from keras_vit.weights.inferred import config_of, traits_of
+from keras_vit.weights.infer_config import config_of, infer_fields
 from keras_vit.weights.positions import POSITIONS
 from tests.helpers import tiny_model
 
@@ -14,7 +14,7 @@ from tests.helpers import tiny_model
 def test_traits_of_a_whole_model() -> None:
     model = tiny_model(representation_size=17)
     tensors = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
-    assert traits_of(tensors) == {
+    assert infer_fields(tensors) == {
         "hidden_size": 24,
         "num_layers": 2,
         "mlp_dim": 29,
@@ -38,17 +38,21 @@ def test_traits_of_a_whole_model() -> None:
 
 def test_traits_of_two_dimensional_positions() -> None:
     model = tiny_model(position_embedding="learned_2d")
-    traits = traits_of({name: np.asarray(v) for name, v in variables_of(model).items()})
-    assert (traits["position_embedding"], traits["position_grid"]) == ("learned_2d", (5, 7))
+    inferred = infer_fields({name: np.asarray(v) for name, v in variables_of(model).items()})
+    assert (inferred["position_embedding"], inferred["position_grid"]) == ("learned_2d", (5, 7))
 
 
 @pytest.mark.parametrize("pooling", ["gap", "map"])
 def test_traits_of_a_backbone_without_a_class_token(pooling: str) -> None:
     model = tiny_model(classes=0, class_token=False, pooling=pooling, position_embedding="none")
-    traits = traits_of({name: np.asarray(v) for name, v in variables_of(model).items()})
-    assert (traits["classes"], traits["class_token"], traits["pooling"]) == (0, False, pooling)
-    assert traits["representation_size"] is None
-    assert "position_grid" not in traits
+    inferred = infer_fields({name: np.asarray(v) for name, v in variables_of(model).items()})
+    assert (inferred["classes"], inferred["class_token"], inferred["pooling"]) == (
+        0,
+        False,
+        pooling,
+    )
+    assert inferred["representation_size"] is None
+    assert "position_grid" not in inferred
 
 
 VARIANTS = {
@@ -65,9 +69,9 @@ VARIANTS = {
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_traits_of_a_variant(changes: dict[str, Any]) -> None:
     model = tiny_model(**changes)
-    traits = traits_of({name: np.asarray(v) for name, v in variables_of(model).items()})
+    inferred = infer_fields({name: np.asarray(v) for name, v in variables_of(model).items()})
     told = changes.keys() - {"image_size", "patch_size", "position_embedding"}
-    assert {name: traits[name] for name in told} == {name: changes[name] for name in told}
+    assert {name: inferred[name] for name in told} == {name: changes[name] for name in told}
 
 
 @pytest.mark.parametrize(
@@ -84,21 +88,21 @@ def test_traits_of_a_variant(changes: dict[str, Any]) -> None:
 def test_traits_of_a_joint_table(length: int, prefix: int, expected: tuple[Any, bool]) -> None:
     names = ("class_token", "distillation_token")[:prefix]
     tensors = {f"patch_encoder/{name}": np.zeros((1, 1, 6)) for name in names}
-    traits = traits_of(tensors | {POSITIONS: np.zeros((length, 6))}, loose_positions=True)
-    assert (traits["position_grid"], traits["prefix_position"]) == expected
+    inferred = infer_fields(tensors | {POSITIONS: np.zeros((length, 6))}, loose_positions=True)
+    assert (inferred["position_grid"], inferred["prefix_position"]) == expected
 
 
 def test_config_of_needs_what_no_file_tells() -> None:
     model = tiny_model(position_embedding="none")
     tensors = {name: np.asarray(v) for name, v in variables_of(model).items()}
-    checkpoint = Checkpoint("a.h5", tensors, traits_of(tensors))
+    checkpoint = Checkpoint("a.h5", tensors, infer_fields(tensors))
     message = r"a.h5 does not tell num_heads, patch_size, image_size: give num_heads=\.\.\., "
     with pytest.raises(ValueError, match=message):
         config_of(checkpoint)
 
 
 def test_config_of_a_published_width_knows_its_heads() -> None:
-    traits = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768, "patch_size": (16, 16)}
-    found = config_of(Checkpoint("a", {}, traits | {"position_grid": (14, 20)}))
+    inferred = {"hidden_size": 192, "num_layers": 12, "mlp_dim": 768, "patch_size": (16, 16)}
+    found = config_of(Checkpoint("a", {}, inferred | {"position_grid": (14, 20)}))
     assert (found.num_heads, found.image_size) == (3, (224, 320))
     assert found.classifier_activation is None
