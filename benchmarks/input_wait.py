@@ -24,9 +24,10 @@ from train_step import hardware
 
 from keras_vit import models, zoo
 from keras_vit.data import load, training_dataset
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training import recipe
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.training_model import Classifier
+from keras_vit.training.training_model import TrainingModel
 
 WARM_UP = 3  # steps that trace and fill the prefetched batches
 
@@ -46,9 +47,9 @@ def main() -> None:
     network = zoo.constructor(arguments.model)(
         weights=None, classes=len(examples.class_names), classifier_activation=None
     )
-    trainee = Classifier(network)
+    training_model = TrainingModel(ClassificationObjective(network))
     optimizer = build_optimizer(chosen, network, arguments.steps, "float32")
-    trainee.compile(optimizer=optimizer, jit_compile=False)
+    training_model.compile(optimizer=optimizer, jit_compile=False)
     dataset = training_dataset(
         examples,
         models.preprocessing_of(network),
@@ -62,7 +63,7 @@ def main() -> None:
         start = time.perf_counter()
         images, labels = next(batches)
         arrived = time.perf_counter()
-        trainee.train_on_batch(images, labels)
+        training_model.train_on_batch(images, labels)
         if step >= WARM_UP:
             waits.append(1000 * (arrived - start))
             computations.append(1000 * (time.perf_counter() - arrived))

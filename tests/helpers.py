@@ -153,3 +153,12 @@ def _check_training(layer: keras.layers.Layer, inputs: np.ndarray) -> None:
     assert np.square(numpy(layer(inputs)) - targets).mean() < untrained
     for weight, old in zip(layer.weights, before, strict=True):
         assert np.any(numpy(weight) != old), weight.path
+
+
+def in_training(objective: Any, network: keras.Model, *arguments: Any, **settings: Any) -> Any:
+    """A network with an objective, in training; settings of both."""
+    from keras_vit.training.training_model import TrainingModel
+
+    names = ("accumulation_steps", "clip_norm", "clip_variable_norm", "sam_radius")
+    steps = {name: settings.pop(name) for name in names if name in settings}
+    return TrainingModel(objective(network, *arguments, **settings), **steps)

@@ -13,7 +13,8 @@ import keras
 import numpy as np
 
 from keras_vit.doctor.output_kind import as_logits
-from keras_vit.training.training_model import Classifier
+from keras_vit.tasks.classification.objective import ClassificationObjective
+from keras_vit.training.training_model import TrainingModel
 
 # Share of the loss by which it has to fall to count.
 _FALL = 0.05
@@ -138,7 +139,7 @@ def range_test(
         low: First learning rate.
         high: Last learning rate.
         steps: Number of steps.
-        **settings: As for `keras_vit.training.training_model.Classifier`, such as `clip_norm`.
+        **settings: As for `keras_vit.training.training_model.TrainingModel`, such as `clip_norm`.
 
     Returns:
         Rates and losses.
@@ -156,8 +157,8 @@ def range_test(
     variables = network.variables
     before = [keras.ops.convert_to_numpy(variable) for variable in variables]
     wrapped = network if ending == "linear" and labels.shape[1] > 2 else _Logits(network, ending)
-    trainee = Classifier(wrapped, **settings)
-    trainee.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
+    training_model = TrainingModel(ClassificationObjective(wrapped), **settings)
+    training_model.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
     size = max(len(images) // BATCHES, 1)
     batches = [
         (images[i : i + size], labels[i : i + size])
@@ -165,11 +166,11 @@ def range_test(
     ]
     losses: list[float] = []
     try:
-        starts = [_loss(trainee.test_on_batch, trainee, batch) for batch in batches]
+        starts = [_loss(training_model.test_on_batch, training_model, batch) for batch in batches]
         # The loss of a step is that before its update, so one step more than there are rates.
         for step in range(steps + 1):
             place = step % len(batches)
-            loss = _loss(trainee.train_on_batch, trainee, batches[place])
+            loss = _loss(training_model.train_on_batch, training_model, batches[place])
             ratio = loss / max(starts[place], 1e-6)
             losses.append(ratio if np.isfinite(ratio) else np.inf)
             if step and losses[-1] > _LOST:
@@ -181,6 +182,8 @@ def range_test(
     return Curve(low * growth ** np.arange(len(after)), after)
 
 
-def _loss(function: Any, trainee: Classifier, batch: tuple[np.ndarray, np.ndarray]) -> float:
-    trainee.reset_metrics()  # or the loss would be the mean of all batches so far
+def _loss(
+    function: Any, training_model: TrainingModel, batch: tuple[np.ndarray, np.ndarray]
+) -> float:
+    training_model.reset_metrics()  # or the loss would be the mean of all batches so far
     return float(function(*batch, return_dict=True)["loss"])

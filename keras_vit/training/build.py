@@ -26,9 +26,9 @@ from keras_vit.models.keras_applications import (
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig, RunConfig
 from keras_vit.runs.run_folder import Run
-from keras_vit.training.distillation import DistilledClassifier, load_teacher
+from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training.precision import best_precision
-from keras_vit.training.training_model import Classifier, Trainee
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.whole_models import load_model
 
@@ -211,8 +211,10 @@ def set_reading(network: keras.Model, run: Run, *, resume: bool) -> None:
     )
 
 
-def build_trainee(config: RunConfig, network: keras.Model, training: data.Examples) -> Trainee:
-    """Puts a network into training.
+def build_objective(
+    config: RunConfig, network: keras.Model, training: data.Examples
+) -> ClassificationObjective:
+    """Returns the objective of a classifier.
 
     Args:
         config: Its recipe and teacher.
@@ -220,7 +222,7 @@ def build_trainee(config: RunConfig, network: keras.Model, training: data.Exampl
         training: The training images; balanced class weights follow from them.
 
     Returns:
-        The model to compile and fit.
+        The objective.
 
     Raises:
         ValueError: If the teacher does not fit.
@@ -231,14 +233,10 @@ def build_trainee(config: RunConfig, network: keras.Model, training: data.Exampl
         "multi_label": training.multi_label,
         "label_smoothing": recipe.label_smoothing,
         "class_weights": _class_weights(training) if recipe.class_weights == "balanced" else None,
-        "accumulation_steps": recipe.accumulation_steps,
-        "clip_norm": recipe.clip_norm,
-        "clip_variable_norm": recipe.clip_variable_norm,
-        "sam_radius": recipe.sam_radius,
     }
     if config.teacher is None:
-        return Classifier(network, **settings)
-    return DistilledClassifier(
+        return ClassificationObjective(network, **settings)
+    return DistillationObjective(
         network,
         load_teacher(config.teacher, models.preprocessing_of(network)),
         kind=recipe.distillation,

@@ -10,7 +10,7 @@ import keras
 
 
 class JaxSteps:
-    """What `Trainee` does in a step; see there.
+    """What `TrainingModel` does in a step; see there.
 
     JAX computes on the whole batch wherever it lies, so that several devices need no code.
     """
@@ -90,7 +90,7 @@ class JaxSteps:
             *self.trainable_variables, *self.non_trainable_variables, *self.metrics_variables
         ]  # fmt: skip
         with self._scope(variables, [*trainable, *non_trainable, *metrics]) as scope:
-            losses, outputs = self.example_losses(x, y, training=training)
+            losses, outputs = self.objective.example_losses(x, y, training=training)
             self.update_metrics(jax.lax.stop_gradient(losses), y, outputs, weight)
         states = (
             _values(scope, self.non_trainable_variables),

@@ -13,6 +13,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.objective import Objective
 from keras_vit.training.build import precision_of
 from keras_vit.training.distribution import Devices
 from keras_vit.training.ema import EvaluateAverages
@@ -20,31 +21,41 @@ from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.progress import ProgressBar
 from keras_vit.training.save_schedule import SaveRun
 from keras_vit.training.signals import Interruption
-from keras_vit.training.training_model import Trainee
+from keras_vit.training.training_model import TrainingModel
 
 
-def compile_trainee(trainee: Trainee, model: keras.Model, config: CommonConfig, steps: int) -> None:
-    """Compiles a model in training with the recipe's optimizer.
+def build_training_model(
+    objective: Objective, model: keras.layers.Layer, config: CommonConfig, steps: int
+) -> TrainingModel:
+    """Returns a compiled model that minimizes an objective as a recipe says.
 
     Args:
-        trainee: The model in training.
-        model: The part of it whose weights learn.
+        objective: The objective.
+        model: The part of it whose weights the optimizer updates.
         config: Its recipe and strategy.
         steps: Steps in an epoch.
     """
     recipe = config.recipe
-    trainee.compile(
+    training_model = TrainingModel(
+        objective,
+        accumulation_steps=recipe.accumulation_steps,
+        clip_norm=recipe.clip_norm,
+        clip_variable_norm=recipe.clip_variable_norm,
+        sam_radius=recipe.sam_radius,
+    )
+    training_model.compile(
         optimizer=build_optimizer(recipe, model, steps * recipe.epochs, precision_of(config)),
         # XLA takes 4% off a step of a ViT-Ti/16 on a CPU, a third off that of a tiny model
         # (benchmarks/results/); but tf.distribute strategies do not run with it.
         jit_compile=keras.backend.backend() == "jax",
     )
+    return training_model
 
 
 def save_as_configured(
     config: CommonConfig,
     run: Run,
-    trainee: Trainee,
+    training_model: TrainingModel,
     where: Devices,
     *,
     steps: int,
@@ -56,7 +67,7 @@ def save_as_configured(
     Args:
         config: Its `save_steps`, `save_minutes`, `keep` and `recipe.early_stopping`.
         run: The folder.
-        trainee: The model in training, compiled.
+        training_model: The model in training, compiled.
         where: The devices; only the chief writes.
         steps: Steps in an epoch.
         interruption: Is asked after every step whether to stop.
@@ -67,7 +78,7 @@ def save_as_configured(
     """
     return SaveRun(
         run,
-        trainee,
+        training_model,
         steps=steps,
         interruption=interruption,
         alone=where.workers == 1,
@@ -81,7 +92,7 @@ def save_as_configured(
 
 
 def fit_remaining(
-    trainee: Trainee,
+    training_model: TrainingModel,
     save: SaveRun,
     recipe: Recipe,
     where: Devices,
@@ -93,7 +104,7 @@ def fit_remaining(
     """Trains the rest of an epoch that was interrupted, then whole epochs.
 
     Args:
-        trainee: The model in training, compiled.
+        training_model: The model in training, compiled.
         save: Knows how far the run has come, and saves it.
         recipe: Its `epochs`, `batch_size`, `augmentation` and `seed`.
         where: The devices.
@@ -150,7 +161,7 @@ def fit_remaining(
         bars = [bar] if where.is_chief else []
         try:
             with contextlib.closing(bar):
-                trainee.fit(
+                training_model.fit(
                     dataset,
                     epochs=until,
                     initial_epoch=progress.epoch,
@@ -167,7 +178,7 @@ def fit_remaining(
             if [len(p) for p in left] == [len(p) for p in parts] or steps < save.steps:
                 raise
             parts = training, validation = left[0], left[1]
-        if trainee.stop_training:
+        if training_model.stop_training:
             break
     if save.stopped_early and where.is_chief:
         print(

@@ -150,13 +150,13 @@ def state_per_weight(recipe: Recipe) -> int:
 
 
 def build_optimizer(
-    recipe: Recipe, model: keras.Model, steps: int, precision: str = "float32"
+    recipe: Recipe, model: keras.layers.Layer, steps: int, precision: str = "float32"
 ) -> keras.Optimizer:
     """Builds the optimizer with its schedule, and its variables.
 
     Args:
         recipe: The numbers.
-        model: The model to train, with the variables trainable that shall be.
+        model: The model or `Objective` to train, with the variables trainable that shall be.
         steps: Updates of the whole run.
         precision: Keras dtype policy of the model; `"mixed_float16"` brings loss scaling.
 
@@ -170,7 +170,8 @@ def build_optimizer(
         'Lion'
     """
     variables = model.trainable_variables
-    config = models.config_of(model) if models.has_config(model) else None
+    network = getattr(model, "network", model)  # of an objective, which may train a decoder too
+    config = models.config_of(network) if models.has_config(network) else None
     common: dict[str, Any] = {
         "rates": param_groups.layer_rates(variables, config, recipe.layer_decay),
         "weight_decays": [

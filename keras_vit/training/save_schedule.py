@@ -18,7 +18,7 @@ from keras_vit.runs.run_folder import Run
 from keras_vit.runs.state_files import Checkpoints, Progress
 from keras_vit.training.ema import averages
 from keras_vit.training.signals import Interruption
-from keras_vit.training.training_model import Trainee
+from keras_vit.training.training_model import TrainingModel
 
 
 class SaveRun(keras.callbacks.Callback):
@@ -34,7 +34,7 @@ class SaveRun(keras.callbacks.Callback):
 
     Args:
         run: Where to.
-        trainee: The model in training, compiled.
+        training_model: The model in training, compiled.
         steps: Steps in an epoch.
         interruption: Is asked after every step whether to stop.
         alone: Whether this is the only process. Of several, one that gets a signal cannot save
@@ -50,7 +50,7 @@ class SaveRun(keras.callbacks.Callback):
     def __init__(
         self,
         run: Run,
-        trainee: Trainee,
+        training_model: TrainingModel,
         *,
         steps: int,
         interruption: Interruption,
@@ -64,7 +64,7 @@ class SaveRun(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.run = run
-        self.trainee = trainee
+        self.training_model = training_model
         self.steps = steps
         self.interruption = interruption
         self.alone = alone
@@ -82,7 +82,9 @@ class SaveRun(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         # `fit` has just reset them; in the middle of an epoch they go on.
         if self._metrics is not None:
-            for variable, value in zip(self.trainee.metrics_variables, self._metrics, strict=True):
+            for variable, value in zip(
+                self.training_model.metrics_variables, self._metrics, strict=True
+            ):
                 variable.assign(value)
             self._metrics = None
 
@@ -127,12 +129,12 @@ class SaveRun(keras.callbacks.Callback):
     def save_models(self, best: bool) -> None:
         """Saves the model as it is now as the last one, and as the best one if it is."""
         if self._copy is None:
-            self._copy = finished_model(self.trainee.network)
-        average = averages(self.trainee.optimizer)
+            self._copy = finished_model(self.training_model.network)
+        average = averages(self.training_model.optimizer)
         values = {} if average is None else {
-            id(v): a for v, a in zip(self.trainee.trainable_variables, average, strict=True)
+            id(v): a for v, a in zip(self.training_model.trainable_variables, average, strict=True)
         }  # fmt: skip
-        weights = [values.get(id(v), v) for v in self.trainee.network.weights]
+        weights = [values.get(id(v), v) for v in self.training_model.network.weights]
         self._copy.set_weights([keras.ops.convert_to_numpy(w) for w in weights])
         if not self.writes:
             return
@@ -218,7 +220,7 @@ class SaveRun(keras.callbacks.Callback):
     def _state(self) -> dict[str, np.ndarray]:
         """Returns the values of all that the next step depends on."""
         if keras.backend.backend() == "jax":
-            self.trainee.jax_state_sync()
+            self.training_model.jax_state_sync()
         # Every worker reads: metrics are summed over all of them.
         state = {n: keras.ops.convert_to_numpy(v) for n, v in self._variables().items()}
         bad = [name for name, value in state.items() if name.startswith("model/")
@@ -252,11 +254,11 @@ class SaveRun(keras.callbacks.Callback):
 
     def _variables(self) -> dict[str, keras.Variable]:
         """Returns weights, dropout seeds, optimizer state and metrics by name."""
-        trainee = self.trainee
+        training_model = self.training_model
         groups = {
-            "model": trainee.state,
-            "optimizer": trainee.optimizer.variables,
-            "metrics": trainee.metrics_variables,
+            "model": training_model.objective.state,
+            "optimizer": training_model.optimizer.variables,
+            "metrics": training_model.metrics_variables,
         }
         return {f"{g}/{i}": v for g, variables in groups.items() for i, v in enumerate(variables)}
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class TensorFlowSteps:
-    """What `Trainee` does in a step; see there.
+    """What `TrainingModel` does in a step; see there.
 
     Under a strategy the steps run on every replica, and the metrics are read once all of them
     are done, so that they are those of the whole batch. Keras reads them on every replica and
@@ -39,7 +39,7 @@ class TensorFlowSteps:
 
     def test_step(self: Any, data: Any) -> dict[str, Any]:
         x, y, weight = _unpack(data)
-        losses, outputs = self.example_losses(x, y, training=False)
+        losses, outputs = self.objective.example_losses(x, y, training=False)
         self.update_metrics(losses, y, outputs, weight)
         return {metric.name: metric.result() for metric in self.test_metrics}
 
@@ -68,7 +68,7 @@ class TensorFlowSteps:
             # One after the other, or they would all be in memory at once.
             with tf.control_dependencies(gradients):
                 with tf.GradientTape() as tape:
-                    losses, outputs = self.example_losses(part_x, part_y, training=True)
+                    losses, outputs = self.objective.example_losses(part_x, part_y, training=True)
                     # Not a quotient for every part: an empty one has nothing to divide by.
                     loss = tf.reduce_sum(losses * part_weight) / total
                     loss = self.optimizer.scale_loss(loss)

@@ -19,13 +19,13 @@ from keras_vit.runs.run_folder import Run
 from keras_vit.training import param_groups
 from keras_vit.training.build import (
     build_network,
-    build_trainee,
+    build_objective,
     check_model,
     precision_of,
     set_reading,
 )
 from keras_vit.training.distribution import Devices, devices
-from keras_vit.training.loop import compile_trainee, fit_remaining, save_as_configured
+from keras_vit.training.loop import build_training_model, fit_remaining, save_as_configured
 from keras_vit.training.multi_label import fit_to_labels, set_thresholds
 from keras_vit.training.parts import find_parts
 from keras_vit.training.pictures import draw_mistakes, log_pictures
@@ -131,14 +131,14 @@ def train(
                 recipe = config.recipe
             steps = data.steps_per_epoch(training, recipe.batch_size)
             with where.scope():
-                trainee = build_trainee(config, network, training)
-                compile_trainee(trainee, network, config, steps)
+                objective = build_objective(config, network, training)
+                training_model = build_training_model(objective, network, config, steps)
             preprocessing = models.preprocessing_of(network)
             with Interruption() as interruption:
                 save = save_as_configured(
                     config,
                     run,
-                    trainee,
+                    training_model,
                     where,
                     steps=steps,
                     interruption=interruption,
@@ -172,7 +172,7 @@ def train(
                     _advise(config, steps)
                 parts = (training, validation)
                 fit_remaining(
-                    trainee,
+                    training_model,
                     save,
                     recipe,
                     where,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,16 +13,18 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import models
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training import Recipe
 from keras_vit.training.distribution import Devices
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.training_model import Classifier, Trainee
-from tests.helpers import numpy
+from keras_vit.training.training_model import TrainingModel
+from tests.helpers import in_training, numpy
 
 BATCH, CLASSES, STEPS = 12, 5, 20
+CLASSIFIER = partial(in_training, ClassificationObjective)
 
 # What must lead to the same losses and weights however many replicas share a batch: fields of the
-# recipe, settings of the trainee.
+# recipe, settings of the training_model.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sgd": ({}, {}),
     "adamw": ({"optimizer": "adamw"}, {}),
@@ -53,7 +56,7 @@ class Outcome:
     losses: np.ndarray
     history: dict[str, list[float]]
     weights: dict[str, np.ndarray]
-    trainee: Trainee
+    training_model: TrainingModel
 
 
 def network(**changes: Any) -> keras.Model:
@@ -83,7 +86,7 @@ def updates(
     *,
     number: int = BATCH * STEPS // 2,
     weights: np.ndarray | None = None,
-    make: Callable[..., Trainee] = Classifier,
+    make: Callable[..., TrainingModel] = CLASSIFIER,
     precision: str = "float32",
     **settings: Any,
 ) -> Outcome:
@@ -94,9 +97,9 @@ def updates(
         recipe: Of the optimizer; by default SGD without warm-up.
         number: Examples; the last batch of an epoch may be short.
         weights: Weight of each example.
-        make: Makes the trainee from the network and the settings.
+        make: Makes the model in training from the network and the settings.
         precision: Keras dtype policy.
-        **settings: Of the trainee; `dropout_rate` and `stochastic_depth_rate` of the network.
+        **settings: Of both; `dropout_rate` and `stochastic_depth_rate` of the network.
     """
     recipe = recipe or Recipe(optimizer="sgd", learning_rate=0.1, weight_decay=0.01)
     rates = {k: settings.pop(k) for k in [*settings] if k.endswith("_rate")}
@@ -110,8 +113,8 @@ def updates(
     with where.active() if where else contextlib.nullcontext():
         with where.scope() if where else contextlib.nullcontext():
             model = network(dtype=precision, **rates)
-            trainee = make(model, **settings)
-            trainee.compile(
+            training_model = make(model, **settings)
+            training_model.compile(
                 optimizer=build_optimizer(recipe, model, STEPS, precision),
                 jit_compile=keras.backend.backend() == "jax",
             )
@@ -127,7 +130,7 @@ def updates(
             return part.apply(tf.data.experimental.assert_cardinality(number // BATCH))
 
         distribute = where.distribute if where else lambda make: make((0, 1))
-        history = trainee.fit(
+        history = training_model.fit(
             distribute(batches),
             epochs=2,
             validation_data=distribute(batches),
@@ -141,7 +144,7 @@ def updates(
         for path in [path for path in found if path.endswith("qkv/bias")]:
             query, _, value = np.split(found[path], 3)
             found[path] = np.concatenate([query, value])
-    return Outcome(np.array(losses), history.history, found, trainee)
+    return Outcome(np.array(losses), history.history, found, training_model)
 
 
 def differences(one: Outcome, other: Outcome) -> tuple[float, float]:

@@ -11,16 +11,16 @@ import pytest
 from keras_vit import data, models
 from keras_vit.runs.config import CommonConfig
 from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.classification.distillation import DistillationObjective
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training import Recipe, RunConfig
 from keras_vit.training.build import (
     build_encoder,
     build_network,
-    build_trainee,
+    build_objective,
     precision_of,
     set_reading,
 )
-from keras_vit.training.distillation import DistilledClassifier
-from keras_vit.training.training_model import Classifier
 from tests.training.conftest import save_teacher
 
 pytestmark = pytest.mark.tensorflow
@@ -56,7 +56,7 @@ def test_balanced_weights_of_a_class_without_images_are_zero(nano: str) -> None:
     training = digits.subset(np.flatnonzero(digits.labels < 3)[:30])
     config = RunConfig("digits", nano, recipe=SMALL.replace(class_weights="balanced"))
     network = build_network(config, digits.class_names)
-    found = build_trainee(config, network, training).class_weights
+    found = build_objective(config, network, training).class_weights
     counts = np.bincount(training.labels)
     np.testing.assert_allclose(found[:3], 30 / (3 * counts), rtol=1e-6)
     assert not np.any(found[3:])
@@ -68,11 +68,11 @@ def test_teacher_makes_a_distilled_classifier(nano: str, tmp_path: Path) -> None
     teacher = save_teacher(tmp_path / "teacher.keras", names)
     config = RunConfig("digits", nano, teacher=str(teacher), recipe=recipe)
     network = build_network(config, names)
-    trainee = build_trainee(config, network, data.load("digits"))
-    assert isinstance(trainee, DistilledClassifier)
-    assert (trainee.kind, trainee.weight) == ("soft", 0.3)
+    objective = build_objective(config, network, data.load("digits"))
+    assert isinstance(objective, DistillationObjective)
+    assert (objective.kind, objective.weight) == ("soft", 0.3)
     plain = RunConfig("digits", nano, recipe=SMALL)
-    assert type(build_trainee(plain, network, data.load("digits"))) is Classifier
+    assert type(build_objective(plain, network, data.load("digits"))) is ClassificationObjective
 
 
 def test_remat_changes_no_variable(nano: str) -> None:
@@ -180,10 +180,10 @@ def test_balanced_weights_of_several_labels(nano: str) -> None:
     training = dataclasses.replace(digits, labels=np.array(labels), class_names=tuple("abcd"))
     config = RunConfig("digits", nano, recipe=SMALL.replace(class_weights="balanced"))
     network = build_network(config, tuple("abcd"), multi_label=True)
-    trainee = build_trainee(config, network, training)
-    assert trainee.multi_label
+    objective = build_objective(config, network, training)
+    assert objective.multi_label
     # Shown by 2, 0, 7 and 5 of 7; where one of both never happens nothing can be balanced.
-    np.testing.assert_allclose(trainee.class_weights, [5 / 2, 1, 1, 2 / 5])
+    np.testing.assert_allclose(objective.class_weights, [5 / 2, 1, 1, 2 / 5])
 
 
 def test_nothing_is_said_of_weights_that_a_state_replaces(

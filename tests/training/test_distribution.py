@@ -224,7 +224,7 @@ def test_model_parallel_divides_the_wide_matrices() -> None:
     losses, weights = differences(one, other)
     assert losses < 1e-5  # 4e-7 was seen
     assert weights < 1e-5
-    value = other.trainee.network.get_layer("block_00").mlp.expand.kernel.value
+    value = other.training_model.network.get_layer("block_00").mlp.expand.kernel.value
     assert value.sharding.shard_shape(value.shape) == (24, 19)
 
 

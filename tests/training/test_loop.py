@@ -15,15 +15,15 @@ from keras_vit.training.loop import fit_remaining
 from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.save_schedule import SaveRun
 from keras_vit.training.signals import Interruption
-from keras_vit.training.training_model import Trainee
-from tests.training.pretraining.masked import network
+from keras_vit.training.training_model import TrainingModel
+from tests.tasks.masked import network
 
 pytestmark = pytest.mark.tensorflow
 
 STEPS, EPOCHS, BATCH = 5, 4, 7
 
 
-class Seen(Trainee):
+class Seen(TrainingModel):
     """Does not train: notes what `fit` is called with, and goes through the batches."""
 
     def __init__(self, network: keras.Model) -> None:
@@ -49,21 +49,21 @@ def fit(
     parts: tuple[data.Examples, data.Examples], progress: Progress, folder: Path, **changes: Any
 ) -> Seen:
     recipe = Recipe(epochs=EPOCHS, batch_size=BATCH, seed=3).replace(**changes)
-    trainee = Seen(network())
-    trainee.compile(optimizer=build_optimizer(recipe, trainee, 10))
-    save = SaveRun(Run(folder), trainee, steps=STEPS, interruption=Interruption())
+    training_model = Seen(network())
+    training_model.compile(optimizer=build_optimizer(recipe, training_model, 10))
+    save = SaveRun(Run(folder), training_model, steps=STEPS, interruption=Interruption())
     save.progress = progress
-    preprocessing = models.preprocessing_of(trainee.network)
-    fit_remaining(trainee, save, recipe, devices("cpu"), parts, preprocessing)
-    return trainee
+    preprocessing = models.preprocessing_of(training_model.network)
+    fit_remaining(training_model, save, recipe, devices("cpu"), parts, preprocessing)
+    return training_model
 
 
 def test_whole_run_is_one_call(parts: tuple[data.Examples, data.Examples], tmp_path: Path) -> None:
-    trainee = fit(parts, Progress(), tmp_path)
-    (call,) = trainee.calls
+    training_model = fit(parts, Progress(), tmp_path)
+    (call,) = training_model.calls
     assert (call["initial_epoch"], call["epochs"], call["steps_per_epoch"]) == (0, EPOCHS, STEPS)
     assert len(call["validation_data"]) == 2  # 11 images
-    assert len(trainee.images) == EPOCHS * STEPS
+    assert len(training_model.images) == EPOCHS * STEPS
 
 
 def test_rest_of_an_epoch_comes_first(
@@ -82,8 +82,8 @@ def test_rest_of_an_epoch_comes_first(
 def test_complete_run_is_left_alone(
     parts: tuple[data.Examples, data.Examples], tmp_path: Path
 ) -> None:
-    trainee = fit(parts, Progress(epoch=EPOCHS), tmp_path)
-    assert trainee.calls == []
+    training_model = fit(parts, Progress(epoch=EPOCHS), tmp_path)
+    assert training_model.calls == []
 
 
 @pytest.mark.parametrize(

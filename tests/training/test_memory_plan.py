@@ -25,16 +25,17 @@ from keras_vit import models
 from keras_vit.reports.cost import peak_memory
 from keras_vit.training.optimizers import build_optimizer
 from keras_vit.runs.recipe import Recipe
-from keras_vit.training.training_model import Classifier
+from keras_vit.tasks.classification.objective import ClassificationObjective
+from keras_vit.training.training_model import TrainingModel
 
 batch = int(sys.argv[1])
 network = models.build(models.size("S/16").replace(classifier_activation=None))
-trainee = Classifier(network, clip_norm=1.0)
-trainee.compile(optimizer=build_optimizer(Recipe(), network, steps=100), jit_compile=False)
+training_model = TrainingModel(ClassificationObjective(network), clip_norm=1.0)
+training_model.compile(optimizer=build_optimizer(Recipe(), network, steps=100), jit_compile=False)
 images = np.zeros((batch, 224, 224, 3), "float32")
 labels = np.eye(1000, dtype="float32")[:batch]
 data = tf.data.Dataset.from_tensors((images, labels)).repeat(3)
-trainee.fit(data, steps_per_epoch=3, verbose=0)
+training_model.fit(data, steps_per_epoch=3, verbose=0)
 print(peak_memory())
 """
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from keras_vit import models, weights
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training import Recipe
 from keras_vit.training.optimizers import build_optimizer, build_schedule, state_per_weight
-from keras_vit.training.training_model import Classifier
-from tests.helpers import numpy
+from keras_vit.training.training_model import TrainingModel
+from tests.helpers import in_training, numpy
 
 
 @pytest.fixture
@@ -230,9 +231,9 @@ def test_updates_equal_the_official_ones(
         weight_decay=0,
     )
 
-    def trainee(numbers: Recipe, **settings: Any) -> Classifier:
+    def training_model(numbers: Recipe, **settings: Any) -> TrainingModel:
         model = official_model(case, file)
-        made = Classifier(model, **settings)
+        made = in_training(ClassificationObjective, model, **settings)
         steps = schedule["total_steps"]
         made.compile(optimizer=build_optimizer(numbers, model, steps))
         return made
@@ -244,7 +245,9 @@ def test_updates_equal_the_official_ones(
             return {f"{prefix}:{key}": content[key] for key in content.files}
 
     # A step of plain descent at rate 1 moves the weights by the gradient.
-    one = trainee(numbers.replace(learning_rate=1.0, beta_1=0, warmup_steps=0, decay="constant"))
+    one = training_model(
+        numbers.replace(learning_rate=1.0, beta_1=0, warmup_steps=0, decay="constant")
+    )
     before = one.network.get_weights()
     logs = one.train_on_batch(images, labels, return_dict=True)
     assert logs["loss"] == pytest.approx(float(expected["loss"]), abs=1e-6)
@@ -253,7 +256,7 @@ def test_updates_equal_the_official_ones(
     moves = [old - new for old, new in zip(before, one.network.get_weights(), strict=True)]
     compare(written(one.network, moves, "grad"), expected, "grad", tolerance=2e-6)
 
-    six = trainee(
+    six = training_model(
         numbers,
         clip_norm=case["grad_norm_clip"],
         accumulation_steps=case["accum_steps"] or 1,

@@ -13,18 +13,19 @@ import pytest
 from keras_vit import models
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.state_files import Progress
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training import Recipe, Run
 from keras_vit.training.ema import averages
 from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.save_schedule import SaveRun, finished_model
 from keras_vit.training.signals import Interruption
-from keras_vit.training.training_model import Classifier
-from tests.helpers import numpy
+from keras_vit.training.training_model import TrainingModel
+from tests.helpers import in_training, numpy
 
 STEPS = 3
 
 
-def build(precision: str = "mixed_bfloat16", **recipe: Any) -> Classifier:
+def build(precision: str = "mixed_bfloat16", **recipe: Any) -> TrainingModel:
     config = models.size("Micro/2").replace(
         **{"hidden_size": 15, "num_layers": 1, "num_heads": 3, "mlp_dim": 19},
         image_size=(4, 6),
@@ -36,23 +37,23 @@ def build(precision: str = "mixed_bfloat16", **recipe: Any) -> Classifier:
     preprocessing = Preprocessing(size=(4, 6), labels=tuple("abcde"))
     network = models.build(config, preprocessing=preprocessing, dtype=precision)
     numbers = Recipe(**{"learning_rate": 0.1} | recipe)
-    trainee = Classifier(network)
+    training_model = in_training(ClassificationObjective, network)
     optimizer = build_optimizer(numbers, network, 10, precision)
     # Tracing takes longer than a few steps.
-    trainee.compile(optimizer=optimizer, run_eagerly=keras.backend.backend() == "tensorflow")
-    return trainee
+    training_model.compile(optimizer=optimizer, run_eagerly=keras.backend.backend() == "tensorflow")
+    return training_model
 
 
-def saver(folder: Path, trainee: Classifier, **options: Any) -> SaveRun:
+def saver(folder: Path, training_model: TrainingModel, **options: Any) -> SaveRun:
     save = SaveRun(
-        Run(folder), trainee, **{"steps": STEPS, "interruption": Interruption()} | options
+        Run(folder), training_model, **{"steps": STEPS, "interruption": Interruption()} | options
     )
-    save.set_model(trainee)
+    save.set_model(training_model)
     return save
 
 
-def set_head(trainee: Classifier, value: float) -> None:
-    bias = trainee.network.get_layer("head").bias
+def set_head(training_model: TrainingModel, value: float) -> None:
+    bias = training_model.network.get_layer("head").bias
     bias.assign(np.full(bias.shape, value))
 
 
@@ -60,9 +61,9 @@ def head_of(path: Path) -> float:
     return float(numpy(keras.saving.load_model(path).get_layer("head").bias)[0])
 
 
-def step(trainee: Classifier) -> None:
+def step(training_model: TrainingModel) -> None:
     images = np.linspace(-1, 1, 7 * 4 * 6 * 3, dtype="float32").reshape(7, 4, 6, 3)
-    trainee.train_on_batch(images, np.eye(5, dtype="float32")[[0, 1, 2, 3, 4, 0, 1]])
+    training_model.train_on_batch(images, np.eye(5, dtype="float32")[[0, 1, 2, 3, 4, 0, 1]])
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -83,10 +84,10 @@ def test_finished_model_is_float32_with_softmax_and_without_dropout() -> None:
 
 
 def test_best_is_kept_and_last_replaced(tmp_path: Path) -> None:
-    trainee = build()
-    save = saver(tmp_path, trainee)
+    training_model = build()
+    save = saver(tmp_path, training_model)
     for epoch, accuracy in enumerate([0.4, 0.7, 0.7, 0.5]):
-        set_head(trainee, epoch)
+        set_head(training_model, epoch)
         save.on_epoch_end(epoch, {"val_accuracy": accuracy})
     assert head_of(save.run.last) == 3
     assert head_of(save.run.best) == 1  # the first of the two
@@ -97,19 +98,19 @@ def test_best_is_kept_and_last_replaced(tmp_path: Path) -> None:
 
 
 def test_average_is_what_is_saved(tmp_path: Path) -> None:
-    trainee = build("float32", ema_momentum=0.5, warmup_fraction=0.0)
+    training_model = build("float32", ema_momentum=0.5, warmup_fraction=0.0)
     for _ in range(3):
-        step(trainee)
-    save = saver(tmp_path, trainee)
-    before = [numpy(v) for v in trainee.variables]
+        step(training_model)
+    save = saver(tmp_path, training_model)
+    before = [numpy(v) for v in training_model.variables]
     save.save_models(best=False)
-    found = averages(trainee.optimizer)
+    found = averages(training_model.optimizer)
     saved = keras.saving.load_model(save.run.last).get_weights()
-    ours = [numpy(v) for v in trainee.network.weights]
+    ours = [numpy(v) for v in training_model.network.weights]
     for average, weight, stored in zip(found, ours, saved, strict=True):
         np.testing.assert_array_equal(numpy(average), stored)
         assert not np.array_equal(weight, stored) or not weight.any()
-    for old, new in zip(before, trainee.variables, strict=True):
+    for old, new in zip(before, training_model.variables, strict=True):
         np.testing.assert_array_equal(old, numpy(new))
 
 
@@ -126,31 +127,33 @@ def test_average_is_what_is_saved(tmp_path: Path) -> None:
 def test_restore_brings_back_everything(
     tmp_path: Path, precision: str, recipe: dict[str, Any]
 ) -> None:
-    trainee = build(precision, **recipe)
-    save = saver(tmp_path, trainee)
-    step(trainee)
-    step(trainee)
+    training_model = build(precision, **recipe)
+    save = saver(tmp_path, training_model)
+    step(training_model)
+    step(training_model)
     save.on_epoch_end(1, {"val_accuracy": 0.6})
-    step(trainee)
+    step(training_model)
 
     again = build(precision, **recipe)
     restored = saver(tmp_path, again)
     restored.restore()
     assert (restored.progress.epoch, restored.progress.best) == (2, 0.6)
     step(again)  # with the same dropout masks and momenta as the third step above
-    stored = [*zip(trainee.state, again.state, strict=True)]
-    stored += zip(trainee.optimizer.variables, again.optimizer.variables, strict=True)
+    stored = [*zip(training_model.objective.state, again.objective.state, strict=True)]
+    stored += zip(training_model.optimizer.variables, again.optimizer.variables, strict=True)
     for old, new in stored:
         assert np.all(np.isfinite(numpy(old)))
         np.testing.assert_array_equal(numpy(old), numpy(new), err_msg=old.path)
-    assert np.any(numpy(trainee.network.get_layer("head").kernel))  # which was zero: it did learn
+    assert np.any(
+        numpy(training_model.network.get_layer("head").kernel)
+    )  # which was zero: it did learn
 
 
 def test_state_within_an_epoch_has_its_metrics(tmp_path: Path) -> None:
-    trainee = build()
-    save = saver(tmp_path, trainee, save_steps=2)
+    training_model = build()
+    save = saver(tmp_path, training_model, save_steps=2)
     for batch in range(2):
-        trainee.loss_metric.update_state([batch + 1.0])
+        training_model.loss_metric.update_state([batch + 1.0])
         save.on_train_batch_end(batch, {})
     assert [path.name for path in save.checkpoints.paths()] == ["step_000000002.npz"]
 
@@ -207,11 +210,11 @@ def test_worker_that_does_not_write_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event", ["on_train_batch_end", "on_epoch_end"])
 def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, event: str) -> None:
-    trainee = build()
-    save = saver(tmp_path, trainee, save_steps=1)
+    training_model = build()
+    save = saver(tmp_path, training_model, save_steps=1)
     save.on_epoch_end(0, {"val_accuracy": 0.5})
     before = files(tmp_path)
-    set_head(trainee, np.nan)
+    set_head(training_model, np.nan)
     with pytest.raises(FloatingPointError, match="1 variables hold what is no number"):
         getattr(save, event)(1, {"val_accuracy": 0.6})
     assert files(tmp_path) == before
@@ -232,13 +235,13 @@ def test_no_number_ends_the_run_and_says_where(tmp_path: Path, value: float) -> 
 def test_run_without_a_state_begins_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainee = build()
-    before = trainee.get_weights()
-    save = saver(tmp_path, trainee)
+    training_model = build()
+    before = training_model.get_weights()
+    save = saver(tmp_path, training_model)
     save.restore()
     assert "was stopped before its first state: it begins again." in capsys.readouterr().out
     assert (save.progress.epoch, save.progress.step) == (0, 0)
-    for old, new in zip(before, trainee.get_weights(), strict=True):
+    for old, new in zip(before, training_model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
 
@@ -279,12 +282,12 @@ def test_restore_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_full_disk_leaves_the_earlier_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    trainee = build()
-    save = saver(tmp_path, trainee)
-    set_head(trainee, 3)
+    training_model = build()
+    save = saver(tmp_path, training_model)
+    set_head(training_model, 3)
     save.on_epoch_end(0, {"val_accuracy": 0.5})
     before = files(tmp_path)
-    set_head(trainee, 5)
+    set_head(training_model, 5)
 
     def full(*args: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -315,10 +318,10 @@ def test_finished_model_of_several_labels_ends_in_a_sigmoid() -> None:
 
 
 def test_best_model_of_several_labels_has_the_best_average_precision(tmp_path: Path) -> None:
-    trainee = build()
-    save = saver(tmp_path, trainee)
+    training_model = build()
+    save = saver(tmp_path, training_model)
     for epoch, (accuracy, precision) in enumerate([(0.9, 0.4), (0.8, 0.6), (0.95, 0.5)]):
-        set_head(trainee, epoch)
+        set_head(training_model, epoch)
         logs = {"val_accuracy": accuracy, "val_average_precision": precision}
         save.on_epoch_end(epoch, logs)
     assert head_of(save.run.best) == 1

@@ -330,19 +330,20 @@ def test_recipe_reaches_compile_and_fit(
     )
     with pytest.raises(ZeroDivisionError):
         training.train(RunConfig(config.data, config.model, recipe=recipe), tmp_path / "run")
-    trainee = seen["model"]
-    assert (trainee.clip_norm, trainee.clip_variable_norm) == (0.7, 0.3)
-    assert (trainee.accumulation_steps, trainee.sam_radius) == (2, 0.05)
-    assert (trainee.loss_kind, trainee.label_smoothing) == ("sigmoid", 0.13)
+    training_model = seen["model"]
+    assert (training_model.clip_norm, training_model.clip_variable_norm) == (0.7, 0.3)
+    assert (training_model.accumulation_steps, training_model.sam_radius) == (2, 0.05)
+    objective = training_model.objective
+    assert (objective.loss_kind, objective.label_smoothing) == ("sigmoid", 0.13)
     # 26 images of 11, 9 and 6 in three classes.
-    assert trainee.class_weights == pytest.approx(
+    assert objective.class_weights == pytest.approx(
         [26 / (3 * n) for n in np.bincount(labels_of(tmp_path / "run"))]
     )
-    assert {v.path for v in trainee.trainable_variables} == {"head/kernel", "head/bias"}
-    schedule = trainee.optimizer._learning_rate
+    assert {v.path for v in training_model.trainable_variables} == {"head/kernel", "head/bias"}
+    schedule = training_model.optimizer._learning_rate
     assert schedule.total_steps == seen["epochs"] * seen["steps_per_epoch"] == 12
     assert len(seen["dataset"]) == 12
-    network = models.config_of(trainee.network)
+    network = models.config_of(training_model.network)
     assert network.classifier_activation is None
     assert (network.dropout_rate, network.stochastic_depth_rate) == (0.1, 0.2)
 

@@ -10,10 +10,10 @@ import tensorflow as tf
 from keras import ops
 from sklearn.metrics import average_precision_score
 
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training import Recipe
 from keras_vit.training.distribution import Devices, devices
-from keras_vit.training.training_model import Classifier
-from tests.helpers import numpy
+from tests.helpers import in_training, numpy
 from tests.training.replicas import (
     BATCH,
     CASES,
@@ -29,6 +29,7 @@ ON_JAX = keras.backend.backend() == "jax"
 # The largest differences seen between one device and two: 4e-7, but 1.1e-6 with sharpness-aware
 # steps, and 1.6e-6 with Adafactor on JAX.
 TOLERANCE = 1e-5
+MULTI_LABEL = {"loss": "sigmoid", "multi_label": True}
 SGD = Recipe(optimizer="sgd", learning_rate=0.02, weight_decay=0.1)
 
 
@@ -103,7 +104,7 @@ def test_mixed_float16_trains_with_loss_scaling(two: Devices) -> None:
         updates(where, recipe, precision="mixed_float16", clip_norm=1.0) for where in (None, two)
     )
     for outcome in (one, other):
-        assert type(outcome.trainee.optimizer).__name__ == "LossScaleOptimizer"
+        assert type(outcome.training_model.optimizer).__name__ == "LossScaleOptimizer"
         assert np.isfinite(outcome.losses).all()
         assert outcome.history["loss"][1] < outcome.history["loss"][0]
     print("float16", differences(one, other)[0])
@@ -169,9 +170,9 @@ def test_sharpness_aware_step_takes_the_gradient_uphill() -> None:
     def update(start: list[np.ndarray], **settings: float) -> list[np.ndarray]:
         model = network()
         model.set_weights(start)
-        trainee = Classifier(model, **settings)
-        trainee.compile(optimizer=keras.optimizers.SGD(rate))
-        trainee.train_on_batch(images, labels)
+        training_model = in_training(ClassificationObjective, model, **settings)
+        training_model.compile(optimizer=keras.optimizers.SGD(rate))
+        training_model.train_on_batch(images, labels)
         return model.get_weights()
 
     def gradient(start: list[np.ndarray]) -> list[np.ndarray]:
@@ -205,57 +206,13 @@ def test_gradient_norm_is_that_before_clipping() -> None:
     ],
 )
 def test_clip_by_hand(limit: dict[str, float], expected: tuple[list[float], ...]) -> None:
-    trainee = Classifier(network(), **limit)
+    training_model = in_training(ClassificationObjective, network(), **limit)
     scale = 8.0
     gradients = [ops.convert_to_tensor([3.0 * scale, 4.0 * scale]), ops.zeros((1,))]
-    clipped, norm = trainee.clip(gradients, scale)
+    clipped, norm = training_model.clip(gradients, scale)
     assert float(norm) == pytest.approx(5)
     for found, value in zip(clipped, expected, strict=True):
         np.testing.assert_allclose(numpy(found) / scale, value, rtol=1e-6)
-
-
-def loss_of(logits: list[float], label: list[float], **settings: Any) -> float:
-    trainee = Classifier(network(), **settings)
-    found = trainee.losses_of(
-        ops.convert_to_tensor([logits]), ops.convert_to_tensor([label]), training=True
-    )
-    assert found.shape == (1,)
-    return float(found[0])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"loss": "sigmod"}, "`loss` must be one of 'softmax', 'sigmoid'.*sigmod"),
-        ({"label_smoothing": 1.5}, r"`label_smoothing` must be a number in \[0, 1\).*1.5"),
-    ],
-)
-def test_classifier_checks(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Classifier(network(), **settings)
-
-
-def test_losses_by_hand() -> None:
-    logits, label = [0.0, np.log(3.0), 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]
-    # Softmax: 3 / 7. Sigmoid: 3 / 4 for the class, 1 / 2 for the four others.
-    assert loss_of(logits, label) == pytest.approx(-np.log(3 / 7))
-    sigmoid = (-np.log(3 / 4) - 4 * np.log(1 / 2)) / 5
-    assert loss_of(logits, label, loss="sigmoid") == pytest.approx(sigmoid)
-    smoothed = -(0.92 * np.log(3 / 7) + 4 * 0.02 * np.log(1 / 7))
-    assert loss_of(logits, label, label_smoothing=0.1) == pytest.approx(smoothed)
-    weights = [1.0, 2.5, 1.0, 1.0, 1.0]
-    assert loss_of(logits, label, class_weights=weights) == pytest.approx(-2.5 * np.log(3 / 7))
-    weighted = (-2.5 * np.log(3 / 4) - 4 * np.log(1 / 2)) / 5
-    assert loss_of(logits, label, loss="sigmoid", class_weights=weights) == pytest.approx(weighted)
-
-
-def test_validation_is_without_smoothing_and_weights() -> None:
-    trainee = Classifier(network(), label_smoothing=0.2, class_weights=[3.0] * CLASSES)
-    logits = ops.convert_to_tensor([[0.0, np.log(3.0), 0.0, 0.0, 0.0]])
-    label = ops.convert_to_tensor([[0.0, 1.0, 0.0, 0.0, 0.0]])
-    assert float(trainee.losses_of(logits, label, training=False)[0]) == pytest.approx(
-        -np.log(3 / 7)
-    )
 
 
 def several(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -267,10 +224,10 @@ def several(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_average_precision_is_nearly_scikit_learn_s() -> None:
     model = network()
-    trainee = Classifier(model, loss="sigmoid", multi_label=True)
-    trainee.compile(optimizer="sgd")
+    training_model = in_training(ClassificationObjective, model, **MULTI_LABEL)
+    training_model.compile(optimizer="sgd")
     images, labels = several(53)
-    found = trainee.evaluate(images, labels, batch_size=16, verbose=0, return_dict=True)
+    found = training_model.evaluate(images, labels, batch_size=16, verbose=0, return_dict=True)
     found = {name: float(value) for name, value in found.items()}  # tensors before Keras 3.15
     logits = numpy(model(images))
     precision = average_precision_score(labels, logits, average="macro")
@@ -291,19 +248,14 @@ def test_scores_of_several_labels_are_those_of_one_device(two: Devices) -> None:
         keras.utils.set_random_seed(7)
         with where.active() if where else contextlib.nullcontext():
             with where.scope() if where else contextlib.nullcontext():
-                trainee = Classifier(network(), loss="sigmoid", multi_label=True)
-                trainee.compile(optimizer="sgd")
+                training_model = in_training(
+                    ClassificationObjective, network(), loss="sigmoid", multi_label=True
+                )
+                training_model.compile(optimizer="sgd")
             padded = dataset if not ON_JAX else dataset.unbatch().batch(12, drop_remainder=True)
-            found = trainee.evaluate(padded, verbose=0, return_dict=True)
+            found = training_model.evaluate(padded, verbose=0, return_dict=True)
             reports.append({name: float(value) for name, value in found.items()})
     assert reports[0].keys() == {"loss", "accuracy", "average_precision"}
     for name, value in reports[0].items():
         assert reports[1][name] == pytest.approx(value, abs=TOLERANCE), name
     assert reports[0]["average_precision"] not in (0, 1)
-
-
-def test_mixed_labels_count_as_what_they_show_most_of() -> None:
-    trainee = Classifier(network(), loss="sigmoid", multi_label=True)
-    y = np.array([[0.7, 0.3, 1.0, 0.0, 0.2]], "float32")
-    trainee.update_scores(y, np.array([[2, -2, 2, -2, 2]], "float32"), np.ones(1, "float32"))
-    assert float(numpy(trainee.accuracy.result())) == pytest.approx(4 / 5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,20 +12,21 @@ from keras_vit import arguments, data, models, output_folder, zoo
 from keras_vit.data.sources.load import load_images
 from keras_vit.data.splits import split_images
 from keras_vit.runs.config import CommonConfig, read_config_of
+from keras_vit.runs.pretraining_recipes import PHOTOGRAPHS
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.masked_autoencoder.objective import MaskedAutoencoderObjective, reconstructions
+from keras_vit.tasks.masked_patches.objective import MaskedPatchesObjective
+from keras_vit.tasks.objective import Objective
 from keras_vit.training import param_groups
 from keras_vit.training.build import build_encoder, precision_of, set_reading
 from keras_vit.training.distribution import devices
 from keras_vit.training.ema import averages
-from keras_vit.training.loop import compile_trainee, fit_remaining, save_as_configured
+from keras_vit.training.loop import build_training_model, fit_remaining, save_as_configured
 from keras_vit.training.parts import find_parts
 from keras_vit.training.precision import report_unused_accelerator
-from keras_vit.training.pretraining.masked_autoencoder import MaskedAutoencoder, reconstructions
-from keras_vit.training.pretraining.masked_patches import MaskedPatchPredictor
-from keras_vit.training.pretraining.recipes import PHOTOGRAPHS
 from keras_vit.training.signals import Interruption
-from keras_vit.training.training_model import Trainee
+from keras_vit.training.training_model import TrainingModel
 from keras_vit.visualization import plots
 
 # Each method with the share of patches that its paper masks.
@@ -44,8 +44,8 @@ class PretrainConfig(CommonConfig):
     Args:
         data: Images, with or without labels, see `keras_vit.data.sources.load.load_images`.
         model: Name of a constructor, such as `"ViTTi16"`.
-        method: `"mae"`, masked auto-encoding, see `MaskedAutoencoder`; or `"masked-patches"`,
-            see `MaskedPatchPredictor`.
+        method: `"mae"`, masked auto-encoding, see `MaskedAutoencoderObjective`; or
+            `"masked-patches"`, see `MaskedPatchesObjective`.
         mask_ratio: Share of the patches that are masked, in (0, 1); by default 0.75 and 0.5.
         norm_pix: Whether an autoencoder predicts a patch relative to its own mean and standard
             deviation.
@@ -145,22 +145,22 @@ def pretrain(
             # Before the images are audited, which takes a while: a wrong size or weight file shows
             # here.
             with where.scope():
-                trainee = _trainee(config)
-                param_groups.set_trainable(trainee.network, recipe.trainable)
-            set_reading(trainee.network, run, resume=resume)
+                objective = _objective(config)
+                param_groups.set_trainable(objective.network, recipe.trainable)
+            set_reading(objective.network, run, resume=resume)
             training, validation, inventory = find_parts(
                 config, examples, run, resume=resume, writes=where.is_chief, split=split_images
             )
             steps = data.steps_per_epoch(training, recipe.batch_size)
             with where.scope():
                 # With the decoder or the predictor, which learn as well.
-                compile_trainee(trainee, trainee, config, steps)
-            preprocessing = models.preprocessing_of(trainee.network)
+                training_model = build_training_model(objective, objective, config, steps)
+            preprocessing = models.preprocessing_of(objective.network)
             with Interruption() as interruption:
                 save = save_as_configured(
                     config,
                     run,
-                    trainee,
+                    training_model,
                     where,
                     steps=steps,
                     interruption=interruption,
@@ -187,11 +187,18 @@ def pretrain(
                     )
                 parts = (training, validation)
                 fit_remaining(
-                    trainee, save, recipe, where, parts, preprocessing, (), config.on_bad_image
+                    training_model,
+                    save,
+                    recipe,
+                    where,
+                    parts,
+                    preprocessing,
+                    (),
+                    config.on_bad_image,
                 )
             if not where.is_chief:
                 return None
-            _finish(config, run, trainee, validation)
+            _finish(config, run, training_model, validation)
             return save.progress.history[-1]
 
 
@@ -208,45 +215,39 @@ def _read_config(run: Run) -> PretrainConfig:
     return dataclasses.replace(config, recipe=recipe)
 
 
-def _trainee(config: PretrainConfig) -> Trainee:
-    """Returns the encoder in training, at the precision of training."""
-    recipe = config.recipe
-    settings: dict[str, Any] = {
-        "mask_ratio": config.masked,
-        "accumulation_steps": recipe.accumulation_steps,
-        "clip_norm": recipe.clip_norm,
-        "clip_variable_norm": recipe.clip_variable_norm,
-        "sam_radius": recipe.sam_radius,
-    }
+def _objective(config: PretrainConfig) -> Objective:
+    """Returns the objective, at the precision of training."""
     network = build_encoder(config)
     if config.method == "masked-patches":
-        return MaskedPatchPredictor(network, **settings)
-    return MaskedAutoencoder(
+        return MaskedPatchesObjective(network, mask_ratio=config.masked)
+    return MaskedAutoencoderObjective(
         network,
+        mask_ratio=config.masked,
         norm_pix=config.norm_pix,
         decoder_width=config.decoder_width,
         decoder_depth=config.decoder_depth,
         decoder_heads=config.decoder_heads,
-        **settings,
     )
 
 
-def _finish(config: PretrainConfig, run: Run, trainee: Trainee, validation: data.Examples) -> None:
+def _finish(
+    config: PretrainConfig, run: Run, training_model: TrainingModel, validation: data.Examples
+) -> None:
     """Draws what there is to see, and says where everything is."""
     pictures = "curves.png"
-    if isinstance(trainee, MaskedAutoencoder):
-        average = averages(trainee.optimizer)  # which is what last.keras holds
+    if isinstance(training_model.objective, MaskedAutoencoderObjective):
+        average = averages(training_model.optimizer)  # which is what last.keras holds
         if average is not None:
-            for variable, value in zip(trainee.trainable_variables, average, strict=True):
+            for variable, value in zip(training_model.trainable_variables, average, strict=True):
                 variable.assign(keras.ops.convert_to_numpy(value))
         chosen = np.linspace(0, len(validation) - 1, min(_PICTURES, len(validation)))
-        preprocessing = models.preprocessing_of(trainee.network)
+        preprocessing = models.preprocessing_of(training_model.network)
         some = validation.subset(np.unique(chosen.round().astype(int)))
         batches = data.evaluation_dataset(some, preprocessing, batch_size=len(some))
         images, _ = next(iter(batches))
         original, masked, completed = (
             preprocessing.to_rgb(preprocessing.unscale(found))
-            for found in reconstructions(trainee, images.numpy())
+            for found in reconstructions(training_model.objective, images.numpy())
         )
         path = run.path / "reconstruction.png"
         plots.reconstruction_sheet(original, masked, completed, path)

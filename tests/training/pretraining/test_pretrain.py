@@ -237,8 +237,8 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Makes a run end before its first step; returns what it would have trained."""
     seen: dict[str, Any] = {}
 
-    def fit(trainee: Any, *args: Any) -> None:
-        seen["trainee"] = trainee
+    def fit(training_model: Any, *args: Any) -> None:
+        seen["training_model"] = training_model
         raise ZeroDivisionError
 
     monkeypatch.setattr(module, "fit_remaining", fit)
@@ -256,18 +256,18 @@ def test_config_reaches_the_trainee(
     changed = dataclasses.replace(config, norm_pix=False, mask_ratio=0.4, recipe=recipe)
     with pytest.raises(ZeroDivisionError):
         pretrain(changed, tmp_path / "run")
-    trainee = seen["trainee"]
-    assert (trainee.clip_norm, trainee.clip_variable_norm) == (0.7, 0.3)
-    assert (trainee.accumulation_steps, trainee.sam_radius) == (2, 0.1)
-    assert (trainee.norm_pix, trainee.mask_ratio) == (False, 0.4)
-    assert trainee.decoder.embed.units == 12
-    assert len(trainee.decoder.blocks) == 1
-    assert trainee.decoder.blocks[0].attention.num_heads == 3
-    assert trainee.optimizer.beta_2 == 0.95
-    learnt = {id(v) for v in trainee.optimizer._trainable_variables}
-    assert learnt == {id(v) for v in trainee.trainable_variables}
-    assert models.config_of(trainee.network).dropout_rate == 0.1
-    assert all(block.remat for block in trainee.encoder.blocks)
+    training_model = seen["training_model"]
+    assert (training_model.clip_norm, training_model.clip_variable_norm) == (0.7, 0.3)
+    assert (training_model.accumulation_steps, training_model.sam_radius) == (2, 0.1)
+    assert (training_model.objective.norm_pix, training_model.objective.mask_ratio) == (False, 0.4)
+    assert training_model.objective.decoder.embed.units == 12
+    assert len(training_model.objective.decoder.blocks) == 1
+    assert training_model.objective.decoder.blocks[0].attention.num_heads == 3
+    assert training_model.optimizer.beta_2 == 0.95
+    learnt = {id(v) for v in training_model.optimizer._trainable_variables}
+    assert learnt == {id(v) for v in training_model.trainable_variables}
+    assert models.config_of(training_model.network).dropout_rate == 0.1
+    assert all(block.remat for block in training_model.objective.encoder.blocks)
 
 
 @pytest.mark.parametrize("changes", [{}, {"class_token": False, "pooling": "gap"}])
@@ -288,7 +288,7 @@ def test_run_starts_from_weights(
         pretrain(
             dataclasses.replace(config, weights=str(tmp_path / "model.keras")), tmp_path / "run"
         )
-    network = seen["trainee"].network
+    network = seen["training_model"].network
     assert models.config_of(network).pooling == built.pooling
     found = models.preprocessing_of(network)
     assert found == dataclasses.replace(preprocessing, labels=None, thresholds=None)

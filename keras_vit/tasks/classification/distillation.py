@@ -15,15 +15,15 @@ from keras import ops
 from keras_vit import arguments, models
 from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training.training_model import Classifier
+from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.weights.whole_models import load_model
 
 KINDS = ("soft", "hard")
 _SMALLEST = 1e-7  # of a probability, before its logarithm is taken
 
 
-class DistilledClassifier(Classifier):
-    """A network that learns from labels and from a teacher.
+class DistillationObjective(ClassificationObjective):
+    """Cross-entropy with labels and with the outputs of a teacher.
 
     With w = `weight`, Z_s and Z_t the logits of student and teacher, tau the temperature:
 
@@ -40,7 +40,7 @@ class DistilledClassifier(Classifier):
         kind: `"soft"` or `"hard"`.
         weight: Share w of the teacher, in [0, 1].
         temperature: tau, above 0; only of the soft kind.
-        **kwargs: As for `Classifier`.
+        **kwargs: As for `ClassificationObjective`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -79,18 +79,18 @@ class DistilledClassifier(Classifier):
         if not training:
             return super().example_losses(x, y, training)
         answers = keras.tree.flatten(self.heads(x, training=True))  # one or two
-        logits, taught = answers[0], answers[-1]  # (B, K)
-        told = ops.stop_gradient(self.teacher(x))  # (B, K)
+        logits, student_logits = answers[0], answers[-1]  # (B, K)
+        probabilities = ops.stop_gradient(self.teacher(x))  # (B, K)
         if self.kind == "hard":
-            told = ops.one_hot(ops.argmax(told, axis=-1), logits.shape[-1], dtype="float32")
-            lesson = ops.categorical_crossentropy(told, taught, from_logits=True)
+            best = ops.argmax(probabilities, axis=-1)
+            targets = ops.one_hot(best, logits.shape[-1], dtype="float32")
+            loss = ops.categorical_crossentropy(targets, student_logits, from_logits=True)
         else:
             tau = self.temperature
-            told_logits = ops.log(ops.maximum(told, _SMALLEST)) / tau
-            told = ops.softmax(told_logits)
-            difference = ops.log_softmax(told_logits) - ops.log_softmax(taught / tau)
-            lesson = tau**2 * ops.sum(told * difference, axis=-1)
-        losses = (1 - self.weight) * self.losses_of(logits, y, training) + self.weight * lesson
+            teacher_logits = ops.log(ops.maximum(probabilities, _SMALLEST)) / tau
+            difference = ops.log_softmax(teacher_logits) - ops.log_softmax(student_logits / tau)
+            loss = tau**2 * ops.sum(ops.softmax(teacher_logits) * difference, axis=-1)
+        losses = (1 - self.weight) * self.losses_of(logits, y, training) + self.weight * loss
         return losses, sum(answers) / len(answers)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit import models
 from keras_vit.layers import Patches
+from keras_vit.models.introspection import config_of, preprocessing_of
 
 # The masks of the validation are the same in every epoch, so that its losses can be compared.
 VALIDATION_SEED = 2021
@@ -31,6 +31,7 @@ class TokenEncoder:
         ValueError: If the size of the images is open, or a ResNet comes before the patches.
 
     Example:
+        >>> from keras_vit import models
         >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
         >>> encoder = TokenEncoder(network)
         >>> encoder.grid, encoder.num_prefix, encoder.patch_values
@@ -38,7 +39,7 @@ class TokenEncoder:
     """
 
     def __init__(self, network: keras.Model) -> None:
-        self.config = models.config_of(network)
+        self.config = config_of(network)
         if self.config.stem_blocks is not None:
             raise ValueError(
                 "`network` must cut its patches from pixels: the features of a hybrid's ResNet "
@@ -65,7 +66,7 @@ class TokenEncoder:
         self.grid = (rows, columns)
         self.num_patches = rows * columns
         self.num_prefix = self.config.num_prefix_tokens
-        self.preprocessing = models.preprocessing_of(network)
+        self.preprocessing = preprocessing_of(network)
 
     def patches(self, images: Any) -> Any:
         """Returns the patches as they are to be predicted.
@@ -110,28 +111,3 @@ class TokenEncoder:
         for block in self.blocks:
             z = block(z, training=training)
         return self.norm(z)
-
-
-def take_tokens(tokens: Any, index: Any) -> Any:
-    """Picks tokens of every example.
-
-    Args:
-        tokens: Tensor of shape (B, T, D), T known.
-        index: Integers (B, S) in [0, T).
-
-    Returns:
-        Tensor of shape (B, S, D).
-
-    Example:
-        >>> tokens = np.arange(12.0).reshape(2, 3, 2)
-        >>> keras.ops.convert_to_numpy(take_tokens(tokens, np.array([[2], [0]]))).tolist()
-        [[[4.0, 5.0]], [[6.0, 7.0]]]
-    """
-    tokens, index = ops.convert_to_tensor(tokens), ops.convert_to_tensor(index)
-    if keras.backend.backend() != "tensorflow":
-        # Stays within an example, so that devices that share a batch need not talk.
-        return ops.take_along_axis(tokens, index[:, :, None], axis=1)
-    # There it moves number by number and takes five times as long as moving rows.
-    batch, number, width = ops.shape(tokens)
-    first = ops.arange(batch, dtype=index.dtype)[:, None] * number  # (B, 1)
-    return ops.take(ops.reshape(tokens, (-1, width)), index + first, axis=0)

@@ -16,14 +16,15 @@ from keras_vit import arguments
 from keras_vit.layers import LayerNorm, TransformerBlock
 from keras_vit.layers.dropout import ReplicaSeedGenerator
 from keras_vit.layers.position_embedding import sincos_2d
-from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
-from keras_vit.training.training_model import Trainee
+from keras_vit.layers.token_reduction import take_tokens
+from keras_vit.models.token_encoder import VALIDATION_SEED, TokenEncoder
+from keras_vit.tasks.objective import Objective
 
 # Added to the variance of a patch, as in the authors' code.
 _EPSILON = 1e-6
 
 
-class MaskedAutoencoder(Trainee):
+class MaskedAutoencoderObjective(Objective):
     """Trains the encoder of a masked autoencoder, with a decoder that is thrown away afterwards.
 
     Of each image a random choice of patches is visible. The encoder, which is the network from
@@ -43,7 +44,6 @@ class MaskedAutoencoder(Trainee):
         decoder_depth: Blocks of the decoder.
         decoder_heads: Heads of each of them.
         seed: Integer seed of the masks; by default it follows `keras.utils.set_random_seed`.
-        **kwargs: As for `Trainee`.
 
     Raises:
         ValueError: If an argument is out of range, no patch stays visible, or the network cannot
@@ -52,12 +52,12 @@ class MaskedAutoencoder(Trainee):
     Example:
         >>> from keras_vit import models
         >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
-        >>> trainee = MaskedAutoencoder(
+        >>> objective = MaskedAutoencoderObjective(
         ...     network, decoder_width=12, decoder_depth=1, decoder_heads=3
         ... )
-        >>> trainee.compile(optimizer="sgd")
-        >>> sorted(trainee.evaluate(np.ones((5, 8, 12, 3)), verbose=0, return_dict=True))
-        ['loss']
+        >>> losses, _ = objective.example_losses(np.ones((5, 8, 12, 3)), None, training=False)
+        >>> losses.shape[0]
+        5
 
     Reference: https://arxiv.org/abs/2111.06377
     """
@@ -72,9 +72,8 @@ class MaskedAutoencoder(Trainee):
         decoder_depth: int = 8,
         decoder_heads: int = 16,
         seed: int | None = None,
-        **kwargs: Any,
     ) -> None:
-        super().__init__(network, **kwargs)
+        super().__init__(network)
         self.mask_ratio = arguments.rate("mask_ratio", mask_ratio)
         self.norm_pix = norm_pix
         self.encoder = TokenEncoder(network)
@@ -211,7 +210,7 @@ class _Decoder(keras.layers.Layer):
 
 
 def reconstructions(
-    trainee: MaskedAutoencoder, images: Any, seed: int = 0
+    objective: MaskedAutoencoderObjective, images: Any, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Completes images of which some patches are masked.
 
@@ -220,7 +219,7 @@ def reconstructions(
     demonstration: what is made up is the structure within a patch, not its brightness.
 
     Args:
-        trainee: The autoencoder.
+        objective: The autoencoder.
         images: Images (B, H, W, C), scaled for the network.
         seed: Integer seed of the masks.
 
@@ -231,24 +230,24 @@ def reconstructions(
     Example:
         >>> from keras_vit import models
         >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
-        >>> trainee = MaskedAutoencoder(
+        >>> objective = MaskedAutoencoderObjective(
         ...     network, decoder_width=12, decoder_depth=1, decoder_heads=3
         ... )
-        >>> [part.shape for part in reconstructions(trainee, np.ones((5, 8, 12, 3), "float32"))]
+        >>> [part.shape for part in reconstructions(objective, np.ones((5, 8, 12, 3), "float32"))]
         [(5, 8, 12, 3), (5, 8, 12, 3), (5, 8, 12, 3)]
     """
     images = ops.convert_to_tensor(images, "float32")
-    noise = trainee.noise(images.shape[0], seed)
-    predicted, masked = trainee.predict_patches(images, noise, training=False)
-    patches = trainee.encoder.patches(images)  # (B, N, F)
-    if trainee.norm_pix:
+    noise = objective.noise(images.shape[0], seed)
+    predicted, masked = objective.predict_patches(images, noise, training=False)
+    patches = objective.encoder.patches(images)  # (B, N, F)
+    if objective.norm_pix:
         mean, deviation = _statistics(patches)
         predicted = predicted * deviation + mean
     masked = masked[:, :, None]  # (B, N, 1)
     visible = patches * (1 - masked)
     parts = (patches, visible, visible + predicted * masked)
     original, shown, completed = (
-        ops.convert_to_numpy(trainee.encoder.images(part)) for part in parts
+        ops.convert_to_numpy(objective.encoder.images(part)) for part in parts
     )
     return original, shown, completed
 

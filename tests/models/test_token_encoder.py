@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from keras_vit import models
-from keras_vit.training.pretraining.token_encoder import TokenEncoder, take_tokens
+from keras_vit.models.token_encoder import TokenEncoder, take_tokens
 from tests.helpers import assert_close, normal, numpy
-from tests.training.pretraining.masked import (
+from tests.tasks.masked import (
     PATCHES,
     VALUES,
     WIDTH,

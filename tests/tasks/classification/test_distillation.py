@@ -9,10 +9,10 @@ import pytest
 
 from keras_vit import models
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.distillation import DistillationObjective, Teacher, load_teacher
 from keras_vit.training import Recipe
-from keras_vit.training.distillation import DistilledClassifier, Teacher, load_teacher
 from keras_vit.training.optimizers import build_optimizer
-from tests.helpers import numpy, randomise
+from tests.helpers import in_training, numpy, randomise
 from tests.training.conftest import save_teacher
 
 NAMES = ("a", "b", "c")
@@ -54,8 +54,8 @@ def cross_entropy(target: np.ndarray, logits: np.ndarray) -> np.ndarray:
 def test_loss_is_the_paper_s(teacher: Teacher, distilled: bool, kind: str) -> None:
     network = student(distilled)
     images, labels = batch()
-    trainee = DistilledClassifier(network, teacher, kind=kind, weight=0.3, temperature=2.0)
-    losses, outputs = trainee.example_losses(images, labels, training=True)
+    objective = DistillationObjective(network, teacher, kind=kind, weight=0.3, temperature=2.0)
+    losses, outputs = objective.example_losses(images, labels, training=True)
     names = ["head", "distillation_head"] if distilled else ["head"]
     heads = keras.Model(network.inputs[0], [network.get_layer(n).output for n in names])
     answers = [numpy(a) for a in keras.tree.flatten(heads(images))]
@@ -73,8 +73,8 @@ def test_loss_is_the_paper_s(teacher: Teacher, distilled: bool, kind: str) -> No
 
 def test_validation_is_without_the_teacher(teacher: Teacher) -> None:
     images, labels = batch()
-    trainee = DistilledClassifier(student(True), teacher)
-    losses, outputs = trainee.example_losses(images, labels, training=False)
+    objective = DistillationObjective(student(True), teacher)
+    losses, outputs = objective.example_losses(images, labels, training=False)
     np.testing.assert_allclose(numpy(losses), cross_entropy(labels, numpy(outputs)), rtol=1e-5)
 
 
@@ -98,22 +98,22 @@ def test_teacher_of_another_size_sees_resized_images(tmp_path: Path) -> None:
 
 def test_teacher_does_not_change_and_the_student_learns(teacher: Teacher) -> None:
     network = student()
-    trainee = DistilledClassifier(network, teacher, kind="soft", weight=1.0)
+    training_model = in_training(DistillationObjective, network, teacher, kind="soft", weight=1.0)
     recipe = Recipe(learning_rate=0.03, warmup_fraction=0.0, decay="constant", weight_decay=0)
-    trainee.compile(optimizer=build_optimizer(recipe, network, 100))
+    training_model.compile(optimizer=build_optimizer(recipe, network, 100))
     before = [numpy(v) for v in teacher.variables]
     images, labels = batch()
     losses = []
     for _ in range(30):
-        trainee.reset_metrics()
-        losses.append(trainee.train_on_batch(images, labels, return_dict=True)["loss"])
+        training_model.reset_metrics()
+        losses.append(training_model.train_on_batch(images, labels, return_dict=True)["loss"])
     assert losses[-1] < 0.2 * losses[0]
     for old, new in zip(before, teacher.variables, strict=True):
         np.testing.assert_array_equal(old, numpy(new))
     theirs = {id(v) for v in teacher.variables}
     assert theirs
-    assert not any(id(v) in theirs for v in trainee.state)
-    assert len(trainee.trainable_variables) == len(network.trainable_variables)
+    assert not any(id(v) in theirs for v in training_model.objective.state)
+    assert len(training_model.trainable_variables) == len(network.trainable_variables)
 
 
 def test_any_keras_model_can_teach() -> None:
@@ -151,7 +151,7 @@ def test_missing_teacher_is_refused(tmp_path: Path) -> None:
 )
 def test_settings_are_checked(teacher: Teacher, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DistilledClassifier(student(), teacher, **settings)
+        DistillationObjective(student(), teacher, **settings)
 
 
 def test_teacher_that_says_yes_or_no_is_refused(tmp_path: Path) -> None:
@@ -163,4 +163,4 @@ def test_teacher_that_says_yes_or_no_is_refused(tmp_path: Path) -> None:
 
 def test_weight_is_checked(teacher: Teacher) -> None:
     with pytest.raises(ValueError, match=r"`weight` must be in \[0, 1\]. Received: weight=2"):
-        DistilledClassifier(student(), teacher, weight=2)
+        DistillationObjective(student(), teacher, weight=2)

@@ -13,15 +13,16 @@ from keras import ops
 
 from keras_vit import arguments
 from keras_vit.layers.dropout import ReplicaSeedGenerator
-from keras_vit.training.pretraining.token_encoder import VALIDATION_SEED, TokenEncoder, take_tokens
-from keras_vit.training.training_model import Trainee
+from keras_vit.layers.token_reduction import take_tokens
+from keras_vit.models.token_encoder import VALIDATION_SEED, TokenEncoder
+from keras_vit.tasks.objective import Objective
 
 # Of the corrupted embeddings 80% become the mask, 10% another patch's, 10% stay.
 _MASKED, _SWAPPED = 0.8, 0.1
 _LEVELS = 8  # 3 bits for each channel
 
 
-class MaskedPatchPredictor(Trainee):
+class MaskedPatchesObjective(Objective):
     """Trains an encoder by the self-supervision of the ViT paper.
 
     Half of the patches' embeddings are corrupted: four fifths of these are replaced by a learned
@@ -36,7 +37,6 @@ class MaskedPatchPredictor(Trainee):
         mask_ratio: Share of the patches that are corrupted, in (0, 1).
         seed: Integer seed of the corruption; by default it follows
             `keras.utils.set_random_seed`.
-        **kwargs: As for `Trainee`.
 
     Raises:
         ValueError: If `mask_ratio` is out of range or corrupts no patch, or the network cannot
@@ -45,10 +45,9 @@ class MaskedPatchPredictor(Trainee):
     Example:
         >>> from keras_vit import models
         >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
-        >>> trainee = MaskedPatchPredictor(network)
-        >>> trainee.compile(optimizer="sgd")
-        >>> report = trainee.evaluate(np.ones((5, 8, 12, 3)), verbose=0, return_dict=True)
-        >>> round(float(report["loss"]), 4)  # a new predictor knows nothing: log(512)
+        >>> objective = MaskedPatchesObjective(network)
+        >>> losses, _ = objective.example_losses(np.ones((5, 8, 12, 3)), None, training=False)
+        >>> round(float(losses[0]), 4)  # of a new predictor: log(512)
         6.2383
 
     Reference: appendix B.1.2 of https://arxiv.org/abs/2010.11929, with its first target, which
@@ -61,9 +60,8 @@ class MaskedPatchPredictor(Trainee):
         *,
         mask_ratio: float = 0.5,
         seed: int | None = None,
-        **kwargs: Any,
     ) -> None:
-        super().__init__(network, **kwargs)
+        super().__init__(network)
         self.mask_ratio = arguments.rate("mask_ratio", mask_ratio)
         self.encoder = TokenEncoder(network)
         self.num_corrupted = round(self.encoder.num_patches * self.mask_ratio)

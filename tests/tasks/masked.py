@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import models
+from keras_vit.tasks.objective import Objective
 from keras_vit.training import Recipe
 from keras_vit.training.distribution import Devices
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.training_model import Trainee
+from keras_vit.training.training_model import TrainingModel
 from tests.helpers import randomise
 
 # P, Q = 4, 2; a grid of 3 x 5, so N = 15; F = 24; two tokens in front.
@@ -48,15 +49,16 @@ def colors(number: int, seed: int = 13) -> np.ndarray:
 
 
 def updates(
-    make: Callable[[keras.Model], Trainee],
+    make: Callable[[keras.Model], Objective],
     where: Devices | None = None,
     *,
     x: np.ndarray | None = None,
     epochs: int = 1,
     learning_rate: float = 0.0,
     validates: bool = False,
-) -> tuple[dict[str, list[float]], Trainee]:
-    """Trains on batches of 12; returns what every epoch reported, and the trainee.
+    **settings: Any,
+) -> tuple[dict[str, list[float]], Objective]:
+    """Trains on batches of 12; returns what every epoch reported, and the objective.
 
     The network has one block: tracing takes longer than the steps.
     """
@@ -64,19 +66,20 @@ def updates(
     recipe = Recipe(learning_rate=learning_rate, warmup_fraction=0.0, decay="constant")
     with where.active() if where else contextlib.nullcontext():
         with where.scope() if where else contextlib.nullcontext():
-            trainee = make(network(num_layers=1))
-            trainee.compile(
-                optimizer=build_optimizer(recipe, trainee, 100),
+            objective = make(network(num_layers=1))
+            training_model = TrainingModel(objective, **settings)
+            training_model.compile(
+                optimizer=build_optimizer(recipe, objective, 100),
                 jit_compile=keras.backend.backend() == "jax",
             )
         x = images(12) if x is None else x
         labels = np.zeros((len(x), 1), "float32")  # as the pipeline's; nobody looks at them
         dataset = tf.data.Dataset.from_tensor_slices((x, labels)).batch(12)
-        history = trainee.fit(
+        history = training_model.fit(
             dataset,
             epochs=epochs,
             validation_data=dataset if validates else None,
             shuffle=False,
             verbose=0,
         )
-    return history.history, trainee
+    return history.history, objective

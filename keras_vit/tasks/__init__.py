@@ -1,0 +1,1 @@
+"""Tasks: what a model learns, how it is evaluated, and what is served."""

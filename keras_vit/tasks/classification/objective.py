@@ -1,0 +1,107 @@
+"""Loss and metrics of classifiers.
+
+Letters: B batch; K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit import arguments
+from keras_vit.runs.recipe import LOSSES
+from keras_vit.tasks.objective import Objective
+
+
+class ClassificationObjective(Objective):
+    """Cross-entropy of a classifier, and its accuracy.
+
+    Args:
+        network: Images to logits (B, K).
+        loss: `"softmax"` cross-entropy, or `"sigmoid"`: a yes or no for each class.
+        multi_label: Whether an image may show several classes or none; then accuracy counts each
+            class by itself, and the mean average precision comes with it.
+        label_smoothing: Share of the target spread over all classes, in [0, 1); with `"sigmoid"`
+            over yes and no.
+        class_weights: What a mistake costs where an image shows the class, (K,); by default 1.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(
+        ...     image_size=(8, 8), classes=3, classifier_activation=None
+        ... )
+        >>> objective = ClassificationObjective(models.build(config))
+        >>> x, y = np.ones((2, 8, 8, 3), "float32"), np.eye(3, dtype="float32")[[0, 1]]
+        >>> losses, logits = objective.example_losses(x, y, training=False)
+        >>> losses.shape[0], logits.shape[-1]
+        (2, 3)
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        *,
+        loss: str = "softmax",
+        multi_label: bool = False,
+        label_smoothing: float = 0.0,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(network)
+        arguments.one_of("loss", loss, LOSSES)
+        self.loss_kind = loss
+        self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
+        self.class_weights = None if class_weights is None else np.array(class_weights, "float32")
+        self.multi_label = multi_label
+        # Not threshold 0.5: the outputs are logits.
+        self.accuracy = (
+            keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)
+            if multi_label
+            else keras.metrics.CategoricalAccuracy("accuracy")
+        )
+        if multi_label:
+            self.average_precision = keras.metrics.AUC(
+                name="average_precision",
+                curve="PR",
+                multi_label=True,
+                num_labels=network.output_shape[-1],
+                from_logits=True,
+            )
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        logits = self.network(x, training=training)  # (B, K)
+        return self.losses_of(logits, y, training), logits
+
+    def losses_of(self, logits: Any, y: Any, training: bool) -> Any:
+        """Returns the loss of every example, (B,), from logits and labels (B, K).
+
+        Smoothing and class weights are means of training: the validation is without them.
+        """
+        weights = self.class_weights if training else None
+        smoothed = y
+        if training and self.label_smoothing:
+            level = 0.5 if self.loss_kind == "sigmoid" else 1 / logits.shape[-1]
+            smoothed = y * (1 - self.label_smoothing) + self.label_smoothing * level
+        if self.loss_kind == "sigmoid":
+            each = ops.binary_crossentropy(smoothed, logits, from_logits=True)  # (B, K)
+            if weights is not None:
+                each = each * (1 + y * (weights - 1))
+            return ops.mean(each, axis=-1)
+        losses = ops.categorical_crossentropy(smoothed, logits, from_logits=True)  # (B,)
+        return losses if weights is None else losses * ops.sum(y * weights, axis=-1)
+
+    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
+        if self.multi_label:
+            y = ops.cast(y > 0.5, "float32")  # a mixed image counts as what it shows most of
+            self.average_precision.update_state(y, outputs, sample_weight=weight[:, None])
+        self.accuracy.update_state(y, outputs, sample_weight=weight)
+
+    @property
+    def scores(self) -> list[keras.metrics.Metric]:
+        return [self.accuracy, self.average_precision] if self.multi_label else [self.accuracy]

@@ -1,0 +1,1 @@
+"""Masked auto-encoding."""

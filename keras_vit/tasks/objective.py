@@ -1,0 +1,50 @@
+"""What training minimizes, and the metrics beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+class Objective(keras.layers.Layer):
+    """A network with the loss of each example and the metrics of a task.
+
+    Its variables are those of the network and of what is only needed in training, such as a
+    decoder; a subclass assigns the network first, since states are numbered in this order.
+
+    Args:
+        network: The functional model whose weights are trained.
+    """
+
+    def __init__(self, network: keras.Model) -> None:
+        super().__init__(name="objective")
+        self.network = network
+        self.built = True
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        """Returns the loss of each example.
+
+        Args:
+            x: Images (B, h, w, C), scaled for the network.
+            y: Targets.
+            training: Whether gradients are taken, or the validation is computed.
+
+        Returns:
+            The losses (B,), and what `update_scores` needs.
+        """
+        raise NotImplementedError
+
+    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
+        """Updates the metrics; weight (B,) is 0 for examples that only fill a batch."""
+
+    @property
+    def scores(self) -> list[keras.metrics.Metric]:
+        """The metrics of `update_scores`."""
+        return []
+
+    @property
+    def state(self) -> list[keras.Variable]:
+        """The variables that a step changes or draws from."""
+        metrics = {id(v) for v in self.metrics_variables}
+        return [v for v in self.variables if id(v) not in metrics]
