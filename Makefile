@@ -65,7 +65,7 @@ test-all-tensorflow: install
 	KERAS_BACKEND=tensorflow $(PYTEST) -q $(SPREAD) -m ""
 
 test-all-jax: install
-	KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) -m "" tests/layers tests/models tests/weights tests/training tests/visualization tests/test_zoo.py
+	KERAS_BACKEND=jax $(PYTEST) -q $(SPREAD) -m "" tests/layers tests/models tests/weights tests/runs tests/tasks tests/training tests/doctor tests/visualization tests/test_zoo.py
 
 package: install ## build sdist and wheel and try the wheel outside the checkout
 	$(PYTEST) -q -m "" tests/test_packaging.py

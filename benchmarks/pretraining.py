@@ -32,8 +32,8 @@ from sklearn.preprocessing import StandardScaler
 from train_step import hardware
 
 from keras_vit import data, models, zoo
+from keras_vit.runs.config import METHODS
 from keras_vit.training import PretrainConfig, Run, pretrain, pretraining_recipe
-from keras_vit.training.pretraining.pretrain import METHODS
 
 SEEDS = (1, 2, 3)
 # Inverse strengths of the regularisation; the best one on a quarter of the training part counts.

@@ -64,6 +64,8 @@ UNMIRRORED = {
     "constants.py": "numbers only; the tests of their users hold them",
     "__main__.py": "run by test_packaging.py",
     "choices.py": "lists only; the tests of their users hold them",
+    "tasks/masked_autoencoder/task.py": "tested by tests/tasks/test_pretraining.py",
+    "tasks/masked_patches/task.py": "tested by tests/tasks/test_pretraining.py",
     "training/tensorflow_steps.py": "half of TrainingModel, tested by its tests on TensorFlow",
     "training/jax_steps.py": "half of TrainingModel, tested by its tests on JAX",
 }

@@ -36,8 +36,7 @@ SLOW = {
     "keras_vit.reports.model_card.write_card",
     "keras_vit.reports.evaluation_page.write_evaluation",
     "keras_vit.reports.feature_probe.probe",
-    "keras_vit.training.pretraining.pretrain.pretrain",
-    "keras_vit.training.train.train",
+    "keras_vit.training.loop.fit_run",
 }
 
 

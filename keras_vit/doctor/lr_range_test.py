@@ -122,6 +122,7 @@ def range_test(
     low: float = 1e-6,
     high: float = 1.0,
     steps: int = 60,
+    loss: str = "softmax",
     **settings: Any,
 ) -> Curve:
     """Trains while the learning rate grows exponentially, and takes everything back.
@@ -139,6 +140,7 @@ def range_test(
         low: First learning rate.
         high: Last learning rate.
         steps: Number of steps.
+        loss: `"softmax"` or `"sigmoid"`.
         **settings: As for `keras_vit.training.training_model.TrainingModel`, such as `clip_norm`.
 
     Returns:
@@ -157,7 +159,7 @@ def range_test(
     variables = network.variables
     before = [keras.ops.convert_to_numpy(variable) for variable in variables]
     wrapped = network if ending == "linear" and labels.shape[1] > 2 else _Logits(network, ending)
-    training_model = TrainingModel(ClassificationObjective(wrapped), **settings)
+    training_model = TrainingModel(ClassificationObjective(wrapped, loss=loss), **settings)
     training_model.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
     size = max(len(images) // BATCHES, 1)
     batches = [
@@ -170,8 +172,8 @@ def range_test(
         # The loss of a step is that before its update, so one step more than there are rates.
         for step in range(steps + 1):
             place = step % len(batches)
-            loss = _loss(training_model.train_on_batch, training_model, batches[place])
-            ratio = loss / max(starts[place], 1e-6)
+            value = _loss(training_model.train_on_batch, training_model, batches[place])
+            ratio = value / max(starts[place], 1e-6)
             losses.append(ratio if np.isfinite(ratio) else np.inf)
             if step and losses[-1] > _LOST:
                 break

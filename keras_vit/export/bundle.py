@@ -140,7 +140,7 @@ def bundle(
         OSError: If a file cannot be written.
 
     Example:
-        >>> from keras_vit import models
+        >>> from keras_vit import data, models
         >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=10)
         >>> digits = data.load("digits").subset(range(20))
         >>> model, folder = models.build(config), tempfile.mkdtemp()

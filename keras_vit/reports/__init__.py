@@ -3,7 +3,7 @@
 from keras_vit.reports.comparison import Comparison, compare
 from keras_vit.reports.evaluation_page import write_evaluation
 from keras_vit.reports.explanation import explain
-from keras_vit.reports.feature_probe import Probing, probe
+from keras_vit.reports.feature_probe import ProbeResult, probe
 from keras_vit.reports.judgement import Judgement, Mistake, judge
 from keras_vit.reports.model_card import write_card
 
@@ -11,7 +11,7 @@ __all__ = [
     "Comparison",
     "Judgement",
     "Mistake",
-    "Probing",
+    "ProbeResult",
     "compare",
     "explain",
     "judge",

@@ -13,9 +13,9 @@ from keras_vit import data, files, output_folder, weights, zoo
 from keras_vit.evaluation import McNemar, Report, evaluate_predictions, mcnemar
 from keras_vit.evaluation.published import FLOWERS, shows_flowers
 from keras_vit.models.keras_applications import application_names
-from keras_vit.reports.comparison_worker import RUN, Contestant, measure_run, run_contestant
+from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_contestant
+from keras_vit.tasks.build import check_model
 from keras_vit.training import Run, RunConfig
-from keras_vit.training.build import check_model
 from keras_vit.visualization import comparison_curves, save_figure
 
 GOOD = 0.95  # the accuracy to which the minutes are counted
@@ -35,7 +35,7 @@ class Comparison:
     Example:
         >>> report = evaluate_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]], ["daisy", "rose"])
         >>> answers = {"names": ("a.jpg", "b.jpg"), "class_names": ("daisy", "rose")}
-        >>> vit = Contestant(
+        >>> vit = ModelResult(
         ...     name="ViT", start=None, labels=np.array([0, 1]), probabilities=np.eye(2),
         ...     history=(), parameters=7, flops=None, peak_memory=None, training_minutes=None,
         ...     training_speed=None, inference_speed=70.0, **answers,
@@ -44,7 +44,7 @@ class Comparison:
         True
     """
 
-    contestants: tuple[Contestant, ...]
+    contestants: tuple[ModelResult, ...]
     reports: tuple[Report, ...]
     tests: dict[tuple[str, str], McNemar]
 
@@ -103,7 +103,7 @@ class Comparison:
         return table, content, save_figure(curves, picture)
 
     def _rows(self) -> list[list[str]]:
-        def row(name: str, tell: Callable[[Contestant], str]) -> list[str]:
+        def row(name: str, tell: Callable[[ModelResult], str]) -> list[str]:
             return [name, *(tell(contestant) for contestant in self.contestants)]
 
         def number(value: float | None, digits: int = 1) -> str:

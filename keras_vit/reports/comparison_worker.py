@@ -35,7 +35,7 @@ _STOPPED = 130  # exit status of a command that Ctrl-C has ended
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Contestant:
+class ModelResult:
     """A model of a comparison with all that was measured of it.
 
     Args:
@@ -80,7 +80,7 @@ class Contestant:
         return next((minutes for minutes, found in self.history if found >= accuracy), None)
 
 
-def run_contestant(name: str, config: RunConfig, folder: Path) -> Contestant:
+def run_contestant(name: str, config: RunConfig, folder: Path) -> ModelResult:
     """Trains and measures a model in a process of its own, or reads what an earlier one found.
 
     Args:
@@ -108,7 +108,7 @@ def run_contestant(name: str, config: RunConfig, folder: Path) -> Contestant:
     return _read(name, config.weights, folder / RUN, folder)
 
 
-def measure_run(name: str, run: Run, folder: Path) -> Contestant:
+def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
     """Measures a model that was trained before.
 
     Args:
@@ -209,14 +209,14 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
     files.write_json(folder / COST, found)  # last: what makes the folder complete
 
 
-def _read(name: str, start: str | None, run_path: Path, folder: Path) -> Contestant:
+def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelResult:
     run = Run(run_path)
     found = json.loads((folder / COST).read_text(encoding="utf-8"))
     with np.load(folder / PREDICTIONS) as stored:
         answers = {key: stored[key] for key in stored.files}
     accuracies = _validation_accuracies(run)
     minutes = np.cumsum([_minutes(run).get(epoch, math.nan) for epoch in accuracies])
-    return Contestant(
+    return ModelResult(
         name=name,
         start=Path(start).name or start if start else None,
         names=tuple(answers["names"].tolist()),

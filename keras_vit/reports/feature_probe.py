@@ -33,7 +33,7 @@ _LONGEST_CAPTION = 18  # characters
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Probing:
+class ProbeResult:
     """What was found out about a model's features.
 
     Args:
@@ -44,7 +44,7 @@ class Probing:
         test: Number of images that were scored.
 
     Example:
-        >>> print(Probing((FewShot(1, (0.5, 0.7)),), 0.9, None, 80, 20).text())
+        >>> print(ProbeResult((FewShot(1, (0.5, 0.7)),), 0.9, None, 80, 20).text())
         accuracy on 20 images held out, from frozen features
           1 example of a class          0.6000, standard deviation 0.1414 over 2 draws
           20 nearest neighbours         0.9000, of all 80 training images
@@ -95,7 +95,7 @@ def probe(
     sheet: str | os.PathLike[str] | None = None,
     batch_size: int = 32,
     verbose: int = 0,
-) -> Probing:
+) -> ProbeResult:
     """Measures what a model's features know, without training the model.
 
     Args:
@@ -137,7 +137,7 @@ def probe(
     if verbose:
         print("Fitting linear classifiers ...", flush=True)
     largest = int(training.class_counts().max())
-    return Probing(
+    return ProbeResult(
         few_shot(known, asked, shots=[shots for shots in SHOTS if shots <= largest], seeds=SEEDS),
         neighbour_accuracy(known, asked),
         linear_accuracy(known, asked),

@@ -17,6 +17,7 @@ from keras_vit.choices import STRATEGIES
 from keras_vit.data import Augmentation, write_layers
 from keras_vit.data.image_audit import ON_BAD_IMAGE
 from keras_vit.runs.named_recipes import FINETUNE
+from keras_vit.runs.pretraining_recipes import PHOTOGRAPHS
 from keras_vit.runs.recipe import Recipe
 
 Config = TypeVar("Config", bound="CommonConfig")
@@ -83,6 +84,8 @@ class RunConfig(CommonConfig):
             `keras.applications`, such as `"ResNet50"`.
         teacher: A saved model that the new one learns from, if the recipe distils.
         model_parallel: Devices that share each copy of the model, on JAX.
+        task: Name of the task, see `keras_vit.tasks.get`.
+        settings: Settings of the task, for tasks that have any.
         **kwargs: The other fields of `CommonConfig`.
 
     Raises:
@@ -95,6 +98,8 @@ class RunConfig(CommonConfig):
 
     teacher: str | None = None
     model_parallel: int = 1
+    task: str = "classification"
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,6 +109,77 @@ class RunConfig(CommonConfig):
                 "`teacher` must be given where the recipe distils, and only there. "
                 f"Received: teacher={self.teacher!r}, distillation={self.recipe.distillation!r}"
             )
+
+
+# Each method with the share of patches that its paper masks.
+METHODS = {"mae": 0.75, "masked-patches": 0.5}
+
+_TASKS = {"mae": "masked_autoencoder", "masked-patches": "masked_patches"}
+
+# Fields of a recipe that say what to do with labels.
+_OF_LABELS = ("loss", "label_smoothing", "class_weights", "distillation")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig(CommonConfig):
+    """What a run without labels is asked for.
+
+    Args:
+        data: Images, with or without labels, see `keras_vit.data.sources.load.load_images`.
+        model: Name of a constructor, such as `"ViTTi16"`.
+        method: `"mae"`, masked auto-encoding, see `MaskedAutoencoderObjective`; or
+            `"masked-patches"`, see `MaskedPatchesObjective`.
+        mask_ratio: Share of the patches that are masked, in (0, 1); by default 0.75 and 0.5.
+        norm_pix: Whether an autoencoder predicts a patch relative to its own mean and standard
+            deviation.
+        decoder_width: Channels of an autoencoder's decoder, a multiple of 4 and of
+            `decoder_heads`.
+        decoder_depth: Blocks of that decoder.
+        decoder_heads: Heads of each of them.
+        **kwargs: The other fields of `CommonConfig`.
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+        >>> PretrainConfig("photos/", "ViTTi16").masked
+        0.75
+    """
+
+    recipe: Recipe = PHOTOGRAPHS
+    method: str = "mae"
+    mask_ratio: float | None = None
+    norm_pix: bool = True
+    decoder_width: int = 128
+    decoder_depth: int = 4
+    decoder_heads: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arguments.one_of("method", self.method, tuple(METHODS))
+        for name in ("decoder_width", "decoder_depth", "decoder_heads"):
+            arguments.positive_int(name, getattr(self, name))
+        if not 0 < self.masked < 1:
+            raise ValueError(
+                f"`mask_ratio` must be in (0, 1). Received: mask_ratio={self.mask_ratio}"
+            )
+        usual = Recipe()
+        for name in _OF_LABELS:
+            if getattr(self.recipe, name) != getattr(usual, name):
+                raise ValueError(
+                    "`recipe` must say nothing of labels, which pre-training does not look at. "
+                    f"Received: {name}={getattr(self.recipe, name)!r}"
+                )
+
+    @property
+    def task(self) -> str:
+        """Name of the task."""
+        return _TASKS[self.method]
+
+    @property
+    def masked(self) -> float:
+        """The share of the patches that are masked."""
+        return METHODS[self.method] if self.mask_ratio is None else self.mask_ratio
 
 
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:

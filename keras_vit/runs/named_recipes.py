@@ -14,7 +14,7 @@ from keras_vit.runs.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class NamedRecipe:
     """A recipe with where it comes from.
 
     Args:
@@ -174,17 +174,17 @@ _TIMM_OPS = (
 )
 
 RECIPES = {
-    "finetune": Published(
+    "finetune": NamedRecipe(
         FINETUNE,
         "Pretrained weights on some thousand photographs, in minutes: the default.",
         "keras_vit, chosen on a part of the training images (docs/recipes.md)",
     ),
-    "from_scratch": Published(
+    "from_scratch": NamedRecipe(
         FROM_SCRATCH,
         "No pretrained weights, small images: the default without `weights`.",
         "keras_vit, on scikit-learn's digits",
     ),
-    "linear_probe": Published(
+    "linear_probe": NamedRecipe(
         Recipe(
             epochs=10,
             batch_size=64,
@@ -195,7 +195,7 @@ RECIPES = {
         "Only the classifier learns: how good are the features?",
         "keras_vit",
     ),
-    "paper_finetune": Published(
+    "paper_finetune": NamedRecipe(
         _PAPER_FINETUNE,
         "The fine-tuning of the ViT paper: SGD with momentum, cosine, clip 1, 384 pixels.",
         "Table 4 and appendix B.1.1 of https://arxiv.org/abs/2010.11929; warm-up and rate of "
@@ -203,26 +203,26 @@ RECIPES = {
         "Its length is counted in steps, 20,000 for ImageNet (8 epochs); the rate is searched in "
         "0.003, 0.01, 0.03, 0.06.",
     ),
-    "paper_pretrain": Published(
+    "paper_pretrain": NamedRecipe(
         _PAPER_PRETRAIN,
         "The ImageNet-1k pre-training of the ViT paper.",
         "Table 3 of https://arxiv.org/abs/2010.11929",
         "The paper writes Adam; a decay of this size is AdamW's, not added to the gradient.",
     ),
-    "bigvision_s16_90ep": Published(
+    "bigvision_s16_90ep": NamedRecipe(
         _BIG_VISION,
         "ViT-S/16 on ImageNet-1k in 90 epochs to 76.5%.",
         "https://arxiv.org/abs/2205.01580 and big_vision/configs/vit_s16_i1k.py",
         "weight_decay is big_vision's 0.0001 divided by the learning rate, which it does not "
         "multiply with.",
     ),
-    "deit": Published(
+    "deit": NamedRecipe(
         _DEIT,
         "Data-efficient training on ImageNet-1k in 300 epochs; with a teacher, distillation=hard.",
         "Table 9 of https://arxiv.org/abs/2012.12877 and main.py of facebookresearch/deit",
         f"The rate falls at every step, not after every epoch. {_TIMM_OPS}",
     ),
-    "deit3": Published(
+    "deit3": NamedRecipe(
         _DEIT3,
         "ViT-S on ImageNet-1k in 800 epochs: 3-Augment and a sigmoid loss.",
         "Table 1 of https://arxiv.org/abs/2204.07118; README_revenge.md of facebookresearch/deit",
@@ -230,14 +230,14 @@ RECIPES = {
         "start. The source drops as many branches in each block, here the first block drops none; "
         "there a mixed image shows both classes fully, here each by its share.",
     ),
-    "mae_finetune": Published(
+    "mae_finetune": NamedRecipe(
         _MAE_FINETUNE,
         "ViT-B after masked auto-encoding: layer-wise decay.",
         "Table 9 of https://arxiv.org/abs/2111.06377; FINETUNE.md and main_finetune.py of "
         "facebookresearch/mae",
         _TIMM_OPS,
     ),
-    "flowers_report": Published(
+    "flowers_report": NamedRecipe(
         _FLOWERS_REPORT,
         "200 epochs of SGD with lr 0.001 to lrf 0.01: the published flowers reproduction.",
         "pytorch_classification/vision_transformer/train.py of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keras_vit import arguments
 from keras_vit.data import Augmentation
-from keras_vit.runs.named_recipes import Published
+from keras_vit.runs.named_recipes import NamedRecipe
 from keras_vit.runs.recipe import Recipe
 
 # Some thousand photographs on one machine.
@@ -39,19 +39,19 @@ _MASKED_PATCHES = Recipe(
 )
 
 PRETRAINING_RECIPES = {
-    "photographs": Published(
+    "photographs": NamedRecipe(
         PHOTOGRAPHS,
         "Some thousand photographs, either method: the default.",
         "keras_vit",
     ),
-    "mae_paper": Published(
+    "mae_paper": NamedRecipe(
         _MAE,
         "Masked auto-encoding of ImageNet-1k in 800 epochs.",
         "Table 8 of https://arxiv.org/abs/2111.06377 and PRETRAIN.md of facebookresearch/mae",
         "The rate is the paper's 1.5e-4 for 256 images, times 4096 / 256. The decoder is another "
         "setting: 8 blocks, 512 wide, 16 heads. Tokens do not decay here.",
     ),
-    "masked_patches_paper": Published(
+    "masked_patches_paper": NamedRecipe(
         _MASKED_PATCHES,
         "Masked patch prediction of the ViT paper: 1 M steps, 14 epochs of JFT-300M.",
         "Appendix B.1.2 of https://arxiv.org/abs/2010.11929",

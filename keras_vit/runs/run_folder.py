@@ -16,7 +16,13 @@ import yaml
 from keras_vit import arguments, data, output_folder
 from keras_vit.data import Examples
 from keras_vit.data.splits import short_digest, training_digests
-from keras_vit.runs.config import CommonConfig, RunConfig, read_config, versions, write_config
+from keras_vit.runs.config import (
+    CommonConfig,
+    RunConfig,
+    read_config_of,
+    versions,
+    write_config,
+)
 from keras_vit.weights.whole_models import load_model
 
 
@@ -85,25 +91,25 @@ class Run:
         """
         write_config(self.config, config, resolved=resolved, versions=versions())
 
-    def read_config(self) -> RunConfig:
+    def read_config(self, kind: type[Any] = RunConfig, command: str = "train") -> Any:
         """Reads the configuration back.
+
+        Args:
+            kind: Its class.
+            command: The command that writes such runs.
 
         Returns:
             What was asked for.
 
         Raises:
-            ValueError: If the folder holds no run.
+            ValueError: If the folder holds no run of this kind.
         """
-        if not self.config.is_file():
-            raise ValueError(
-                f"`run` must be a folder that `keras-vit train --out` has written. "
-                f"Received: run={str(self.path)!r}, which has no {self.config.name}"
-            )
+        self._require_config(command)
         try:
-            return read_config(self.config)
+            return read_config_of(kind, self.config)
         except ValueError as error:
             raise ValueError(
-                "`run` must be a folder that `keras-vit train --out` has written. "
+                f"`run` must be a folder that `keras-vit {command} --out` has written. "
                 f"Received: run={str(self.path)!r}: {error}"
             ) from error
 
@@ -119,13 +125,20 @@ class Run:
         Raises:
             ValueError: If the folder holds no run, or no epoch of it is complete.
         """
-        self.read_config()
+        self._require_config()
         if not self.last.is_file():
             raise ValueError(
                 "`run` must have finished an epoch. "
                 f"Received: run={str(self.path)!r}, which has no {self.last.name} yet"
             )
         return load_model(self.last, compile=compile)
+
+    def _require_config(self, command: str = "train") -> None:
+        if not self.config.is_file():
+            raise ValueError(
+                f"`run` must be a folder that `keras-vit {command} --out` has written. "
+                f"Received: run={str(self.path)!r}, which has no {self.config.name}"
+            )
 
     @functools.cached_property
     def all_examples(self) -> Examples:

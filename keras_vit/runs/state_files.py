@@ -41,7 +41,7 @@ class Progress:
     history: tuple[dict[str, float], ...] = ()
 
 
-class Checkpoints:
+class StateFiles:
     """The last states of a run in a folder, written beside and renamed.
 
     Args:
@@ -50,7 +50,7 @@ class Checkpoints:
 
     Example:
         >>> import tempfile
-        >>> checkpoints = Checkpoints(tempfile.mkdtemp())
+        >>> checkpoints = StateFiles(tempfile.mkdtemp())
         >>> checkpoints.save(12, Progress(epoch=1), {"model/0": np.ones(3)})
         >>> progress, variables = checkpoints.load()
         >>> progress.epoch, sorted(variables)

@@ -1,17 +1,15 @@
-"""Training with `model.fit`: a recipe and a folder of images to a run folder."""
+"""Training of runs: recipes, devices, the loop."""
 
-from keras_vit.runs.config import RunConfig, read_config
+from keras_vit.runs.config import PretrainConfig, RunConfig, read_config
 from keras_vit.runs.named_recipes import RECIPES, augreg, recipe
+from keras_vit.runs.pretraining_recipes import PRETRAINING_RECIPES, pretraining_recipe
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import Run
 from keras_vit.training.distribution import devices
-from keras_vit.training.pretraining import (
-    PRETRAINING_RECIPES,
-    PretrainConfig,
-    pretrain,
-    pretraining_recipe,
-)
-from keras_vit.training.train import train
+from keras_vit.training.loop import fit_run
+
+# The names of the commands.
+train = pretrain = fit_run
 
 __all__ = [
     "PRETRAINING_RECIPES",
@@ -22,6 +20,7 @@ __all__ = [
     "RunConfig",
     "augreg",
     "devices",
+    "fit_run",
     "pretrain",
     "pretraining_recipe",
     "read_config",

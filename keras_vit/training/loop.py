@@ -1,37 +1,244 @@
-"""What runs with labels and without do alike: compile, save, and call `fit` for what is left."""
+"""Training of a run: from a configuration to a complete run folder."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from keras_vit import data
+from keras_vit import data, files, models, output_folder, tasks
+from keras_vit.data.inventory import Inventory
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.runs.config import CommonConfig
+from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.build import set_reading
 from keras_vit.tasks.objective import Objective
-from keras_vit.training.build import precision_of
-from keras_vit.training.distribution import Devices
-from keras_vit.training.ema import EvaluateAverages
+from keras_vit.tasks.task import Result, Task
+from keras_vit.training import param_groups
+from keras_vit.training.distribution import Devices, devices
+from keras_vit.training.ema import EvaluateAverages, averages
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.progress import ProgressBar
-from keras_vit.training.save_schedule import SaveRun
-from keras_vit.training.signals import Interruption
+from keras_vit.training.precision import precision_of, report_unused_accelerator
+from keras_vit.training.progress import EpochClock, ProgressBar, TensorBoard, log_pictures
+from keras_vit.training.save_schedule import SaveSchedule
+from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
+from keras_vit.visualization import plots
+
+Split = Callable[..., tuple[np.ndarray, np.ndarray]]
 
 
-def build_training_model(
-    objective: Objective, model: keras.layers.Layer, config: CommonConfig, steps: int
-) -> TrainingModel:
+def fit_run(
+    config: RunConfig | PretrainConfig,
+    out: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    tensorboard: bool = True,
+    profile: tuple[int, int] | None = None,
+    smaller_batches: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> Any:
+    """Trains a model and writes a run folder.
+
+    The folder holds the configuration, the split, the history and how long it took, `last.keras`
+    and `best.keras` after every epoch, the states to resume from, and at the end the evaluation of
+    the last epoch's weights on the validation part, as a table and a picture.
+
+    What a task decides is in `keras_vit.tasks`: images and targets, network, objective, evaluation.
+
+    Args:
+        config: Task, data, model, recipe and devices. With `resume` the run's own configuration
+            counts.
+        out: The run folder.
+        resume: Whether to go on where `out` was saved last.
+        tensorboard: Whether TensorBoard logs are written.
+        profile: First and last step to profile for TensorBoard, counted from 1.
+        smaller_batches: Whether a batch size above the number of training images is reduced.
+        callbacks: Called as `fit` calls them, after the state of the run was saved, and on the
+            chief alone. A run that is resumed within an epoch calls `fit` twice, and there the
+            steps of the first epoch are counted from where it was interrupted.
+
+    Returns:
+        The evaluation of `last.keras` on the validation examples; where a task has none, the
+        metrics of the last epoch. None on workers other than the chief.
+
+    Raises:
+        ValueError: If the data, the configuration or the folder does not allow the run; before
+            any work starts.
+        FloatingPointError: If the loss becomes no number; the last good state stays.
+        KeyboardInterrupt: After saving, if the user stops the run.
+        SystemExit: After saving, on SIGTERM.
+
+    Example:
+        >>> from keras_vit.runs.recipe import Recipe
+        >>> recipe = Recipe(epochs=1, batch_size=512, image_size=(16, 16))
+        >>> config = RunConfig("digits", "ViTMicro4", recipe=recipe)
+        >>> fit_run(config, "runs/digits", tensorboard=False).num_examples  # doctest: +ELLIPSIS
+        Checking the images of digits ...
+        ...
+        359
+    """
+    run = Run(out)
+    kind = tasks.get(config.task)
+    if resume:
+        config = run.read_config(type(config), kind.command)
+        kind = tasks.get(config.task)
+        # What "auto" came to when the run was started, wherever it is resumed.
+        recipe = config.recipe.replace(precision=run.resolved()["precision"])
+        config = dataclasses.replace(config, recipe=recipe)
+    else:
+        output_folder.require_new_run(run.path)
+    kind.check_model(config.model)
+    keras.utils.set_random_seed(config.recipe.seed)
+    where = devices(config.strategy, getattr(config, "model_parallel", 1))
+    report_unused_accelerator(config.strategy)
+    where.check(config.recipe)
+    with run.writing(kind.command, resume=resume, writes=where.is_chief):
+        logs = [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
+        watching = [EpochClock(run.times), *logs, *callbacks] if where.is_chief else []
+        task = kind(config)
+        examples = task.load()
+        task = task.adapted(examples)
+        config, precision = task.config, precision_of(task.config)
+        with where.active():
+            # Before the images are audited, which takes a while: a wrong size or weight file shows
+            # here.
+            with where.scope():
+                network = task.build_network(examples, precision, resume=resume)
+                objective = task.objective(network)
+                param_groups.set_trainable(network, config.recipe.trainable)
+            set_reading(network, run, resume=resume)
+            if resume:
+                task.check_resumed(run, examples)
+            training, validation, inventory = find_parts(
+                config, examples, run, resume=resume, writes=where.is_chief, split=task.split
+            )
+            if smaller_batches and not resume:
+                config = task.config = _with_full_batch(config, len(training), where)
+            task.use_training_set(objective, training)
+            steps = data.steps_per_epoch(training, config.recipe.batch_size)
+            with where.scope():
+                training_model = build_training_model(objective, config, steps)
+            with SignalHandler() as interruption:
+                save = SaveSchedule(run, training_model, task, where, steps, interruption)
+                if resume:
+                    save.restore()
+                elif where.is_chief:
+                    task.start_run(run, examples, validation)
+                    resolved = {
+                        "precision": precision,
+                        "devices": where.name,
+                        **task.resolved(examples),
+                        "training_examples": len(training),
+                        "validation_examples": len(validation),
+                        "inventory": dataclasses.asdict(inventory),
+                        "preprocessing": models.preprocessing_of(network).get_config(),
+                    }
+                    run.write_config(config, resolved)  # last: what makes the folder a run
+                if save.progress.epoch < config.recipe.epochs:
+                    print(
+                        f"{task.title(examples, len(training))}, {len(validation)} held out, in "
+                        f"{precision} on {where.name}; epochs: {config.recipe.epochs}, full "
+                        f"batches in each: {steps}."
+                    )
+                    task.advise(steps * config.recipe.epochs)
+                fit_remaining(
+                    training_model,
+                    save,
+                    config.recipe,
+                    where,
+                    (training, validation),
+                    models.preprocessing_of(network),
+                    watching,
+                    config.on_bad_image,
+                )
+            if not where.is_chief:
+                return None
+            average = averages(training_model.optimizer)  # which is what last.keras holds
+            if average is not None:
+                for variable, value in zip(objective.trainable_variables, average, strict=True):
+                    variable.assign(keras.ops.convert_to_numpy(value))
+            pictures = task.draw_training(run, objective, validation)
+        result = _finish(task, run, validation, pictures)
+        return save.progress.history[-1] if result is None else result
+
+
+def _with_full_batch(config: Config, images: int, where: Devices) -> Config:
+    """Returns the configuration with a batch size of at most the number of images."""
+    recipe = config.recipe
+    parts = where.replicas * recipe.accumulation_steps * (2 if recipe.augmentation.mixes else 1)
+    if images >= recipe.batch_size or images < parts:
+        return config
+    size = images // parts * parts
+    print(f"Batch size {size} in place of {recipe.batch_size}: there are {images} images.")
+    return dataclasses.replace(config, recipe=recipe.replace(batch_size=size))
+
+
+def find_parts(
+    config: CommonConfig,
+    examples: data.Examples,
+    run: Run,
+    *,
+    resume: bool,
+    writes: bool,
+    split: Split = data.split,
+) -> tuple[data.Examples, data.Examples, Inventory]:
+    """Looks at every image of a run and divides those that can be used.
+
+    Args:
+        config: Its `data`, `on_bad_image`, `validation_fraction` and `split_seed`.
+        examples: The images.
+        run: Keeps the division.
+        resume: Whether the division that `run` keeps counts.
+        writes: Whether this process writes a new one there.
+        split: Divides images, as `data.split` does.
+
+    Returns:
+        The images to train on, those to validate on, and the counts of all files.
+
+    Raises:
+        ValueError: If an image cannot be used, there are too few, or they are no longer those
+            that `run` divides.
+
+    Example:
+        >>> import tempfile
+        >>> digits, run = data.load("digits").subset(range(100)), Run(tempfile.mkdtemp())
+        >>> config = CommonConfig("digits", "ViTMicro4", validation_fraction=0.3)
+        >>> training, held_out, _ = find_parts(config, digits, run, resume=False, writes=True)
+        Checking the images of digits ...
+        >>> len(training), len(held_out)
+        (70, 30)
+    """
+    examples, found = data.usable_images(examples, config.on_bad_image)
+    if resume:
+        training, validation = data.read_split(
+            run.split, examples, digests=found.digests, on_missing=config.on_bad_image
+        )
+    else:
+        training, validation = split(
+            examples,
+            found.digests,
+            validation_fraction=config.validation_fraction,
+            seed=config.split_seed,
+        )
+        if writes:
+            data.write_split(run.split, examples, training, validation, found.digests)
+    return examples.subset(training), examples.subset(validation), found.inventory
+
+
+def build_training_model(objective: Objective, config: CommonConfig, steps: int) -> TrainingModel:
     """Returns a compiled model that minimizes an objective as a recipe says.
 
     Args:
         objective: The objective.
-        model: The part of it whose weights the optimizer updates.
         config: Its recipe and strategy.
         steps: Steps in an epoch.
     """
@@ -44,7 +251,7 @@ def build_training_model(
         sam_radius=recipe.sam_radius,
     )
     training_model.compile(
-        optimizer=build_optimizer(recipe, model, steps * recipe.epochs, precision_of(config)),
+        optimizer=build_optimizer(recipe, objective, steps * recipe.epochs, precision_of(config)),
         # XLA takes 4% off a step of a ViT-Ti/16 on a CPU, a third off that of a tiny model
         # (benchmarks/results/); but tf.distribute strategies do not run with it.
         jit_compile=keras.backend.backend() == "jax",
@@ -52,48 +259,9 @@ def build_training_model(
     return training_model
 
 
-def save_as_configured(
-    config: CommonConfig,
-    run: Run,
-    training_model: TrainingModel,
-    where: Devices,
-    *,
-    steps: int,
-    interruption: Interruption,
-    command: str,
-) -> SaveRun:
-    """Returns the callback that saves a run as often as its configuration wants.
-
-    Args:
-        config: Its `save_steps`, `save_minutes`, `keep` and `recipe.early_stopping`.
-        run: The folder.
-        training_model: The model in training, compiled.
-        where: The devices; only the chief writes.
-        steps: Steps in an epoch.
-        interruption: Is asked after every step whether to stop.
-        command: The command of `keras-vit` that goes on with the run.
-
-    Returns:
-        The callback.
-    """
-    return SaveRun(
-        run,
-        training_model,
-        steps=steps,
-        interruption=interruption,
-        alone=where.workers == 1,
-        save_steps=config.save_steps,
-        save_minutes=config.save_minutes,
-        keep=config.keep,
-        early_stopping=config.recipe.early_stopping,
-        writes=where.is_chief,
-        command=command,
-    )
-
-
 def fit_remaining(
     training_model: TrainingModel,
-    save: SaveRun,
+    save: SaveSchedule,
     recipe: Recipe,
     where: Devices,
     parts: tuple[data.Examples, data.Examples],
@@ -185,3 +353,29 @@ def fit_remaining(
             f"Stopped early, after epoch {save.progress.epoch}: no better validation result in "
             f"{recipe.early_stopping} epochs."
         )
+
+
+def _finish(
+    task: Task, run: Run, validation: data.Examples, pictures: dict[str, Path]
+) -> Result | None:
+    """Evaluates the last epoch's weights as they were saved, and prints where everything is."""
+    task.finish_models(run, validation)
+    model = run.model(compile=True)
+    result = task.evaluate(model, validation)
+    names = ["last.keras"]
+    if result is not None:
+        inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
+        files.write_json(run.evaluation, {**result.to_json(), "inventory": inventory})
+        pictures |= task.draw(result, model, validation, run)
+        names += ["best.keras"] * run.best.exists() + [run.evaluation.name]
+    plots.training_curves(run.history, run.curves)  # last: what makes the run complete
+    pictures["curves"] = run.curves
+    if run.tensorboard.is_dir():
+        log_pictures(run.tensorboard / "evaluation", pictures)
+    if result is not None:
+        print(f"\nThe last epoch's weights on the {len(validation)} images held out:\n")
+        print(result.text())
+    names += [path.name for path in pictures.values()]
+    commands = "\n  ".join(task.next_commands(run))
+    print(f"\n{run.path} holds {', '.join(names[:-1])} and {names[-1]}. Next:\n  {commands}")
+    return result

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit import accelerators, arguments
+from keras_vit.runs.config import CommonConfig
 
 # NVIDIA's Ampere, the first with bfloat16 matrix units.
 _BFLOAT16_CAPABILITY = (8, 0)
@@ -87,3 +88,22 @@ def _accelerator() -> tuple[str, tuple[int, ...]]:
         return "cpu", ()
     details = tf.config.experimental.get_device_details(gpus[0])
     return "gpu", details.get("compute_capability", ())
+
+
+def precision_of(config: CommonConfig) -> str:
+    """Returns the Keras dtype policy that a run trains in on this machine.
+
+    Args:
+        config: Its recipe and strategy.
+
+    Returns:
+        The name of the policy.
+
+    Example:
+        >>> from keras_vit.runs.recipe import Recipe
+        >>> recipe = Recipe(precision="mixed_bfloat16")
+        >>> precision_of(CommonConfig("photos", "ViTMicro4", recipe=recipe))
+        'mixed_bfloat16'
+    """
+    precision = config.recipe.precision
+    return best_precision(config.strategy) if precision == "auto" else precision

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
@@ -189,3 +191,21 @@ def learning_rate(optimizer: keras.Optimizer) -> float:
         0.5
     """
     return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+
+
+def log_pictures(folder: str | os.PathLike[str], pictures: Mapping[str, Path]) -> None:
+    """Shows PNG files in TensorBoard.
+
+    Args:
+        folder: Of the logs.
+        pictures: Files by the names under which they are shown.
+
+    Example:
+        >>> log_pictures("tensorboard/evaluation", {})
+    """
+    writer = tf.summary.create_file_writer(str(folder))
+    with writer.as_default():
+        for name, path in pictures.items():
+            image = tf.io.decode_png(path.read_bytes(), channels=3)
+            tf.summary.image(name, image[tf.newaxis], step=0)
+    writer.close()

@@ -11,70 +11,57 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import arguments, files, models
-from keras_vit.models import classifier, cloning
+from keras_vit import arguments, files
 from keras_vit.runs import history
 from keras_vit.runs.run_folder import Run
-from keras_vit.runs.state_files import Checkpoints, Progress
+from keras_vit.runs.state_files import Progress, StateFiles
+from keras_vit.tasks.task import Task
+from keras_vit.training.distribution import Devices
 from keras_vit.training.ema import averages
-from keras_vit.training.signals import Interruption
+from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
 
 
-class SaveRun(keras.callbacks.Callback):
+class SaveSchedule(keras.callbacks.Callback):
     """Writes states, models and history of a run.
 
     After every epoch come the last and the best model, as they will be used: in float32, without
-    dropout, with probabilities; then the complete state, and then the history, a view of it. A
-    loss, norm or weight that is no number ends the run, and nothing of it is saved. The
-    best one has the highest accuracy on the validation images, or mean average precision where an
-    image may show several classes. States also come within an epoch. Every file is written beside
-    and renamed, and a run that goes on from a state ends with the same weights, to the bit, as if
-    it had never stopped.
+    dropout, with the last activation; then the complete state, and then the history, a view of it.
+    A loss, norm or weight that is NaN or infinite ends the run, and nothing of it is saved. The
+    best model is that of the task's `monitor`. States also come within an epoch. Every file is
+    written beside and renamed, and a run that resumes from a state ends with the same weights, to
+    the bit, as if it had never stopped.
 
     Args:
-        run: Where to.
+        run: The run folder.
         training_model: The model in training, compiled.
+        task: The task; of its configuration `save_steps`, `save_minutes`, `keep` and
+            `recipe.early_stopping`.
+        where: The devices. Only the chief writes; and of several processes, one that gets a signal
+            cannot save within an epoch, which takes all of them.
         steps: Steps in an epoch.
-        interruption: Is asked after every step whether to stop.
-        alone: Whether this is the only process. Of several, one that gets a signal cannot save
-            within an epoch, which takes all of them; the others go down with it.
-        save_steps: Steps between states within an epoch; 0 to go by the clock.
-        save_minutes: Minutes between states within an epoch, if `save_steps` is 0; 0 for none.
-        keep: States that are kept.
-        early_stopping: Epochs without a better result after which training ends; 0 for none.
-        writes: Whether this process writes, or only follows what another one does.
-        command: The command of `keras-vit` that goes on with the run.
+        interruption: Whether a signal asks to stop, looked at after every step.
     """
 
     def __init__(
         self,
         run: Run,
         training_model: TrainingModel,
-        *,
+        task: Task,
+        where: Devices,
         steps: int,
-        interruption: Interruption,
-        alone: bool = True,
-        save_steps: int = 0,
-        save_minutes: float = 5.0,
-        keep: int = 2,
-        early_stopping: int = 0,
-        writes: bool = True,
-        command: str = "train",
+        interruption: SignalHandler,
     ) -> None:
         super().__init__()
         self.run = run
         self.training_model = training_model
+        self.task = task
         self.steps = steps
         self.interruption = interruption
-        self.alone = alone
-        self.save_steps = save_steps
-        self.save_minutes = save_minutes
-        self.early_stopping = early_stopping
-        self.writes = writes
-        self.checkpoints = Checkpoints(run.checkpoints, keep)
+        self._alone = where.workers == 1
+        self._writes = where.is_chief
+        self.checkpoints = StateFiles(run.checkpoints, task.config.keep)
         self.progress = Progress(steps=steps)
-        self._command = command
         self._copy: keras.Model | None = None
         self._metrics: list[np.ndarray] | None = None
         self._saved_at = time.monotonic()
@@ -96,19 +83,19 @@ class SaveRun(keras.callbacks.Callback):
         # At the end of an epoch the state follows the validation.
         if step == self.steps:
             return
-        if self._due(step) or (stop and self.alone):
+        if self._due(step) or (stop and self._alone):
             self.save_state()
         if stop:
             self.interruption.stop(self._how_to_go_on())
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         row = {"epoch": epoch, **{name: float(value) for name, value in (logs or {}).items()}}
-        accuracy = _result(row) if "val_accuracy" in row else -np.inf
-        better = accuracy > self.progress.best
+        result = self._result(row) if self.task.monitor else -np.inf
+        better = result > self.progress.best
         self.progress = Progress(
             epoch=epoch + 1,
             steps=self.steps,
-            best=max(accuracy, self.progress.best),
+            best=max(result, self.progress.best),
             history=(*self.progress.history, row),
         )
         state = self._state()
@@ -123,20 +110,24 @@ class SaveRun(keras.callbacks.Callback):
     @property
     def stopped_early(self) -> bool:
         """True if the validation metric has not improved for `early_stopping` epochs."""
-        results = [_result(row) for row in self.progress.history]
-        return 0 < self.early_stopping < len(results) - int(np.argmax([*results, -np.inf]))
+        results = [self._result(row) for row in self.progress.history]
+        return (
+            0
+            < self.task.config.recipe.early_stopping
+            < len(results) - int(np.argmax([*results, -np.inf]))
+        )
 
     def save_models(self, best: bool) -> None:
         """Saves the model as it is now as the last one, and as the best one if it is."""
         if self._copy is None:
-            self._copy = finished_model(self.training_model.network)
+            self._copy = self.task.finished_model(self.training_model.network)
         average = averages(self.training_model.optimizer)
         values = {} if average is None else {
             id(v): a for v, a in zip(self.training_model.trainable_variables, average, strict=True)
         }  # fmt: skip
         weights = [values.get(id(v), v) for v in self.training_model.network.weights]
         self._copy.set_weights([keras.ops.convert_to_numpy(w) for w in weights])
-        if not self.writes:
+        if not self._writes:
             return
         with files.atomic_path(self.run.last) as temporary:
             self._copy.save(temporary)
@@ -161,7 +152,7 @@ class SaveRun(keras.callbacks.Callback):
             ValueError: If its states are gone, or are another model's.
         """
         run = self.run
-        if self.writes:
+        if self._writes:
             for path in (run.last, run.best, run.history):
                 for leftover in run.path.glob(f".{path.name}.*"):
                     shutil.rmtree(leftover, ignore_errors=True)
@@ -198,12 +189,12 @@ class SaveRun(keras.callbacks.Callback):
         self._metrics = None
         if progress.step:
             self._metrics = [state[name] for name in variables if name.startswith("metrics/")]
-        if self.writes:
+        if self._writes:
             self.write_history()
 
     def write_history(self) -> None:
         """Writes the table of what every epoch reported."""
-        if self.writes and self.progress.history:
+        if self._writes and self.progress.history:
             history.write(self.run.history, self.progress.history)
 
     def _require_numbers(self, step: int, logs: dict[str, Any]) -> None:
@@ -234,23 +225,30 @@ class SaveRun(keras.callbacks.Callback):
 
     def _write(self, state: dict[str, np.ndarray]) -> None:
         self._saved_at = time.monotonic()
-        if self.writes:
+        if self._writes:
             updates = self.progress.epoch * self.steps + self.progress.step
             self.checkpoints.save(updates, self.progress, state)
 
     def _due(self, step: int) -> bool:
-        if self.save_steps:
-            return step % self.save_steps == 0
-        if not self.alone:
+        config = self.task.config
+        if config.save_steps:
+            return step % config.save_steps == 0
+        if not self._alone:
             return False  # clocks of several workers do not agree on a step
         minutes = (time.monotonic() - self._saved_at) / 60
-        return bool(self.save_minutes) and minutes >= self.save_minutes
+        return bool(config.save_minutes) and minutes >= config.save_minutes
 
     def _how_to_go_on(self) -> str:
         return (
             f"{self.run.path} holds the last state of this run. Go on with\n"
-            f"  {arguments.command(self._command, '--resume', '--out', self.run.path)}"
+            f"  {arguments.command(self.task.command, '--resume', '--out', self.run.path)}"
         )
+
+    def _result(self, row: dict[str, float]) -> float:
+        """Returns what is maximized: the monitored metric, or else the negative loss."""
+        name, mode = self.task.monitor or ("loss", "min")
+        value = row.get(f"val_{name}", np.inf if mode == "min" else -np.inf)
+        return value if mode == "max" else -value
 
     def _variables(self) -> dict[str, keras.Variable]:
         """Returns weights, dropout seeds, optimizer state and metrics by name."""
@@ -261,38 +259,3 @@ class SaveRun(keras.callbacks.Callback):
             "metrics": training_model.metrics_variables,
         }
         return {f"{g}/{i}": v for g, variables in groups.items() for i, v in enumerate(variables)}
-
-
-def _result(row: dict[str, float]) -> float:
-    """Returns the mean average precision of an epoch, else accuracy, else the negative loss."""
-    # Where most labels are absent from most images, a model that never predicts any is accurate.
-    loss = row.get("val_loss", np.inf)
-    return row.get("val_average_precision", row.get("val_accuracy", -loss))
-
-
-def finished_model(network: keras.Model) -> keras.Model:
-    """Returns the model that is saved, evaluated and exported.
-
-    Args:
-        network: The model in training.
-
-    Returns:
-        A copy in float32, without dropout, and where there is a classifier with a softmax; or with
-        a sigmoid where thresholds say that an image may show several classes or none.
-
-    Example:
-        >>> model = models.build(models.size("Micro/4").replace(classifier_activation=None))
-        >>> models.config_of(finished_model(model)).classifier_activation
-        'softmax'
-    """
-    if not models.has_config(network):  # of keras.applications
-        return classifier.with_probabilities(cloning.with_dtype(network, "float32"))[0]
-    thresholds = models.preprocessing_of(network).thresholds
-    return models.rebuild(
-        network,
-        dtype="float32",
-        classifier_activation="sigmoid" if thresholds else "softmax",
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        stochastic_depth_rate=0.0,
-    )

@@ -11,14 +11,14 @@ from typing import Any
 SIGTERM_STATUS = 143
 
 
-class Interruption:
+class SignalHandler:
     """Notes Ctrl-C (SIGINT) and SIGTERM, so that a step is finished and saved first.
 
     A second Ctrl-C ends the program at once. Outside the main thread Python allows no handlers;
     then it is as without this class.
 
     Example:
-        >>> with Interruption() as interruption:
+        >>> with SignalHandler() as interruption:
         ...     interruption.received is None
         True
     """
@@ -27,7 +27,7 @@ class Interruption:
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> SignalHandler:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)

@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from keras_vit import training
-from keras_vit.training.signals import Interruption
+from keras_vit.training.signals import SignalHandler
 from tests.cli.commands import Call
 from tests.training.photos import write_photos
 
@@ -41,7 +41,7 @@ def test_next_steps_of_a_training_can_be_pasted(
     options = ("--model", "ViTNano", "--image-size", "8x12", "--epochs", 1, "--batch-size", 8)
     with monkeypatch.context() as patch:
         received = property(lambda _: signal.SIGINT, lambda *_: None)
-        patch.setattr(Interruption, "received", received, raising=False)
+        patch.setattr(SignalHandler, "received", received, raising=False)
         data = write_photos(folder / "photos")
         code, output, _ = call("train", "--data", data, *options, "--out", run.path)
     go_on = ["train", "--resume", "--out", str(run.path)]

@@ -28,9 +28,9 @@ from keras_vit.cli.pretrain import Method
 from keras_vit.cli.train import Optimizer
 from keras_vit.data.image_audit import ON_BAD_IMAGE
 from keras_vit.doctor.scaling_candidates import SCALES
+from keras_vit.runs.config import METHODS
 from keras_vit.runs.recipe import OPTIMIZERS, PRECISIONS
 from keras_vit.training.distribution import STRATEGIES
-from keras_vit.training.pretraining.pretrain import METHODS
 from keras_vit.weights import list_weights
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import importlib
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -235,12 +235,24 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     assert message == ""
 
 
-@pytest.mark.parametrize("moment", ["build_network", "find_parts", "_write_samples"])
+@pytest.mark.parametrize(
+    ("module", "moment"),
+    [
+        ("tasks.classification.task", "build_network"),
+        ("training.loop", "find_parts"),
+        ("tasks.classification.task", "write_samples"),
+    ],
+)
 def test_ctrl_c_before_there_is_a_run_does_not_promise_to_resume(
-    call: Call, monkeypatch: pytest.MonkeyPatch, photos: Path, tmp_path: Path, moment: str
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    photos: Path,
+    tmp_path: Path,
+    module: str,
+    moment: str,
 ) -> None:
     options = ("--data", photos, "--model", "ViTNano", "--image-size", 8, "--batch-size", 3)
-    monkeypatch.setattr(sys.modules["keras_vit.training.train"], moment, stopped)
+    monkeypatch.setattr(importlib.import_module(f"keras_vit.{module}"), moment, stopped)
     code, output, _ = call("train", *options, "--out", tmp_path / "run")
     assert code == 130
     assert "Stopped at once. The same command resumes what was saved, or st" in output

@@ -195,7 +195,8 @@ def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path:
     )
     prepared = np.stack([prepare(image, grayscale) for image in images])
     expected = classifier.with_probabilities(user)[0].predict(prepared, verbose=0)
-    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
+    # 1.2e-6 measured, with AVX-512.
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=3e-6)
     assert set(answer["top_labels"].numpy().ravel()) == {b"0", b"1", b"2"}
 
 

@@ -14,9 +14,10 @@ from keras_vit.models.keras_applications import (
     build_application,
 )
 from keras_vit.runs import history
+from keras_vit.tasks.build import check_model
+from keras_vit.tasks.classification.network import build_network
+from keras_vit.tasks.classification.task import finished_classifier
 from keras_vit.training import Recipe, Run, RunConfig, train
-from keras_vit.training.build import build_network, check_model
-from keras_vit.training.save_schedule import finished_model
 from tests.helpers import assert_close, numpy
 from tests.training.photos import write_photos
 
@@ -59,7 +60,7 @@ def test_build_application_carries_labels_and_preprocessing(network: keras.Model
 def test_a_network_with_operations_in_its_graph_is_finished_too() -> None:
     network = build_application("MobileNetV3Small", LABELS, image_size=(32, 48))
     inputs = models.preprocessing_of(network).scale(PIXELS)
-    assert_close(finished_model(network)(inputs), np.full((2, 3), 1 / 3), 1e-6)
+    assert_close(finished_classifier(network)(inputs), np.full((2, 3), 1 / 3), 1e-6)
 
 
 def test_frozen_batch_normalisation_uses_what_it_has(network: keras.Model) -> None:
@@ -82,7 +83,7 @@ def test_finished_application_answers_with_probabilities(network: keras.Model) -
     half.set_weights(network.get_weights())
     half.layers[-1].set_weights([np.random.default_rng(1).normal(size=(1280, 3)), np.ones(3)])
     inputs = models.preprocessing_of(half).scale(PIXELS)
-    finished = finished_model(half)
+    finished = finished_classifier(half)
     assert finished.compute_dtype == "float32"
     probabilities = numpy(finished(inputs))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)

@@ -11,17 +11,17 @@ import pytest
 from keras_vit.evaluation import evaluate_predictions, mcnemar
 from keras_vit.evaluation.published import FLOWER_CLASSES
 from keras_vit.reports import Comparison, compare, comparison
-from keras_vit.reports.comparison_worker import Contestant
+from keras_vit.reports.comparison_worker import ModelResult
 from keras_vit.training import Run, RunConfig
 from tests.cli.commands import call_main
 
 pytestmark = pytest.mark.tensorflow
 
 
-def entry(name: str, right: int, classes: tuple[str, ...], **changes: object) -> Contestant:
+def entry(name: str, right: int, classes: tuple[str, ...], **changes: object) -> ModelResult:
     labels = np.arange(40) % len(classes)
     predicted = np.where(np.arange(40) < right, labels, (labels + 1) % len(classes))
-    found = Contestant(
+    found = ModelResult(
         name=name,
         start="weights.npz",
         names=tuple(f"{k}.jpg" for k in range(40)),

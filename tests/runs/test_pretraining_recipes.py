@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from keras_vit.runs.config import PretrainConfig
 from keras_vit.runs.pretraining_recipes import PHOTOGRAPHS, PRETRAINING_RECIPES, pretraining_recipe
-from keras_vit.training.pretraining.pretrain import PretrainConfig
 
 
 def test_masked_autoencoder_has_the_paper_s_numbers() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_vit.runs.state_files import Checkpoints, Progress
+from keras_vit.runs.state_files import Progress, StateFiles
 
 ARRAYS = {"model/0": np.arange(6.0).reshape(2, 3), "optimizer/0": np.array(7)}
 
 
 def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     progress = Progress(3, 5, 7, 0.75, ({"epoch": 0.0, "loss": 1.5}, {"epoch": 1.0, "loss": 0.5}))
-    checkpoints = Checkpoints(tmp_path / "states")
+    checkpoints = StateFiles(tmp_path / "states")
     checkpoints.save(35, progress, ARRAYS)
     found, arrays = checkpoints.load()
     assert found == progress
@@ -25,12 +25,12 @@ def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
 
 def test_state_of_a_run_without_validation_comes_back(tmp_path: Path) -> None:
-    Checkpoints(tmp_path).save(0, Progress(), ARRAYS)
-    assert Checkpoints(tmp_path).load()[0].best == -np.inf
+    StateFiles(tmp_path).save(0, Progress(), ARRAYS)
+    assert StateFiles(tmp_path).load()[0].best == -np.inf
 
 
 def test_newest_states_are_kept(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints = StateFiles(tmp_path, keep=3)
     for updates in (2, 9, 10, 100, 11):
         checkpoints.save(updates, Progress(step=updates), ARRAYS)
     names = [path.name for path in checkpoints.paths()]
@@ -42,7 +42,7 @@ def test_newest_states_are_kept(tmp_path: Path) -> None:
 def test_damaged_state_gives_way_to_the_one_before(
     tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = StateFiles(tmp_path)
     checkpoints.save(1, Progress(step=1), ARRAYS)
     checkpoints.save(2, Progress(step=2), ARRAYS)
     newest = checkpoints.paths()[0]
@@ -58,7 +58,7 @@ def test_damaged_state_gives_way_to_the_one_before(
 
 
 def test_what_an_interruption_left_is_removed(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = StateFiles(tmp_path)
     checkpoints.save(1, Progress(step=1), ARRAYS)
     leftover = tmp_path / ".step_000000002.npz.abc"
     leftover.mkdir()
@@ -73,13 +73,13 @@ def test_no_whole_state_is_an_error(tmp_path: Path, content: bytes | None) -> No
     if content:
         (tmp_path / "step_000000001.npz").write_bytes(content)
     with pytest.raises(ValueError, match=r"must hold a whole state of this run.*Received: "):
-        Checkpoints(tmp_path).load()
+        StateFiles(tmp_path).load()
 
 
 def test_full_disk_leaves_the_states_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = StateFiles(tmp_path)
     for updates in (1, 2):
         checkpoints.save(updates, Progress(step=updates), ARRAYS)
 

@@ -14,9 +14,9 @@ from keras_vit import models, weights
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import write_config
 from keras_vit.runs.state_files import Progress
+from keras_vit.tasks.classification.network import build_network
+from keras_vit.tasks.classification.task import finished_classifier
 from keras_vit.training import Recipe, Run, RunConfig
-from keras_vit.training.build import build_network
-from keras_vit.training.save_schedule import finished_model
 from tests import pages
 from tests.helpers import randomise
 from tests.training.conftest import StopAt, Train
@@ -32,7 +32,7 @@ def write_run(folder: Path, model: str, class_names: tuple[str, ...], **recipe: 
     run, config = Run(folder), RunConfig("digits", model, recipe=SMALL.replace(**recipe))
     folder.mkdir()
     network = build_network(config, class_names, multi_label=recipe.get("loss") == "sigmoid")
-    finished_model(randomise(network)).save(run.last)
+    finished_classifier(randomise(network)).save(run.last)
     write_config(run.config, config)
     return run
 
@@ -62,7 +62,7 @@ def test_rows_of_classes_are_kept_to_the_bit_by_name(
     np.testing.assert_array_equal(head_of(fewer)[0], head_of(old)[0][:, [3, 0]])
     images = np.random.default_rng(3).uniform(size=(2, *size, 3)).astype("float32")
     config = RunConfig("digits", name, weights=str(run.path), recipe=SMALL)
-    same = finished_model(build_network(config, CLASSES)) if model == "nano" else old
+    same = finished_classifier(build_network(config, CLASSES)) if model == "nano" else old
     np.testing.assert_array_equal(same.predict(images, verbose=0), old.predict(images, verbose=0))
 
 
@@ -167,15 +167,19 @@ def test_training_stops_early_and_resumes_to_the_same_end(
 def test_early_stopping_counts_from_the_best_epoch(
     results: list[dict[str, float]], stops: bool, nano: str, tmp_path: Path
 ) -> None:
-    from keras_vit.training.save_schedule import SaveRun
-    from keras_vit.training.signals import Interruption
+    from keras_vit.tasks.classification.task import Classification
+    from keras_vit.tasks.task import Task
+    from keras_vit.training.distribution import devices
+    from keras_vit.training.save_schedule import SaveSchedule
+    from keras_vit.training.signals import SignalHandler
 
-    network = build_network(RunConfig("digits", nano, recipe=SMALL), CLASSES)
-    save = SaveRun(Run(tmp_path), network, steps=1, interruption=Interruption(), early_stopping=2)
-    save.progress = Progress(epoch=len(results), history=tuple(results))
-    assert save.stopped_early == stops
-    save.early_stopping = 0
-    assert not save.stopped_early
+    where = devices("cpu")
+    for patience, expected in ((2, stops), (0, False)):
+        config = RunConfig("digits", nano, recipe=SMALL.replace(early_stopping=patience))
+        task = Classification(config) if "val_accuracy" in str(results) else Task(config)
+        save = SaveSchedule(Run(tmp_path), None, task, where, 1, SignalHandler())  # type: ignore[arg-type]
+        save.progress = Progress(epoch=len(results), history=tuple(results))
+        assert save.stopped_early == expected
 
 
 class Recorder(keras.callbacks.Callback):

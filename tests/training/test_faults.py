@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from keras_vit.runs.config import write_config
-from keras_vit.runs.state_files import Checkpoints
+from keras_vit.runs.state_files import StateFiles
 from keras_vit.training import Recipe, Run, RunConfig
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
@@ -91,7 +91,7 @@ def undisturbed(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def newest(out: Path) -> int:
-    paths = Checkpoints(Run(out).checkpoints).paths()
+    paths = StateFiles(Run(out).checkpoints).paths()
     return int(paths[0].stem.removeprefix("step_")) if paths else 0
 
 
@@ -172,4 +172,4 @@ def test_read_only_folder_leaves_the_last_state_loadable(config: Path, tmp_path:
     finally:
         for folder in (Run(out).path, Run(out).checkpoints):
             folder.chmod(0o755)
-    assert Checkpoints(Run(out).checkpoints).load()[0].epoch >= 1
+    assert StateFiles(Run(out).checkpoints).load()[0].epoch >= 1

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models
+from keras_vit.runs.config import RunConfig
 from keras_vit.runs.state_files import Progress
+from keras_vit.tasks.classification.task import Classification
+from keras_vit.tasks.objective import Objective
 from keras_vit.training import Recipe, Run
 from keras_vit.training.distribution import devices
 from keras_vit.training.loop import fit_remaining
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.save_schedule import SaveRun
-from keras_vit.training.signals import Interruption
+from keras_vit.training.save_schedule import SaveSchedule
+from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
 from tests.tasks.masked import network
 
@@ -27,7 +30,7 @@ class Seen(TrainingModel):
     """Does not train: notes what `fit` is called with, and goes through the batches."""
 
     def __init__(self, network: keras.Model) -> None:
-        super().__init__(network)
+        super().__init__(Objective(network))
         self.calls: list[dict[str, Any]] = []
         self.images: list[np.ndarray] = []
 
@@ -35,7 +38,7 @@ class Seen(TrainingModel):
         self.calls.append(options)
         batches = list(dataset.as_numpy_iterator())
         self.images += [x for x, _ in batches]
-        save = next(c for c in callbacks if isinstance(c, SaveRun))
+        save = next(c for c in callbacks if isinstance(c, SaveSchedule))
         save.progress = Progress(epoch=options["epochs"])
 
 
@@ -51,10 +54,12 @@ def fit(
     recipe = Recipe(epochs=EPOCHS, batch_size=BATCH, seed=3).replace(**changes)
     training_model = Seen(network())
     training_model.compile(optimizer=build_optimizer(recipe, training_model, 10))
-    save = SaveRun(Run(folder), training_model, steps=STEPS, interruption=Interruption())
+    task = Classification(RunConfig("digits", "ViTMicro4", recipe=recipe))
+    where = devices("cpu")
+    save = SaveSchedule(Run(folder), training_model, task, where, STEPS, SignalHandler())
     save.progress = progress
     preprocessing = models.preprocessing_of(training_model.network)
-    fit_remaining(training_model, save, recipe, devices("cpu"), parts, preprocessing)
+    fit_remaining(training_model, save, recipe, where, parts, preprocessing)
     return training_model
 
 

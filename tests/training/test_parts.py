@@ -10,7 +10,7 @@ from keras_vit.data.inventory import Inventory
 from keras_vit.data.splits import split_images
 from keras_vit.runs.config import CommonConfig
 from keras_vit.training import Run
-from keras_vit.training.parts import find_parts
+from keras_vit.training.loop import find_parts
 from tests.training.photos import write_photos
 
 pytestmark = pytest.mark.tensorflow

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import types
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,17 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import accelerators
-from keras_vit.training import PretrainConfig, RunConfig, precision, pretrain, train
+from keras_vit.runs.config import CommonConfig
+from keras_vit.training import PretrainConfig, Recipe, RunConfig, pretrain, train
+from keras_vit.training import precision as module
+from keras_vit.training.precision import precision_of
 
 ON_TENSORFLOW = pytest.mark.tensorflow
 
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "_accelerator", lambda: ("cpu", ()))
+    monkeypatch.setattr(module, "_accelerator", lambda: ("cpu", ()))
 
 
 def cpu_info(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -34,13 +38,13 @@ def cpu_info(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_cpu_is_asked_for_amx(monkeypatch: pytest.MonkeyPatch, flags: str, precision: str) -> None:
     cpu_info(monkeypatch, f"processor\t: 0\nmodel name\t: X amx_bf16\nflags\t\t: {flags}\n")
-    assert precision.best_precision() == precision
+    assert module.best_precision() == precision
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_cpu_without_flags_gets_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu_info(monkeypatch, "processor\t: 0\nFeatures\t: fp asimd bf16\n")
-    assert precision.best_precision() == "float32"
+    assert module.best_precision() == "float32"
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -49,7 +53,7 @@ def test_cpu_without_cpuinfo_gets_float32(monkeypatch: pytest.MonkeyPatch) -> No
         raise FileNotFoundError(self)
 
     monkeypatch.setattr(Path, "read_text", missing)
-    assert precision.best_precision() == "float32"
+    assert module.best_precision() == "float32"
 
 
 @ON_TENSORFLOW
@@ -69,15 +73,15 @@ def test_gpu_is_asked_for_its_generation(
     cpu_info(monkeypatch, "flags\t\t: amx_bf16\n")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["gpu"])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details)
-    assert precision.best_precision() == precision
-    assert precision.best_precision("cpu") == "mixed_bfloat16"
+    assert module.best_precision() == precision
+    assert module.best_precision("cpu") == "mixed_bfloat16"
 
 
 @ON_TENSORFLOW
 def test_tpu_multiplies_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu_info(monkeypatch, "flags\t\t: fpu\n")
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
-    assert precision.best_precision() == "mixed_bfloat16"
+    assert module.best_precision() == "mixed_bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_jax_is_asked_for_its_device(
     monkeypatch.setattr(jax, "devices", lambda: [device])
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     cpu_info(monkeypatch, "flags\t\t: fpu\n")
-    assert precision.best_precision() == precision
+    assert module.best_precision() == precision
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,7 @@ def test_an_accelerator_that_the_backend_does_not_see_is_said(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(accelerators, "detect", lambda: kind)
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    precision.report_unused_accelerator()
+    module.report_unused_accelerator()
     name = "AMD GPU" if kind == "amd" else kind.upper()
     assert capsys.readouterr().out == (
         f"Training on the CPU, for {backend} does not see the {name} of this machine. "
@@ -158,8 +162,8 @@ def test_nothing_is_said_where_the_cpu_is_meant(
     kind = {"no accelerator": "cpu", "HIP_VISIBLE_DEVICES": "amd"}.get(case, "gpu")
     monkeypatch.setattr(accelerators, "detect", lambda: kind)
     seen = ("gpu" if case == "in use" else "cpu", ())
-    monkeypatch.setattr(precision, "_accelerator", lambda: seen)
-    precision.report_unused_accelerator("cpu" if case == "cpu" else "auto")
+    monkeypatch.setattr(module, "_accelerator", lambda: seen)
+    module.report_unused_accelerator("cpu" if case == "cpu" else "auto")
     assert capsys.readouterr().out == ""
 
 
@@ -180,3 +184,16 @@ def test_runs_say_it_before_they_start(
     with pytest.raises(ValueError, match="`data` must be a folder"):
         learn(config(str(tmp_path / "none"), "ViTMicro4"), tmp_path / "run")
     assert "tensorflow does not see the GPU of this machine" in capsys.readouterr().out
+
+
+def test_precision_of_a_recipe_is_the_machine_s_only_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    best = {"auto": "mixed_bfloat16", "cpu": "mixed_float16"}
+    monkeypatch.setattr(module, "best_precision", best.__getitem__)
+    config = CommonConfig("photos", "ViTMicro4", recipe=Recipe())
+    assert precision_of(config) == "mixed_bfloat16"
+    assert precision_of(dataclasses.replace(config, strategy="cpu")) == "mixed_float16"
+    config = dataclasses.replace(config, recipe=Recipe(precision="float32"))
+    assert precision_of(config) == "float32"
+    assert keras.config.dtype_policy().name == "float32"

@@ -4,6 +4,7 @@ import errno
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -12,13 +13,17 @@ import pytest
 
 from keras_vit import models
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import RunConfig
 from keras_vit.runs.state_files import Progress
 from keras_vit.tasks.classification.objective import ClassificationObjective
+from keras_vit.tasks.classification.task import Classification, finished_classifier
+from keras_vit.tasks.multi_label.task import MultiLabel
+from keras_vit.tasks.task import Task
 from keras_vit.training import Recipe, Run
 from keras_vit.training.ema import averages
 from keras_vit.training.optimizers import build_optimizer
-from keras_vit.training.save_schedule import SaveRun, finished_model
-from keras_vit.training.signals import Interruption
+from keras_vit.training.save_schedule import SaveSchedule
+from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
 from tests.helpers import in_training, numpy
 
@@ -44,10 +49,21 @@ def build(precision: str = "mixed_bfloat16", **recipe: Any) -> TrainingModel:
     return training_model
 
 
-def saver(folder: Path, training_model: TrainingModel, **options: Any) -> SaveRun:
-    save = SaveRun(
-        Run(folder), training_model, **{"steps": STEPS, "interruption": Interruption()} | options
-    )
+def saver(
+    folder: Path,
+    training_model: TrainingModel,
+    *,
+    steps: int = STEPS,
+    alone: bool = True,
+    writes: bool = True,
+    early_stopping: int = 0,
+    task: type[Task] = Classification,
+    **options: Any,
+) -> SaveSchedule:
+    recipe = Recipe(early_stopping=early_stopping)
+    made = task(RunConfig("digits", "ViTMicro4", recipe=recipe, **options))
+    where = SimpleNamespace(workers=1 if alone else 2, is_chief=writes)
+    save = SaveSchedule(Run(folder), training_model, made, where, steps, SignalHandler())  # type: ignore[arg-type]
     save.set_model(training_model)
     return save
 
@@ -73,7 +89,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_finished_model_is_float32_with_softmax_and_without_dropout() -> None:
     network = build().network
-    copy = finished_model(network)
+    copy = finished_classifier(network)
     config = models.config_of(copy)
     assert {layer.compute_dtype for layer in copy.layers} == {"float32"}
     assert config.classifier_activation == "softmax"
@@ -312,14 +328,16 @@ def test_full_disk_leaves_the_earlier_files(
 
 def test_finished_model_of_several_labels_ends_in_a_sigmoid() -> None:
     preprocessing = Preprocessing(size=(4, 6), labels=tuple("abcde"), thresholds=(0.3,) * 5)
-    copy = finished_model(models.rebuild(build("float32").network, preprocessing=preprocessing))
+    copy = finished_classifier(
+        models.rebuild(build("float32").network, preprocessing=preprocessing)
+    )
     assert models.config_of(copy).classifier_activation == "sigmoid"
     assert models.preprocessing_of(copy) == preprocessing
 
 
 def test_best_model_of_several_labels_has_the_best_average_precision(tmp_path: Path) -> None:
     training_model = build()
-    save = saver(tmp_path, training_model)
+    save = saver(tmp_path, training_model, task=MultiLabel)
     for epoch, (accuracy, precision) in enumerate([(0.9, 0.4), (0.8, 0.6), (0.95, 0.5)]):
         set_head(training_model, epoch)
         logs = {"val_accuracy": accuracy, "val_average_precision": precision}

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from keras_vit.training.signals import Interruption
+from keras_vit.training.signals import SignalHandler
 
 
 def test_first_signal_is_noted_and_handled_later() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Interruption() as interruption:
+    with SignalHandler() as interruption:
         interruption.stop("nothing")  # no signal, no end
         os.kill(os.getpid(), signal.SIGINT)
         assert interruption.received is signal.SIGINT
@@ -21,14 +21,14 @@ def test_first_signal_is_noted_and_handled_later() -> None:
 
 
 def test_second_ctrl_c_ends_at_once() -> None:
-    with Interruption():
+    with SignalHandler():
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_sigterm_ends_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
-    with Interruption() as interruption:
+    with SignalHandler() as interruption:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(SystemExit) as ended:
             interruption.stop("saved here")
@@ -41,7 +41,7 @@ def test_outside_the_main_thread_no_handler_is_set() -> None:
     seen = []
 
     def work() -> None:
-        with Interruption() as interruption:
+        with SignalHandler() as interruption:
             seen.append((interruption.received, signal.getsignal(signal.SIGTERM)))
 
     thread = threading.Thread(target=work)

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from keras_vit import models, training, zoo
-from keras_vit.training.save_schedule import SaveRun
+from keras_vit.training.save_schedule import SaveSchedule
 
 NANO = models.size("Micro/2").replace(
     hidden_size=15, num_layers=2, num_heads=3, mlp_dim=19, image_size=(8, 8)
@@ -24,15 +24,15 @@ def main() -> None:
 
 
 def _kill_at(step: int) -> None:
-    original, seen = SaveRun.on_train_batch_end, [0]
+    original, seen = SaveSchedule.on_train_batch_end, [0]
 
-    def counted(self: SaveRun, batch: int, logs: dict[str, float] | None = None) -> None:
+    def counted(self: SaveSchedule, batch: int, logs: dict[str, float] | None = None) -> None:
         seen[0] += 1
         if seen[0] == step:
             os.kill(os.getpid(), signal.SIGKILL)
         original(self, batch, logs)
 
-    SaveRun.on_train_batch_end = counted  # type: ignore[method-assign]
+    SaveSchedule.on_train_batch_end = counted  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def test_loss_falls_and_everything_learns() -> None:
         assert np.any(numpy(variable) != numpy(old)), variable.path
 
 
-@pytest.mark.slow  # for its tracing; the mean of two replicas is `Trainee`'s, see its tests
+@pytest.mark.slow  # for its tracing; the mean of two replicas is `TrainingModel`'s, see its tests
 def test_two_replicas_agree_with_one_device_in_the_mean(two: Devices) -> None:
     def make(model: keras.Model) -> MaskedPatchesObjective:
         objective = MaskedPatchesObjective(model)

@@ -23,7 +23,7 @@ def test_read_h5_names_every_layer(tmp_path: Path) -> None:
     for variable in model.weights:
         layer, _, name = variable.path.rpartition("/")
         by_layer.setdefault(layer, {})[name] = np.asarray(variable)
-    assert layers.pop("model_metadata").keys() == {"config"}  # which is no variable
+    assert layers.pop("image_contract").keys() == {"config"}  # which is no variable
     assert layers.keys() == by_layer.keys()
     for layer, arrays in by_layer.items():
         found = layers[layer]

@@ -1,14 +1,12 @@
-"""What a run got wrong, as a picture, and pictures for TensorBoard."""
+"""Images that a model is most sure about and wrong."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from keras_vit.data import Examples
 from keras_vit.data.decode_and_resize import decode_resized
@@ -48,26 +46,8 @@ def draw_mistakes(
         f"{names[labels[i]]}, not\n{names[predicted[i]]} ({probabilities[i].max():.0%})"
         for i in sure
     ]
-    images = [decode_resized(tf.constant(examples.read(int(i))), preprocessing) for i in sure]
+    images = [decode_resized(examples.read(int(i)), preprocessing) for i in sure]
     shares = np.eye(len(names))[labels[sure]]
     return plots.contact_sheet(
         preprocessing.to_rgb(np.stack(images)), shares, names, path, captions
     )
-
-
-def log_pictures(folder: str | os.PathLike[str], pictures: Mapping[str, Path]) -> None:
-    """Shows PNG files in TensorBoard.
-
-    Args:
-        folder: Of the logs.
-        pictures: Files by the names under which they are shown.
-
-    Example:
-        >>> log_pictures("tensorboard/evaluation", {})
-    """
-    writer = tf.summary.create_file_writer(str(folder))
-    with writer.as_default():
-        for name, path in pictures.items():
-            image = tf.io.decode_png(path.read_bytes(), channels=3)
-            tf.summary.image(name, image[tf.newaxis], step=0)
-    writer.close()

@@ -1,16 +1,48 @@
-"""What a run does differently where an image may show several classes or none."""
+"""Multi-label classification: several classes for each image, or none."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
+
+import keras
 
 from keras_vit import data, files, models
 from keras_vit.evaluation.evaluate import predict
 from keras_vit.evaluation.thresholds import choose_thresholds
 from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.classification.task import Classification
+from keras_vit.tasks.task import Task
+from keras_vit.visualization import multi_label
 from keras_vit.weights.whole_models import load_model
+
+
+class MultiLabel(Classification):
+    """Any number of classes for each image: sigmoid, average precision and thresholds."""
+
+    name = "multi_label"
+    monitor = ("average_precision", "max")
+    multi_label = True
+
+    def adapted(self, examples: data.Examples) -> Task:
+        return MultiLabel(fit_to_labels(self.config, examples))
+
+    def finish_models(self, run: Run, validation: data.Examples) -> None:
+        for path in (run.last, run.best):
+            if path.exists():
+                set_thresholds(path, validation)
+        print(
+            "The thresholds are chosen on the images held out: all but average precision is "
+            "optimistic there."
+        )
+
+    def draw(
+        self, result: Any, model: keras.Model, examples: data.Examples, run: Run
+    ) -> dict[str, Path]:
+        return {"confusion": multi_label.label_scores(result, run.label_scores)}
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:

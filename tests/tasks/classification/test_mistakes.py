@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data, models
-from keras_vit.training.pictures import draw_mistakes, log_pictures
+from keras_vit.tasks.classification.mistakes import draw_mistakes
+from keras_vit.training.progress import log_pictures
 from keras_vit.visualization import plots
 
 pytestmark = pytest.mark.tensorflow

@@ -16,8 +16,8 @@ from keras_vit.evaluation import MultiLabelReport
 from keras_vit.evaluation.evaluate import evaluate, predict
 from keras_vit.evaluation.thresholds import choose_thresholds
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.multi_label.task import fit_to_labels, set_thresholds
 from keras_vit.training import Recipe, Run, RunConfig
-from keras_vit.training.multi_label import fit_to_labels, set_thresholds
 from tests.cli.commands import call_main
 from tests.training.conftest import Train
 

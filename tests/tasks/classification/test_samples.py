@@ -1,5 +1,3 @@
-"""The images that a run keeps (`keras_vit.training.train`)."""
-
 from __future__ import annotations
 
 import importlib
@@ -34,8 +32,10 @@ def test_samples_stay_in_their_folder(tmp_path: Path, label: str, name: str, sam
         names=(name,), labels=np.zeros(1), class_names=(label,), source="", encoded=(b"image",)
     )
     run = Run(tmp_path / "run")
-    module = importlib.import_module("keras_vit.training.train")  # the attribute is the function
-    module._write_samples(run, examples)
+    module = importlib.import_module(
+        "keras_vit.tasks.classification.samples"
+    )  # the attribute is the function
+    module.write_samples(run, examples)
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [
         Path("run", "samples", sample)
     ]

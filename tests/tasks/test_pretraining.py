@@ -15,10 +15,9 @@ import yaml
 
 from keras_vit import data, models, zoo
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.training import PretrainConfig, Recipe, Run, RunConfig
-from keras_vit.training.build import build_network
-from keras_vit.training.pretraining.pretrain import pretrain
-from keras_vit.training.signals import Interruption
+from keras_vit.tasks.classification.network import build_network
+from keras_vit.training import PretrainConfig, Recipe, Run, RunConfig, pretrain
+from keras_vit.training.signals import SignalHandler
 from tests.helpers import randomise
 
 pytestmark = pytest.mark.tensorflow
@@ -35,9 +34,7 @@ RECIPE = Recipe(
 TRAINED, HELD_OUT, STEPS = 26, 7, 3
 DECODER = {"decoder_width": 12, "decoder_depth": 1, "decoder_heads": 3}
 
-module = importlib.import_module(
-    "keras_vit.training.pretraining.pretrain"
-)  # the attribute is the function
+module = importlib.import_module("keras_vit.training.loop")
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +83,8 @@ class InterruptAt(keras.callbacks.Callback):
     def __init__(self, step: int, patch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.left = step
-        self.interruption = Interruption()
-        patch.setattr(module, "Interruption", lambda: self.interruption)
+        self.interruption = SignalHandler()
+        patch.setattr(module, "SignalHandler", lambda: self.interruption)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         self.left -= 1
@@ -98,6 +95,7 @@ class InterruptAt(keras.callbacks.Callback):
 def test_run_leaves_these_files_and_no_others(run: Run) -> None:
     assert {path.name for path in run.path.iterdir()} == {
         *("config.yaml", "split.csv", "history.csv", "curves.png", "checkpoints"),
+        *("times.csv", "tensorboard"),
         *("last.keras", "reconstruction.png", ".keras_vit_output", ".keras_vit_lock"),
     }
     for name in ("curves.png", "reconstruction.png"):
@@ -106,7 +104,7 @@ def test_run_leaves_these_files_and_no_others(run: Run) -> None:
 
 def test_config_is_what_was_asked_for(run: Run, config: PretrainConfig) -> None:
     content = yaml.safe_load(run.config.read_text())
-    assert module._read_config(run) == config
+    assert run.read_config(PretrainConfig, "pretrain") == config
     resolved = content["resolved"]
     assert resolved.pop("preprocessing")["labels"] is None
     assert resolved == {
@@ -302,10 +300,10 @@ def test_out_with_a_run_is_refused(run: Run, config: PretrainConfig) -> None:
 
 
 def test_resume_of_another_run_is_refused(config: PretrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`--resume` needs a folder that `keras-vit pretrain"):
+    with pytest.raises(ValueError, match="must be a folder that `keras-vit pretrain --out`"):
         pretrain(config, tmp_path, resume=True)
     Run(tmp_path).write_config(RunConfig(config.data, config.model), {})
-    with pytest.raises(ValueError, match="`--resume` needs a folder that `keras-vit pretrain"):
+    with pytest.raises(ValueError, match="must be a folder that `keras-vit pretrain --out`"):
         pretrain(config, tmp_path, resume=True)
 
 

@@ -1,0 +1,113 @@
+"""Networks to train, from a configuration and weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any
+
+import keras
+
+from keras_vit import arguments, models, weights, zoo
+from keras_vit.layers import TransformerBlock
+from keras_vit.models.keras_applications import application_names
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import CommonConfig
+from keras_vit.runs.run_folder import Run
+from keras_vit.weights.checkpoint import Checkpoint
+
+
+def check_model(name: str) -> None:
+    """Raises `ValueError` unless there is a model of this name to train.
+
+    Args:
+        name: A constructor of this package, or a network of `keras.applications`.
+
+    Raises:
+        ValueError: If there is neither; the nearest name is suggested.
+
+    Example:
+        >>> check_model("ViTB16")
+        >>> check_model("ResNet50")
+    """
+    arguments.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
+
+
+def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
+    """Builds the encoder to pre-train: without a classifier, at the precision of training.
+
+    Args:
+        config: Its `model`, `weights` and recipe.
+        dtype: Keras dtype policy.
+
+    Returns:
+        The encoder, (B, H, W, C) to the class token, or to the mean of the patches' tokens where
+        the weights have none: a pooling with weights would not learn.
+
+    Raises:
+        ValueError: If weights and configuration do not fit.
+
+    Example:
+        >>> from keras_vit.runs.recipe import Recipe
+        >>> config = CommonConfig("photos", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
+        >>> build_encoder(config).output_shape
+        (None, 96)
+    """
+    checkpoint = checkpoint_of(config)
+    has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
+    pooling = "token" if has_class_token else "gap"
+    model = start(config, checkpoint, include_top=False, pooling=pooling)
+    preprocessing = models.preprocessing_of(model)
+    preprocessing = dataclasses.replace(preprocessing, labels=None, thresholds=None)
+    return in_training(model, preprocessing, config, dtype)
+
+
+def set_reading(network: keras.Model, run: Run, *, resume: bool) -> None:
+    """Sets how images are read: as by new models, in a resumed run as when it was started."""
+    layer = network.get_layer("image_contract")
+    reads = Preprocessing()
+    if resume:
+        reads = Preprocessing.from_config(run.resolved()["preprocessing"])
+    elif not layer.preprocessing.exif_orientation:
+        print(
+            "Note: images are turned upright by their Exif orientation; those that the weights "
+            "were trained on were not."
+        )
+    layer.preprocessing = dataclasses.replace(
+        layer.preprocessing,
+        exif_orientation=reads.exif_orientation,
+        dct_scaling=reads.dct_scaling,
+    )
+
+
+def checkpoint_of(config: CommonConfig) -> Checkpoint | None:
+    """Returns the weights to start from, as a checkpoint."""
+    return weights.read_checkpoint(config.weights, config.model) if config.weights else None
+
+
+def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) -> keras.Model:
+    """Builds the model that a run starts from, and says which weights did not fit as they were."""
+    recipe = config.recipe
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always", UserWarning)
+        model = zoo.constructor(config.model)(
+            weights=checkpoint,
+            input_shape=(*recipe.image_size, 3) if recipe.image_size else None,
+            dropout_rate=recipe.dropout_rate,
+            stochastic_depth_rate=recipe.stochastic_depth_rate,
+            **settings,
+        )
+    for note in notes:
+        print(f"Note: {note.message}")
+    return model
+
+
+def in_training(
+    model: keras.Model, preprocessing: Preprocessing, config: CommonConfig, dtype: str
+) -> keras.Model:
+    """Returns a copy at the precision of training, which keeps its blocks' inside or not."""
+    network = models.rebuild(model, dtype=dtype, preprocessing=preprocessing)
+    for layer in network.layers:
+        if isinstance(layer, TransformerBlock):
+            layer.remat = config.recipe.remat
+    return network

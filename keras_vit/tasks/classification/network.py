@@ -1,0 +1,138 @@
+"""Network of a classifier, from a configuration and weights."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_vit import arguments, models
+from keras_vit.models.keras_applications import application_names, build_application
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.build import checkpoint_of, in_training, start
+from keras_vit.weights.whole_models import load_model
+
+_HEADS = ("head/", "distillation_head/")
+
+
+def build_network(
+    config: RunConfig,
+    class_names: tuple[str, ...],
+    *,
+    dtype: str = "float32",
+    multi_label: bool = False,
+    resume: bool = False,
+) -> keras.Model:
+    """Builds the model to train: logits, at the precision of training.
+
+    Args:
+        config: Its `model`, which may be one of `keras.applications`, `weights` and recipe.
+        class_names: The classes of the data. Where the weights have others, their classifier is
+            replaced by one of zeros; but where they are those of a run or a `.keras` file that was
+            trained with the same loss, and one list of classes contains the other, rows are kept
+            by the name of their class.
+        dtype: Keras dtype policy.
+        multi_label: Whether an image may show several of them or none. The preprocessing then has
+            a threshold for each, 0.5 until better ones are known.
+        resume: Whether the weights are replaced by those of a state, so that nothing is said of
+            them.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If weights and configuration do not fit.
+
+    Example:
+        >>> from keras_vit.runs.recipe import Recipe
+        >>> config = RunConfig("digits", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
+        >>> build_network(config, ("daisy", "rose")).output_shape
+        (None, 2)
+    """
+    if resume:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return build_network(config, class_names, dtype=dtype, multi_label=multi_label)
+    thresholds = (0.5,) * len(class_names) if multi_label else None
+    if config.model in application_names():
+        trained = _trained_application(config.weights)
+        model = build_application(
+            config.model,
+            class_names,
+            weights=trained or config.weights,
+            image_size=config.recipe.image_size,
+            thresholds=thresholds,
+            dtype=dtype,
+        )
+        preprocessing = models.preprocessing_of(trained) if trained else Preprocessing()
+        if trained and (rows := _rows_to_keep(config, preprocessing, class_names)):
+            head = trained.get_layer("head").get_weights()
+            model.get_layer("head").set_weights([_take(weight, rows) for weight in head])
+        return model
+    checkpoint = checkpoint_of(config)
+    if checkpoint and checkpoint.preprocessing:
+        preprocessing = checkpoint.preprocessing
+        if rows := _rows_to_keep(config, preprocessing, class_names):
+            tensors = {
+                name: _take(tensor, rows) if name.startswith(_HEADS) else tensor
+                for name, tensor in checkpoint.tensors.items()
+            }
+            preprocessing = dataclasses.replace(preprocessing, labels=class_names, thresholds=None)
+            checkpoint = checkpoint.replace(tensors=tensors, preprocessing=preprocessing)
+    model = start(config, checkpoint, classes=len(class_names), classifier_activation=None)
+    preprocessing = models.preprocessing_of(model)
+    if preprocessing.labels not in (None, class_names):
+        print("Note: the classifier starts from zeros: the weights have it for other classes.")
+        for layer in model.layers:
+            if f"{layer.name}/" in _HEADS:
+                layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
+    preprocessing = dataclasses.replace(preprocessing, labels=class_names, thresholds=thresholds)
+    return in_training(model, preprocessing, config, dtype)
+
+
+def _trained_application(weights: str | None) -> keras.Model | None:
+    """Returns the model of a run or a `.keras` file; None for weights of another kind."""
+    if not weights:
+        return None
+    path = Path(weights) / "last.keras" if os.path.isdir(weights) else Path(weights)
+    return load_model(path) if path.suffix == ".keras" else None
+
+
+def _rows_to_keep(
+    config: RunConfig, trained: Preprocessing, new: tuple[str, ...]
+) -> list[int] | None:
+    """Returns the row of the classifier for each class, -1 for zeros; None where none is kept."""
+    old = trained.labels
+    if not old or len({*old}) < len(old) or (old != new and all(name.isdigit() for name in old)):
+        return None
+    contained = {*old} <= {*new} or {*new} <= {*old}
+    if not contained or _loss_of(config.weights, trained) != config.recipe.loss:
+        return None
+    added = [name for name in new if name not in old]
+    if old != new:
+        zeros = f"; new rows, from zeros: {arguments.shortlist(added)}" if added else ""
+        kept = len(new) - len(added)
+        print(f"Note: the classifier keeps the rows of {kept} classes, matched by name{zeros}.")
+    return [old.index(name) if name in old else -1 for name in new]
+
+
+def _loss_of(weights: str | None, trained: Preprocessing) -> str | None:
+    """Returns the loss that a run or a `.keras` file was trained with; None for other weights."""
+    path = Path(weights or "")
+    if not path.is_dir() and path.suffix != ".keras":
+        return None
+    run = Run(path if path.is_dir() else path.parent)
+    with contextlib.suppress(ValueError):
+        return run.read_config().recipe.loss
+    return "sigmoid" if trained.thresholds else "softmax"  # a copy of the file
+
+
+def _take(weight: np.ndarray, rows: list[int]) -> np.ndarray:
+    """Returns the weights of a classifier (..., K) for other classes; those of row -1 are 0."""
+    return np.pad(weight, [(0, 0)] * (weight.ndim - 1) + [(0, 1)])[..., rows]

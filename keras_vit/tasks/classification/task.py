@@ -1,0 +1,208 @@
+"""Classification: one class for each image."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import sklearn.utils
+
+from keras_vit import arguments, data, files, models, zoo
+from keras_vit.evaluation import Report
+from keras_vit.evaluation.evaluate import evaluate
+from keras_vit.models import classifier, cloning
+from keras_vit.runs.config import RunConfig
+from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.build import check_model
+from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
+from keras_vit.tasks.classification.mistakes import draw_mistakes
+from keras_vit.tasks.classification.network import build_network
+from keras_vit.tasks.classification.objective import ClassificationObjective
+from keras_vit.tasks.classification.samples import write_samples
+from keras_vit.tasks.objective import Objective
+from keras_vit.tasks.task import Task
+from keras_vit.visualization import plots
+from keras_vit.weights import list_weights
+
+_FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
+
+
+class Classification(Task):
+    """One class for each image: softmax, or sigmoid, cross-entropy and accuracy."""
+
+    name = "classification"
+    monitor = ("accuracy", "max")
+    multi_label = False
+    config: RunConfig
+
+    @classmethod
+    def check_model(cls, name: str) -> None:
+        check_model(name)
+
+    def adapted(self, examples: data.Examples) -> Task:
+        if examples.multi_label:
+            from keras_vit import tasks
+
+            return tasks.get("multi_label")(self.config).adapted(examples)
+        return self
+
+    def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
+        return build_network(
+            self.config,
+            examples.class_names,
+            dtype=dtype,
+            multi_label=self.multi_label,
+            resume=resume,
+        )
+
+    def objective(self, network: keras.Model) -> ClassificationObjective:
+        recipe = self.config.recipe
+        settings: dict[str, Any] = {
+            "loss": recipe.loss,
+            "multi_label": self.multi_label,
+            "label_smoothing": recipe.label_smoothing,
+        }
+        if self.config.teacher is None:
+            return ClassificationObjective(network, **settings)
+        return DistillationObjective(
+            network,
+            load_teacher(self.config.teacher, models.preprocessing_of(network)),
+            kind=recipe.distillation,
+            weight=recipe.distillation_weight,
+            temperature=recipe.distillation_temperature,
+            **settings,
+        )
+
+    def use_training_set(self, objective: Objective, training: data.Examples) -> None:
+        if self.config.recipe.class_weights == "balanced":
+            objective.class_weights = class_weights(training).astype("float32")
+
+    def finished_model(self, network: keras.Model) -> keras.Model:
+        return finished_classifier(network)
+
+    def resolved(self, examples: data.Examples) -> dict[str, Any]:
+        return {
+            "flip": self.config.recipe.augmentation.flip and examples.flip_safe,
+            "classes": len(examples.class_names),
+        }
+
+    def check_resumed(self, run: Run, examples: data.Examples) -> None:
+        if run.labels.read_text(encoding="utf-8") != _lines(examples.class_names):
+            raise ValueError(
+                f"The classes of {self.config.data} must be those of {run.labels}. Restore them, "
+                "or start a new run. Received: the classes "
+                f"{', '.join(examples.class_names[:20])}"
+            )
+
+    def start_run(self, run: Run, examples: data.Examples, validation: data.Examples) -> None:
+        with files.atomic_path(run.labels) as temporary:
+            temporary.write_text(_lines(examples.class_names), encoding="utf-8")
+        write_samples(run, validation)
+
+    def title(self, examples: data.Examples, count: int) -> str:
+        start = self.config.weights or "random weights"
+        return (
+            f"Training {self.config.model} from {start} on {count} images of "
+            f"{len(examples.class_names)} classes"
+        )
+
+    def advise(self, steps: int) -> None:
+        config = self.config
+        ours = config.model in zoo.CONSTRUCTORS
+        recipe = config.recipe
+        ignored = {
+            "layer-wise decay": recipe.layer_decay < 1,
+            "dropout": recipe.dropout_rate > 0,
+            "stochastic depth": recipe.stochastic_depth_rate > 0,
+            "rematerialisation": recipe.remat,
+        }
+        if not ours and any(ignored.values()):
+            print(
+                f"Note: {config.model} has no blocks of a Vision Transformer, so it is trained "
+                f"without {' and '.join(name for name, asked in ignored.items() if asked)}."
+            )
+        if config.weights is None and (not ours or list_weights(config.model)):
+            print(
+                f"Note: {config.model} learns little from few photographs without pretrained "
+                "weights, which --weights imagenet brings."
+            )
+        if steps < _FEW_STEPS:
+            print(
+                f"Note: {steps} updates in all are few; with --epochs "
+                f"{math.ceil(_FEW_STEPS * recipe.epochs / steps)} there are {_FEW_STEPS} or more."
+            )
+
+    def evaluate(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> Any:
+        return evaluate(model, examples, batch_size=batch_size, verbose=verbose)
+
+    def draw(
+        self, result: Report, model: keras.Model, examples: data.Examples, run: Run
+    ) -> dict[str, Path]:
+        pictures = {"confusion": plots.confusion_matrix(result, run.confusion_matrix)}
+        if draw_mistakes(model, examples, run.mistakes):
+            pictures["mistakes"] = run.mistakes
+        return pictures
+
+    def next_commands(self, run: Run) -> list[str]:
+        predict = arguments.command("predict", run.path, run.samples)
+        return [f"{predict}/*", *super().next_commands(run)]
+
+
+def finished_classifier(network: keras.Model) -> keras.Model:
+    """Returns the model that is saved, evaluated and exported.
+
+    Args:
+        network: The model in training.
+
+    Returns:
+        A copy in float32, without dropout, and where there is a classifier with a softmax; or with
+        a sigmoid where thresholds say that an image may show several classes or none.
+
+    Example:
+        >>> model = models.build(models.size("Micro/4").replace(classifier_activation=None))
+        >>> models.config_of(finished_classifier(model)).classifier_activation
+        'softmax'
+    """
+    if not models.has_config(network):  # of keras.applications
+        return classifier.with_probabilities(cloning.with_dtype(network, "float32"))[0]
+    thresholds = models.preprocessing_of(network).thresholds
+    return models.rebuild(
+        network,
+        dtype="float32",
+        classifier_activation="sigmoid" if thresholds else "softmax",
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        stochastic_depth_rate=0.0,
+    )
+
+
+def class_weights(training: data.Examples) -> np.ndarray:
+    """Returns N / (K n_k) for each class k with n_k of the N images; 0 for one without any.
+
+    Where an image may show several classes, (N - n_k) / n_k, so that a class weighs as much where
+    it is shown as where it is not; 1 if one of both never happens.
+    """
+    counts = training.class_counts()
+    if training.multi_label:
+        others = len(training) - counts
+        return np.where(counts * others, others / np.maximum(counts, 1), 1.0)
+    present = np.flatnonzero(counts)
+    weights = np.zeros(len(counts))
+    weights[present] = sklearn.utils.compute_class_weight(
+        "balanced", classes=present, y=training.labels
+    )
+    return weights
+
+
+def _lines(class_names: tuple[str, ...]) -> str:
+    return "\n".join(class_names) + "\n"

@@ -1,0 +1,51 @@
+"""Masked auto-encoding: pre-training of an encoder without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import data, models
+from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.masked_autoencoder.objective import (
+    MaskedAutoencoderObjective,
+    reconstructions,
+)
+from keras_vit.tasks.objective import Objective
+from keras_vit.tasks.pretraining import Pretraining
+from keras_vit.visualization import plots
+
+_PICTURES = 8  # images in reconstruction.png
+
+
+class MaskedAutoencoder(Pretraining):
+    """Reconstruction of masked patches."""
+
+    name = "masked_autoencoder"
+
+    def objective(self, network: keras.Model) -> Objective:
+        return MaskedAutoencoderObjective(
+            network,
+            mask_ratio=self.config.masked,
+            norm_pix=self.config.norm_pix,
+            decoder_width=self.config.decoder_width,
+            decoder_depth=self.config.decoder_depth,
+            decoder_heads=self.config.decoder_heads,
+        )
+
+    def draw_training(self, run: Run, objective: Any, validation: data.Examples) -> dict[str, Path]:
+        chosen = np.linspace(0, len(validation) - 1, min(_PICTURES, len(validation)))
+        preprocessing = models.preprocessing_of(objective.network)
+        some = validation.subset(np.unique(chosen.round().astype(int)))
+        batches = data.evaluation_dataset(some, preprocessing, batch_size=len(some))
+        images, _ = next(iter(batches))
+        original, masked, completed = (
+            preprocessing.to_rgb(preprocessing.unscale(found))
+            for found in reconstructions(objective, images.numpy())
+        )
+        path = run.path / "reconstruction.png"
+        plots.reconstruction_sheet(original, masked, completed, path)
+        return {"reconstruction": path}

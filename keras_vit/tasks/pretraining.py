@@ -1,0 +1,60 @@
+"""Pre-training of an encoder on images without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit import arguments, data, models, zoo
+from keras_vit.data.sources.load import load_images
+from keras_vit.data.splits import split_images
+from keras_vit.runs.config import PretrainConfig
+from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.build import build_encoder
+from keras_vit.tasks.task import Task
+
+
+class Pretraining(Task):
+    """Training of an encoder on images without labels."""
+
+    command = "pretrain"
+    config: PretrainConfig
+
+    @classmethod
+    def check_model(cls, name: str) -> None:
+        zoo.constructor(name)
+
+    def load(self) -> data.Examples:
+        return load_images(self.config.data)
+
+    def split(
+        self, examples: data.Examples, digests: Mapping[str, str], **options: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return split_images(examples, digests, **options)
+
+    def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
+        return build_encoder(self.config, dtype)
+
+    def finished_model(self, network: keras.Model) -> keras.Model:
+        return models.rebuild(
+            network,
+            dtype="float32",
+            classifier_activation="softmax",
+            dropout_rate=0.0,
+            attention_dropout_rate=0.0,
+            stochastic_depth_rate=0.0,
+        )
+
+    def resolved(self, examples: data.Examples) -> dict[str, Any]:
+        return {"mask_ratio": self.config.masked}
+
+    def title(self, examples: data.Examples, count: int) -> str:
+        return f"Pre-training {self.config.model} ({self.config.method}) on {count} images"
+
+    def next_commands(self, run: Run) -> list[str]:
+        start = ("--model", self.config.model, "--weights", run.last)
+        out = run.path.with_name(f"{run.path.name}_trained")
+        return [arguments.command("train", "--data", "LABELLED", *start, "--out", out)]

@@ -1,0 +1,131 @@
+"""Interface of a task: data, network, objective, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import keras
+import numpy as np
+
+from keras_vit import arguments, data
+from keras_vit.models import cloning
+from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.objective import Objective
+
+
+class Result(Protocol):
+    """Evaluation of a model."""
+
+    def text(self) -> str:
+        """Returns a table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of `evaluation.json`."""
+
+
+class Task:
+    """What only one kind of training decides; `training.loop.fit_run` does the rest.
+
+    A subclass builds the network and its objective, and overrides what else differs.
+
+    Args:
+        config: Configuration of the run.
+    """
+
+    name: ClassVar[str]
+    # The command that resumes a run.
+    command: ClassVar[str] = "train"
+    # Validation metric that selects best.keras, and whether it is maximized; None for no best.
+    monitor: ClassVar[tuple[str, str] | None] = None
+
+    def __init__(self, config: Any) -> None:
+        self.config: Any = config
+
+    @classmethod
+    def check_model(cls, name: str) -> None:
+        """Raises `ValueError` unless there is a model of this name to train."""
+
+    def load(self) -> data.Examples:
+        """Returns all images of the run, not yet decoded."""
+        return data.load(self.config.data)
+
+    def split(
+        self, examples: data.Examples, digests: Mapping[str, str], **options: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns indices of training and validation images, as `data.split` does."""
+        return data.split(examples, digests, **options)
+
+    def adapted(self, examples: data.Examples) -> Task:
+        """Returns the task, or another one that the targets of the images need."""
+        return self
+
+    def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
+        """Builds the network to train.
+
+        Args:
+            examples: All images, for class names.
+            dtype: Keras dtype policy.
+            resume: Whether the weights are replaced by those of a state.
+
+        Returns:
+            A functional model with a `ModelMetadata` layer, without the last activation.
+        """
+        raise NotImplementedError
+
+    def objective(self, network: keras.Model) -> Objective:
+        """Returns what is minimized."""
+        raise NotImplementedError
+
+    def use_training_set(self, objective: Objective, training: data.Examples) -> None:
+        """Sets what of an objective depends on the training images."""
+
+    def finished_model(self, network: keras.Model) -> keras.Model:
+        """Returns a float32 copy as it is saved, evaluated and exported."""
+        return cloning.with_dtype(network, "float32")
+
+    def resolved(self, examples: data.Examples) -> dict[str, Any]:
+        """Returns further entries of `resolved` in `config.yaml`."""
+        return {}
+
+    def check_resumed(self, run: Run, examples: data.Examples) -> None:
+        """Raises `ValueError` if the images are no longer those that a run was started with."""
+
+    def start_run(self, run: Run, examples: data.Examples, validation: data.Examples) -> None:
+        """Writes further files into a new run folder."""
+
+    def title(self, examples: data.Examples, count: int) -> str:
+        """Returns what is trained on how many images, as the start of a sentence."""
+        return f"Training {self.config.model} ({self.name}) on {count} images"
+
+    def advise(self, steps: int) -> None:
+        """Warns about settings that are probably mistakes; `steps` is that of the whole run."""
+
+    def draw_training(self, run: Run, objective: Any, validation: data.Examples) -> dict[str, Path]:
+        """Draws what a trained objective computes into a run folder; returns pictures by name."""
+        return {}
+
+    def finish_models(self, run: Run, validation: data.Examples) -> None:
+        """Completes the saved models, such as by thresholds."""
+
+    def evaluate(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> Result | None:
+        """Evaluates a finished model; None where there is nothing to evaluate."""
+        return None
+
+    def draw(
+        self, result: Any, model: keras.Model, examples: data.Examples, run: Run
+    ) -> dict[str, Path]:
+        """Draws an evaluation into a run folder; returns pictures by name."""
+        return {}
+
+    def next_commands(self, run: Run) -> list[str]:
+        """Returns the commands that follow a complete run."""
+        return [arguments.command("export", run.path, "--to", run.path / "serving")]
