@@ -15,8 +15,9 @@ from keras_vit.layers import fused_elementwise
 class OnePassAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` in one pass, where TensorFlow computes on a CPU.
 
-    There Keras' update makes twelve, a noticeable part of a step (docs/decisions/performance.md).
-    Elsewhere the compiler of the whole step fuses them.
+    There Keras' update makes twelve, a noticeable part of a step
+    (docs/decisions/0019-performance.md). Elsewhere the compiler of the whole step fuses
+    them.
 
     Args:
         **kwargs: What Keras' optimizer takes.

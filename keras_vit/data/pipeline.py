@@ -172,7 +172,7 @@ def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
     """Prepares elements ahead; maps with `AUTOTUNE` get as many threads as there are cores.
 
     Not tuned by tf.data: whoever drops an iterator waits for the tuner's thread, which may sleep on
-    for as long as the iterator has lived, up to a minute (docs/decisions/performance.md).
+    for as long as the iterator has lived, up to a minute (docs/decisions/0019-performance.md).
 
     Args:
         dataset: A finished pipeline, of batches.

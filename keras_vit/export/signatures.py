@@ -109,7 +109,7 @@ class Served:
 
         Returns:
             Their values, by the names of the constants, to be written into the file. oneDNN brings
-            constants into the order of its kernels once (docs/decisions/performance.md).
+            constants into the order of its kernels once (docs/decisions/0019-performance.md).
         """
         network = self._network if self._anatomy is None else self._anatomy.network
         size = sum(keras.ops.convert_to_numpy(v).nbytes for v in network.variables)

@@ -22,7 +22,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     Appendix A of the paper: [q, k, v] = z U_qkv, A = softmax(q k^T / sqrt(d)), SA(z) = A v; the
     heads are concatenated and projected by U_msa. Queries, keys and values are one product and
     one transposition, then taken apart: the fastest form on the TensorFlow CPU backend of those
-    measured (docs/decisions/performance.md).
+    measured (docs/decisions/0019-performance.md).
 
     Args:
         num_heads: Heads K; they share the hidden size equally.

@@ -17,7 +17,7 @@ from keras_vit import arguments
 from keras_vit.layers.fused_elementwise import fused_norm, in_training
 
 # Number of values from which on the fused operator, which takes 0.1 ms to start, takes less time
-# (docs/decisions/performance.md).
+# (docs/decisions/0019-performance.md).
 _FUSED = 2**17
 
 
@@ -28,7 +28,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta, computed in float32 at least. Keras
     rearranges it into a product and a sum per value, which a compiler undoes and TensorFlow's
     graph, an operation at a time, does not: there the form below takes three quarters of the
-    time (docs/decisions/performance.md). It also has no negation, which TFLite lacks in whole
+    time (docs/decisions/0019-performance.md). It also has no negation, which TFLite lacks in whole
     numbers.
 
     Args:

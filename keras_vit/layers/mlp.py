@@ -99,7 +99,7 @@ class Dense(keras.layers.Dense):
     TensorFlow on a CPU takes a product with its bias for one operation, and in bfloat16 that takes
     twice the time of the product alone where the layer is wide; a perceptron trains in half the
     time if bias, activation and their gradients are a compiled chain instead
-    (docs/decisions/performance.md). In inference, and elsewhere, this is Keras' layer.
+    (docs/decisions/0019-performance.md). In inference, and elsewhere, this is Keras' layer.
 
     Args:
         units: Width M of the layer.

@@ -111,7 +111,7 @@ def frozen(model: keras.Model) -> Compute:
 
     oneDNN brings a matrix of weights into the order of its kernels before it multiplies, and in
     bfloat16 TensorFlow casts it: constants once, variables at every step. What this brings, and
-    takes of memory: docs/decisions/performance.md.
+    takes of memory: docs/decisions/0019-performance.md.
 
     Args:
         model: A functional model.

@@ -22,7 +22,7 @@ from keras_vit.models.inference_model import (
 from keras_vit.models.openvino_runtime import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
-# Where these lie was measured: docs/decisions/performance.md.
+# Where these lie was measured: docs/decisions/0019-performance.md.
 #: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32.
 FEW = 4
 #: Bytes of weights up to which they become constants in float32; S/16 has 88e6.

@@ -22,7 +22,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 #: Images that one core computes at a time, where there are several for each: enough for fast
-#: products, and few enough to stay in its cache (docs/decisions/performance.md).
+#: products, and few enough to stay in its cache (docs/decisions/0019-performance.md).
 PIECE = 4
 
 
