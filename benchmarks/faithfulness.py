@@ -26,8 +26,8 @@ from rich.progress import track
 from train_step import hardware
 
 from keras_vit import data, models, visualization, zoo
+from keras_vit.data.pipeline import read_pixels
 from keras_vit.evaluation import mean_interval
-from keras_vit.reports.maps import read_pixels
 from keras_vit.visualization import Curves
 from keras_vit.visualization.attention_maps import METHODS, maps_of
 

@@ -1,8 +1,8 @@
 """Vision Transformers for Keras 3: from a folder of images to a served model.
 
 Part of the distribution keras-vit-toolkit. `keras_vit.data`, `keras_vit.training`,
-`keras_vit.export` and `keras_vit.evaluation.evaluate` need TensorFlow and are imported by name;
-the rest runs on any Keras backend.
+`keras_vit.tasks` and `keras_vit.export` need TensorFlow and are imported by name; the rest runs on
+any Keras backend.
 """
 
 from typing import TYPE_CHECKING, Any

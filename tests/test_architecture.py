@@ -52,11 +52,14 @@ ON_TENSORFLOW_ONLY = {
     PACKAGE / "models" / "inference_model.py",
 }
 WITH_MATPLOTLIB = {
-    PACKAGE / "visualization" / name
-    for name in (
-        *("drawing.py", "plots.py", "multi_label.py"),
-        *("evaluation_figures.py", "attention_figures.py", "embeddings.py"),
-    )
+    *(
+        PACKAGE / "visualization" / f"{name}.py"
+        for name in (
+            *("attention_figures", "contact_sheet", "drawing", "embeddings"),
+            "training_curves",
+        )
+    ),
+    *PACKAGE.glob("tasks/*/figures.py"),
 }
 LONGEST_FILE = 400
 UNMIRRORED = {
@@ -64,6 +67,7 @@ UNMIRRORED = {
     "constants.py": "numbers only; the tests of their users hold them",
     "__main__.py": "run by test_packaging.py",
     "choices.py": "lists only; the tests of their users hold them",
+    "tasks/classification/predict.py": "tested by tests/tasks/test_evaluate.py",
     "tasks/masked_autoencoder/task.py": "tested by tests/tasks/test_pretraining.py",
     "tasks/masked_patches/task.py": "tested by tests/tasks/test_pretraining.py",
     "training/tensorflow_steps.py": "half of TrainingModel, tested by its tests on TensorFlow",
@@ -208,6 +212,26 @@ def test_tensorflow_is_imported_only_where_it_is_needed(path: Path) -> None:
 def test_matplotlib_is_imported_only_by_plots(path: Path) -> None:
     roots = {module.split(".")[0] for module, _ in imports(path)}
     assert ("matplotlib" in roots) == (path in WITH_MATPLOTLIB)
+
+
+@each_source
+def test_tasks_do_not_import_each_other(path: Path) -> None:
+    here = module_name(path).split(".")
+    if here[1] != "tasks" or len(here) < 4:
+        return
+    allowed = {"classification"} if here[2] == "multi_label" else set()
+    others = {m.split(".")[2] for m in own_imports(path) if m.startswith("keras_vit.tasks.")}
+    folders = {folder.name for folder in (PACKAGE / "tasks").iterdir() if folder.is_dir()}
+    assert others & folders <= allowed | {here[2]}
+
+
+@pytest.mark.parametrize("folder", ["training", "export"])
+def test_machinery_imports_no_task(folder: str) -> None:
+    tasks = {path.name for path in (PACKAGE / "tasks").iterdir() if path.is_dir()}
+    for path in (PACKAGE / folder).rglob("*.py"):
+        found = {m.split(".")[2] for m in own_imports(path) if m.startswith("keras_vit.tasks.")}
+        if path.name != "bundle.py":
+            assert not found & tasks, path
 
 
 @each_module

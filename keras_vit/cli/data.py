@@ -78,7 +78,8 @@ def preview(
 
     from keras_vit import data as sources
     from keras_vit import models, training, zoo
-    from keras_vit.visualization import drawing, plots
+    from keras_vit.visualization import drawing
+    from keras_vit.visualization.contact_sheet import contact_sheet
 
     drawing.check_picture(out)
     chosen = training.recipe(recipe).replace(**settings)
@@ -98,7 +99,7 @@ def preview(
             f"Received: {data}"
         ) from error
     shown = preprocessing.to_rgb(preprocessing.unscale(images.numpy()))
-    plots.contact_sheet(shown, labels.numpy(), examples.class_names, out)
+    contact_sheet(shown, labels.numpy(), examples.class_names, out)
     print(f"Written: {out}, {number} images as the recipe {recipe} changes them")
 
 

@@ -114,9 +114,10 @@ def evaluate(
     check_out("--report", report, _REPORT)
     start_keras()
     from keras_vit import files, output_folder
-    from keras_vit.evaluation import MultiLabelReport
-    from keras_vit.evaluation.evaluate import evaluate as evaluate_model
-    from keras_vit.visualization import multi_label, plots
+    from keras_vit.tasks.classification.figures import confusion_matrix
+    from keras_vit.tasks.evaluate import evaluate as evaluate_model
+    from keras_vit.tasks.multi_label import figures
+    from keras_vit.tasks.multi_label.metrics import MultiLabelReport
 
     with contextlib.ExitStack() as alone:
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
@@ -136,9 +137,9 @@ def evaluate(
             {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
         )
         if isinstance(scores, MultiLabelReport):
-            picture = multi_label.label_scores(scores, out / "label_scores.png")
+            picture = figures.label_scores(scores, out / "label_scores.png")
         else:
-            picture = plots.confusion_matrix(scores, out / "confusion_matrix.png")
+            picture = confusion_matrix(scores, out / "confusion_matrix.png")
         print(f"\nWritten: {out}/evaluation.json and {out}/{picture.name}")
         if report is not None:
             print(f"Written: {report}/index.html, which opens in any browser, and report.json")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit import arguments
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.examples import Examples
 from keras_vit.data.image_reading import fit_within
+from keras_vit.image_formats import image_format
 from keras_vit.preprocessing import Preprocessing
 
 
@@ -195,3 +197,40 @@ def _batches(
 ) -> tf.data.Dataset:
     arguments.positive_int("batch_size", batch_size)
     return read_ahead(dataset.batch(batch_size, drop_remainder))
+
+
+def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.ndarray:
+    """Returns images as a model sees them, before they are scaled.
+
+    Args:
+        encoded: Bytes of image files.
+        preprocessing: The preprocessing.
+
+    Returns:
+        Pixels (N, h, w, C), uint8, channels in the preprocessing's order.
+
+    Example:
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8")).numpy()
+        >>> read_pixels([png], Preprocessing(size=(8, 12))).shape
+        (1, 8, 12, 3)
+    """
+    with tf.device("CPU"):
+        images = [fit_within(tf.constant(file), preprocessing) for file in encoded]
+        return np.stack([np.asarray(image) for image in images]).astype(np.uint8)
+
+
+def read_files(
+    paths: Sequence[str | os.PathLike[str]], encoded: list[bytes], preprocessing: Preprocessing
+) -> np.ndarray:
+    """Returns `read_pixels` of files, or raises `ValueError` with the path of one that fails."""
+    pixels = []
+    for path, file in zip(paths, encoded, strict=True):
+        try:
+            pixels.append(read_pixels([file], preprocessing)[0])
+        except tf.errors.OpError as error:
+            raise ValueError(
+                "`paths` must be images that decode (JPEG, PNG, GIF, BMP, WebP); `keras-vit data "
+                "convert` makes JPEGs of HEIC, TIFF and others. "
+                f"Received: {os.fspath(path)} ({image_format(file) or 'of no known format'})"
+            ) from error
+    return np.stack(pixels)

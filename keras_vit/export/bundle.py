@@ -18,7 +18,6 @@ import numpy as np
 from keras_vit import arguments, files, output_folder, training
 from keras_vit.data import Examples
 from keras_vit.data.image_reading import Limits
-from keras_vit.evaluation.evaluate import predict
 from keras_vit.export import manifest, onnx_openvino, saved_model, tflite, warmup
 from keras_vit.export.compare_artifacts import (
     Artifact,
@@ -28,6 +27,7 @@ from keras_vit.export.compare_artifacts import (
     verify,
 )
 from keras_vit.export.signatures import chosen_precision
+from keras_vit.tasks.classification.predict import predict
 from keras_vit.tf_serving import batching
 
 _SAMPLE = 200  # images that are verified by default

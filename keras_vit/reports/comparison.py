@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit import data, files, output_folder, weights, zoo
-from keras_vit.evaluation import McNemar, Report, evaluate_predictions, mcnemar
-from keras_vit.evaluation.published import FLOWERS, shows_flowers
+from keras_vit.evaluation import McNemar, mcnemar
 from keras_vit.models.keras_applications import application_names
 from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_contestant
 from keras_vit.tasks.build import check_model
+from keras_vit.tasks.classification.figures import comparison_curves
+from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
 from keras_vit.training import Run, RunConfig
-from keras_vit.visualization import comparison_curves, save_figure
+from keras_vit.visualization import save_figure
 
 GOOD = 0.95  # the accuracy to which the minutes are counted
 _FILES = ("comparison.md", "comparison.json", "curves.png")
@@ -64,12 +65,6 @@ class Comparison:
                 f"**Started from random weights: {', '.join(random)}.** What a model learns from "
                 "few photographs says little of what it can do with pretrained weights."
             )
-        if shows_flowers(self.contestants[0].class_names):
-            parts += [
-                "## Published figures on the same photographs, other splits",
-                _published(),
-                "Others' figures, not measured here, and of other experiments.",
-            ]
         return "\n\n".join(parts) + "\n"
 
     def to_json(self) -> dict[str, Any]:
@@ -282,15 +277,6 @@ def _label(name: str) -> str:
     path = Path(name).resolve()
     # Those that a comparison made are all called so, in a folder that tells them apart.
     return path.parent.name if path.name == RUN else path.name
-
-
-def _published() -> str:
-    rows = [["how", *(found.setting for found in FLOWERS)]]
-    rows.append(["accuracy", *(f"{found.accuracy:.3f}" for found in FLOWERS)])
-    for scores in zip(*(found.per_class for found in FLOWERS), strict=True):
-        cells = (f"{s.precision:.3f} / {s.recall:.3f} / {s.f1:.3f}" for s in scores)
-        rows.append([f"{scores[0].name}: precision / recall / F1", *cells])
-    return _table(["published", *(found.model for found in FLOWERS)], rows)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from keras_vit import files
-from keras_vit.evaluation.evaluate import predict
 from keras_vit.reports import cost
 from keras_vit.runs import history
 from keras_vit.runs.config import write_config
+from keras_vit.tasks.classification.predict import predict
 from keras_vit.training import Run, RunConfig, read_config, train
 
 CONFIG, COST, PREDICTIONS, RUN = "config.yaml", "cost.json", "predictions.npz", "run"

@@ -10,12 +10,14 @@ from typing import Any
 import yaml
 
 from keras_vit import files
-from keras_vit.evaluation import Calibration, MultiLabelReport, Report
-from keras_vit.evaluation.report import shorten
 from keras_vit.reports.judgement import Judgement
-from keras_vit.visualization import html_page, multi_label, reliability_diagram
+from keras_vit.tasks.classification.calibration import Calibration
+from keras_vit.tasks.classification.figures import confusion_figure, reliability_diagram
+from keras_vit.tasks.classification.metrics import Report, shorten
+from keras_vit.tasks.multi_label import figures
+from keras_vit.tasks.multi_label.metrics import MultiLabelReport
+from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
-from keras_vit.visualization.plots import confusion_figure
 
 _MOST_PAIRS = 10  # of classes that are taken for one another
 
@@ -158,7 +160,7 @@ def _add_label_scores(found: html_page.Page, scores: MultiLabelReport) -> None:
         "classes",
         "How good is it on each label?",
         html_page.table(head, rows),
-        html_page.drawing(to_svg(multi_label.label_figure(scores), "scores of the labels")),
+        html_page.drawing(to_svg(figures.label_figure(scores), "scores of the labels")),
     )
 
 

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, files
+from keras_vit.data.pipeline import read_pixels
 from keras_vit.evaluation import (
     FewShot,
     align,
@@ -24,7 +25,6 @@ from keras_vit.evaluation import (
 from keras_vit.evaluation.feature_probes import NEIGHBOURS
 from keras_vit.evaluation.few_shot import SEEDS, SHOTS
 from keras_vit.models import features, preprocessing_of
-from keras_vit.reports.maps import read_pixels
 from keras_vit.visualization import contact_sheet
 from keras_vit.visualization.drawing import shorten
 

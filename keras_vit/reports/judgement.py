@@ -11,21 +11,16 @@ import keras
 import numpy as np
 
 from keras_vit import data, models
-from keras_vit.evaluation import (
-    Calibration,
-    MultiLabelReport,
-    Report,
-    Slice,
-    calibrate,
-    evaluate_labels,
-    evaluate_predictions,
-    slice_accuracies,
-)
-from keras_vit.evaluation.evaluate import predict
-from keras_vit.evaluation.mistakes import surest_mistakes
+from keras_vit.data.pipeline import read_pixels
+from keras_vit.evaluation import Slice, slice_accuracies
 from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.reports.maps import maps_in_batches, read_pixels
+from keras_vit.tasks.classification.calibration import Calibration, calibrate
+from keras_vit.tasks.classification.explain import maps_in_batches
+from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
+from keras_vit.tasks.classification.mistakes import surest_mistakes
+from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.multi_label.metrics import MultiLabelReport, evaluate_labels
 from keras_vit.visualization import overlay
 
 _MISTAKES = 12
@@ -108,7 +103,7 @@ def judge(
     """Evaluates a model on labelled images in every respect.
 
     Args:
-        model: As for `keras_vit.evaluation.evaluate`.
+        model: As for `keras_vit.tasks.evaluate`.
         examples: The images; those that do not decode have to be left out before.
         batch_size: Images in a step.
         verbose: 0 is silent, 1 shows a progress bar.

@@ -31,7 +31,7 @@ from keras_vit.training.progress import EpochClock, ProgressBar, TensorBoard, lo
 from keras_vit.training.save_schedule import SaveSchedule
 from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
-from keras_vit.visualization import plots
+from keras_vit.visualization.training_curves import training_curves
 
 Split = Callable[..., tuple[np.ndarray, np.ndarray]]
 
@@ -368,7 +368,7 @@ def _finish(
         files.write_json(run.evaluation, {**result.to_json(), "inventory": inventory})
         pictures |= task.draw(result, model, validation, run)
         names += ["best.keras"] * run.best.exists() + [run.evaluation.name]
-    plots.training_curves(run.history, run.curves)  # last: what makes the run complete
+    training_curves(run.history, run.curves)  # last: what makes the run complete
     pictures["curves"] = run.curves
     if run.tensorboard.is_dir():
         log_pictures(run.tensorboard / "evaluation", pictures)

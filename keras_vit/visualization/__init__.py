@@ -13,6 +13,7 @@ from keras_vit.visualization.attention_maps import (
     relevance_maps,
     rollout,
 )
+from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.drawing import save_figure
 from keras_vit.visualization.embeddings import (
     filter_components,
@@ -22,16 +23,9 @@ from keras_vit.visualization.embeddings import (
     token_colour_sheet,
     token_colours,
 )
-from keras_vit.visualization.evaluation_figures import comparison_curves, reliability_diagram
 from keras_vit.visualization.faithfulness import Curves, centre_map, faithfulness, random_map
-from keras_vit.visualization.multi_label import label_scores
 from keras_vit.visualization.overlay import overlay
-from keras_vit.visualization.plots import (
-    confusion_matrix,
-    contact_sheet,
-    reconstruction_sheet,
-    training_curves,
-)
+from keras_vit.visualization.training_curves import training_curves
 
 __all__ = [
     "Curves",
@@ -39,24 +33,19 @@ __all__ = [
     "attention_maps",
     "attention_sheet",
     "centre_map",
-    "comparison_curves",
-    "confusion_matrix",
     "contact_sheet",
     "faithfulness",
     "faithfulness_plot",
     "filter_components",
     "filter_plot",
     "gradient_rollout",
-    "label_scores",
     "mean_attention_distance",
     "overlay",
     "position_similarity",
     "position_similarity_plot",
     "random_map",
-    "reconstruction_sheet",
     "relevance_maps",
     "relevance_sheet",
-    "reliability_diagram",
     "rollout",
     "save_figure",
     "token_colour_sheet",

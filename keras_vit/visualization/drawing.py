@@ -30,6 +30,7 @@ from keras_vit import files
 # That a font has one weight only is no news.
 logging.getLogger("matplotlib.font_manager").addFilter(lambda r: "font weight" not in r.msg)
 
+POINT = 1 / 72  # inch
 COLOURS = ("#1f5fa8", "#d9822b", "#2f9e6e", "#b04a8f", "#7a6ff0", "#c23b3b", "#0f8a9d", "#8a6d3b")
 GREY = "#9aa5b1"  # what stands behind
 LINE = "#e6e9ee"  # of a grid

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -10,7 +11,6 @@ import PIL.Image
 import pytest
 
 from keras_vit import cli, data, training
-from keras_vit.visualization import plots
 from tests.training.photos import write_photos
 
 pytestmark = pytest.mark.tensorflow
@@ -99,7 +99,8 @@ def test_check_says_what_data_may_be(call: Call, tmp_path: Path) -> None:
 def sheets(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.ndarray, np.ndarray, tuple, Path]]:
     """What would have been drawn."""
     drawn = []
-    monkeypatch.setattr(plots, "contact_sheet", lambda *arguments: drawn.append(arguments))
+    module = importlib.import_module("keras_vit.visualization.contact_sheet")
+    monkeypatch.setattr(module, "contact_sheet", lambda *arguments: drawn.append(arguments))
     return drawn
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from keras_vit import data, export, training
-from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.reports import Comparison, compare, comparison_worker
+from keras_vit.tasks.evaluate import evaluate
 from tests.cli.commands import call_main
 from tests.compatibility.conftest import Expected
 from tests.compatibility.narrow import means

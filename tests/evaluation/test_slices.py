@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.evaluation import evaluate_predictions, slice_accuracies
+from keras_vit.evaluation import slice_accuracies
+from keras_vit.tasks.classification.metrics import evaluate_predictions
 
 
 def test_slices_are_parts_of_the_images() -> None:

@@ -9,7 +9,7 @@ import pytest
 from keras_vit.layers import MergingBlock, TransformerBlock
 from tests import reference
 from tests.helpers import assert_close, normal, numpy, randomise, weights_of
-from tests.layers.test_matching import matched_slowly, merged_slowly
+from tests.layers.test_token_reduction import matched_slowly, merged_slowly
 
 TOKENS = normal(2, 11, 12)  # B, T, D; K = 3, M = 7; p = 2
 SIZES = np.random.default_rng(6).integers(1, 5, (2, 11)).astype("float32")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models
-from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.models.keras_applications import (
     application_names,
     application_preprocessing,
@@ -17,6 +16,7 @@ from keras_vit.runs import history
 from keras_vit.tasks.build import check_model
 from keras_vit.tasks.classification.network import build_network
 from keras_vit.tasks.classification.task import finished_classifier
+from keras_vit.tasks.evaluate import evaluate
 from keras_vit.training import Recipe, Run, RunConfig, train
 from tests.helpers import assert_close, numpy
 from tests.training.photos import write_photos

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.evaluation import (
-    calibrate,
-    evaluate_labels,
-    evaluate_predictions,
-    slice_accuracies,
-)
+from keras_vit.evaluation import slice_accuracies
 from keras_vit.reports import Judgement, Mistake, write_evaluation
 from keras_vit.reports.evaluation_page import without_folders
-from tests.reports.test_page import Balance
+from keras_vit.tasks.classification.calibration import calibrate
+from keras_vit.tasks.classification.metrics import evaluate_predictions
+from keras_vit.tasks.multi_label.metrics import evaluate_labels
+from tests.visualization.test_html_page import Balance
 
 pytestmark = pytest.mark.tensorflow
 
@@ -106,7 +104,7 @@ def test_numbers_are_kept_beside_the_page(tmp_path: Path) -> None:
 def test_confused_pairs_are_the_most_frequent(
     dense: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("keras_vit.evaluation.metrics.DENSE_CLASSES", dense)
+    monkeypatch.setattr("keras_vit.tasks.classification.metrics.DENSE_CLASSES", dense)
     labels = np.r_[np.zeros(9, int), np.ones(6, int), [2]]
     predicted = np.r_[[1] * 4, [0] * 5, [2] * 3, [1] * 3, [2]]
     scores = evaluate_predictions(labels, np.eye(3)[predicted], ["ant", "bee", "cow"])

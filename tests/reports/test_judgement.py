@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models
-from keras_vit.evaluation.evaluate import evaluate, predict
+from keras_vit.data.pipeline import read_pixels
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports import judge
-from keras_vit.reports.maps import read_pixels
+from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.evaluate import evaluate
 from tests.helpers import randomise, tiny_model
 
 pytestmark = pytest.mark.tensorflow

@@ -10,8 +10,8 @@ import keras
 import pytest
 
 from keras_vit import models, training, zoo
-from keras_vit.evaluation import Report
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.metrics import Report
 from tests.helpers import randomise
 from tests.training.photos import write_photos
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data, export, models, training
-from keras_vit.evaluation.evaluate import evaluate
+from keras_vit.tasks.evaluate import evaluate
 from keras_vit.training import Recipe, Run, RunConfig
 from tests.training.conftest import StopAt, Train
 from tests.training.photos import CLASSES, write_photos

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from keras_vit.visualization import drawing, plots
+from keras_vit.visualization import contact_sheet, drawing
 from keras_vit.visualization.drawing import open_axes, save_figure, show, to_svg
 
 
@@ -128,7 +128,7 @@ def test_names_are_drawn_by_an_installed_font(
         pytest.skip("no font with Chinese characters is installed, such as fonts-noto-cjk")
     drawing._print_once.cache_clear()
     pictures = [
-        pixels(plots.contact_sheet(np.zeros((1, 5, 7, 3)), np.eye(1), (name,), tmp_path / "a.png"))
+        pixels(contact_sheet(np.zeros((1, 5, 7, 3)), np.eye(1), (name,), tmp_path / "a.png"))
         for name in ("\u82b1", "\u8349")
     ]
     assert pictures[0].shape != pictures[1].shape or (pictures[0] != pictures[1]).any()

@@ -57,7 +57,7 @@ def test_named_weights_download_once_and_load(mirror: Loopback, tmp_path: Path) 
 @pytest.mark.slow
 def test_named_weights_classify_photographs(mirror: Loopback, test_data: Path) -> None:
     from keras_vit import data
-    from keras_vit.evaluation.evaluate import evaluate
+    from keras_vit.tasks.evaluate import evaluate
 
     model = keras_vit.ViTTi16(weights=NAME)
     report = evaluate(model, data.load(test_data / "data" / "imagenet_sample"), verbose=0)

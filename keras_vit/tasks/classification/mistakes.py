@@ -7,12 +7,33 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_vit.data import Examples
 from keras_vit.data.decode_and_resize import decode_resized
-from keras_vit.evaluation.evaluate import predict
-from keras_vit.evaluation.mistakes import surest_mistakes
-from keras_vit.visualization import plots
+from keras_vit.tasks.classification.predict import predict
+from keras_vit.visualization.contact_sheet import contact_sheet
+
+
+def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
+    """Returns the images that a model is most sure about and wrong.
+
+    Args:
+        labels: True classes, (N,).
+        probabilities: Of each class, (N, K).
+        number: How many, at most.
+
+    Returns:
+        Indices of the images, the surest first.
+
+    Example:
+        >>> surest_mistakes([0, 0, 1], [[0.4, 0.6], [0.1, 0.9], [0.2, 0.8]], number=5).tolist()
+        [1, 0]
+    """
+    scores = np.asarray(probabilities)
+    wrong = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
+    return wrong[np.argsort(-scores[wrong].max(axis=1), kind="stable")][:number]
+
 
 _SHOWN = 32
 
@@ -48,6 +69,4 @@ def draw_mistakes(
     ]
     images = [decode_resized(examples.read(int(i)), preprocessing) for i in sure]
     shares = np.eye(len(names))[labels[sure]]
-    return plots.contact_sheet(
-        preprocessing.to_rgb(np.stack(images)), shares, names, path, captions
-    )
+    return contact_sheet(preprocessing.to_rgb(np.stack(images)), shares, names, path, captions)

@@ -11,20 +11,22 @@ import numpy as np
 import sklearn.utils
 
 from keras_vit import arguments, data, files, models, zoo
-from keras_vit.evaluation import Report
-from keras_vit.evaluation.evaluate import evaluate
 from keras_vit.models import classifier, cloning
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.build import check_model
 from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
+from keras_vit.tasks.classification.figures import confusion_matrix
+from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
 from keras_vit.tasks.classification.mistakes import draw_mistakes
 from keras_vit.tasks.classification.network import build_network
 from keras_vit.tasks.classification.objective import ClassificationObjective
+from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.samples import write_samples
 from keras_vit.tasks.objective import Objective
+from keras_vit.tasks.registry import get
 from keras_vit.tasks.task import Task
-from keras_vit.visualization import plots
 from keras_vit.weights import list_weights
 
 _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
@@ -44,9 +46,7 @@ class Classification(Task):
 
     def adapted(self, examples: data.Examples) -> Task:
         if examples.multi_label:
-            from keras_vit import tasks
-
-            return tasks.get("multi_label")(self.config).adapted(examples)
+            return get("multi_label")(self.config).adapted(examples)
         return self
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
@@ -143,12 +143,21 @@ class Classification(Task):
         batch_size: int = 32,
         verbose: int = 0,
     ) -> Any:
-        return evaluate(model, examples, batch_size=batch_size, verbose=verbose)
+        labels, probabilities, preprocessing = predict(
+            model, examples, batch_size=batch_size, verbose=verbose
+        )
+        return self.evaluate_predictions(labels, probabilities, preprocessing)
+
+    def evaluate_predictions(
+        self, labels: np.ndarray, probabilities: np.ndarray, preprocessing: Preprocessing
+    ) -> Any:
+        """Returns the report of probabilities (N, K)."""
+        return evaluate_predictions(labels, probabilities, preprocessing.labels or ())
 
     def draw(
         self, result: Report, model: keras.Model, examples: data.Examples, run: Run
     ) -> dict[str, Path]:
-        pictures = {"confusion": plots.confusion_matrix(result, run.confusion_matrix)}
+        pictures = {"confusion": confusion_matrix(result, run.confusion_matrix)}
         if draw_mistakes(model, examples, run.mistakes):
             pictures["mistakes"] = run.mistakes
         return pictures

@@ -10,13 +10,13 @@ import numpy as np
 
 from keras_vit import data, models
 from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.masked_autoencoder.figures import reconstruction_sheet
 from keras_vit.tasks.masked_autoencoder.objective import (
     MaskedAutoencoderObjective,
     reconstructions,
 )
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.pretraining import Pretraining
-from keras_vit.visualization import plots
 
 _PICTURES = 8  # images in reconstruction.png
 
@@ -47,5 +47,5 @@ class MaskedAutoencoder(Pretraining):
             for found in reconstructions(objective, images.numpy())
         )
         path = run.path / "reconstruction.png"
-        plots.reconstruction_sheet(original, masked, completed, path)
+        reconstruction_sheet(original, masked, completed, path)
         return {"reconstruction": path}

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit import data, files, models
-from keras_vit.evaluation.evaluate import predict
-from keras_vit.evaluation.thresholds import choose_thresholds
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.task import Classification
+from keras_vit.tasks.multi_label import figures
+from keras_vit.tasks.multi_label.metrics import choose_thresholds, evaluate_labels
 from keras_vit.tasks.task import Task
-from keras_vit.visualization import multi_label
 from keras_vit.weights.whole_models import load_model
 
 
@@ -39,10 +41,16 @@ class MultiLabel(Classification):
             "optimistic there."
         )
 
+    def evaluate_predictions(
+        self, labels: np.ndarray, probabilities: np.ndarray, preprocessing: Preprocessing
+    ) -> Any:
+        names = preprocessing.labels or ()
+        return evaluate_labels(labels, probabilities, names, preprocessing.thresholds or ())
+
     def draw(
         self, result: Any, model: keras.Model, examples: data.Examples, run: Run
     ) -> dict[str, Path]:
-        return {"confusion": multi_label.label_scores(result, run.label_scores)}
+        return {"confusion": figures.label_scores(result, run.label_scores)}
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:

@@ -8,9 +8,21 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import data, models
-from keras_vit.tasks.classification.mistakes import draw_mistakes
+from keras_vit.tasks.classification import mistakes
+from keras_vit.tasks.classification.mistakes import draw_mistakes, surest_mistakes
 from keras_vit.training.progress import log_pictures
-from keras_vit.visualization import plots
+from keras_vit.visualization.contact_sheet import contact_sheet
+
+
+def test_mistakes_are_ordered_by_how_sure_the_model_was() -> None:
+    probabilities = [[0.6, 0.4], [0.1, 0.9], [0.7, 0.3], [0.2, 0.8], [0.9, 0.1]]
+    assert surest_mistakes([1, 0, 1, 1, 0], probabilities, 9).tolist() == [1, 2, 0]
+    assert surest_mistakes([1, 0, 1, 1, 0], probabilities, 2).tolist() == [1, 2]
+
+
+def test_no_mistakes() -> None:
+    assert len(surest_mistakes([0, 1], np.eye(2), 3)) == 0
+
 
 pytestmark = pytest.mark.tensorflow
 
@@ -27,14 +39,14 @@ def test_mistakes_are_drawn_with_what_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    original = plots.contact_sheet
+    original = contact_sheet
 
     def sheet(images, shares, names, path, captions):  # type: ignore[no-untyped-def]
         seen.extend(captions)
         assert images.shape == (len(captions), 8, 8, 3)
         return original(images, shares, names, path, captions)
 
-    monkeypatch.setattr(plots, "contact_sheet", sheet)
+    monkeypatch.setattr(mistakes, "contact_sheet", sheet)
     digits = data.load("digits").subset(range(12))
     path = draw_mistakes(always(3), digits, tmp_path / "mistakes.png")
     assert path.read_bytes().startswith(b"\x89PNG")

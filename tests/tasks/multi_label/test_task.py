@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from keras_vit import data, export, models, training, zoo
-from keras_vit.evaluation import MultiLabelReport
-from keras_vit.evaluation.evaluate import evaluate, predict
-from keras_vit.evaluation.thresholds import choose_thresholds
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.evaluate import evaluate
+from keras_vit.tasks.multi_label.metrics import MultiLabelReport, choose_thresholds
 from keras_vit.tasks.multi_label.task import fit_to_labels, set_thresholds
 from keras_vit.training import Recipe, Run, RunConfig
 from tests.cli.commands import call_main

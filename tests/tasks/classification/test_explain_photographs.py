@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from keras_vit import models
+from keras_vit.data.pipeline import read_pixels
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports import explain
-from keras_vit.reports.explanation import find_class
-from keras_vit.reports.maps import read_pixels
+from keras_vit.tasks.classification.explain import find_class
 from keras_vit.visualization import overlay, relevance_maps
 from tests.helpers import randomise, tiny_model
 

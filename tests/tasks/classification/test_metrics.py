@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from keras_vit.evaluation import ClassScores
+from keras_vit.tasks.classification.metrics import ClassScores
 
 
 def test_class_scores_are_named_in_json() -> None:

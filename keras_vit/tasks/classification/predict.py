@@ -1,4 +1,4 @@
-"""A model and labelled images to a report."""
+"""Probabilities of a classifier for labelled images."""
 
 from __future__ import annotations
 
@@ -8,48 +8,8 @@ import numpy as np
 from keras_vit import models
 from keras_vit.data import Examples, evaluation_dataset
 from keras_vit.evaluation.class_alignment import align
-from keras_vit.evaluation.metrics import evaluate_predictions
-from keras_vit.evaluation.multi_label_metrics import evaluate_labels
-from keras_vit.evaluation.multi_label_report import MultiLabelReport
-from keras_vit.evaluation.report import Report
 from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
-
-
-def evaluate(
-    model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
-) -> Report | MultiLabelReport:
-    """Evaluates a model on labelled images, prepared as the model's preprocessing says.
-
-    Args:
-        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone; it
-            is evaluated in float32, and with a softmax or sigmoid, even if it lacks that.
-        examples: The images; their classes are matched to the model's by name.
-        batch_size: Images in a step.
-        verbose: 0 is silent, 1 shows a progress bar.
-
-    Returns:
-        Accuracy and scores of each class; or, where an image may show several classes or none,
-        average precision and the scores of each label at the model's thresholds.
-
-    Raises:
-        ValueError: If the model is no image classifier, lacks a class of the data or has two of one
-            name, or gives scores that are not finite; or if images may show several classes and
-            the model's exclude one another.
-
-    Example:
-        >>> from keras_vit.data import load
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
-        >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
-        7
-    """
-    labels, probabilities, preprocessing = predict(
-        model, examples, batch_size=batch_size, verbose=verbose
-    )
-    names = preprocessing.labels or ()
-    if examples.multi_label:
-        return evaluate_labels(labels, probabilities, names, preprocessing.thresholds or ())
-    return evaluate_predictions(labels, probabilities, names)
 
 
 def predict(
@@ -58,7 +18,7 @@ def predict(
     """Returns what `evaluate` compares.
 
     Args:
-        model: As for `evaluate`.
+        model: As for `keras_vit.tasks.evaluate.evaluate`.
         examples: The images.
         batch_size: Images in a step.
         verbose: 0 is silent, 1 shows a progress bar.

@@ -1,10 +1,79 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn import metrics
+from sklearn.metrics import f1_score
 
-from keras_vit.evaluation import LabelScores, evaluate_labels
+from keras_vit.tasks.multi_label.metrics import (
+    LabelScores,
+    MultiLabelReport,
+    choose_thresholds,
+    evaluate_labels,
+)
+
+
+def test_label_scores_are_named_in_json() -> None:
+    row = LabelScores("daisy", 0.25, 0.5, 1 / 3, None, support=7, threshold=0.4)
+    assert list(row._asdict()) == [
+        *("name", "precision", "recall", "f1", "average_precision", "support", "threshold")
+    ]
+
+
+REPORT = MultiLabelReport(
+    num_examples=53,
+    mean_average_precision=0.75,
+    micro_f1=0.61234,
+    macro_f1=0.5,
+    subset_accuracy=0.25,
+    per_label=(
+        LabelScores("daisy", 0.5, 1.0, 2 / 3, 0.75, support=7, threshold=0.125),
+        LabelScores("a name of " + "very " * 9 + "many", 0.0, 0.0, 0.0, None, 0, 0.5),
+    ),
+)
+
+
+def test_text_has_a_line_for_each_label() -> None:
+    lines = REPORT.text().splitlines()
+    assert lines[0].split() == [
+        *("precision", "recall", "f1-score", "avg", "prec", "support", "threshold")
+    ]
+    assert lines[2].split() == ["daisy", "0.5000", "1.0000", "0.6667", "0.7500", "7", "0.1250"]
+    assert lines[3].split()[-6:] == ["0.0000", "0.0000", "0.0000", "-", "0", "0.5000"]
+    assert "very ve...    0.0000" in lines[3]
+    assert lines[-2:] == [
+        "mean average precision 0.7500",
+        "F1 0.6123 micro, 0.5000 macro; all labels right on 0.2500 of 53 images",
+    ]
+    assert len({len(line) for line in (lines[0], lines[2], lines[3])}) == 1
+
+
+def test_text_is_cut_after_fifty_labels() -> None:
+    many = dataclasses.replace(REPORT, per_label=REPORT.per_label[:1] * 53)
+    lines = many.text().splitlines()
+    assert many.text().count("daisy") == 50
+    assert lines[52] == "... and 3 more labels, all in evaluation.json"
+
+
+def test_text_without_any_label_that_occurs() -> None:
+    empty = dataclasses.replace(REPORT, mean_average_precision=None, per_label=())
+    assert "mean average precision -" in empty.text()
+
+
+def test_write_json_keeps_everything(tmp_path: Path) -> None:
+    REPORT.write_json(tmp_path / "evaluation.json")
+    read = json.loads((tmp_path / "evaluation.json").read_text())
+    assert read == REPORT.to_json()
+    assert (read["num_examples"], read["mean_average_precision"]) == (53, 0.75)
+    assert (read["micro_f1"], read["macro_f1"], read["subset_accuracy"]) == (0.61234, 0.5, 0.25)
+    assert read["per_label"][0]["threshold"] == 0.125
+    assert read["per_label"][1]["average_precision"] is None
+
 
 # Four images, three labels; the last one is shown by none and said of none.
 SHOWN = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]])
@@ -86,3 +155,38 @@ def test_evaluate_labels_rejects(arguments: dict, message: str) -> None:
     }
     with pytest.raises(ValueError, match=message):
         evaluate_labels(**(given | arguments))
+
+
+def test_threshold_lies_half_way_to_the_next_lower_probability() -> None:
+    shown = np.array([[0, 1], [1, 0], [1, 1], [0, 0], [0, 0]])
+    scores = np.array([[0.1, 0.6], [0.4, 0.02], [0.9, 0.7], [0.3, 0.01], [0.2, 0.2]])
+    assert choose_thresholds(shown, scores) == pytest.approx((0.35, 0.4))
+
+
+def test_no_other_threshold_has_a_higher_f1() -> None:
+    rng = np.random.default_rng(5)
+    shown = rng.random((41, 3)) < (0.1, 0.4, 0.8)
+    scores = np.round(0.3 * shown + 0.6 * rng.random((41, 3)) + 0.05, 2)  # some are equal
+    for k, threshold in enumerate(choose_thresholds(shown, scores)):
+        assert threshold not in scores[:, k]
+        reached = f1_score(shown[:, k], scores[:, k] >= threshold)
+        every = np.unique(scores[:, k])
+        tried = [0, *((a + b) / 2 for a, b in itertools.pairwise(every))]
+        best = max(f1_score(shown[:, k], scores[:, k] >= t) for t in tried)
+        assert reached == pytest.approx(best)
+
+
+def test_labels_that_tell_nothing_keep_one_half() -> None:
+    shown = np.array([[0, 1], [0, 1], [0, 1]])
+    assert choose_thresholds(shown, [[0.1, 0.2], [0.3, 0.1], [0.2, 0.9]]) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_threshold_is_never_0_or_1(value: float) -> None:
+    (threshold,) = choose_thresholds([[1], [0]], [[value], [value]])
+    assert 0 < threshold < 1
+
+
+def test_broken_probabilities_are_refused() -> None:
+    with pytest.raises(ValueError, match="`probabilities` must be finite; 1 of 2 rows"):
+        choose_thresholds([[1], [0]], [[np.nan], [0.2]])

@@ -8,8 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.metrics import classification_report
 
-from keras_vit.evaluation import Report, evaluate_predictions
-from keras_vit.evaluation.report import left_out
+from keras_vit.tasks.classification.metrics import Report, evaluate_predictions, left_out
 
 NAMES = ["daisy", "dandelion", "rose", "sunflower", "tulip", "a name of " + "very " * 9 + "many"]
 
@@ -73,7 +72,7 @@ def test_above_a_thousand_classes_the_confusion_matrix_is_sparse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dense = of_many(13, 101)
-    monkeypatch.setattr("keras_vit.evaluation.metrics.DENSE_CLASSES", 12)
+    monkeypatch.setattr("keras_vit.tasks.classification.metrics.DENSE_CLASSES", 12)
     found = of_many(13, 101)
     assert isinstance(dense.confusion, np.ndarray)
     assert sparse.issparse(found.confusion)

@@ -1,4 +1,4 @@
-"""What a model looks at in image files, as a picture."""
+"""Maps over photographs: which pixels decide for a class."""
 
 from __future__ import annotations
 
@@ -11,13 +11,48 @@ import keras
 import numpy as np
 
 from keras_vit import arguments
-from keras_vit.image_formats import image_format
+from keras_vit.data.pipeline import read_files
 from keras_vit.models import FeatureExtractor, classifier
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.reports.maps import maps_in_batches, read_pixels
 from keras_vit.visualization import relevance_sheet
-from keras_vit.visualization.attention_maps import METHODS
+from keras_vit.visualization.attention_maps import METHODS, OF_A_CLASS, maps_of
 from keras_vit.visualization.drawing import shorten
+
+_BATCH = 8  # images observed at a time: the attention of all blocks is kept, and its gradients
+
+
+def maps_in_batches(
+    extractor: FeatureExtractor, images: np.ndarray, methods: Sequence[str], classes: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Returns maps of any number of images, a few of them in memory at a time.
+
+    Args:
+        extractor: The model, opened.
+        images: Scaled as the model's preprocessing says, (N, H, W, C).
+        methods: Kinds of maps, see `keras_vit.visualization.relevance_maps`.
+        classes: The class that is explained in each image, (N,).
+
+    Returns:
+        Maps (N, h, w) by method.
+
+    Example:
+        >>> from keras_vit import models
+        >>> config = models.size("Micro/4").replace(image_size=(8, 12), classes=5)
+        >>> extractor = FeatureExtractor(models.build(config))
+        >>> images = np.zeros((9, 8, 12, 3), "float32")
+        >>> maps_in_batches(extractor, images, ["rollout"], np.zeros(9, int))["rollout"].shape
+        (9, 2, 3)
+    """
+    found: dict[str, list[np.ndarray]] = {method: [] for method in methods}
+    for begin in range(0, len(images), _BATCH):
+        part = slice(begin, begin + _BATCH)
+        if set(methods) & set(OF_A_CLASS):
+            seen = extractor.activations_and_gradients(images[part], classes[part])
+        else:
+            seen = extractor.activations(images[part])
+        for method, maps in found.items():
+            maps.append(maps_of(extractor, seen, method))
+    return {method: np.concatenate(maps) for method, maps in found.items()}
+
 
 _MOST_IMAGES = 100  # of one picture; PNG and matplotlib end at 65,536 pixels
 
@@ -67,7 +102,7 @@ def explain(
     extractor = FeatureExtractor(network)
     chosen = None if of_class is None else find_class(of_class, preprocessing.labels or ())
     encoded = [Path(path).read_bytes() for path in paths]
-    pixels = _pixels(paths, encoded, preprocessing)
+    pixels = read_files(paths, encoded, preprocessing)
     scores = network.predict(preprocessing.scale(pixels), verbose=0)
     classes = scores.argmax(axis=1) if chosen is None else np.full(len(paths), chosen)
     maps = maps_in_batches(extractor, preprocessing.scale(pixels), methods, classes)
@@ -106,24 +141,6 @@ def find_class(name: str, labels: Sequence[str]) -> int:
         f"{' ...' if len(labels) > 20 else ''}.{arguments.nearest(name, labels)} "
         f"Received: of_class={name!r}"
     )
-
-
-def _pixels(
-    paths: Sequence[str | os.PathLike[str]], encoded: list[bytes], preprocessing: Preprocessing
-) -> np.ndarray:
-    import tensorflow as tf
-
-    pixels = []
-    for path, file in zip(paths, encoded, strict=True):
-        try:
-            pixels.append(read_pixels([file], preprocessing)[0])
-        except tf.errors.OpError as error:
-            raise ValueError(
-                "`paths` must be images that decode (JPEG, PNG, GIF, BMP, WebP); `keras-vit data "
-                "convert` makes JPEGs of HEIC, TIFF and others. "
-                f"Received: {os.fspath(path)} ({image_format(file) or 'of no known format'})"
-            ) from error
-    return np.stack(pixels)
 
 
 def _title(name: str, labels: Sequence[str], scores: np.ndarray, shown: int) -> str:

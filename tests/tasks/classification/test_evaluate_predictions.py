@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.evaluation import evaluate_predictions
+from keras_vit.tasks.classification.metrics import evaluate_predictions
 
 NAMES = ["daisy", "dandelion", "rose", "sunflower", "tulip", "violet", "zinnia"]
 

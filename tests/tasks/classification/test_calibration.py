@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 from scipy import special
 
-from keras_vit.evaluation import calibrate
-from keras_vit.evaluation.calibration import fit_temperature, reliability, with_temperature
+from keras_vit.tasks.classification.calibration import (
+    calibrate,
+    fit_temperature,
+    reliability,
+    with_temperature,
+)
 
 
 def sample(number: int, temperature: float, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +44,7 @@ def test_temperature_of_many_numbers_is_found_on_every_third_row(
     labels, probabilities = sample(60, temperature=2.5)
     expected = fit_temperature(labels[::3], probabilities[::3])
     monkeypatch.setattr(
-        "keras_vit.evaluation.calibration._MOST_NUMBERS", 20 * probabilities.shape[1]
+        "keras_vit.tasks.classification.calibration._MOST_NUMBERS", 20 * probabilities.shape[1]
     )
     assert fit_temperature(labels, probabilities) == expected
 

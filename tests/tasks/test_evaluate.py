@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 import keras_vit
 from keras_vit import data, models
-from keras_vit.evaluation import MultiLabelReport, Report
-from keras_vit.evaluation.evaluate import evaluate, predict
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.metrics import Report
+from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.evaluate import evaluate
+from keras_vit.tasks.multi_label.metrics import MultiLabelReport
 
 pytestmark = pytest.mark.tensorflow
 
@@ -24,8 +27,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from keras_vit import data, models
-from keras_vit.evaluation.evaluate import evaluate
-from keras_vit.visualization import confusion_matrix
+from keras_vit.tasks.evaluate import evaluate
+from keras_vit.tasks.classification.figures import confusion_matrix
 classes, folder = int(sys.argv[1]), Path(sys.argv[2])
 config = models.size("Micro/2").replace(
     hidden_size=12, num_layers=1, num_heads=3, mlp_dim=7, image_size=(8, 8), classes=classes
@@ -88,7 +91,7 @@ def test_evaluate_scores_probabilities_and_logits_alike(
     digits: data.Examples, activation: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    module = sys.modules[evaluate.__module__]
+    module = importlib.import_module("keras_vit.tasks.classification.task")
     original = module.evaluate_predictions
 
     def spy(labels: np.ndarray, scores: np.ndarray, names: tuple[str, ...]) -> object:

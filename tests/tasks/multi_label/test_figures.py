@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from keras_vit.evaluation import LabelScores, MultiLabelReport
-from keras_vit.visualization import label_scores, multi_label
+from keras_vit.tasks.multi_label import figures
+from keras_vit.tasks.multi_label.figures import label_scores
+from keras_vit.tasks.multi_label.metrics import LabelScores, MultiLabelReport
 from tests.visualization.pictures import boxes, drawn
 
 
@@ -20,7 +21,7 @@ def report(number: int, name: str = "label_{}") -> MultiLabelReport:
 
 
 def test_bar_is_average_precision_and_dot_is_f1_hardest_first() -> None:
-    axes = drawn(multi_label.label_figure(report(4))).axes[0]
+    axes = drawn(figures.label_figure(report(4))).axes[0]
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ["label_3 (10)", "label_2 (9)", "label_1 (8)", "label_0 (7)"]
     assert [bar.get_width() for bar in axes.patches] == [0.25, 0.5, 0.75, 1.0]
@@ -33,14 +34,14 @@ def test_bar_is_average_precision_and_dot_is_f1_hardest_first() -> None:
 def test_label_without_images_has_no_bar() -> None:
     rows = (LabelScores("ant", 0.5, 1.0, 2 / 3, 0.5, 3, 0.5), LabelScores(
         "bee", 0.0, 0.0, 0.0, None, 0, 0.5))  # fmt: skip
-    axes = multi_label.label_figure(MultiLabelReport(5, None, 0.5, 0.5, 0.5, rows)).axes[0]
+    axes = figures.label_figure(MultiLabelReport(5, None, 0.5, 0.5, 0.5, rows)).axes[0]
     assert [bar.get_width() for bar in axes.patches] == [0.0, 0.5]
     assert axes.get_title().startswith("mean average precision - on 5 images")
 
 
 @pytest.mark.parametrize("number", [1, 2, 30, 100])
 def test_nothing_overlaps(number: int) -> None:
-    figure = drawn(multi_label.label_figure(report(number, "a_rather_long_name_of_label_{}")))
+    figure = drawn(figures.label_figure(report(number, "a_rather_long_name_of_label_{}")))
     axes = figure.axes[0]
     labels = boxes(axes.get_yticklabels())
     assert len(labels) == number
@@ -50,7 +51,7 @@ def test_nothing_overlaps(number: int) -> None:
 
 
 def test_of_many_labels_the_hardest_are_drawn() -> None:
-    axes = multi_label.label_figure(report(131)).axes[0]
+    axes = figures.label_figure(report(131)).axes[0]
     assert len(axes.patches) == 100
     assert axes.get_yticklabels()[0].get_text() == "label_130 (137)"
     assert axes.get_title().endswith("; 31 labels with higher scores left out")

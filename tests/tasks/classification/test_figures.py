@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_vit.evaluation import calibrate
-from keras_vit.visualization import comparison_curves, reliability_diagram
+from keras_vit.tasks.classification.calibration import calibrate
+from keras_vit.tasks.classification.figures import comparison_curves, reliability_diagram
 from tests.visualization.pictures import drawn
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from keras_vit.tasks.multi_label.metrics import MultiLabelReport
 from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figure, shorten
 
 _MAX_LABELS = 100  # above, only those with the lowest average precision are drawn
@@ -17,37 +16,7 @@ _ROW = 0.24  # inch
 _PRECISION, _F1 = COLOURS[0], GREY
 
 
-class _LabelRow(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def f1(self) -> float: ...
-
-    @property
-    def average_precision(self) -> float | None: ...
-
-    @property
-    def support(self) -> int: ...
-
-
-class _Report(Protocol):
-    """The part of a `keras_vit.evaluation.MultiLabelReport` that is drawn."""
-
-    @property
-    def num_examples(self) -> int: ...
-
-    @property
-    def mean_average_precision(self) -> float | None: ...
-
-    @property
-    def micro_f1(self) -> float: ...
-
-    @property
-    def per_label(self) -> Sequence[_LabelRow]: ...
-
-
-def label_scores(report: _Report, path: str | os.PathLike[str]) -> Path:
+def label_scores(report: MultiLabelReport, path: str | os.PathLike[str]) -> Path:
     """Draws the scores of each label, the hardest label on top.
 
     A bar is the average precision, a dot the F1 at the label's threshold; beside the name stands
@@ -65,7 +34,7 @@ def label_scores(report: _Report, path: str | os.PathLike[str]) -> Path:
 
     Example:
         >>> import tempfile
-        >>> from keras_vit.evaluation import evaluate_labels
+        >>> from keras_vit.tasks.multi_label.metrics import evaluate_labels
         >>> shown, probabilities = [[1, 0], [1, 1]], [[0.9, 0.1], [0.2, 0.8]]
         >>> report = evaluate_labels(shown, probabilities, ["daisy", "rose"], (0.5, 0.5))
         >>> label_scores(report, Path(tempfile.mkdtemp()) / "label_scores.png").name
@@ -74,7 +43,7 @@ def label_scores(report: _Report, path: str | os.PathLike[str]) -> Path:
     return save_figure(label_figure(report), path)
 
 
-def label_figure(report: _Report) -> Figure:
+def label_figure(report: MultiLabelReport) -> Figure:
     """Draws the scores of each label, as `label_scores` does, to put it elsewhere.
 
     Args:
@@ -84,7 +53,7 @@ def label_figure(report: _Report) -> Figure:
         The figure.
 
     Example:
-        >>> from keras_vit.evaluation import evaluate_labels
+        >>> from keras_vit.tasks.multi_label.metrics import evaluate_labels
         >>> report = evaluate_labels([[1], [0]], [[0.9], [0.2]], ["daisy"], [0.5])
         >>> len(label_figure(report).axes)
         1

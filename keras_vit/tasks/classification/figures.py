@@ -1,0 +1,229 @@
+"""Figures of how good a model is: its confidence, and models beside each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from keras_vit.tasks.classification.calibration import Calibration, Reliability
+from keras_vit.tasks.classification.metrics import Report
+from keras_vit.visualization.drawing import COLOURS, GREY, POINT, open_axes, save_figure, shorten
+
+_MARKERS = "osD^vPX*"
+
+
+_MAX_ANNOTATED = 30  # classes; above, the cells are too small for numbers
+_MAX_DRAWN, _MOST_CONFUSED = 100, 50  # classes; of more than the first, the second are drawn
+
+
+def confusion_matrix(report: Report, path: str | os.PathLike[str]) -> Path:
+    """Draws the confusion matrix of a report.
+
+    Each row is a true class. A cell holds the number of examples and their share of the row,
+    which is also its colour, so that rare classes are as legible as common ones. With more
+    than 30 classes only the colours remain; of more than 100 the 50 are drawn that are confused
+    with others most.
+
+    Args:
+        report: A `Report`.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If matplotlib does not know the suffix.
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit.tasks.classification.metrics import evaluate_predictions
+        >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
+        >>> confusion_matrix(report, Path(tempfile.mkdtemp()) / "confusion_matrix.png").name
+        'confusion_matrix.png'
+    """
+    return save_figure(confusion_figure(report), path)
+
+
+def confusion_figure(report: Report) -> Figure:
+    """Draws the confusion matrix of a report, as `confusion_matrix` does, to put it elsewhere.
+
+    Args:
+        report: A `Report`.
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> from keras_vit.tasks.classification.metrics import evaluate_predictions
+        >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
+        >>> confusion_figure(report).axes[0].get_ylabel()
+        'true class'
+    """
+    counts = report.confusion  # of NumPy or sparse
+    total, support, everything = counts.sum(), counts.sum(axis=1), counts.shape[0]
+    shown, chosen = np.arange(everything), ""
+    if everything > _MAX_DRAWN:
+        wrong = support + counts.sum(axis=0) - 2 * counts.diagonal()
+        shown = np.sort(np.argsort(-wrong, kind="stable")[:_MOST_CONFUSED])
+        counts, chosen = counts[shown][:, shown], f"\n{len(shown)} most confused of {everything}"
+    counts = counts if isinstance(counts, np.ndarray) else counts.toarray()
+    shares = counts / np.maximum(support[shown, None], 1)
+    num_classes = len(shown)
+    annotated = num_classes <= _MAX_ANNOTATED
+    font = 9.0 if annotated else 6.0
+    # A label needs one line of its font, an annotated cell needs two lines and four digits.
+    cell = (4.6 if annotated else 1.25) * font * POINT
+    side = max(num_classes * cell, 2.6)
+    cell = side / num_classes
+    labels = [shorten(report.per_class[index].name) for index in shown]
+
+    # The matrix fills the figure; labels lie outside it and saving widens the picture for them.
+    figure = Figure(figsize=(side, side))
+    axes = figure.add_axes((0, 0, 1, 1))
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    ticks = range(num_classes)
+    axes.set_yticks(ticks, labels, fontsize=font)
+    widest = max(len(label) for label in labels) * 0.65 * font * POINT
+    axes.set_xticks(ticks, labels, fontsize=font, rotation=0 if widest < cell else 90)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class")
+    low, high = report.interval
+    axes.set_title(
+        f"accuracy {report.accuracy:.1%} of {total}\n95% interval {low:.1%} to {high:.1%}{chosen}",
+        fontsize=10,
+    )
+    axes.tick_params(length=0 if annotated else 2)
+    axes.spines[:].set_visible(not annotated)
+    if annotated:
+        _separate_cells(axes, num_classes)
+        _annotate(axes, counts, shares, font)
+    beside = axes.inset_axes((1 + 0.15 / side, 0, 0.13 / side, 1))
+    bar = figure.colorbar(image, cax=beside, format=PercentFormatter(1))
+    bar.set_label("share of the true class")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _separate_cells(axes: Axes, num_classes: int) -> None:
+    edges = np.arange(num_classes + 1) - 0.5
+    axes.set_xticks(edges, minor=True)
+    axes.set_yticks(edges, minor=True)
+    axes.grid(which="minor", color="#dfe5ec", linewidth=0.8)
+    axes.tick_params(which="minor", length=0)
+
+
+def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -> None:
+    for row, column in np.argwhere(counts):
+        share = shares[row, column]
+        color = "white" if share > 0.55 else "#22303f"
+        place: dict[str, Any] = {"ha": "center", "color": color}
+        axes.text(column, row - 0.02, f"{counts[row, column]}", va="bottom", fontsize=font, **place)
+        axes.text(column, row + 0.06, f"{share:.0%}", va="top", fontsize=font - 2, **place)
+
+
+def reliability_diagram(calibration: Calibration) -> Figure:
+    """Draws how often a model is right where it is as sure as that, before and after scaling.
+
+    On the diagonal confidence is what it says. Below each diagram stands how many images there
+    are in each bin.
+
+    Args:
+        calibration: A `keras_vit.evaluation.Calibration`.
+
+    Returns:
+        The figure, for `save_figure` or a notebook.
+
+    Example:
+        >>> from keras_vit.tasks.classification.calibration import calibrate
+        >>> calibration = calibrate([0, 0, 1, 1], [[0.9, 0.1]] * 3 + [[0.2, 0.8]])
+        >>> len(reliability_diagram(calibration).axes)
+        4
+    """
+    figure = Figure(figsize=(6.4, 3.9), layout="constrained")
+    grid = figure.subplots(2, 2, sharex=True, height_ratios=(4, 1))
+    for column, (title, found) in enumerate(
+        (
+            ("as the model is", calibration.before),
+            ("with temperatures of the other half", calibration.after),
+        )
+    ):
+        _draw_bins(grid[0, column], grid[1, column], found)
+        grid[0, column].set_title(
+            f"{title}\nexpected calibration error {found.error:.3f}", fontsize=9
+        )
+    grid[0, 0].set_ylabel("share that is right")
+    grid[1, 0].set_ylabel("images")
+    return figure
+
+
+def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
+    filled = found.counts > 0
+    width = 1 / len(found.counts)
+    centres = (np.arange(len(found.counts)) + 0.5) * width
+    above.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    above.bar(centres[filled], found.accuracy[filled], width * 0.92, color=COLOURS[0], alpha=0.35)
+    above.plot(
+        found.confidence[filled], found.accuracy[filled], color=COLOURS[0], marker="o", markersize=4
+    )
+    above.set_xlim(0, 1)
+    above.set_ylim(0, 1.02)
+    below.bar(centres, found.counts, width * 0.92, color=GREY)
+    below.set_xlabel("confidence")
+    below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+    below.xaxis.set_major_formatter(PercentFormatter(1))
+    above.yaxis.set_major_formatter(PercentFormatter(1))
+    for axes in (above, below):
+        open_axes(axes, grid="y")
+
+
+def comparison_curves(histories: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
+    """Draws the validation accuracy of several models over epochs, and over minutes.
+
+    Args:
+        histories: For each model, by name, the minutes that have passed and the accuracy after
+            every epoch.
+
+    Returns:
+        The figure, for `save_figure` or a notebook.
+
+    Raises:
+        ValueError: If there is no model with an epoch.
+
+    Example:
+        >>> figure = comparison_curves({"ViT": [(2.0, 0.9), (4.1, 0.95)], "ResNet": [(3.0, 0.7)]})
+        >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        ['ViT', 'ResNet']
+    """
+    drawn = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
+    if not drawn:
+        raise ValueError(
+            f"`histories` must have an epoch of at least one model. Received: {dict(histories)}"
+        )
+    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
+    by_epoch, by_time = figure.subplots(1, 2, sharey=True)
+    for index, (name, rows) in enumerate(drawn.items()):
+        style = {
+            "color": COLOURS[index % len(COLOURS)],
+            "marker": _MARKERS[index % len(_MARKERS)],
+            "markersize": 5,
+            "label": shorten(name),
+        }
+        by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], **style)
+        by_time.plot(rows[:, 0], rows[:, 1], **style)
+    by_epoch.set_ylabel("accuracy on the images held out")
+    by_epoch.set_xlabel("epoch")
+    by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
+    by_time.set_xlabel("minutes of training")
+    by_time.set_xlim(left=0)
+    for axes in (by_epoch, by_time):
+        open_axes(axes)
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+    by_epoch.legend(frameon=False, loc="lower right")
+    return figure

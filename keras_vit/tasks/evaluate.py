@@ -1,0 +1,43 @@
+"""Evaluation of a model on labelled images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_vit.data import Examples
+from keras_vit.tasks.registry import get
+
+
+def evaluate(
+    model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
+) -> Any:
+    """Evaluates a model on labelled images, prepared as the model's preprocessing says.
+
+    Args:
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone; it
+            is evaluated in float32, and with a softmax or sigmoid, even if it lacks that.
+        examples: The images; their classes are matched to the model's by name.
+        batch_size: Images in a step.
+        verbose: 0 is silent, 1 shows a progress bar.
+
+    Returns:
+        A `Report`, accuracy and scores of each class; or, where an image may show several classes
+        or none, a `MultiLabelReport`, average precision and the scores of each label at the
+        model's thresholds.
+
+    Raises:
+        ValueError: If the model is no image classifier, lacks a class of the data or has two of one
+            name, or gives scores that are not finite; or if images may show several classes and
+            the model's exclude one another.
+
+    Example:
+        >>> from keras_vit import models
+        >>> from keras_vit.data import load
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
+        >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
+        7
+    """
+    name = "multi_label" if examples.multi_label else "classification"
+    return get(name)(None).evaluate(model, examples, batch_size=batch_size, verbose=verbose)

@@ -1,0 +1,52 @@
+"""Reconstructed images beside the original ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from keras_vit.visualization.drawing import save_figure, show
+
+
+def reconstruction_sheet(
+    original: np.ndarray,
+    masked: np.ndarray,
+    reconstruction: np.ndarray,
+    path: str | os.PathLike[str],
+) -> Path:
+    """Draws images, what was left of them, and what a masked autoencoder completes.
+
+    Args:
+        original: Pixels (B, h, w, C), [0, 255]; what is outside is cut off. One channel is grey.
+        masked: The same with some patches masked.
+        reconstruction: The same with these patches filled in.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "reconstruction.png"
+        >>> images = np.zeros((2, 5, 7, 3))
+        >>> reconstruction_sheet(images, images, images, path).name
+        'reconstruction.png'
+    """
+    return save_figure(_reconstruction_figure(original, masked, reconstruction), path)
+
+
+def _reconstruction_figure(*columns: np.ndarray) -> Figure:
+    rows = len(columns[0])
+    figure = Figure(figsize=(len(columns) * 2.1, rows * 2.1 + 0.3), layout="constrained")
+    grid = figure.subplots(rows, len(columns), squeeze=False)
+    for place, (title, images) in enumerate(
+        zip(("original", "masked", "reconstruction"), columns, strict=True)
+    ):
+        grid[0, place].set_title(title, fontsize=10)
+        for axes, image in zip(grid[:, place], images, strict=True):
+            axes.set_axis_off()
+            show(axes, image, interpolation="nearest")
+    return figure

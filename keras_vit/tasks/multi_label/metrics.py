@@ -1,0 +1,276 @@
+"""Evaluation of a multi-label classifier: average precision, scores, thresholds."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn import metrics
+
+from keras_vit import files
+from keras_vit.tasks.classification.metrics import LONGEST_TABLE, left_out, shorten
+
+
+class LabelScores(NamedTuple):
+    """One row of the evaluation table.
+
+    Args:
+        name: Name of the label.
+        precision: Share of the images with a yes that show it, in [0, 1].
+        recall: Share of the images that show it which got a yes, in [0, 1].
+        f1: Harmonic mean of precision and recall, in [0, 1].
+        average_precision: Precision, averaged over the images that show it in the order of their
+            probabilities, in [0, 1]; no threshold counts. None where no image shows it.
+        support: Number of images that show it.
+        threshold: Probability from which on it is a yes, in (0, 1).
+
+    Example:
+        >>> LabelScores("daisy", 0.5, 1.0, 2 / 3, 0.9, support=7, threshold=0.4).support
+        7
+    """
+
+    name: str
+    precision: float
+    recall: float
+    f1: float
+    average_precision: float | None
+    support: int
+    threshold: float
+
+
+_COLUMNS = ("precision", "recall", "f1-score", "avg prec", "support", "threshold")
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiLabelReport:
+    """Average precision, F1 and per-label scores of a model that says yes or no to each label.
+
+    The mean average precision judges how the model orders the images and needs no thresholds; all
+    else depends on them, and is optimistic on the images that they were chosen on.
+
+    Args:
+        num_examples: Number of images evaluated.
+        mean_average_precision: Mean over the labels that occur, in [0, 1]; None if none does.
+        micro_f1: F1 of all decisions together, in [0, 1].
+        macro_f1: Mean F1 of the labels of `per_label`, in [0, 1].
+        subset_accuracy: Share of the images where every decision is right, in [0, 1].
+        per_label: One row per label that occurs or got a yes, in the order of the model's labels.
+
+    Example:
+        >>> report = MultiLabelReport(
+        ...     num_examples=8,
+        ...     mean_average_precision=0.85,
+        ...     micro_f1=0.75,
+        ...     macro_f1=0.7,
+        ...     subset_accuracy=0.5,
+        ...     per_label=(LabelScores("daisy", 0.6, 0.75, 2 / 3, 0.85, 4, 0.5),),
+        ... )
+        >>> report.text().splitlines()[-2]
+        'mean average precision 0.8500'
+    """
+
+    num_examples: int
+    mean_average_precision: float | None
+    micro_f1: float
+    macro_f1: float
+    subset_accuracy: float
+    per_label: tuple[LabelScores, ...]
+
+    def text(self) -> str:
+        """Returns a table of the labels and the numbers of all of them together."""
+        names = [shorten(row.name) for row in self.per_label[:LONGEST_TABLE]]
+        width = max((len(name) for name in names), default=0)
+
+        def line(name: str, *cells: str) -> str:
+            return f"{name:>{width}}" + "".join(f"{cell:>10}" for cell in cells)
+
+        mean = self.mean_average_precision
+        return "\n".join(
+            [
+                line("", *_COLUMNS),
+                "",
+                *(
+                    line(
+                        name,
+                        *(_number(row[column]) for column in range(1, 5)),
+                        str(row.support),
+                        _number(row.threshold),
+                    )
+                    for name, row in zip(names, self.per_label, strict=False)
+                ),
+                *left_out(self.per_label, "labels"),
+                "",
+                f"mean average precision {_number(mean)}",
+                f"F1 {self.micro_f1:.4f} micro, {self.macro_f1:.4f} macro; all labels right on "
+                f"{self.subset_accuracy:.4f} of {self.num_examples} images",
+            ]
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as a dictionary of lists, numbers and strings."""
+        content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {**content, "per_label": [row._asdict() for row in self.per_label]}
+
+    def write_json(self, path: str | os.PathLike[str]) -> None:
+        """Writes `to_json()` to the file `path`."""
+        files.write_json(path, self.to_json())
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def evaluate_labels(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    label_names: Sequence[str],
+    thresholds: Sequence[float],
+) -> MultiLabelReport:
+    """Scores predicted probabilities of N images against the labels that they show.
+
+    A label without a yes has precision 0, one without images recall 0. Labels that neither occur
+    nor got a yes are left out of the table and the means.
+
+    Args:
+        labels: 1 for the labels that an image shows and 0 for the others, (N, K).
+        probabilities: Of each label, (N, K), in [0, 1].
+        label_names: The names of the labels, K of them.
+        thresholds: Probability from which on a label is a yes, (K,), in (0, 1).
+
+    Returns:
+        A `MultiLabelReport`.
+
+    Raises:
+        ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
+            there is nothing to evaluate.
+
+    Example:
+        >>> shown = [[1, 0], [1, 1], [0, 0]]
+        >>> probabilities = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.4]]
+        >>> report = evaluate_labels(shown, probabilities, ["daisy", "rose"], (0.5, 0.5))
+        >>> round(report.subset_accuracy, 3), report.per_label[0].recall
+        (0.667, 0.5)
+
+    Reference: average precision as scikit-learn's `average_precision_score`, which does not
+    interpolate
+    """
+    true, scores = np.asarray(labels), np.asarray(probabilities)
+    check_labels(true, scores)
+    for name, values in (("label_names", label_names), ("thresholds", thresholds)):
+        if len(values) != true.shape[1]:
+            raise ValueError(
+                f"`{name}` must have one entry for each of the {true.shape[1]} columns of `labels`."
+                f" Received: {len(values)} entries"
+            )
+    # In float32, as `keras_vit.Preprocessing.present` and exported models decide.
+    answers = scores.astype(np.float32) >= np.asarray(thresholds, np.float32)
+    shown = true.astype(bool)
+    support, given, right = (each.sum(axis=0) for each in (shown, answers, shown & answers))  # (K,)
+    rows = tuple(
+        LabelScores(
+            label_names[k],
+            precision=_share(right[k], given[k]),
+            recall=_share(right[k], support[k]),
+            f1=_share(2 * right[k], given[k] + support[k]),
+            average_precision=_average_precision(shown[:, k], scores[:, k]),
+            support=int(support[k]),
+            threshold=float(thresholds[k]),
+        )
+        for k in np.flatnonzero(support + given).tolist()
+    )
+    found = [row.average_precision for row in rows if row.average_precision is not None]
+    return MultiLabelReport(
+        num_examples=len(true),
+        mean_average_precision=float(np.mean(found)) if found else None,
+        micro_f1=_share(2 * right.sum(), given.sum() + support.sum()),
+        macro_f1=float(np.mean([row.f1 for row in rows])) if rows else 0.0,
+        subset_accuracy=float((shown == answers).all(axis=1).mean()),
+        per_label=rows,
+    )
+
+
+def check_labels(labels: np.ndarray, probabilities: np.ndarray) -> None:
+    """Raises `ValueError` unless labels and probabilities of several labels fit together.
+
+    Args:
+        labels: 0 or 1, (N, K).
+        probabilities: (N, K).
+
+    Raises:
+        ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
+            there is nothing.
+
+    Example:
+        >>> check_labels(np.array([[0, 1]]), np.array([[0.2, 0.7]]))
+    """
+    if labels.ndim != 2 or not labels.size or not np.isin(labels, (0, 1)).all():
+        raise ValueError(
+            "`labels` must be 1 for the labels that an image shows and 0 for the others, of shape "
+            f"(N, K), and not empty. Received: labels of shape {labels.shape} with the values "
+            f"{np.unique(labels)[:5].tolist()}"
+        )
+    if probabilities.shape != labels.shape:
+        raise ValueError(
+            f"`probabilities` must have the shape of the labels, {labels.shape}. "
+            f"Received: probabilities of shape {probabilities.shape}"
+        )
+    broken = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
+    if len(broken):
+        raise ValueError(
+            f"`probabilities` must be finite; {len(broken)} of {len(probabilities)} rows are not, "
+            "the usual sign of a training that diverged: try a smaller learning rate. "
+            f"Received: probabilities[{broken[0]}]={probabilities[broken[0]]}"
+        )
+
+
+def _share(part: int, whole: int) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def _average_precision(shown: np.ndarray, scores: np.ndarray) -> float | None:
+    return float(metrics.average_precision_score(shown, scores)) if shown.any() else None
+
+
+DEFAULT = 0.5
+_MARGIN = 1e-6  # a threshold is never 0 or 1
+
+
+def choose_thresholds(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, ...]:
+    """Returns the threshold of each label with the highest F1 on some images.
+
+    It lies half-way between the lowest probability that is a yes and the highest one that is a no.
+    What is measured on the same images is optimistic, the more so the fewer show the label.
+
+    Args:
+        labels: 1 for the labels that an image shows and 0 for the others, (N, K).
+        probabilities: Of each label, (N, K), in [0, 1].
+
+    Returns:
+        K thresholds in (0, 1); 0.5 for a label that none or all of the images show.
+
+    Raises:
+        ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
+            there is nothing to choose by.
+
+    Example:
+        >>> choose_thresholds([[0], [1], [1], [0]], [[0.1], [0.3], [0.9], [0.2]])
+        (0.25,)
+    """
+    true, scores = np.asarray(labels), np.asarray(probabilities, np.float64)
+    check_labels(true, scores)
+    return tuple(_best(true[:, k], scores[:, k]) for k in range(true.shape[1]))
+
+
+def _best(shown: np.ndarray, scores: np.ndarray) -> float:
+    if len(np.unique(shown)) < 2:
+        return DEFAULT
+    precision, recall, lowest = metrics.precision_recall_curve(shown, scores)
+    # The last point of the curve belongs to no threshold.
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
+    best = int(f1[:-1].argmax())
+    below = lowest[best - 1] if best else 0.0
+    return float(np.clip(round((lowest[best] + below) / 2, 9), _MARGIN, 1 - _MARGIN))

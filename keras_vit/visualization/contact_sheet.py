@@ -1,0 +1,85 @@
+"""Images with captions, on one sheet."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from keras_vit.visualization.drawing import save_figure, shorten, show
+
+_LONGEST_CAPTION = 18  # characters, above an image 1.6 inches wide
+
+
+def contact_sheet(
+    images: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    path: str | os.PathLike[str],
+    captions: Sequence[str] | None = None,
+    columns: int | None = None,
+) -> Path:
+    """Draws a batch of images with their labels.
+
+    Args:
+        images: Pixels (B, h, w, C), [0, 255]; what is outside is cut off. One channel is grey.
+        labels: Share of each class in each image, (B, K).
+        class_names: Name of each class.
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+        captions: What stands above each image; by default its classes, with their shares where
+            it is mixed.
+        columns: Images in a row; by default as many as make the sheet nearly square, at most 8.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If there is no image, `labels` is of another shape, or matplotlib does not know
+            the suffix.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "sheet.png"
+        >>> contact_sheet(np.zeros((2, 5, 7, 3)), np.eye(2), ["daisy", "rose"], path).name
+        'sheet.png'
+    """
+    if len(images) == 0 or np.shape(labels) != (len(images), len(class_names)):
+        raise ValueError(
+            "`labels` must have shape (images, classes), for at least one image. Received: labels "
+            f"of shape {np.shape(labels)} for {len(images)} images, {len(class_names)} class names"
+        )
+    return save_figure(_sheet_figure(images, labels, class_names, captions, columns), path)
+
+
+def _sheet_figure(
+    images: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    captions: Sequence[str] | None = None,
+    columns: int | None = None,
+) -> Figure:
+    titles = captions or [_caption(label, class_names) for label in labels]
+    columns = columns or min(8, math.ceil(math.sqrt(len(images))))
+    rows = math.ceil(len(images) / columns)
+    figure = Figure(figsize=(columns * 1.6, rows * 1.85), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid:
+        axes.set_axis_off()
+    for axes, image, title in zip(grid, images, titles, strict=False):
+        show(axes, image)
+        axes.set_title(title, fontsize=7)
+    return figure
+
+
+def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:
+    """Names the classes of an image, with their shares where it was mixed."""
+    present = [index for index in np.argsort(-label, kind="stable") if label[index] > 0.005][:3]
+    names = [shorten(class_names[index], _LONGEST_CAPTION) for index in present]
+    if all(label[index] > 0.995 for index in present):
+        return "\n".join(names)
+    shares = [f"{label[index]:.0%}" for index in present]
+    return "\n".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))

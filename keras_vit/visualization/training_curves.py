@@ -1,0 +1,75 @@
+"""Metrics of a run, epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from keras_vit.runs import history
+from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figure
+
+_TRAINING, _VALIDATION = GREY, COLOURS[0]
+
+
+def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
+    r"""Draws the metrics of a training run, each with its validation counterpart.
+
+    Args:
+        history_csv: A file as a run writes it: a column `epoch` counted from 0, and a column per
+            metric (`loss`, `val_loss`, ...).
+        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If the history has no epoch or no metric.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> text = "epoch,loss,val_loss\n0,1.7,1.5\n1,0.9,1.1\n"
+        >>> _ = (folder / "history.csv").write_text(text)
+        >>> training_curves(folder / "history.csv", folder / "curves.png").name
+        'curves.png'
+    """
+    return save_figure(_training_figure(_read_history(history_csv)), path)
+
+
+def _training_figure(history: dict[str, np.ndarray]) -> Figure:
+    epochs = history["epoch"] + 1
+    metrics = [name for name in history if name != "epoch" and not name.startswith("val_")]
+    columns = min(len(metrics), 3)
+    rows = math.ceil(len(metrics) / columns)
+    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
+    for place, metric in enumerate(metrics, start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        curves = [("training", metric, _TRAINING), ("validation", f"val_{metric}", _VALIDATION)]
+        for name, column, color in curves:
+            if column in history:
+                axes.plot(
+                    epochs, history[column], color=color, marker="o", markersize=3, label=name
+                )
+        axes.set_title(metric.replace("_", " "), fontsize=11)
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        open_axes(axes)
+        if len(axes.lines) > 1:
+            axes.legend(frameon=False)
+    return figure
+
+
+def _read_history(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    rows = history.read(path)
+    if not rows or "epoch" not in rows[0] or len(rows[0]) < 2:
+        raise ValueError(
+            "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, "
+            f"as keras.callbacks.CSVLogger writes it. Received: history_csv={os.fspath(path)!r} "
+            f"with the columns {list(rows[0]) if rows else []} and {len(rows)} rows"
+        )
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
