@@ -67,6 +67,8 @@ UNMIRRORED = {
     "constants.py": "numbers only; the tests of their users hold them",
     "__main__.py": "run by test_packaging.py",
     "choices.py": "lists only; the tests of their users hold them",
+    "tasks/classification/page.py": "tested by tests/reports/test_evaluation_page.py",
+    "tasks/multi_label/page.py": "tested by tests/reports/test_evaluation_page.py",
     "tasks/classification/predict.py": "tested by tests/tasks/test_evaluate.py",
     "tasks/masked_autoencoder/task.py": "tested by tests/tasks/test_pretraining.py",
     "tasks/masked_patches/task.py": "tested by tests/tasks/test_pretraining.py",

@@ -114,10 +114,8 @@ def evaluate(
     check_out("--report", report, _REPORT)
     start_keras()
     from keras_vit import files, output_folder
-    from keras_vit.tasks.classification.figures import confusion_matrix
     from keras_vit.tasks.evaluate import evaluate as evaluate_model
-    from keras_vit.tasks.multi_label import figures
-    from keras_vit.tasks.multi_label.metrics import MultiLabelReport
+    from keras_vit.tasks.evaluate import task_of
 
     with contextlib.ExitStack() as alone:
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
@@ -136,11 +134,9 @@ def evaluate(
             out / "evaluation.json",
             {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
         )
-        if isinstance(scores, MultiLabelReport):
-            picture = figures.label_scores(scores, out / "label_scores.png")
-        else:
-            picture = confusion_matrix(scores, out / "confusion_matrix.png")
-        print(f"\nWritten: {out}/evaluation.json and {out}/{picture.name}")
+        pictures = task_of(chosen.examples).draw(scores, out)
+        names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
+        print(f"\nWritten: {' and '.join(names)}")
         if report is not None:
             print(f"Written: {report}/index.html, which opens in any browser, and report.json")
 
@@ -337,16 +333,13 @@ def _write_report(
     report: Path,
     batch_size: int,
 ) -> Any:
-    from keras_vit import reports, training
+    from keras_vit import reports, tasks, training
     from keras_vit.runs import config
 
-    judgement = reports.judge(
-        network,
-        chosen.examples,
-        batch_size=batch_size,
-        verbose=_progress(),
-    )
     examples = chosen.examples
+    details = tasks.evaluate_in_detail(
+        network, examples, batch_size=batch_size, verbose=_progress()
+    )
     source = Path(examples.source).name or examples.source
     unreadable = sum(
         sum(n.values()) for n in (chosen.inventory or {}).get("unreadable", {}).values()
@@ -356,11 +349,13 @@ def _write_report(
     configuration = run.as_written() if run.config.is_file() else {}
     versions = configuration.pop("versions", None) or config.versions()
     reports.write_evaluation(
-        judgement,
+        details,
+        examples,
         report,
         title=f"{model.resolve().name}",
         subtitle=f"{len(examples)} images of {source}: {chosen.what}{without}",
         configuration=configuration,
         versions=versions,
+        progress=bool(_progress()),
     )
-    return judgement.scores
+    return details.scores

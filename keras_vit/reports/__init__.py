@@ -3,18 +3,14 @@
 from keras_vit.reports.comparison import Comparison, compare
 from keras_vit.reports.evaluation_page import write_evaluation
 from keras_vit.reports.feature_probe import ProbeResult, probe
-from keras_vit.reports.judgement import Judgement, Mistake, judge
 from keras_vit.reports.model_card import write_card
 from keras_vit.tasks.classification.explain import explain
 
 __all__ = [
     "Comparison",
-    "Judgement",
-    "Mistake",
     "ProbeResult",
     "compare",
     "explain",
-    "judge",
     "probe",
     "write_card",
     "write_evaluation",

@@ -1,8 +1,8 @@
 """Tasks: what a model learns, how it is evaluated, and what is served."""
 
-from keras_vit.tasks.evaluate import evaluate
+from keras_vit.tasks.evaluate import evaluate, evaluate_in_detail
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.registry import get
-from keras_vit.tasks.task import Task
+from keras_vit.tasks.task import Details, Task
 
-__all__ = ["Objective", "Task", "evaluate", "get"]
+__all__ = ["Details", "Objective", "Task", "evaluate", "evaluate_in_detail", "get"]

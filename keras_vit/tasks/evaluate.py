@@ -8,6 +8,7 @@ import keras
 
 from keras_vit.data import Examples
 from keras_vit.tasks.registry import get
+from keras_vit.tasks.task import Details, Task
 
 
 def evaluate(
@@ -39,5 +40,37 @@ def evaluate(
         >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
-    name = "multi_label" if examples.multi_label else "classification"
-    return get(name)(None).evaluate(model, examples, batch_size=batch_size, verbose=verbose)
+    return task_of(examples).evaluate(model, examples, batch_size=batch_size, verbose=verbose)
+
+
+def evaluate_in_detail(
+    model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 0
+) -> Details:
+    """Evaluates a model with all that a page shows: calibration, mistakes, slices.
+
+    Args:
+        model: As for `evaluate`.
+        examples: The images; those that do not decode have to be left out before.
+        batch_size: Images in a step.
+        verbose: 0 is silent, 1 shows a progress bar.
+
+    Returns:
+        The result, as `scores`, and the rest.
+
+    Raises:
+        ValueError: As `evaluate`.
+
+    Example:
+        >>> from keras_vit import models
+        >>> from keras_vit.data import load
+        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
+        >>> found = evaluate_in_detail(models.build(config), load("digits").subset(range(50)))
+        >>> found.scores.num_examples, len(found.mistakes)
+        (50, 12)
+    """
+    return task_of(examples).details(model, examples, batch_size=batch_size, verbose=verbose)
+
+
+def task_of(examples: Examples) -> Task:
+    """Returns the task that evaluates images with such targets."""
+    return get("multi_label" if examples.multi_label else "classification")(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -13,6 +14,7 @@ from keras_vit import arguments, data
 from keras_vit.models import cloning
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.objective import Objective
+from keras_vit.visualization.html_page import Section, preformatted
 
 
 class Result(Protocol):
@@ -23,6 +25,25 @@ class Result(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `evaluation.json`."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Details:
+    """An evaluation with all that a page shows; by default the text of its result.
+
+    Args:
+        scores: The result.
+    """
+
+    scores: Any
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of `report.json`."""
+        return {"scores": self.scores.to_json()}
+
+    def sections(self) -> list[Section]:
+        """Returns the sections of the page."""
+        return [Section("summary", "Result", [preformatted(self.scores.text())])]
 
 
 class Task:
@@ -120,10 +141,20 @@ class Task:
         """Evaluates a finished model; None where there is nothing to evaluate."""
         return None
 
-    def draw(
-        self, result: Any, model: keras.Model, examples: data.Examples, run: Run
+    def details(
+        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
+    ) -> Details:
+        """Evaluates a finished model with all that a page shows."""
+        return Details(self.evaluate(model, examples, batch_size=batch_size, verbose=verbose))
+
+    def draw(self, result: Any, folder: Path) -> dict[str, Path]:
+        """Draws an evaluation into a folder; returns pictures by name."""
+        return {}
+
+    def draw_examples(
+        self, model: keras.Model, examples: data.Examples, folder: Path
     ) -> dict[str, Path]:
-        """Draws an evaluation into a run folder; returns pictures by name."""
+        """Draws images with what a finished model predicts; returns pictures by name."""
         return {}
 
     def next_commands(self, run: Run) -> list[str]:

@@ -366,7 +366,7 @@ def _finish(
     if result is not None:
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
         files.write_json(run.evaluation, {**result.to_json(), "inventory": inventory})
-        pictures |= task.draw(result, model, validation, run)
+        pictures |= task.draw(result, run.path) | task.draw_examples(model, validation, run.path)
         names += ["best.keras"] * run.best.exists() + [run.evaluation.name]
     training_curves(run.history, run.curves)  # last: what makes the run complete
     pictures["curves"] = run.curves

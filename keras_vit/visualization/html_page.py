@@ -6,6 +6,7 @@ import base64
 import html
 import io
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -43,6 +44,20 @@ pre { background: var(--pale); padding: 0.8rem; border-radius: 0.5rem; overflow:
 """.strip()
 
 
+class Section(NamedTuple):
+    """A section of a page.
+
+    Args:
+        name: Its identifier in the page.
+        title: Its heading.
+        parts: HTML, such as the functions of this module return.
+    """
+
+    name: str
+    title: str
+    parts: Sequence[str]
+
+
 class Page:
     """A page of sections, built from top to bottom.
 
@@ -52,7 +67,7 @@ class Page:
 
     Example:
         >>> page = Page("Flowers", "five kinds")
-        >>> page.section("counts", "How many", paragraph("3 < 5"))
+        >>> page.add(Section("counts", "How many", [paragraph("3 < 5")]))
         >>> "<p>3 &lt; 5</p>" in page.html()
         True
     """
@@ -62,17 +77,12 @@ class Page:
         self.subtitle = subtitle
         self._sections: list[str] = []
 
-    def section(self, name: str, title: str, *parts: str) -> None:
-        """Adds a section.
-
-        Args:
-            name: Its identifier in the page.
-            title: Its heading.
-            *parts: HTML, such as the functions of this module return.
-        """
-        body = "\n".join(parts)
+    def add(self, section: Section) -> None:
+        """Adds a section."""
+        body = "\n".join(section.parts)
         self._sections.append(
-            f'<section id="{name}">\n<h2>{html.escape(title)}</h2>\n{body}\n</section>'
+            f'<section id="{section.name}">\n<h2>{html.escape(section.title)}</h2>\n{body}\n'
+            "</section>"
         )
 
     def html(self) -> str:

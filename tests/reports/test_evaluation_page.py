@@ -10,11 +10,14 @@ import pytest
 
 from keras_vit import data
 from keras_vit.evaluation import slice_accuracies
-from keras_vit.reports import Judgement, Mistake, write_evaluation
+from keras_vit.reports import write_evaluation
 from keras_vit.reports.evaluation_page import without_folders
 from keras_vit.tasks.classification.calibration import calibrate
 from keras_vit.tasks.classification.metrics import evaluate_predictions
+from keras_vit.tasks.classification.page import ClassificationDetails, Mistake
 from keras_vit.tasks.multi_label.metrics import evaluate_labels
+from keras_vit.tasks.multi_label.page import MultiLabelDetails
+from keras_vit.tasks.task import Details
 from tests.visualization.test_html_page import Balance
 
 pytestmark = pytest.mark.tensorflow
@@ -25,7 +28,9 @@ SECTIONS = [
 ]
 
 
-def judgement(number: int, classes: int, name: str = "class_{}", **changes: object) -> Judgement:
+def details(
+    number: int, classes: int, name: str = "class_{}", **changes: object
+) -> ClassificationDetails:
     rng = np.random.default_rng(3)
     labels = rng.integers(0, classes, number)
     probabilities = rng.dirichlet(np.ones(classes), number).astype("float32")
@@ -34,19 +39,19 @@ def judgement(number: int, classes: int, name: str = "class_{}", **changes: obje
     names = [name.format(k) for k in range(classes)]
     predicted = probabilities.argmax(axis=1)
     picture = rng.integers(0, 256, (16, 24, 3), "uint8")
-    found = Judgement(
+    found = ClassificationDetails(
         scores=evaluate_predictions(labels, probabilities, names),
         calibration=calibrate(labels, probabilities),
         mistakes=(Mistake("folder/a&b.jpg", names[0], names[-1], 0.875, picture, picture),),
         slices=slice_accuracies(labels, predicted, {"camera": ["phone", "reflex"] * (number // 2)}),
-        checked=data.check(data.load("digits").subset(range(60)), progress=False),
     )
     return dataclasses.replace(found, **changes)
 
 
-def write(found: Judgement, folder: Path) -> str:
+def write(found: Details, folder: Path) -> str:
     path = write_evaluation(
         found,
+        data.load("digits").subset(range(60)),
         folder,
         title="flowers",
         subtitle="60 images, held out",
@@ -64,7 +69,7 @@ def sections(text: str) -> list[str]:
 
 
 def test_page_answers_every_question(tmp_path: Path) -> None:
-    found = judgement(200, 5)
+    found = details(200, 5)
     text = write(found, tmp_path)
     assert sections(text) == SECTIONS
     assert f"<b>{found.scores.accuracy:.1%}</b>" in text
@@ -79,7 +84,7 @@ def test_page_answers_every_question(tmp_path: Path) -> None:
 
 
 def test_page_knows_no_folder_and_no_network(tmp_path: Path) -> None:
-    text = write(judgement(60, 3), tmp_path)
+    text = write(details(60, 3), tmp_path)
     content = (tmp_path / "report.json").read_text()
     for written in (text, content):
         assert "somebody" not in written
@@ -89,7 +94,7 @@ def test_page_knows_no_folder_and_no_network(tmp_path: Path) -> None:
 
 
 def test_numbers_are_kept_beside_the_page(tmp_path: Path) -> None:
-    found = judgement(60, 3)
+    found = details(60, 3)
     write(found, tmp_path)
     content = json.loads((tmp_path / "report.json").read_text())
     assert content["scores"] == found.scores.to_json()
@@ -108,38 +113,37 @@ def test_confused_pairs_are_the_most_frequent(
     labels = np.r_[np.zeros(9, int), np.ones(6, int), [2]]
     predicted = np.r_[[1] * 4, [0] * 5, [2] * 3, [1] * 3, [2]]
     scores = evaluate_predictions(labels, np.eye(3)[predicted], ["ant", "bee", "cow"])
-    text = write(judgement(60, 3, scores=scores), tmp_path)
+    text = write(details(60, 3, scores=scores), tmp_path)
     pairs = re.findall(r"<tr><td>(\w+)</td><td>(\w+)</td><td>(\d+)</td><td>([\d.]+%)</td>", text)
     assert pairs == [("ant", "bee", "4", "44.4%"), ("bee", "cow", "3", "50.0%")]
 
 
 def test_page_of_more_than_five_classes(tmp_path: Path) -> None:
-    assert "among the five most probable" in write(judgement(60, 7), tmp_path)
+    assert "among the five most probable" in write(details(60, 7), tmp_path)
 
 
 def test_page_of_a_model_without_a_mistake(tmp_path: Path) -> None:
-    text = write(judgement(60, 3, mistakes=(), slices=(), calibration=None), tmp_path)
+    text = write(details(60, 3, mistakes=(), slices=(), calibration=None), tmp_path)
     assert "Nothing: every answer is right." in text
     assert sections(text) == [s for s in SECTIONS if s not in ("slices", "calibration")]
 
 
 def test_page_of_one_class_only(tmp_path: Path) -> None:
     scores = evaluate_predictions([1, 1], np.eye(3)[[1, 1]], ["ant", "bee", "cow"])
-    text = write(judgement(60, 3, scores=scores), tmp_path)
+    text = write(details(60, 3, scores=scores), tmp_path)
     assert "<td>bee</td><td>1.000</td>" in text
     assert "taken for" not in text
 
 
 def test_page_of_a_class_without_predictions(tmp_path: Path) -> None:
     scores = evaluate_predictions([0, 1, 2], np.eye(3)[[0, 0, 0]], ["ant", "bee", "cow"])
-    text = write(judgement(60, 3, scores=scores), tmp_path)
+    text = write(details(60, 3, scores=scores), tmp_path)
     assert "<td>cow</td><td>0.000</td><td>0.000</td><td>0.000</td><td>1</td>" in text
 
 
 def test_page_of_several_labels(tmp_path: Path) -> None:
     labels, scores = np.eye(3, dtype=int), np.eye(3) * 0.8 + 0.1
-    found = judgement(60, 3, calibration=None, mistakes=(), slices=())
-    found = dataclasses.replace(found, scores=evaluate_labels(labels, scores, "abc", [0.5] * 3))
+    found = MultiLabelDetails(evaluate_labels(labels, scores, "abc", [0.5] * 3))
     text = write(found, tmp_path)
     assert sections(text) == ["summary", "classes", "data", "configuration", "versions"]
     assert "mean average precision" in text
@@ -149,7 +153,7 @@ def test_page_of_several_labels(tmp_path: Path) -> None:
 def test_page_of_many_classes_and_rows_stays_readable(tmp_path: Path) -> None:
     """1,000 classes with long names and 100,000 rows: some megabytes, and each class in its row."""
     name = "a_rather_long_name_of_the_class_that_is_called_{}"
-    text = write(judgement(100_000, 1000, name), tmp_path)
+    text = write(details(100_000, 1000, name), tmp_path)
     assert len(text) < 4e6
     table = text[text.index('id="classes"') : text.index('id="confusion"')]
     assert table.count("<tr>") == 1001

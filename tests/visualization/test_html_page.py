@@ -28,11 +28,13 @@ class Balance(HTMLParser):
 
 def test_page_is_complete_and_refers_to_nothing_outside() -> None:
     found = html_page.Page("Flowers & <more>", "five 'kinds'")
-    found.section(
-        "one", "How < many?", html_page.paragraph("a & b"), html_page.preformatted("x < y")
-    )
-    found.section("two", "Numbers", html_page.numbers([("0.97", "right & proper")]))
-    found.section("three", "Table", html_page.table(["class", "n"], [["<daisy>", "3"]]))
+    parts = {
+        "How < many?": [html_page.paragraph("a & b"), html_page.preformatted("x < y")],
+        "Numbers": [html_page.numbers([("0.97", "right & proper")])],
+        "Table": [html_page.table(["class", "n"], [["<daisy>", "3"]])],
+    }
+    for name, title in zip(("one", "two", "three"), parts, strict=True):
+        found.add(html_page.Section(name, title, parts[title]))
     text = found.html()
     balance = Balance()
     balance.feed(text)

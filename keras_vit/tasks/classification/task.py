@@ -16,6 +16,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.build import check_model
+from keras_vit.tasks.classification.details import details
 from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
 from keras_vit.tasks.classification.figures import confusion_matrix
 from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
@@ -26,7 +27,7 @@ from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.samples import write_samples
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.registry import get
-from keras_vit.tasks.task import Task
+from keras_vit.tasks.task import Details, Task
 from keras_vit.weights import list_weights
 
 _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
@@ -154,13 +155,22 @@ class Classification(Task):
         """Returns the report of probabilities (N, K)."""
         return evaluate_predictions(labels, probabilities, preprocessing.labels or ())
 
-    def draw(
-        self, result: Report, model: keras.Model, examples: data.Examples, run: Run
+    def details(
+        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
+    ) -> Details:
+        labels, probabilities, preprocessing = predict(
+            model, examples, batch_size=batch_size, verbose=verbose
+        )
+        return details(model, examples, labels, probabilities, preprocessing)
+
+    def draw(self, result: Report, folder: Path) -> dict[str, Path]:
+        return {"confusion": confusion_matrix(result, folder / "confusion_matrix.png")}
+
+    def draw_examples(
+        self, model: keras.Model, examples: data.Examples, folder: Path
     ) -> dict[str, Path]:
-        pictures = {"confusion": confusion_matrix(result, run.confusion_matrix)}
-        if draw_mistakes(model, examples, run.mistakes):
-            pictures["mistakes"] = run.mistakes
-        return pictures
+        picture = draw_mistakes(model, examples, folder / "mistakes.png")
+        return {"mistakes": picture} if picture else {}
 
     def next_commands(self, run: Run) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)

@@ -18,7 +18,8 @@ from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.task import Classification
 from keras_vit.tasks.multi_label import figures
 from keras_vit.tasks.multi_label.metrics import choose_thresholds, evaluate_labels
-from keras_vit.tasks.task import Task
+from keras_vit.tasks.multi_label.page import MultiLabelDetails
+from keras_vit.tasks.task import Details, Task
 from keras_vit.weights.whole_models import load_model
 
 
@@ -47,10 +48,20 @@ class MultiLabel(Classification):
         names = preprocessing.labels or ()
         return evaluate_labels(labels, probabilities, names, preprocessing.thresholds or ())
 
-    def draw(
-        self, result: Any, model: keras.Model, examples: data.Examples, run: Run
+    def details(
+        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
+    ) -> Details:
+        return MultiLabelDetails(
+            self.evaluate(model, examples, batch_size=batch_size, verbose=verbose)
+        )
+
+    def draw(self, result: Any, folder: Path) -> dict[str, Path]:
+        return {"confusion": figures.label_scores(result, folder / "label_scores.png")}
+
+    def draw_examples(
+        self, model: keras.Model, examples: data.Examples, folder: Path
     ) -> dict[str, Path]:
-        return {"confusion": figures.label_scores(result, run.label_scores)}
+        return {}
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
