@@ -12,7 +12,7 @@ from typing import Any
 from keras_vit import data, files, output_folder, weights, zoo
 from keras_vit.evaluation import McNemar, mcnemar
 from keras_vit.models.keras_applications import application_names
-from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_contestant
+from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_model
 from keras_vit.tasks.build import check_model
 from keras_vit.tasks.classification.figures import comparison_curves
 from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
@@ -29,7 +29,7 @@ class Comparison:
     """What a comparison found.
 
     Args:
-        contestants: The models, in the order of the user.
+        results: The models, in the order of the user.
         reports: What each answered, scored.
         tests: For each pair of names McNemar's test.
 
@@ -45,13 +45,13 @@ class Comparison:
         True
     """
 
-    contestants: tuple[ModelResult, ...]
+    results: tuple[ModelResult, ...]
     reports: tuple[Report, ...]
     tests: dict[tuple[str, str], McNemar]
 
     def markdown(self) -> str:
         """Returns tables and sentences, which a terminal shows as well as a page."""
-        table = _table(["", *(c.name for c in self.contestants)], self._rows())
+        table = _table(["", *(c.name for c in self.results)], self._rows())
         parts = [f"## On {self.reports[0].num_examples} images held out", table]
         parts += [test.text(*names) for names, test in self.tests.items()]
         if len(self.tests) > 1:
@@ -59,7 +59,7 @@ class Comparison:
                 f"Of {len(self.tests)} tests one in twenty is below 0.05 by chance; none is "
                 "corrected for that."
             )
-        random = [c.name for c in self.contestants if c.start is None]
+        random = [c.name for c in self.results if c.start is None]
         if random:
             parts.append(
                 f"**Started from random weights: {', '.join(random)}.** What a model learns from "
@@ -70,12 +70,12 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Returns all numbers as a dictionary of lists, numbers and strings."""
         models = []
-        for contestant, report in zip(self.contestants, self.reports, strict=True):
-            fields = dataclasses.asdict(contestant)
+        for result, report in zip(self.results, self.reports, strict=True):
+            fields = dataclasses.asdict(result)
             for left_out in ("names", "labels", "probabilities", "class_names"):
                 del fields[left_out]
             models.append(
-                {**fields, f"minutes_to_{GOOD}": contestant.minutes_to(GOOD), **report.to_json()}
+                {**fields, f"minutes_to_{GOOD}": result.minutes_to(GOOD), **report.to_json()}
             )
         tests = [{"models": pair, **test._asdict()} for pair, test in self.tests.items()]
         return {"models": models, "mcnemar": tests}
@@ -94,12 +94,12 @@ class Comparison:
         with files.atomic_path(table) as temporary:
             temporary.write_text(self.markdown(), encoding="utf-8")
         files.write_json(content, self.to_json())
-        curves = comparison_curves({c.name: c.history for c in self.contestants})
+        curves = comparison_curves({c.name: c.history for c in self.results})
         return table, content, save_figure(curves, picture)
 
     def _rows(self) -> list[list[str]]:
         def row(name: str, tell: Callable[[ModelResult], str]) -> list[str]:
-            return [name, *(tell(contestant) for contestant in self.contestants)]
+            return [name, *(tell(result) for result in self.results)]
 
         def number(value: float | None, digits: int = 1) -> str:
             return "-" if value is None else f"{value:.{digits}f}"
@@ -124,7 +124,7 @@ class Comparison:
 
     def _class_rows(self) -> list[list[str]]:
         scores = [{row.name: row.f1 for row in report.per_class} for report in self.reports]
-        names = [n for n in self.contestants[0].class_names if any(n in found for found in scores)]
+        names = [n for n in self.results[0].class_names if any(n in found for found in scores)]
         rows = [
             [f"F1 of {name}", *(f"{s[name]:.4f}" if name in s else "-" for s in scores)]
             for name in names[:_SHOWN_CLASSES]
@@ -177,28 +177,28 @@ def _compare(
 ) -> Comparison:
     examples = data.load(config.data)
     _check_images(config, models, examples)
-    contestants = []
+    results = []
     for name in models:
         if _is_run(name):
             label = _label(name)
             print(f"\n{label}: a run that was made before, measured", flush=True)
-            contestants.append(measure_run(label, Run(name), out / "runs" / label))
+            results.append(measure_run(label, Run(name), out / "runs" / label))
             continue
         own = dataclasses.replace(config, model=name, weights=start.get(name))
         print(f"\n{name}: {own.weights or 'from random weights'}", flush=True)
-        contestants.append(run_contestant(name, own, out / "runs" / name))
-    first = contestants[0]
-    for other in contestants[1:]:
+        results.append(run_model(name, own, out / "runs" / name))
+    first = results[0]
+    for other in results[1:]:
         if other.names != first.names or other.class_names != first.class_names:
             raise ValueError(
                 "All models must be judged on the same images and classes. Received: "
                 f"{first.name} with {len(first.names)} images of {len(first.class_names)} classes, "
                 f"{other.name} with {len(other.names)} of {len(other.class_names)}"
             )
-    reports = (evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in contestants)
-    pairs = itertools.combinations(contestants, 2)
+    reports = (evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in results)
+    pairs = itertools.combinations(results, 2)
     comparison = Comparison(
-        tuple(contestants),
+        tuple(results),
         tuple(reports),
         {(a.name, b.name): mcnemar(a.labels, a.predicted, b.predicted) for a, b in pairs},
     )

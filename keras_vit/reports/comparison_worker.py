@@ -29,7 +29,7 @@ CONFIG, COST, PREDICTIONS, RUN = "config.yaml", "cost.json", "predictions.npz", 
 _IN_A_PROCESS = (
     "import sys, keras_vit_toolkit; keras_vit_toolkit.register_package(); "
     "from keras_vit.startup import start_keras; start_keras(); "
-    "from keras_vit.reports import contestant; contestant.main(*sys.argv[1:])"
+    "from keras_vit.reports import comparison_worker; comparison_worker.main(*sys.argv[1:])"
 )
 _STOPPED = 130  # exit status of a command that Ctrl-C has ended
 
@@ -80,7 +80,7 @@ class ModelResult:
         return next((minutes for minutes, found in self.history if found >= accuracy), None)
 
 
-def run_contestant(name: str, config: RunConfig, folder: Path) -> ModelResult:
+def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
     """Trains and measures a model in a process of its own, or reads what an earlier one found.
 
     Args:
@@ -90,7 +90,7 @@ def run_contestant(name: str, config: RunConfig, folder: Path) -> ModelResult:
             on, and a complete one is not trained again.
 
     Returns:
-        The contestant.
+        The result.
 
     Raises:
         ValueError: If the folder holds another model, or the training failed.
@@ -117,7 +117,7 @@ def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
         folder: Where its answers and its cost go.
 
     Returns:
-        The contestant.
+        The result.
 
     Raises:
         ValueError: If it is no complete run.

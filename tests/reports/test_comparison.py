@@ -73,7 +73,7 @@ def test_models_of_other_images_are_not_compared(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = iter([entry("a", 3, ("x", "y")), entry("b", 3, ("x", "z"))])
-    monkeypatch.setattr(comparison, "run_contestant", lambda *a: next(entries))
+    monkeypatch.setattr(comparison, "run_model", lambda *a: next(entries))
     with pytest.raises(ValueError, match=r"same images and classes\. Received: a with 40 images"):
         compare(RunConfig(str(photos), ""), ["ViTTi16", "ResNet50"], tmp_path)
 
@@ -83,7 +83,7 @@ def test_an_incomplete_run_is_refused_before_anything_is_trained(
 ) -> None:
     shutil.copytree(run, tmp_path / "half")
     (tmp_path / "half" / "evaluation.json").unlink()
-    monkeypatch.setattr(comparison, "run_contestant", lambda *a: pytest.fail("trained"))
+    monkeypatch.setattr(comparison, "run_model", lambda *a: pytest.fail("trained"))
     with pytest.raises(ValueError, match="`run` must be complete"):
         compare(RunConfig(str(photos), ""), ["ViTTi16", str(tmp_path / "half")], tmp_path / "out")
 
@@ -117,7 +117,7 @@ def test_two_runs_are_compared_without_training(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(run, tmp_path / "other")
-    monkeypatch.setattr(comparison, "run_contestant", lambda *a: pytest.fail("trained"))
+    monkeypatch.setattr(comparison, "run_model", lambda *a: pytest.fail("trained"))
     names = [str(run), str(tmp_path / "other")]
     found = compare(RunConfig(str(photos), ""), names, tmp_path / "out")
     assert found.tests[(run.name, "other")] == (0, 0, 1.0)
@@ -129,7 +129,7 @@ def test_two_runs_are_compared_without_training(
 def test_a_run_with_another_split_is_refused_before_anything_is_trained(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "run_contestant", lambda *a: pytest.fail("trained"))
+    monkeypatch.setattr(comparison, "run_model", lambda *a: pytest.fail("trained"))
     config = RunConfig(str(photos), "", split_seed=5)
     with pytest.raises(ValueError, match="Runs must have held out the same images"):
         compare(config, [str(run), "ViTTi16"], tmp_path / "out")
@@ -175,7 +175,7 @@ def test_models_are_trained_and_compared(photos: Path, tmp_path: Path) -> None:
     recipe = Recipe(epochs=2, batch_size=8, image_size=(32, 32), precision="float32")
     config = RunConfig(str(photos), "", recipe=recipe)
     found = compare(config, ["ViTMicro4", "MobileNetV2"], tmp_path)
-    names = [c.name for c in found.contestants]
+    names = [c.name for c in found.results]
     assert names == ["ViTMicro4", "MobileNetV2"]
     for name in names:
         run = Run(tmp_path / "runs" / name / "run")
@@ -183,4 +183,4 @@ def test_models_are_trained_and_compared(photos: Path, tmp_path: Path) -> None:
         assert run.last.is_file()
     splits = {(tmp_path / "runs" / name / "run" / "split.csv").read_text() for name in names}
     assert len(splits) == 1
-    assert found.contestants[1].parameters == 2_261_827
+    assert found.results[1].parameters == 2_261_827

@@ -73,7 +73,7 @@ def config() -> RunConfig:
 def test_a_training_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison_worker, "_IN_A_PROCESS", "raise SystemExit(3)")
     with pytest.raises(ValueError, match="The process of ViTMicro4 ended with status 3; what it"):
-        comparison_worker.run_contestant("ViTMicro4", config(), tmp_path)
+        comparison_worker.run_model("ViTMicro4", config(), tmp_path)
 
 
 # A process in the background, as on a server, inherits that it shall not mind Ctrl-C.
@@ -89,7 +89,7 @@ def test_a_training_that_was_stopped_is_no_failure(
 ) -> None:
     monkeypatch.setattr(comparison_worker, "_IN_A_PROCESS", ends)
     with pytest.raises(KeyboardInterrupt, match=r"ViTMicro4 was stopped\. The same command"):
-        comparison_worker.run_contestant("ViTMicro4", config(), tmp_path)
+        comparison_worker.run_model("ViTMicro4", config(), tmp_path)
 
 
 SAVES = """
@@ -110,9 +110,9 @@ time.sleep(60)
 def test_a_stop_waits_until_the_training_has_saved(number: int, tmp_path: Path) -> None:
     """Ctrl-C in a terminal goes to both processes, SIGTERM to the outer one alone."""
     program = (
-        "import pathlib, sys; from keras_vit.reports import contestant; "
-        f"contestant._IN_A_PROCESS = {SAVES!r}; "
-        "contestant._in_a_process('ViTMicro4', sys.argv[1])"
+        "import pathlib, sys; from keras_vit.reports import comparison_worker; "
+        f"comparison_worker._IN_A_PROCESS = {SAVES!r}; "
+        "comparison_worker._in_a_process('ViTMicro4', sys.argv[1])"
     )
     outer = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], start_new_session=True, cwd=ROOT,
@@ -137,7 +137,7 @@ def test_another_comparison_is_not_taken_over(tmp_path: Path) -> None:
     write_config(tmp_path / "config.yaml", config())
     other = RunConfig("others", "ViTMicro4")
     with pytest.raises(ValueError, match="`out` must be a new folder, or one of the same"):
-        comparison_worker.run_contestant("ViTMicro4", other, tmp_path)
+        comparison_worker.run_model("ViTMicro4", other, tmp_path)
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_a_contestant_is_trained_once_and_in_a_process_of_its_own(
 ) -> None:
     recipe = Recipe(epochs=2, batch_size=8, image_size=(8, 12), precision="float32")
     config = RunConfig(str(photos), "ViTMicro4", recipe=recipe)
-    found = comparison_worker.run_contestant("ViTMicro4", config, tmp_path)
+    found = comparison_worker.run_model("ViTMicro4", config, tmp_path)
     assert found.peak_memory > 1e8
     assert found.parameters == 305_091  # of ViTMicro4 for 8 x 12 pixels and three classes
     assert len(found.history) == 2
@@ -154,5 +154,5 @@ def test_a_contestant_is_trained_once_and_in_a_process_of_its_own(
     assert found.training_speed > 0
     assert found.flops > 1e5
     monkeypatch.setattr(comparison_worker, "_in_a_process", lambda *a: pytest.fail("trained again"))
-    again = comparison_worker.run_contestant("ViTMicro4", config, tmp_path)
+    again = comparison_worker.run_model("ViTMicro4", config, tmp_path)
     np.testing.assert_array_equal(again.probabilities, found.probabilities)
