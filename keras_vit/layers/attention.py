@@ -5,6 +5,7 @@ Letters: B batch; T tokens; D hidden size; K heads; d = D / K size of a head.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -15,6 +16,16 @@ from keras_vit import arguments
 from keras_vit.layers.dropout import Dropout
 
 
+@functools.cache
+def has_fused_kernel() -> bool:
+    """Returns whether Keras has attention as one kernel here: with JAX, on a GPU or TPU."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() != "cpu"
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadSelfAttention(keras.layers.Layer):
     """Multi-head self-attention with one projection for queries, keys and values.
@@ -22,7 +33,9 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     Appendix A of the paper: [q, k, v] = z U_qkv, A = softmax(q k^T / sqrt(d)), SA(z) = A v; the
     heads are concatenated and projected by U_msa. Queries, keys and values are one product and
     one transposition, then taken apart: the fastest form on the TensorFlow CPU backend of those
-    measured (docs/decisions/0019-performance.md).
+    measured (docs/decisions/0019-performance.md). On GPUs and TPUs with JAX the rest is
+    `keras.ops.dot_product_attention`, one kernel that keeps no (T, T) weights in memory, unless
+    the weights are asked for or dropped.
 
     Args:
         num_heads: Heads K; they share the hidden size equally.
@@ -53,6 +66,8 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     # Whether the weights of the queries hold 1 / sqrt(d), as in no model that is saved.
     scale_folded = False
+    # Whether a subclass reads or changes the attention weights, which a fused kernel lacks.
+    needs_weights = False
 
     def __init__(
         self, num_heads: int, qkv_bias: bool = True, dropout_rate: float = 0.0, **kwargs: Any
@@ -95,8 +110,14 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             )
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
         q, k, v = self.project_in(inputs, t)
-        scores = self.attention_weights(q, k)  # (B, K, T, T)
-        z = self.project_out(self.dropout(scores, training=training), v)  # (BT, D)
+        scores = None
+        drops = training is not False and self.dropout_rate > 0
+        if self.needs_weights or return_attention_scores or drops or not has_fused_kernel():
+            scores = self.attention_weights(q, k)  # (B, K, T, T)
+            z = ops.matmul(self.dropout(scores, training=training), v)  # (B, K, T, d)
+        else:
+            z = self.fused_attention(q, k, v)  # (B, K, T, d)
+        z = self.project_out(z)  # (BT, D)
         if num_tokens is None:
             z = ops.reshape(z, (-1, t, inputs.shape[-1]))  # (B, T, D)
         return (z, scores) if return_attention_scores else z
@@ -110,10 +131,16 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         q, k, v = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)
         return q, k, v
 
-    def project_out(self, weights: Any, v: Any) -> Any:
-        """Returns the projected heads, (BT, D), of the weights (B, K, T, T) and (B, K, T, d)."""
-        z = ops.transpose(ops.matmul(weights, v), (0, 2, 1, 3))  # (B, T, K, d)
-        return self.out(ops.reshape(z, (-1, self.num_heads * v.shape[-1])))  # (BT, D)
+    def project_out(self, z: Any) -> Any:
+        """Returns the projected heads, (BT, D), of (B, K, T, d)."""
+        z = ops.transpose(z, (0, 2, 1, 3))  # (B, T, K, d)
+        return self.out(ops.reshape(z, (-1, self.num_heads * z.shape[-1])))  # (BT, D)
+
+    def fused_attention(self, q: Any, k: Any, v: Any) -> Any:
+        """Returns softmax(q k^T / sqrt(d)) v, (B, K, T, d), without the weights in memory."""
+        q, k, v = (ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, T, K, d)
+        z = ops.dot_product_attention(q, k, v, scale=1.0 if self.scale_folded else None)
+        return ops.transpose(z, (0, 2, 1, 3))
 
     def attention_weights(self, q: Any, k: Any) -> Any:
         """Returns the weights A = softmax(q k^T / sqrt(d)), (B, K, T, T), of (B, K, T, d) each."""

@@ -214,7 +214,7 @@ class _ProportionalAttention(MultiHeadSelfAttention):
             scores = self.attention_scores(q, k)
             counted = ops.cast(ops.log(sizes), scores.dtype)  # (B, T)
             weights = ops.softmax(scores + counted[:, None, None])  # (B, K, T, T)
-        z = self.project_out(self.dropout(weights, training=training), v)  # (BT, D)
+        z = self.project_out(ops.matmul(self.dropout(weights, training=training), v))  # (BT, D)
         return z, ops.mean(k, axis=1)  # (B, T, d)
 
 

@@ -23,6 +23,7 @@ class _KeepsWeights:
 
     tap: Any = None
     seen: Any = None
+    needs_weights = True
 
     def attention_weights(self, q: Any, k: Any) -> Any:
         weights = super().attention_weights(q, k)  # type: ignore[misc]
@@ -32,6 +33,8 @@ class _KeepsWeights:
 
 class _Float32Softmax(layers.MultiHeadSelfAttention):
     """Attention with a softmax in float32, whatever the precision of the products."""
+
+    needs_weights = True
 
     def attention_weights(self, q: Any, k: Any) -> Any:
         scores = ops.cast(self.attention_scores(q, k), "float32")

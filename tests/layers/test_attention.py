@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_vit.layers import MultiHeadSelfAttention
+from keras_vit.layers import attention as attention_module
 from tests import reference
 from tests.helpers import assert_close, check_layer, normal, numpy, randomise, weights_of
 
@@ -116,3 +120,26 @@ def test_the_scale_may_be_in_the_weights(bias: bool) -> None:
     found = layer(TOKENS, return_attention_scores=True)
     assert_close(found[0], z, 0)  # d = 4: the scale is a power of two
     assert_close(found[1], weights, 0)
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_fused_kernel_is_the_same_attention(folded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, inputs = attention(), ops.convert_to_tensor(TOKENS)
+    expected = numpy(layer(inputs))
+    if folded:
+        layer.fold_scale()
+    calls, kernel = [], ops.dot_product_attention
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs)
+        return kernel(*args, **kwargs)
+
+    monkeypatch.setattr(attention_module, "has_fused_kernel", lambda: True)
+    monkeypatch.setattr(ops, "dot_product_attention", counted)
+    assert_close(layer(inputs), expected, 1e-5)
+    assert len(calls) == 1
+    z, scores = layer(inputs, return_attention_scores=True)
+    assert_close(z, expected, 1e-5)
+    assert scores.shape == (2, 3, 7, 7)
+    attention(dropout_rate=0.5)(inputs, training=True)
+    assert len(calls) == 1  # where the weights are needed there is no kernel
