@@ -15,6 +15,16 @@ class Objective(keras.layers.Layer):
 
     Args:
         network: The functional model whose weights are trained.
+
+    Example:
+        >>> class Norm(Objective):
+        ...     def example_losses(self, x, y, training):
+        ...         outputs = self.network(x, training=training)
+        ...         return keras.ops.mean(outputs**2, axis=-1), outputs
+        >>> network = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        >>> losses, _ = Norm(network).example_losses(keras.ops.ones((5, 3)), None, training=True)
+        >>> tuple(losses.shape)
+        (5,)
     """
 
     def __init__(self, network: keras.Model) -> None:

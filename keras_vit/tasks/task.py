@@ -33,6 +33,12 @@ class Details:
 
     Args:
         scores: The result.
+
+    Example:
+        >>> import types
+        >>> result = types.SimpleNamespace(text=lambda: "error 0.1", to_json=lambda: {"error": 0.1})
+        >>> [section.title for section in Details(result).sections()]
+        ['Result']
     """
 
     scores: Any
@@ -53,6 +59,13 @@ class Task:
 
     Args:
         config: Configuration of the run.
+
+    Example:
+        >>> from keras_vit.runs.config import RunConfig
+        >>> class Depth(Task):
+        ...     name = "depth"
+        >>> Depth(RunConfig("photos", "ViTTi16")).title(data.load("digits"), 1797)
+        'Training ViTTi16 (depth) on 1797 images'
     """
 
     name: ClassVar[str]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from keras_vit import models
-from keras_vit.models.token_encoder import TokenEncoder, take_tokens
+from keras_vit.layers.token_reduction import take_tokens
+from keras_vit.models.token_encoder import TokenEncoder
 from tests.helpers import assert_close, normal, numpy
 from tests.tasks.masked import (
     PATCHES,

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from keras_vit.evaluation import mcnemar
-from keras_vit.evaluation.published import FLOWER_CLASSES
 from keras_vit.reports import Comparison, compare, comparison
 from keras_vit.reports.comparison_worker import ModelResult
 from keras_vit.tasks.classification.metrics import evaluate_predictions
 from keras_vit.training import Run, RunConfig
 from tests.cli.commands import call_main
+
+FLOWER_CLASSES = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
 
 pytestmark = pytest.mark.tensorflow
 
