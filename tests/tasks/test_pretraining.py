@@ -74,7 +74,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 def watched(patch: pytest.MonkeyPatch, *also: keras.callbacks.Callback) -> None:
     """Adds callbacks to the runs of a test."""
     original = module.fit_remaining
-    patch.setattr(module, "fit_remaining", lambda *args: original(*args, also))
+
+    def fit(*args: Any) -> None:
+        *others, callbacks, on_bad_image = args
+        original(*others, [*callbacks, *also], on_bad_image)
+
+    patch.setattr(module, "fit_remaining", fit)
 
 
 class InterruptAt(keras.callbacks.Callback):
