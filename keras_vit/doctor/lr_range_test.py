@@ -29,7 +29,7 @@ class Curve:
     Args:
         rates: Learning rate of each step, growing, (S,).
         losses: The loss after each step, divided by that of the same images before the first
-            one, (S,); infinite where it was no number.
+            one, (S,); infinite where it was NaN.
 
     Example:
         >>> curve = Curve(np.logspace(-4, 2, 7), np.array([1, 1, 0.9, 0.6, 0.3, 0.9, 5]))
@@ -57,7 +57,7 @@ class Curve:
 
     @property
     def falls(self) -> bool:
-        """Whether there is a rate at which the loss falls."""
+        """Whether the loss falls at any learning rate."""
         return bool(self.smooth[self.lowest] <= 1 - _FALL)
 
     @property

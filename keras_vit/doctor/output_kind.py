@@ -1,4 +1,4 @@
-"""What the outputs of a classifier are: logits or probabilities, and their loss."""
+"""Kind of a classifier's outputs (logits or probabilities), and their loss."""
 
 from __future__ import annotations
 

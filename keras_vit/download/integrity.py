@@ -215,7 +215,7 @@ def _table() -> np.ndarray:
 
 @functools.cache
 def _zeros(length: int) -> np.ndarray:
-    """What `length` zero bytes make of each of the 32 bits of a state."""
+    """Returns the CRC of each of the 32 bits of a state followed by `length` zero bytes."""
     if length < 2:
         return _shift(np.uint32(1) << _BITS, 8 * length)
     half = _zeros(length // 2)

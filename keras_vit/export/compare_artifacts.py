@@ -73,7 +73,7 @@ class Artifact:
 
 @dataclasses.dataclass(frozen=True)
 class ArtifactComparison:
-    """How an artifact did beside the Keras model.
+    """Comparison of an exported artifact with the Keras model.
 
     Args:
         name: Of the artifact.

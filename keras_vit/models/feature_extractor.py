@@ -376,6 +376,6 @@ def gradients(
 
         return jax.grad(function, has_aux=True)(tensors)
     raise ValueError(
-        "Keras must run on TensorFlow or JAX (KERAS_BACKEND) where a gradient is asked for. "
+        "Keras must run on TensorFlow or JAX (KERAS_BACKEND) for gradients. "
         f"Received: the backend {backend!r}"
     )

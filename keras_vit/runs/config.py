@@ -111,7 +111,7 @@ class RunConfig(CommonConfig):
             )
 
 
-# Each method with the share of patches that its paper masks.
+# Methods, with the fraction of masked patches of each paper.
 METHODS = {"mae": 0.75, "masked-patches": 0.5}
 
 _TASKS = {"mae": "masked_autoencoder", "masked-patches": "masked_patches"}
@@ -122,14 +122,14 @@ _OF_LABELS = ("loss", "label_smoothing", "class_weights", "distillation")
 
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig(CommonConfig):
-    """What a run without labels is asked for.
+    """Configuration of a run without labels.
 
     Args:
         data: Images, with or without labels, see `keras_vit.data.sources.load.load_images`.
         model: Name of a constructor, such as `"ViTTi16"`.
         method: `"mae"`, masked auto-encoding, see `MaskedAutoencoderObjective`; or
             `"masked-patches"`, see `MaskedPatchesObjective`.
-        mask_ratio: Share of the patches that are masked, in (0, 1); by default 0.75 and 0.5.
+        mask_ratio: Fraction of masked patches, in (0, 1); by default 0.75 and 0.5.
         norm_pix: Whether an autoencoder predicts a patch relative to its own mean and standard
             deviation.
         decoder_width: Channels of an autoencoder's decoder, a multiple of 4 and of
@@ -178,7 +178,7 @@ class PretrainConfig(CommonConfig):
 
     @property
     def masked(self) -> float:
-        """The share of the patches that are masked."""
+        """Fraction of masked patches."""
         return METHODS[self.method] if self.mask_ratio is None else self.mask_ratio
 
 

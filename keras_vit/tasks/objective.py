@@ -1,4 +1,4 @@
-"""What training minimizes, and the metrics beside it."""
+"""Training objectives: losses and metrics."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MAX_DRAWN, _MOST_CONFUSED = 100, 50  # classes; of more than the first, the sec
 def confusion_matrix(report: Report, path: str | os.PathLike[str]) -> Path:
     """Draws the confusion matrix of a report.
 
-    Each row is a true class. A cell holds the number of examples and their share of the row,
+    Each row is a true class. A cell shows the number of examples and their fraction of the row,
     which is also its colour, so that rare classes are as legible as common ones. With more
     than 30 classes only the colours remain; of more than 100 the 50 are drawn that are confused
     with others most.
@@ -106,7 +106,7 @@ def confusion_figure(report: Report) -> Figure:
         _annotate(axes, counts, shares, font)
     beside = axes.inset_axes((1 + 0.15 / side, 0, 0.13 / side, 1))
     bar = figure.colorbar(image, cax=beside, format=PercentFormatter(1))
-    bar.set_label("share of the true class")
+    bar.set_label("fraction of the true class")
     bar.outline.set_visible(False)
     return figure
 
