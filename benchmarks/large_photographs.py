@@ -2,8 +2,9 @@
 
 JPEGs that are decoded at 1/2 or 1/4 of their size (`Preprocessing.dct_scaling`) are compared with
 the same files decoded whole: images/s of one core in evaluation and in training, images/s of an
-exported model in TensorFlow's C API, and on enlarged photographs the pixels after resizing and the
-predicted classes. Variants take turns, and a ratio is that of two turns of one round.
+exported model in TensorFlow's C API, each bundle with the `batching.config` of its version, and on
+enlarged photographs the pixels after resizing and the predicted classes. Variants take turns, and a
+ratio is that of two turns of one round.
 
     python benchmarks/large_photographs.py --data photos/ --model model.keras [--base old/vit/1]
 """
@@ -35,10 +36,17 @@ from keras_vit import data, models
 from keras_vit.data.decode_and_resize import decode_as_stored, decode_resized, shrinkage_by_resizing
 from keras_vit.export import load_predictor, saved_model
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tf_serving import batching
+from keras_vit.tf_serving.batching import FILE
 
 SIZE = (4032, 3024)
 LARGER = 384  # of an input, at which photographs of 12 megapixels are decoded at 1/2
 VARIANTS = {"whole": False, "scaled": True}
+SERVED = {
+    "whole": (False, "float32"),
+    "scaled": (True, "float32"),
+    "scaled, bfloat16": (True, "bfloat16"),
+}
 
 
 def input_rates(rounds: int, batches: int) -> list[str]:
@@ -73,6 +81,7 @@ def served_rates(
     for index, file in enumerate(photographs(1, SIZE, count=16).encoded or ()):
         (work / str(index)).write_bytes(file)
     served = {name: Served(path, work) for name, path in bundles.items()}
+    batchings = {name: Batching.of(path.parents[1] / FILE) for name, path in bundles.items()}
     lines = [
         "| bundle | clients | images/s, median (range) | relative to the first |",
         "|---|---|---|---|",
@@ -80,7 +89,9 @@ def served_rates(
     for number in clients:
         turns: list[list[float]] = []
         for _ in range(rounds):
-            turns.append([each.load(Batching(), number, 3)["rate"] for each in served.values()])
+            turns.append(
+                [each.load(batchings[name], number, 3)["rate"] for name, each in served.items()]
+            )
         for index, name in enumerate(served):
             rates, ratios = [t[index] for t in turns], [t[index] / t[0] for t in turns]
             lines.append(f"| {name} | {number} | {spread(rates, 1)} | {spread(ratios, 2)} |")
@@ -172,9 +183,13 @@ def main() -> None:
     sections = {"Agreement": agreement(model, photos.subset(np.sort(chosen)))}
     with tempfile.TemporaryDirectory() as folder:
         bundles = {"earlier": arguments.base} if arguments.base else {}
-        for name, scaling in VARIANTS.items():
-            path = Path(folder) / name
-            bundles[name] = saved_model.write(with_scaling(model, scaling), path)
+        batching.write(folder)
+        for name, (scaling, precision) in SERVED.items():
+            path = Path(folder) / name / "1"
+            path.parent.mkdir()
+            bundles[name] = saved_model.write(
+                with_scaling(model, scaling), path, precision=precision
+            )
         work = Path(folder) / "work"
         work.mkdir()
         sections["Served"] = served_rates(bundles, arguments.clients, arguments.rounds, work)
