@@ -53,6 +53,8 @@ class Preprocessing:
         dct_scaling: Whether a JPEG that is much larger than `size` is decoded at 1/2 or 1/4 of its
             size, in a fraction of the time, before it is resized. It needs `antialias`. Models
             saved before there was this field have it false.
+        task: Name of the task that the model was trained for, see `keras_vit.tasks.get`; None for
+            classification.
 
     Raises:
         ValueError: If an argument is out of its range, `mean` or `std` does not fit `channels`, or
@@ -78,6 +80,7 @@ class Preprocessing:
     thresholds: tuple[float, ...] | None = None
     exif_orientation: bool = True
     dct_scaling: bool = True
+    task: str | None = None
 
     def __post_init__(self) -> None:
         arguments.one_of("resize", self.resize, RESIZE_METHODS)
@@ -215,12 +218,11 @@ class Preprocessing:
     def get_config(self) -> dict[str, Any]:
         """Returns the preprocessing as a dictionary that JSON can hold.
 
-        `thresholds`, `exif_orientation` and `dct_scaling` stand in it only if given and true.
-        Versions that do not know them read the contracts that have no need of them, and refuse the
-        others.
+        `thresholds`, `task`, `exif_orientation` and `dct_scaling` stand in it only if given and
+        true, so that versions without these fields read all other files, and refuse these.
         """
         config = dataclasses.asdict(self)
-        for name in ("thresholds", *_LATER):
+        for name in ("thresholds", "task", *_LATER):
             if not config[name]:
                 del config[name]
         return {key: list(v) if isinstance(v, tuple) else v for key, v in config.items()}

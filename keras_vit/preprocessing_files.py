@@ -16,12 +16,12 @@ def texts(preprocessing: Preprocessing) -> dict[str, str]:
     r"""Returns the content of the files that travel with an exported model.
 
     Args:
-        preprocessing: The preprocessing, with labels.
+        preprocessing: The preprocessing.
 
     Returns:
-        `preprocessing.json`, which is the whole preprocessing; `labels.txt`, one label per line as
-        mobile libraries expect; and where each label is a yes or no by itself `thresholds.txt`, one
-        number per line.
+        `preprocessing.json`, the whole preprocessing; where there are labels `labels.txt`, one per
+        line as mobile libraries expect; and where each label is present or not by itself
+        `thresholds.txt`, one number per line.
 
     Example:
         >>> texts(Preprocessing(labels=("daisy", "rose")))["labels.txt"]
@@ -29,8 +29,9 @@ def texts(preprocessing: Preprocessing) -> dict[str, str]:
     """
     found = {
         PREPROCESSING: json.dumps(preprocessing.get_config(), indent=2, ensure_ascii=False) + "\n",
-        LABELS: "".join(f"{' '.join(label.split())}\n" for label in preprocessing.labels or ()),
     }
+    if preprocessing.labels:
+        found[LABELS] = "".join(f"{' '.join(label.split())}\n" for label in preprocessing.labels)
     if preprocessing.thresholds:
         found[THRESHOLDS] = "".join(f"{threshold!r}\n" for threshold in preprocessing.thresholds)
     return found

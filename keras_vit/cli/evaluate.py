@@ -134,7 +134,7 @@ def evaluate(
             out / "evaluation.json",
             {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
         )
-        pictures = task_of(chosen.examples).draw(scores, out)
+        pictures = task_of(network, chosen.examples).draw(scores, out)
         names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
         print(f"\nWritten: {' and '.join(names)}")
         if report is not None:

@@ -126,7 +126,8 @@ def predict(
         check_out("--to", to, folder=False)
     start_keras()
     from keras_vit import export
-    from keras_vit.tf_serving.prediction import BEST
+    from keras_vit.tasks.classification.prediction import BEST, Scores
+    from keras_vit.tasks.task import Table
 
     if server is not None and top > BEST:
         raise ValueError(
@@ -147,7 +148,7 @@ def predict(
                     timeout=timeout,
                 )
             )
-            table: prediction_table.Table = prediction_table.Scores(multi_label=True)
+            table: Table = Scores(multi_label=True)
             found: Iterator[Any] = _ask(client, paths, batch_size)
         else:
             network: Any = model
@@ -158,8 +159,8 @@ def predict(
                 found = export.embed(network, paths, batch_size)
             else:
                 predictor = export.load_predictor(network)
-                several = predictor.thresholds is not None
-                table = prediction_table.Scores(predictor.labels, several, every_class)
+                if to:
+                    table = predictor.task.table(predictor.preprocessing, every_class=every_class)
                 found = predictor.iterate(paths, batch_size, top)
         failed = _write(to, table, paths, found) if to else _print(paths, found, top)
     if failed:
@@ -176,7 +177,7 @@ def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
     return failed
 
 
-def _write(to: Path, table: prediction_table.Table, paths: list[str], found: Iterator[Any]) -> int:
+def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
     """Writes a table and returns the number of images that could not be read."""
     from rich.console import Console
     from rich.progress import track

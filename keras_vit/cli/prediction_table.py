@@ -8,66 +8,17 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from keras_vit import output_folder
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from keras_vit.export import Prediction
-
 SUFFIXES = (".csv", ".jsonl", ".parquet")
-_BEST = 5  # classes
 _PART = 1000  # rows of a Parquet file that are kept in memory
 
 Row = dict[str, Any]
-
-
-class Table(Protocol):
-    """Columns of a table, and the row of an image."""
-
-    columns: list[str]
-
-    def row(self, file: str, found: Any) -> Row:
-        """Returns the row of one image; missing values are None or left out."""
-
-
-class Scores:
-    """A table of predictions.
-
-    Args:
-        labels: Names of all classes; none if they are not known before the first prediction.
-        multi_label: Whether an image may show several classes or none, or it is not known.
-        every_class: Whether the table has the probability of every class, not of the best five.
-
-    Example:
-        >>> Scores(("daisy", "rose")).columns
-        ['file', 'label', 'score', 'label_2', 'score_2', 'message']
-    """
-
-    def __init__(
-        self, labels: Sequence[str] = (), multi_label: bool = False, every_class: bool = False
-    ) -> None:
-        places = range(2, min(_BEST, len(labels) or _BEST) + 1)
-        scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
-        self._every = [f"probability_{label}" for label in labels] if every_class else None
-        named = ["present"] if multi_label else []
-        scores = scores if self._every is None else self._every
-        self.columns = ["file", "label", "score", *named, *scores, "message"]
-
-    def row(self, file: str, found: Prediction) -> Row:
-        """Returns the row of one image."""
-        row: Row = {"file": file, "label": found.label, "score": found.score}
-        if found.present is not None:
-            row["present"] = "|".join(found.present)
-        if self._every is None:
-            best = zip(found.top_labels, found.top_scores, strict=True)
-            for place, (label, score) in list(enumerate(best, 1))[1:_BEST]:
-                row |= {f"label_{place}": label, f"score_{place}": score}
-        elif found.ok:
-            row |= zip(self._every, map(float, found.probabilities), strict=True)
-        return row | {"message": found.message or None}
 
 
 class Embeddings:
@@ -161,8 +112,8 @@ def _parquet(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
     def kind(name: str) -> Any:
         if name == "embedding":
             return pyarrow.list_(pyarrow.float32())
-        number = name.startswith(("score", "probability_"))
-        return pyarrow.float32() if number else pyarrow.string()
+        texts = ("file", "label", "present", "message")
+        return pyarrow.string() if name.startswith(texts) else pyarrow.float32()
 
     schema = pyarrow.schema([(name, kind(name)) for name in names])
     rows: list[Row] = []

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit import arguments, output_folder
+from keras_vit.choices import task_names
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.options import (
     DATA_HELP,
@@ -70,6 +71,10 @@ def train(
     validation_fraction: FractionOption = None,
     split_seed: SplitSeedOption = None,
     on_bad_image: OnBadImageOption = None,
+    task: Annotated[
+        str,
+        typer.Option(help="Other packages can add tasks.", rich_help_panel=NUMBERS),
+    ] = "classification",
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -138,6 +143,7 @@ def train(
         check_resume(context, out, "tensorboard", "profile")
     elif data is None and config is None:
         raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
+    arguments.one_of("--task", task, task_names())
     check_data(data)
     check_weights("--weights", weights)
     check_exists("--config", config, "a config.yaml")

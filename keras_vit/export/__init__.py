@@ -6,9 +6,9 @@ from keras_vit.export.bundle import Bundle, bundle
 from keras_vit.export.compare_artifacts import ArtifactComparison, VerificationError
 from keras_vit.export.load import embed, load_predictor
 from keras_vit.export.predictor import Predictor
-from keras_vit.export.signatures import chosen_precision
+from keras_vit.export.saved_model import chosen_precision
+from keras_vit.tasks.classification.prediction import Prediction
 from keras_vit.tf_serving.client import Client
-from keras_vit.tf_serving.prediction import Prediction
 from keras_vit.tf_serving.rollout import Rollout
 from keras_vit.tf_serving.transports import ServingError
 

@@ -26,8 +26,9 @@ from keras_vit.export.compare_artifacts import (
     table,
     verify,
 )
-from keras_vit.export.signatures import chosen_precision
-from keras_vit.tasks.classification.predict import predict
+from keras_vit.export.saved_model import chosen_precision
+from keras_vit.models import preprocessing_of
+from keras_vit.tasks.registry import of
 from keras_vit.tf_serving import batching
 
 _SAMPLE = 200  # images that are verified by default
@@ -196,7 +197,8 @@ def bundle(
             shutil.rmtree(path, ignore_errors=True)
         say(f"Keras model on {len(checked)} images")
         shown = int(bool(verbose) and sys.stdout.isatty())
-        truth, expected, preprocessing = predict(source.model, checked, verbose=shown)
+        task = of(preprocessing_of(source.model))
+        truth, expected, preprocessing = task.predict(source.model, checked, verbose=shown)
         # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
@@ -221,7 +223,7 @@ def bundle(
                 truth,
                 staged / "verification",
                 names=checked.names,
-                thresholds=preprocessing.thresholds,
+                preprocessing=preprocessing,
                 min_agreement=min_agreement,
                 progress=bool(verbose),
             )
@@ -344,8 +346,8 @@ def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: 
     if agreeing:
         hint = f"The smallest quantization that agrees is {_smallest(agreeing)!r}. "
     details = "\n".join(
-        f"{r.name} disagrees with the Keras model: it names the same on {r.agreement:.4f} of the "
-        f"images, and a probability differs by {r.largest_difference:.1e} ({names[r.worst]})."
+        f"{r.name} disagrees with the Keras model: it predicts the same for {r.agreement:.4f} of "
+        f"the images, and an output differs by {r.largest_difference:.1e} ({names[r.worst]})."
         for r in wrong
     )
     raise VerificationError(f"{details}\n{hint}Nothing was written.\n\n{table(results)}")

@@ -1,6 +1,6 @@
 """Proof that exported files compute what the model computes.
 
-Letters: N images; R classes.
+Letters: N images.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
-from sklearn.metrics import accuracy_score
+
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.registry import of
 
 _PROCESS = Path(__file__).with_name("runtime_worker.py")
 _THREADS = (1, 2)
@@ -58,9 +61,9 @@ class Artifact:
 
     @property
     def tolerance(self) -> float:
-        """By how much a probability may differ from the Keras model's."""
+        """By how much an output may differ from the Keras model's."""
         if not self.exact:
-            return 1.0
+            return math.inf
         return 1e-5 if self.kind == "saved_model" else 1e-4
 
     def size(self) -> int:
@@ -79,10 +82,9 @@ class ArtifactComparison:
         name: Of the artifact.
         size: Bytes.
         milliseconds: Median time of one image, by number of threads, or `"all"`.
-        accuracy: Share of the images for which it names the right class, or exactly the right
-            labels.
-        agreement: Share of the images for which it names what the Keras model names.
-        largest_difference: Of a probability, in [0, 1]; NaN if one is.
+        accuracy: Fraction of the images for which it is right: the class, or all labels.
+        agreement: Fraction of the images for which it predicts what the Keras model predicts.
+        largest_difference: Of an output; NaN if one is.
         worst: Index of the image where that occurs.
         ok: Whether it agrees as far as it has to.
 
@@ -109,7 +111,7 @@ def verify(
     folder: Path,
     *,
     names: Sequence[str],
-    thresholds: Sequence[float] | None = None,
+    preprocessing: Preprocessing,
     min_agreement: float = 0.99,
     progress: bool = True,
 ) -> tuple[ArtifactComparison, ...]:
@@ -121,11 +123,11 @@ def verify(
     Args:
         artifacts: What was exported.
         images: Encoded images, N of them; real ones tell most.
-        expected: The Keras model's probabilities, (N, R).
-        truth: The right classes, (N,), or labels, (N, R).
+        expected: Outputs of the Keras model, (N, ...).
+        truth: Targets, as `Task.predict` returns them.
         folder: A folder for what passes between the processes.
         names: What the images are called, in messages.
-        thresholds: Probability from which on each label is a yes, where each is one by itself.
+        preprocessing: The complete preprocessing, which names the task.
         min_agreement: Share of the images on which artifacts that are not `exact` have to agree.
         progress: Whether to print it.
 
@@ -148,6 +150,7 @@ def verify(
     task = {
         "names": list(names),
         "threads": _THREADS,
+        "output": of(preprocessing).output,
         "artifacts": {a.name: [a.kind, str(a.path.resolve())] for a in artifacts},
     }
     (folder / "task.json").write_text(json.dumps(task))
@@ -160,7 +163,7 @@ def verify(
             np.load(folder / f"{artifact.name}.npy"),
             expected,
             truth,
-            thresholds,
+            preprocessing,
             min_agreement,
         )
         for artifact in artifacts
@@ -173,7 +176,7 @@ def compared(
     found: np.ndarray,
     expected: np.ndarray,
     truth: np.ndarray,
-    thresholds: Sequence[float] | None,
+    preprocessing: Preprocessing,
     min_agreement: float,
 ) -> ArtifactComparison:
     """Compares what an artifact answered with what the Keras model did.
@@ -181,10 +184,10 @@ def compared(
     Args:
         artifact: What answered.
         milliseconds: How long one image takes, by number of threads.
-        found: Its probabilities, (N, R).
-        expected: The Keras model's, (N, R).
-        truth: The right classes, (N,), or labels, (N, R).
-        thresholds: As for `verify`.
+        found: Its outputs, (N, ...).
+        expected: Those of the Keras model, (N, ...).
+        truth: As for `verify`.
+        preprocessing: As for `verify`.
         min_agreement: As for `verify`.
 
     Returns:
@@ -193,22 +196,13 @@ def compared(
     Example:
         >>> artifact = Artifact("int8", "tflite", Path(__file__), exact=False)
         >>> scores = np.array([[0.6, 0.4]], np.float32)
-        >>> compared(artifact, {}, scores, scores, np.array([0]), None, 0.99).agreement
+        >>> compared(artifact, {}, scores, scores, np.array([0]), Preprocessing(), 0.99).agreement
         1.0
     """
-    differences = np.abs(found - expected).max(axis=1)  # (N,)
+    differences = np.abs(found - expected).reshape(len(found), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
-    # Classes that are equally probable, and labels at their threshold, are no disagreement.
     close = artifact.tolerance if artifact.exact else 0.0
-    if thresholds:
-        least = np.asarray(thresholds, np.float32)
-        said = (found >= least).astype(int)
-        same = (said == (expected >= least)) | (np.abs(expected - least) <= close)
-        same = same.all(axis=1)
-    else:
-        said = found.argmax(axis=1)
-        named = np.take_along_axis(expected, said[:, None], axis=1)[:, 0]
-        same = named >= expected.max(axis=1) - close
+    same, accuracy = of(preprocessing).agreement(found, expected, truth, preprocessing, close)
     agreement = float(same.mean())
     if artifact.min_agreement is not None:
         min_agreement = artifact.min_agreement
@@ -217,7 +211,7 @@ def compared(
         name=artifact.name,
         size=artifact.size(),
         milliseconds=milliseconds,
-        accuracy=float(accuracy_score(truth, said)),
+        accuracy=accuracy,
         agreement=agreement,
         largest_difference=float(differences[worst]),
         worst=worst,

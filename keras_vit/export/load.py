@@ -17,17 +17,18 @@ import tensorflow as tf
 from keras_vit import preprocessing_files, training
 from keras_vit.export import onnx_openvino, runtime_worker, saved_model
 from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
-from keras_vit.models import classifier, preprocessing_of
+from keras_vit.models import preprocessing_of
 from keras_vit.models.features import representation
 from keras_vit.models.inference_runtime import without_xla
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.registry import finished, of
 from keras_vit.weights.whole_models import load_model
 
 _THREADS = 4  # at most, of the runtimes beside TensorFlow
 
 
 def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
-    """Loads a classifier from a run, a model, or any exported file.
+    """Loads a finished model from a run, a file, or any exported file.
 
     Args:
         source: The folder of a training run, of which the weights of the last epoch are taken; a
@@ -119,7 +120,7 @@ def _is_saved_model(folder: Path) -> bool:
 
 
 def _of_model(model: keras.Model, name: str) -> Predictor:
-    network, preprocessing = classifier.with_probabilities(model)
+    _, network, preprocessing = finished(model)
     return Predictor(name, preprocessing, *on_pixels(preprocessing, _on(network, preprocessing)))
 
 
@@ -149,19 +150,21 @@ def _of_saved_model(folder: Path) -> Predictor:
     preprocessing = preprocessing_files.parse(description.read_bytes(), str(folder))
     # The texts beside it, which its graph reads, may have been changed since.
     count = len(preprocessing.labels or ())
-    labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, count)
-    preprocessing = dataclasses.replace(preprocessing, labels=labels)
+    if count:
+        labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, count)
+        preprocessing = dataclasses.replace(preprocessing, labels=labels)
     if preprocessing.thresholds:
         thresholds = preprocessing_files.numbers(assets / preprocessing_files.THRESHOLDS, count)
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
     model = tf.saved_model.load(str(folder))
+    output = of(preprocessing).output
 
-    def classify(images: list[bytes]) -> Answers:
+    def run(images: list[bytes]) -> Answers:
         answer = model.signatures["serving_default"](image_bytes=tf.constant(images))
         messages = [message.decode() for message in answer["message"].numpy()]
-        return answer["probabilities"].numpy(), messages
+        return answer[output].numpy(), messages
 
-    return Predictor(str(folder), preprocessing, lambda encoded: encoded, classify)
+    return Predictor(str(folder), preprocessing, lambda encoded: encoded, run)
 
 
 def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predictor:

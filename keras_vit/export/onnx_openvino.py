@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras_vit import arguments, files, preprocessing_files
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.export.saved_model import require_tensorflow
-from keras_vit.models import classifier
+from keras_vit.tasks.registry import finished
 
 _OPSET = 18
 # What has to be installed, by kind, which is also the extra that brings it.
@@ -129,13 +129,13 @@ WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
 
 
 def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
-    network, preprocessing = classifier.with_probabilities(model)
+    task, network, preprocessing = finished(model)
     spec = tf.TensorSpec(
         (None, *preprocessing.size, preprocessing.num_channels), tf.uint8, "pixels"
     )
 
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"probabilities": network(scale(images, preprocessing), training=False)}
+        return {task.output: network(scale(images, preprocessing), training=False)}
 
     return tf.function(classify, input_signature=[spec], autograph=False), spec, preprocessing
 

@@ -18,23 +18,23 @@ from keras_vit import arguments
 from keras_vit.data.image_reading import LOCAL, read_each
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.tf_serving.prediction import BEST, Prediction
+from keras_vit.tasks.registry import of
 
 Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image
-# Probabilities (B, R), and what is wrong with each image.
+# Outputs (B, ...), and what is wrong with each image.
 Answers = tuple[np.ndarray, list[str]]
 
 
 class Predictor:
-    """A classifier of images, as `keras_vit.load_predictor` returns it.
+    """A finished model, as `keras_vit.load_predictor` returns it.
 
     Args:
         name: File or folder that it was loaded from.
-        preprocessing: Its preprocessing, with labels.
-        read: Takes a list of B image files as bytes, and returns the input of `classify`. While
-            one batch is classified, the next one is read.
-        classify: Returns probabilities (B, R) and an error message for each image, empty if it
-            could be read.
+        preprocessing: Its complete preprocessing.
+        read: Takes a list of B image files as bytes, and returns the input of `run`. While one
+            batch is computed, the next one is read.
+        run: Returns outputs (B, ...) and an error message for each image, empty if it could be
+            read.
 
     Example:
         >>> from keras_vit import models
@@ -52,12 +52,13 @@ class Predictor:
         name: str,
         preprocessing: Preprocessing,
         read: Callable[[list[bytes]], Any],
-        classify: Callable[[Any], Answers],
+        run: Callable[[Any], Answers],
     ) -> None:
         self.name = name
         self.preprocessing = preprocessing
+        self.task = of(preprocessing)
         self._read = read
-        self._classify = classify
+        self._run = run
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -69,10 +70,8 @@ class Predictor:
         """Lowest probability of each label that is present; None for exclusive classes."""
         return self.preprocessing.thresholds
 
-    def predict(
-        self, images: Sequence[Image], batch_size: int = 32, top: int = BEST
-    ) -> list[Prediction]:
-        """Classifies images.
+    def predict(self, images: Sequence[Image], batch_size: int = 32, top: int = 5) -> list[Any]:
+        """Computes the predictions for images.
 
         Args:
             images: Paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), (H, W, 1) or
@@ -81,7 +80,8 @@ class Predictor:
             top: Number of classes in each prediction, for exclusive classes.
 
         Returns:
-            N predictions; for an image that cannot be read, `ok` is False and `message` says why.
+            N predictions, of classifiers each a `Prediction`; for an image that cannot be read,
+            `ok` is False and `message` says why.
 
         Raises:
             ValueError: If `images` is empty, no list, or holds anything else.
@@ -103,9 +103,7 @@ class Predictor:
             raise ValueError("`images` must hold at least one image. Received: images=[]")
         return list(self.iterate(images, batch_size, top))
 
-    def iterate(
-        self, images: Iterable[Image], batch_size: int = 32, top: int = BEST
-    ) -> Iterator[Prediction]:
+    def iterate(self, images: Iterable[Image], batch_size: int = 32, top: int = 5) -> Iterator[Any]:
         """Yields what `predict` returns, one by one, in memory that does not grow with N.
 
         Args:
@@ -119,20 +117,11 @@ class Predictor:
         Raises:
             ValueError: As `predict` does.
         """
-        for row, message in rows(images, batch_size, self._read, self._classify):
-            if message:
-                yield Prediction(np.zeros_like(row), (), (), message=message)
-                continue
-            best = np.argsort(-row, kind="stable")
-            present = None
-            if self.thresholds:
-                present = tuple(self.labels[i] for i in best[self.preprocessing.present(row)[best]])
-            named = best[: max(top, len(present or ()))]
-            labels, scores = (self.labels[i] for i in named), (float(row[i]) for i in named)
-            yield Prediction(row, tuple(labels), tuple(scores), present)
+        for output, message in rows(images, batch_size, self._read, self._run):
+            yield self.task.prediction(output, self.preprocessing, message, top)
 
     def probabilities(self, images: Sequence[Image], batch_size: int = 32) -> np.ndarray:
-        """Returns the probability of each class.
+        """Returns the probability of each class, of a classifier.
 
         Args:
             images: As for `predict`.
@@ -168,13 +157,13 @@ def rows(
     read: Callable[[list[bytes]], Any],
     run: Callable[[Any], Answers],
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yields the outputs (R,) of a network for each image, and what is wrong with the image.
+    """Yields the outputs (...) of a network for each image, and what is wrong with the image.
 
     Args:
         images: As for `Predictor.predict`; any iterable.
         batch_size: Number of images that are computed at once.
         read: As for `Predictor`.
-        run: As `classify` of `Predictor`.
+        run: As for `Predictor`.
     """
     left = iter(images)
     arguments.positive_int("batch_size", batch_size)
@@ -200,11 +189,11 @@ def on_pixels(
     run: Callable[[np.ndarray], np.ndarray],
     at_once: int | None = None,
 ) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Answers]]:
-    """Returns `read` and `classify` of a `Predictor` whose network takes pixels.
+    """Returns `read` and `run` of a `Predictor` whose network takes pixels.
 
     Args:
         preprocessing: The preprocessing.
-        run: Takes pixels at the model's size, uint8 (B, h, w, C), and returns probabilities (B, R).
+        run: Takes pixels at the model's size, uint8 (B, h, w, C), and returns outputs (B, ...).
         at_once: Number of images that `run` takes at most; None for any.
 
     Returns:
@@ -219,14 +208,14 @@ def on_pixels(
         with tf.device("CPU"):
             return read_batch(tf.constant(encoded))
 
-    def classify(batch: Any) -> Answers:
+    def run_batch(batch: Any) -> Answers:
         pixels = batch.pixels.numpy()
         step = at_once or len(pixels)
         rows = [run(pixels[start : start + step]) for start in range(0, len(pixels), step)]
         messages = [message.decode() for message in batch.message.numpy()]
         return np.concatenate(rows), messages
 
-    return read, classify
+    return read, run_batch
 
 
 def encoded(image: Image) -> tuple[bytes, str]:

@@ -1,7 +1,7 @@
 """Runs exported files as others will, in a process that has neither Keras nor this package.
 
 Started by `keras_vit.export.compare_artifacts` as `python -P runtime_worker.py FOLDER`. Reads
-`task.json` and `images.tfrecord` there; writes `pixels.npy`, the probabilities of each artifact as
+`task.json` and `images.tfrecord` there; writes `pixels.npy`, the outputs of each artifact as
 `ARTIFACT.npy`, and in `times.json` how long one image takes. What goes wrong is an exception.
 """
 
@@ -29,7 +29,7 @@ _BATCH = 32
 _SECONDS = 4.0  # for which one time is measured
 _TIMES = 20  # at most
 
-# Takes pixels at the model's size, uint8 (B, h, w, C), and returns probabilities (B, R).
+# Takes pixels at the model's size, uint8 (B, h, w, C), and returns outputs (B, ...).
 Runner = Callable[[np.ndarray], np.ndarray]
 
 
@@ -74,20 +74,20 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
     return lambda pixels: model(pixels)[0], 1
 
 
-def saved_model(path: str, names: list[str], folder: Path) -> dict[str, float]:
-    """Writes the pixels and the probabilities of all images; returns the time of one image."""
+def saved_model(path: str, names: list[str], output: str, folder: Path) -> dict[str, float]:
+    """Writes the pixels and the outputs of all images; returns the time of one image."""
     signatures = tf.saved_model.load(path).signatures
-    classify, preprocess = signatures["classify_bytes"], signatures["preprocess"]
+    predict, preprocess = signatures["serving_default"], signatures["preprocess"]
     images = tf.data.TFRecordDataset(str(folder / "images.tfrecord"))
-    count, probabilities = len(names), []
+    count, outputs = len(names), []
     pixels: Any = None
     for done, batch in zip(range(0, count, _BATCH), images.batch(_BATCH), strict=True):
-        answer = classify(image_bytes=batch)
+        answer = predict(image_bytes=batch)
         if not answer["ok"].numpy().all():
             bad = int(np.argmin(answer["ok"].numpy()))
             message = answer["message"][bad].numpy().decode()
             raise RuntimeError(f"{names[done + bad]} was refused: {message}")
-        probabilities.append(answer["probabilities"].numpy())
+        outputs.append(answer[output].numpy())
         found = preprocess(image_bytes=batch)["pixels"].numpy()
         if pixels is None:  # on disk: all images of a large data set do not fit into memory
             shape = (count, *found.shape[1:])
@@ -95,9 +95,9 @@ def saved_model(path: str, names: list[str], folder: Path) -> dict[str, float]:
         pixels[done : done + len(found)] = found
         _progress(done + len(found), count)
     pixels.flush()
-    np.save(folder / "saved_model.npy", np.concatenate(probabilities))
+    np.save(folder / "saved_model.npy", np.concatenate(outputs))
     one = next(iter(images.batch(1)))
-    return {"all": _milliseconds(lambda: classify(image_bytes=one)["probabilities"].numpy())}
+    return {"all": _milliseconds(lambda: predict(image_bytes=one)[output].numpy())}
 
 
 def runtime(
@@ -107,7 +107,7 @@ def runtime(
     folder: Path,
     threads: list[int],
 ) -> dict[str, float]:
-    """Writes the probabilities of all pixels; returns the time of one image by threads."""
+    """Writes the outputs of all pixels; returns the time of one image by threads."""
     pixels = np.load(folder / "pixels.npy", mmap_mode="r")
     run, at_once = build(path, max(threads))
     found = []
@@ -142,7 +142,7 @@ def main(folder: Path) -> None:
     for name, (kind, path) in task["artifacts"].items():
         print(f"= {name}", flush=True)
         if kind == "saved_model":
-            times[name] = saved_model(path, task["names"], folder)
+            times[name] = saved_model(path, task["names"], task["output"], folder)
         else:
             build = {"tflite": tflite, "onnx": onnx, "openvino": openvino}[kind]
             times[name] = runtime(build, path, name, folder, task["threads"])

@@ -11,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_vit import files, preprocessing_files
+from keras_vit import accelerators, arguments, files, preprocessing_files
 from keras_vit.data.image_reading import Limits
-from keras_vit.export.signatures import Served, chosen_precision
-from keras_vit.models import classifier
+from keras_vit.tasks.registry import finished
 
+PRECISIONS = ("float32", "bfloat16", "auto")
+_MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
 # Where a SavedModel keeps files of its makers; TensorFlow carries the folder along unread.
 EXTRA = "assets.extra"
 # Where it keeps the files that its graph reads when it is loaded.
@@ -29,13 +30,14 @@ def write(
     limits: Limits | None = None,
     precision: str = "float32",
 ) -> Path:
-    """Exports a classifier as a SavedModel.
+    """Exports a finished model as a SavedModel.
 
-    Signatures (docs/serving.md has their inputs and outputs): `serving_default` and
+    Signatures of a classifier (docs/serving.md has their inputs and outputs): `serving_default` and
     `classify_bytes`, `embed`, `explain` and `preprocess` take image files, JPEG, PNG, GIF (first
     frame), BMP or WebP of any sizes; `classify_pixels` and `classify_float` pixels at the model's
     size. An image that cannot be read fails alone. `embed` and `explain` need a Vision
-    Transformer of this package.
+    Transformer of this package. Models of other tasks have `serving_default`, `preprocess`, and
+    what the task adds.
 
     Labels, and thresholds where each label is a yes or no by itself, are text files in `assets/`,
     read when the model is loaded: changing them needs no training and no export. The weights are
@@ -68,10 +70,10 @@ def write(
     """
     require_tensorflow()
     precision = chosen_precision(precision)
-    preprocessing = classifier.with_probabilities(model)[1]
+    task, network, preprocessing = finished(model)
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
         preprocessing_files.write(preprocessing, Path(texts))
-        served = Served(model, Path(texts), limits or Limits(), precision)
+        served = task.served(network, preprocessing, Path(texts), limits or Limits(), precision)
         # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
         # guide does, would store each weight twice.
         archive = keras.export.ExportArchive()
@@ -86,6 +88,32 @@ def write(
             preprocessing, temporary / ASSETS
         )  # also what the graph does not read
     return Path(path)
+
+
+def chosen_precision(precision: str, processor: str | None = None) -> str:
+    """Returns the precision of the products of a model that is served.
+
+    Args:
+        precision: `"float32"`, `"bfloat16"`, or `"auto"`: bfloat16 where the processor multiplies
+            it.
+        processor: Instruction set of the machine that will serve, such as `"amx_bf16"`; None for
+            those of this machine.
+
+    Returns:
+        `"float32"` or `"bfloat16"`.
+
+    Raises:
+        ValueError: If the precision is unknown.
+
+    Example:
+        >>> chosen_precision("auto", "avx512_bf16"), chosen_precision("auto", "avx2")
+        ('bfloat16', 'float32')
+    """
+    arguments.one_of("precision", precision, PRECISIONS)
+    if precision != "auto":
+        return precision
+    features = {processor} if processor else accelerators.cpu_features()
+    return "bfloat16" if features & _MULTIPLY_BFLOAT16 else "float32"
 
 
 def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:

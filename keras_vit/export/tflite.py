@@ -21,7 +21,8 @@ from keras_vit.export import tflite_metadata
 from keras_vit.export.quantizable import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.layers import ReducingBlock
-from keras_vit.models import classifier, cloning
+from keras_vit.models import cloning
+from keras_vit.tasks.registry import finished
 
 # Signatures of what is converted: the second and third are for ranges that are measured.
 _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
@@ -121,9 +122,9 @@ def write(
     probabilities (B, classes), float32; from `int8` uint8, with the scale that the file says.
     Where each label is a yes or no by itself, the thresholds stand in `thresholds.txt`.
 
-    Inside is the description that MediaPipe and Android's tools read. `preprocessing.json` and
-    `labels.txt` are appended as a ZIP archive, as they expect: interpreters read the model from the
-    front, `unzip` reads the files from the back.
+    Inside a classifier is the description that MediaPipe and Android's tools read.
+    `preprocessing.json` and `labels.txt` are appended as a ZIP archive, as they expect:
+    interpreters read the model from the front, `unzip` reads the files from the back.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
@@ -183,16 +184,14 @@ class TFLiteConverter:
     ) -> None:
         require_tensorflow()
         arguments.positive_int("batch_size", batch_size)
-        network, preprocessing = classifier.with_probabilities(model)
+        task, network, preprocessing = finished(model)
         self._model, self._preprocessing, self._images = model, preprocessing, images
         self._shape = (batch_size, *preprocessing.size, preprocessing.num_channels)
         self._folder = str(folder)
 
         def function(measured: bool) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
             form = quantizable(network, measured)
-            return lambda images: {
-                "probabilities": form(scale(images, preprocessing), training=False)
-            }
+            return lambda images: {task.output: form(scale(images, preprocessing), training=False)}
 
         signatures = [(_BYTES, function(measured=False), tf.uint8)]
         if images:
@@ -253,6 +252,8 @@ class TFLiteConverter:
             # The converter measures ranges with an interpreter that it calls deprecated itself.
             warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
             content = converter.convert()
+        if not self._preprocessing.labels:
+            return content
         return tflite_metadata.add(content, self._preprocessing, self._model.name)
 
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:

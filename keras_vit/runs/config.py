@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from keras_vit import arguments, files
-from keras_vit.choices import STRATEGIES
+from keras_vit.choices import PRETRAINING_TASKS, STRATEGIES
 from keras_vit.data import Augmentation, write_layers
 from keras_vit.data.image_audit import ON_BAD_IMAGE
 from keras_vit.runs.named_recipes import FINETUNE
@@ -104,6 +104,11 @@ class RunConfig(CommonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.positive_int("model_parallel", self.model_parallel)
+        if self.task in PRETRAINING_TASKS:
+            raise ValueError(
+                "`task` must be one that trains on labelled images; `keras-vit pretrain` has "
+                f"{self.task}. Received: task={self.task!r}"
+            )
         if (self.recipe.distillation != "none") != (self.teacher is not None):
             raise ValueError(
                 "`teacher` must be given where the recipe distils, and only there. "

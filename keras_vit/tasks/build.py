@@ -62,8 +62,13 @@ def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
     return in_training(model, preprocessing, config, dtype)
 
 
-def set_reading(network: keras.Model, run: Run, *, resume: bool) -> None:
-    """Sets how images are read: as by new models, in a resumed run as when it was started."""
+def complete_preprocessing(
+    network: keras.Model, run: Run, task: str | None, *, resume: bool
+) -> None:
+    """Sets the name of the task, and how images are read.
+
+    They are read as by new models, in a resumed run as when it was started.
+    """
     layer = network.get_layer("image_contract")
     reads = Preprocessing()
     if resume:
@@ -77,6 +82,7 @@ def set_reading(network: keras.Model, run: Run, *, resume: bool) -> None:
         layer.preprocessing,
         exif_orientation=reads.exif_orientation,
         dct_scaling=reads.dct_scaling,
+        task=task,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_vit.data import Examples
+from keras_vit.models import preprocessing_of
 from keras_vit.tasks.registry import get
 from keras_vit.tasks.task import Details, Task
 
@@ -40,7 +41,9 @@ def evaluate(
         >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
-    return task_of(examples).evaluate(model, examples, batch_size=batch_size, verbose=verbose)
+    return task_of(model, examples).evaluate(
+        model, examples, batch_size=batch_size, verbose=verbose
+    )
 
 
 def evaluate_in_detail(
@@ -68,9 +71,10 @@ def evaluate_in_detail(
         >>> found.scores.num_examples, len(found.mistakes)
         (50, 12)
     """
-    return task_of(examples).details(model, examples, batch_size=batch_size, verbose=verbose)
+    return task_of(model, examples).details(model, examples, batch_size=batch_size, verbose=verbose)
 
 
-def task_of(examples: Examples) -> Task:
-    """Returns the task that evaluates images with such targets."""
-    return get("multi_label" if examples.multi_label else "classification")(None)
+def task_of(model: keras.Model, examples: Examples) -> Task:
+    """Returns the task that evaluates a model on images with such targets."""
+    implied = "multi_label" if examples.multi_label else "classification"
+    return get(preprocessing_of(model).task or implied)(None)

@@ -21,6 +21,7 @@ class Pretraining(Task):
     """Training of an encoder on images without labels."""
 
     command = "pretrain"
+    unnamed = True
     config: PretrainConfig
 
     @classmethod

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 from importlib import metadata
 
-from keras_vit import arguments
-from keras_vit.choices import TASKS
-from keras_vit.tasks.task import Task
+import keras
 
-GROUP = "keras_vit.tasks"
+from keras_vit import arguments
+from keras_vit.choices import PRETRAINING_TASKS, TASK_GROUP, TASKS
+from keras_vit.models import preprocessing_of
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.task import Task
 
 
 def get(name: str) -> type[Task]:
@@ -30,9 +32,52 @@ def get(name: str) -> type[Task]:
         >>> get("classification").monitor
         ('accuracy', 'max')
     """
-    added = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
-    arguments.one_of("task", name, (*TASKS, *added))
-    if name not in TASKS:
+    added = {entry.name: entry for entry in metadata.entry_points(group=TASK_GROUP)}
+    built_in = {**TASKS, **PRETRAINING_TASKS}
+    arguments.one_of("task", name, (*built_in, *added))
+    if name not in built_in:
         return added[name].load()
-    module, _, kind = TASKS[name].partition(":")
+    module, _, kind = built_in[name].partition(":")
     return getattr(importlib.import_module(module), kind)
+
+
+def of(preprocessing: Preprocessing) -> Task:
+    """Returns the task of a model.
+
+    Args:
+        preprocessing: Its preprocessing, which names the task; those of classifiers name none.
+
+    Returns:
+        The task, without a configuration.
+
+    Raises:
+        ValueError: If the package of the task is not installed.
+
+    Example:
+        >>> of(Preprocessing(thresholds=(0.5, 0.5))).name
+        'multi_label'
+    """
+    implied = "multi_label" if preprocessing.thresholds else "classification"
+    return get(preprocessing.task or implied)(None)
+
+
+def finished(model: keras.Model) -> tuple[Task, keras.Model, Preprocessing]:
+    """Returns the task of a model, its float32 network and its complete preprocessing.
+
+    Args:
+        model: A finished model.
+
+    Returns:
+        The task; the network that is exported; its preprocessing, for classifiers with labels.
+
+    Raises:
+        ValueError: If the model cannot be exported.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
+        >>> finished(model)[2].labels
+        ('0', '1', '2')
+    """
+    task = of(preprocessing_of(model))
+    return task, *task.finished(model)

@@ -11,9 +11,12 @@ import keras
 import numpy as np
 
 from keras_vit import arguments, data
-from keras_vit.models import cloning
+from keras_vit.data.image_reading import Limits
+from keras_vit.models import cloning, preprocessing_of
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.objective import Objective
+from keras_vit.tasks.serving import ServedModel
 from keras_vit.visualization.html_page import Section, preformatted
 
 
@@ -25,6 +28,30 @@ class Result(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `evaluation.json`."""
+
+
+class Prediction(Protocol):
+    """Prediction for one image."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the image could be read."""
+
+    @property
+    def message(self) -> str:
+        """Why the image cannot be read; empty if it can."""
+
+    def text(self, top: int = 3) -> str:
+        """Returns a line to print."""
+
+
+class Table(Protocol):
+    """Columns of a table of predictions, and the row of an image."""
+
+    columns: list[str]
+
+    def row(self, file: str, found: Any) -> dict[str, Any]:
+        """Returns the row of one image; missing values are None or left out."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,6 +100,10 @@ class Task:
     command: ClassVar[str] = "train"
     # Validation metric that selects best.keras, and whether it is maximized; None for no best.
     monitor: ClassVar[tuple[str, str] | None] = None
+    # Name of what the network computes, in exported files.
+    output: ClassVar[str] = "outputs"
+    # Whether models do not name the task, as those of earlier versions do not.
+    unnamed: ClassVar[bool] = False
 
     def __init__(self, config: Any) -> None:
         self.config: Any = config
@@ -143,6 +174,23 @@ class Task:
     def finish_models(self, run: Run, validation: data.Examples) -> None:
         """Completes the saved models, such as by thresholds."""
 
+    def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
+        """Returns the float32 network that is evaluated and exported, and its preprocessing."""
+        return cloning.with_dtype(model, "float32"), preprocessing_of(model)
+
+    def predict(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> tuple[np.ndarray, np.ndarray, Preprocessing]:
+        """Returns targets (N, ...), outputs (N, ...) and the complete preprocessing."""
+        network, preprocessing = self.finished(model)
+        outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
+        return examples.labels, outputs, preprocessing
+
     def evaluate(
         self,
         model: keras.Model,
@@ -170,6 +218,86 @@ class Task:
         """Draws images with what a finished model predicts; returns pictures by name."""
         return {}
 
+    def served(
+        self,
+        network: keras.Model,
+        preprocessing: Preprocessing,
+        texts: Path,
+        limits: Limits,
+        precision: str,
+    ) -> ServedModel:
+        """Returns the signatures of a finished network in a SavedModel."""
+        return ServedModel(network, preprocessing, self.output, texts, limits, precision)
+
+    def agreement(
+        self,
+        found: np.ndarray,
+        expected: np.ndarray,
+        truth: np.ndarray,
+        preprocessing: Preprocessing,
+        close: float,
+    ) -> tuple[np.ndarray, float]:
+        """Compares outputs of an exported file with those of the Keras model.
+
+        Args:
+            found: Outputs of the file (N, ...).
+            expected: Outputs of the Keras model (N, ...).
+            truth: Targets, as `predict` returns them.
+            preprocessing: The complete preprocessing.
+            close: Difference that rounding may cause; 0 where the file rounds on purpose.
+
+        Returns:
+            Whether both predict the same for each image (N,), bool, and the fraction of the images
+            for which the file is right.
+        """
+        raise NotImplementedError
+
+    def prediction(
+        self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
+    ) -> Prediction:
+        """Returns the prediction of the output for one image, or why it cannot be read."""
+        raise NotImplementedError
+
+    def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
+        """Returns the columns and rows of `keras-vit predict --to`."""
+        raise ValueError(
+            f"`--to` must not be given for the task {self.name}, which has no table of predictions."
+        )
+
     def next_commands(self, run: Run) -> list[str]:
         """Returns the commands that follow a complete run."""
         return [arguments.command("export", run.path, "--to", run.path / "serving")]
+
+
+def network_outputs(
+    network: keras.Model,
+    preprocessing: Preprocessing,
+    examples: data.Examples,
+    batch_size: int = 32,
+    verbose: int = 0,
+) -> np.ndarray:
+    """Returns the outputs of a network for all images (N, ...), float32.
+
+    Args:
+        network: Its weights are in float32.
+        preprocessing: How the images are prepared.
+        examples: The images.
+        batch_size: Images in a batch.
+        verbose: 0 is silent, 1 shows a progress bar.
+
+    Example:
+        >>> inputs = keras.Input((8, 8, 3))
+        >>> network = keras.Model(inputs, keras.layers.Flatten()(inputs))
+        >>> network_outputs(network, Preprocessing(size=8), data.load("digits").subset([0])).shape
+        (1, 192)
+    """
+    dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
+    # Into one array: Keras keeps the batches and then joins them, which takes twice the memory.
+    outputs = np.empty((len(examples), *network.output_shape[1:]), np.float32)
+    progress, done = keras.utils.Progbar(len(dataset), verbose=verbose), 0
+    for images, *_ in dataset:
+        answers = network.predict_on_batch(np.asarray(images))
+        outputs[done : done + len(answers)] = answers
+        done += len(answers)
+        progress.add(1)
+    return outputs

@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from keras_vit import arguments
+from keras_vit.tasks.classification.prediction import Prediction, served_predictions
 from keras_vit.tf_serving import served_inputs
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
-from keras_vit.tf_serving.prediction import Prediction
 from keras_vit.tf_serving.transports import (
     BatchError,
     Grpc,
@@ -252,21 +252,4 @@ def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Predict
             f"{address}: the model is none that keras_vit has exported: its answer has no "
             f"{', '.join(sorted(missing))}"
         )
-    found = []
-    for index, ok in enumerate(answer["ok"]):
-        probabilities = np.asarray(answer["probabilities"][index], np.float32)
-        labels, scores = answer["top_labels"][index], answer["top_scores"][index]
-        present = None
-        if "present" in answer:
-            shown = zip(labels, answer["top_indices"][index], strict=True)
-            present = tuple(str(label) for label, i in shown if answer["present"][index][i])
-        found.append(
-            Prediction(
-                probabilities,
-                tuple(map(str, labels)),
-                tuple(map(float, scores)),
-                present,
-                "" if ok else str(answer["message"][index]),
-            )
-        )
-    return found
+    return served_predictions(answer)

@@ -19,7 +19,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
 from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import Run
-from keras_vit.tasks.build import set_reading
+from keras_vit.tasks.build import complete_preprocessing
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Result, Task
 from keras_vit.training import param_groups
@@ -115,7 +115,8 @@ def fit_run(
                 network = task.build_network(examples, precision, resume=resume)
                 objective = task.objective(network)
                 param_groups.set_trainable(network, config.recipe.trainable)
-            set_reading(network, run, resume=resume)
+            named = None if task.unnamed else task.name
+            complete_preprocessing(network, run, named, resume=resume)
             if resume:
                 task.check_resumed(run, examples)
             training, validation, inventory = find_parts(

@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 from keras_vit.cli import prediction_table
 from keras_vit.export import Prediction
+from keras_vit.tasks.classification.prediction import Scores
 
 pytestmark = pytest.mark.tensorflow
 
@@ -19,7 +20,7 @@ BAD = Prediction(np.zeros(3, np.float32), (), (), message="The image is empty")
 
 
 def test_columns_and_rows_agree() -> None:
-    table = prediction_table.Scores(LABELS)
+    table = Scores(LABELS)
     expected = ["file", "label", "score", "label_2", "score_2", "label_3", "score_3", "message"]
     assert table.columns == expected
     values = ["a.jpg", "bee", 0.625, "ant", 0.25, "cow", 0.125, None]
@@ -29,13 +30,13 @@ def test_columns_and_rows_agree() -> None:
 
 
 def test_a_server_that_names_no_classes_gets_the_best_five() -> None:
-    table = prediction_table.Scores()
+    table = Scores()
     assert table.columns[-3:] == ["label_5", "score_5", "message"]
     assert table.row("a.jpg", GOOD).keys() < set(table.columns)
 
 
 def test_every_class_has_a_column() -> None:
-    table = prediction_table.Scores(LABELS, every_class=True)
+    table = Scores(LABELS, every_class=True)
     row = table.row("a.jpg", GOOD)
     assert list(row) == table.columns
     assert [row[f"probability_{name}"] for name in LABELS] == [0.25, 0.625, 0.125]
@@ -43,7 +44,7 @@ def test_every_class_has_a_column() -> None:
 
 def test_labels_that_are_present_are_named() -> None:
     several = Prediction(GOOD.probabilities, GOOD.top_labels, GOOD.top_scores, ("bee", "ant"))
-    table = prediction_table.Scores(LABELS, multi_label=True)
+    table = Scores(LABELS, multi_label=True)
     assert "present" in table.columns
     assert table.row("a.jpg", several)["present"] == "bee|ant"
 

@@ -9,6 +9,8 @@ import pytest
 
 from keras_vit.export import VerificationError, compare_artifacts, load_predictor, tflite
 from keras_vit.export.compare_artifacts import Artifact, ArtifactComparison, table, verify
+from keras_vit.preprocessing import Preprocessing
+from tests.export.conftest import PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
 
@@ -28,7 +30,14 @@ def test_verify_compares_image_by_image_in_another_process(
 ) -> None:
     expected = load_predictor(model).probabilities(images)
     served, phone = verify(
-        artifacts(exported), images, expected, TRUTH, tmp_path, names=NAMES, progress=False
+        artifacts(exported),
+        images,
+        expected,
+        TRUTH,
+        tmp_path,
+        names=NAMES,
+        preprocessing=PREPROCESSING,
+        progress=False,
     )
     assert served.ok
     assert served.largest_difference < 1e-6  # measured: 3e-7
@@ -45,7 +54,9 @@ SCORES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]], np.float3
 
 def compared(found: np.ndarray, kind: str = "saved_model", **options: Any) -> ArtifactComparison:
     artifact = Artifact("artifact", kind, Path(__file__), exact=options.pop("exact", True))
-    settings = {"truth": np.array([0, 1, 0]), "thresholds": None, "min_agreement": 0.99, **options}
+    preprocessing = Preprocessing(thresholds=options.pop("thresholds", None))
+    settings = {"truth": np.array([0, 1, 0]), "min_agreement": 0.99, **options}
+    settings["preprocessing"] = preprocessing
     return compare_artifacts.compared(artifact, {}, found, SCORES, **settings)
 
 
@@ -74,7 +85,8 @@ def test_equally_probable_classes_are_no_disagreement() -> None:
     found = tied.copy()
     found[2] = tied[2, ::-1]
     artifact = Artifact("artifact", "saved_model", Path(__file__), exact=True)
-    result = compare_artifacts.compared(artifact, {}, found, tied, np.array([0, 1, 0]), None, 0.99)
+    truth = np.array([0, 1, 0])
+    result = compare_artifacts.compared(artifact, {}, found, tied, truth, Preprocessing(), 0.99)
     assert (result.ok, result.agreement) == (True, 1.0)
 
 
@@ -118,6 +130,7 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
         TRUTH,
         tmp_path / "work",
         names=NAMES,
+        preprocessing=PREPROCESSING,
         min_agreement=0,
         progress=False,
     )
@@ -134,7 +147,14 @@ def test_a_file_that_does_not_load_is_told_with_what_was_said(
         VerificationError, match=r"half could not be run in a process of its own: .*\(ValueError\)"
     ):
         verify(
-            broken, images, np.zeros((10, 7)), TRUTH, tmp_path / "work", names=NAMES, progress=False
+            broken,
+            images,
+            np.zeros((10, 7)),
+            TRUTH,
+            tmp_path / "work",
+            names=NAMES,
+            preprocessing=PREPROCESSING,
+            progress=False,
         )
 
 
@@ -150,6 +170,7 @@ def test_an_image_that_the_server_refuses_is_told(
             TRUTH[:2],
             tmp_path,
             names=NAMES[:2],
+            preprocessing=PREPROCESSING,
             progress=False,
         )
 

@@ -16,10 +16,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit import accelerators
 from keras_vit.data import Examples
-from keras_vit.export import VerificationError, bundle, chosen_precision, saved_model, signatures
+from keras_vit.export import VerificationError, bundle, chosen_precision, saved_model
 from keras_vit.export import bundle as bundle_function
 from keras_vit.export.compare_artifacts import Artifact, compared
 from keras_vit.layers import layer_norm
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks import serving
 from tests.export.conftest import tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -98,7 +100,7 @@ for number in (5, 1, 0):
 def test_weights_of_a_large_model_stay_variables(
     model: keras.Model, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(signatures._LARGEST_CONSTANTS, precision, 100)
+    monkeypatch.setitem(serving._LARGEST_CONSTANTS, precision, 100)
     folder = saved_model.write(model, tmp_path / "1", precision=precision)
     assert [node for node in functions_of(folder) if node.op == "ReadVariableOp"]
     other = {"float32": "bfloat16", "bfloat16": "float32"}[precision]
@@ -148,7 +150,7 @@ def test_bundle_that_names_other_classes_is_refused(
 
     monkeypatch.setattr(module, "verify", verify)
     options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0}
-    with pytest.raises(VerificationError, match=r"it names the same on 0\.9000 of the images"):
+    with pytest.raises(VerificationError, match=r"it predicts the same for 0\.9000 of the images"):
         bundle(model, tmp_path, precision="bfloat16", min_agreement=0.5, **options)
     assert not (tmp_path / "vit").exists()
 
@@ -162,7 +164,7 @@ def test_agreement_that_an_artifact_needs_goes_before_that_of_all(tmp_path: Path
         found[:2] = scores[:2]
         found[:count] = scores[:count, ::-1]
         artifact = Artifact("saved_model", "saved_model", tmp_path, False, min_agreement=0.995)
-        assert compared(artifact, {}, found, scores, truth, None, 0.5).ok == ok
+        assert compared(artifact, {}, found, scores, truth, Preprocessing(), 0.5).ok == ok
 
 
 def test_auto_is_bfloat16_where_the_processor_multiplies_it(

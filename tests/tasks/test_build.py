@@ -8,7 +8,7 @@ import pytest
 from keras_vit import models
 from keras_vit.runs.config import CommonConfig
 from keras_vit.runs.run_folder import Run
-from keras_vit.tasks.build import build_encoder, set_reading
+from keras_vit.tasks.build import build_encoder, complete_preprocessing
 from keras_vit.tasks.classification.network import build_network
 from keras_vit.training import Recipe, RunConfig
 
@@ -33,7 +33,7 @@ def test_run_that_goes_on_reads_images_as_when_it_was_started(
     )
     for stored in (preprocessing, *earlier, preprocessing):
         run.write_config(config, {"preprocessing": stored.get_config()})
-        set_reading(network, run, resume=True)
+        complete_preprocessing(network, run, None, resume=True)
         assert models.preprocessing_of(network) == stored
 
 
@@ -50,10 +50,10 @@ def test_new_run_turns_images_upright_whatever_its_weights_did(
     config = RunConfig("digits", nano, weights=str(tmp_path / "earlier.keras"), recipe=SMALL)
     new = build_network(config, ("a", "b"))
     capsys.readouterr()
-    set_reading(new, Run(tmp_path / "run"), resume=False)
+    complete_preprocessing(new, Run(tmp_path / "run"), None, resume=False)
     assert "images are turned upright by their Exif orientation" in capsys.readouterr().out
     assert models.preprocessing_of(new) == preprocessing
-    set_reading(new, Run(tmp_path / "run"), resume=False)
+    complete_preprocessing(new, Run(tmp_path / "run"), None, resume=False)
     assert capsys.readouterr().out == ""
 
 

@@ -5,15 +5,14 @@ from importlib import metadata
 import pytest
 
 from keras_vit import tasks
-from keras_vit.choices import TASKS
+from keras_vit.choices import PRETRAINING_TASKS, TASK_GROUP, TASKS
 from keras_vit.runs.config import PretrainConfig
-from keras_vit.tasks import registry
 from keras_vit.tasks.task import Task
 
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [*TASKS, *PRETRAINING_TASKS])
 def test_built_in_task_has_its_name(name: str) -> None:
     assert tasks.get(name).name == name
 
@@ -33,7 +32,7 @@ def test_task_of_another_package_is_found(monkeypatch: pytest.MonkeyPatch) -> No
             return Task
 
     monkeypatch.setattr(
-        metadata, "entry_points", lambda group: [Entry()] if group == registry.GROUP else []
+        metadata, "entry_points", lambda group: [Entry()] if group == TASK_GROUP else []
     )
     assert tasks.get("depth") is Task
     with pytest.raises(ValueError, match=r"`task` must be one of .*'depth'.* Did you mean 'depth'"):

@@ -6,10 +6,11 @@ import keras
 import numpy as np
 
 from keras_vit import models
-from keras_vit.data import Examples, evaluation_dataset
+from keras_vit.data import Examples
 from keras_vit.evaluation.class_alignment import align
 from keras_vit.models import classifier
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.task import network_outputs
 
 
 def predict(
@@ -45,13 +46,5 @@ def predict(
             f"Received: model={model.name!r}, whose classes exclude one another"
         )
     labels = align(models.preprocessing_of(model).labels, examples)
-    dataset = evaluation_dataset(examples, preprocessing, batch_size=batch_size)
-    # Into one array: Keras keeps the batches and then joins them, which takes twice the memory.
-    probabilities = np.empty((len(labels), network.output_shape[-1]), np.float32)
-    progress, done = keras.utils.Progbar(len(dataset), verbose=verbose), 0
-    for images, *_ in dataset:
-        answers = network.predict_on_batch(np.asarray(images))
-        probabilities[done : done + len(answers)] = answers
-        done += len(answers)
-        progress.add(1)
+    probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)
     return labels, probabilities, preprocessing

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import sklearn.utils
+from sklearn.metrics import accuracy_score
 
 from keras_vit import arguments, data, files, models, zoo
 from keras_vit.models import classifier, cloning
@@ -24,7 +25,9 @@ from keras_vit.tasks.classification.mistakes import draw_mistakes
 from keras_vit.tasks.classification.network import build_network
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.classification.prediction import BEST, Prediction, Scores, prediction
 from keras_vit.tasks.classification.samples import write_samples
+from keras_vit.tasks.classification.serving import ServedClassifier
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.registry import get
 from keras_vit.tasks.task import Details, Task
@@ -38,6 +41,8 @@ class Classification(Task):
 
     name = "classification"
     monitor = ("accuracy", "max")
+    output = "probabilities"
+    unnamed = True
     multi_label = False
     config: RunConfig
 
@@ -136,6 +141,19 @@ class Classification(Task):
                 f"{math.ceil(_FEW_STEPS * recipe.epochs / steps)} there are {_FEW_STEPS} or more."
             )
 
+    def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
+        return classifier.with_probabilities(model)
+
+    def predict(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> tuple[np.ndarray, np.ndarray, Preprocessing]:
+        return predict(model, examples, batch_size=batch_size, verbose=verbose)
+
     def evaluate(
         self,
         model: keras.Model,
@@ -171,6 +189,33 @@ class Classification(Task):
     ) -> dict[str, Path]:
         picture = draw_mistakes(model, examples, folder / "mistakes.png")
         return {"mistakes": picture} if picture else {}
+
+    def served(self, network: keras.Model, *args: Any) -> ServedClassifier:
+        preprocessing, *rest = args
+        return ServedClassifier(network, preprocessing, self.output, *rest)
+
+    def agreement(
+        self,
+        found: np.ndarray,
+        expected: np.ndarray,
+        truth: np.ndarray,
+        preprocessing: Preprocessing,
+        close: float,
+    ) -> tuple[np.ndarray, float]:
+        # Classes that are equally probable are no disagreement.
+        predicted = found.argmax(axis=1)
+        named = np.take_along_axis(expected, predicted[:, None], axis=1)[:, 0]
+        same = named >= expected.max(axis=1) - close
+        return same, float(accuracy_score(truth, predicted))
+
+    def prediction(
+        self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
+    ) -> Prediction:
+        return prediction(output, preprocessing, message, top)
+
+    def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
+        several = preprocessing.thresholds is not None
+        return Scores(preprocessing.labels or (), several, every_class)
 
     def next_commands(self, run: Run) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)

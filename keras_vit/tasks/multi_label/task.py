@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from sklearn.metrics import accuracy_score
 
 from keras_vit import data, files, models
 from keras_vit.preprocessing import Preprocessing
@@ -48,6 +49,20 @@ class MultiLabel(Classification):
         names = preprocessing.labels or ()
         return evaluate_labels(labels, probabilities, names, preprocessing.thresholds or ())
 
+    def agreement(
+        self,
+        found: np.ndarray,
+        expected: np.ndarray,
+        truth: np.ndarray,
+        preprocessing: Preprocessing,
+        close: float,
+    ) -> tuple[np.ndarray, float]:
+        # Labels at their threshold are no disagreement.
+        least = np.asarray(preprocessing.thresholds, np.float32)
+        present = found >= least
+        same = (present == (expected >= least)) | (np.abs(expected - least) <= close)
+        return same.all(axis=1), float(accuracy_score(truth, present.astype(int)))
+
     def details(
         self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
     ) -> Details:
@@ -82,6 +97,7 @@ def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
 
     Example:
         >>> import numpy as np
+    from sklearn.metrics import accuracy_score
         >>> images = data.Examples(
         ...     names=("a", "b"), labels=np.array([[1, 1], [0, 1]]), class_names=("daisy", "rose"),
         ...     source="memory", encoded=(b"", b""),

@@ -12,17 +12,20 @@ import keras_vit
 from keras_vit import preprocessing_files
 from keras_vit.data.decode_and_resize import prepare
 from keras_vit.data.image_reading import Limits
-from keras_vit.export.signatures import Served
 from keras_vit.models import classifier
+from keras_vit.tasks.classification.serving import ServedClassifier
 from keras_vit.visualization import relevance_maps
 from tests.export.conftest import PREPROCESSING, tiny
+from tests.export.conftest import images as images
+from tests.export.conftest import model as model
 
 pytestmark = pytest.mark.tensorflow
 
 
-def served(model: keras.Model, folder: Path) -> Served:
-    preprocessing_files.write(classifier.with_probabilities(model)[1], folder)
-    return Served(model, folder, Limits())
+def served(model: keras.Model, folder: Path) -> ServedClassifier:
+    network, preprocessing = classifier.with_probabilities(model)
+    preprocessing_files.write(preprocessing, folder)
+    return ServedClassifier(network, preprocessing, "probabilities", folder, Limits())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_other_networks_are_served_without_what_looks_inside(
     assert set(server.signatures()) == {
         *("serving_default", "classify_bytes", "classify_pixels", "classify_float", "preprocess")
     }
-    answer = server.classify_bytes(tf.constant(images))
+    answer = server.answer_bytes(tf.constant(images))
     prepared = np.stack([prepare(image, PREPROCESSING) for image in images])
     np.testing.assert_allclose(
         answer["probabilities"], model.predict(prepared, verbose=0), atol=1e-6

@@ -6,6 +6,9 @@ import pytest
 
 from keras_vit.export import Prediction, load_predictor
 from tests.export.conftest import LABELS
+from tests.export.conftest import images as images
+from tests.export.conftest import model as model
+from tests.export.conftest import yes_or_no as yes_or_no
 
 pytestmark = pytest.mark.tensorflow
 

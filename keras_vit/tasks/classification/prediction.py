@@ -1,0 +1,146 @@
+"""Predictions of a classifier, and their table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_vit.preprocessing import Preprocessing
+
+BEST = 5  # classes of a prediction
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prediction:
+    """The prediction for one image.
+
+    Args:
+        probabilities: Of each class, (R,), float32.
+        top_labels: The most probable classes, best first; none for an image that cannot be read.
+        top_scores: Their probabilities.
+        present: The labels above their thresholds, most probable first; None for exclusive classes.
+        message: Why the image cannot be read; empty if it can.
+
+    Example:
+        >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
+        >>> found.ok, found.label, found.score, found.text()
+        (True, 'rose', 0.75, 'rose 0.7500   daisy 0.2500')
+    """
+
+    probabilities: np.ndarray
+    top_labels: tuple[str, ...]
+    top_scores: tuple[float, ...]
+    present: tuple[str, ...] | None = None
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the image could be read."""
+        return not self.message
+
+    @property
+    def label(self) -> str | None:
+        """The most probable class; None for an image that cannot be read."""
+        return self.top_labels[0] if self.ok else None
+
+    @property
+    def score(self) -> float | None:
+        """Its probability."""
+        return self.top_scores[0] if self.ok else None
+
+    def text(self, top: int = 3) -> str:
+        """Returns the answer as a line.
+
+        Args:
+            top: How many classes to name where they exclude one another.
+
+        Returns:
+            Labels with their probabilities, or what is wrong with the image.
+        """
+        if not self.ok:
+            return self.message
+        named = dict(zip(self.top_labels, self.top_scores, strict=True))
+        shown = self.top_labels[:top] if self.present is None else self.present
+        scores = [f"{label} {named[label]:.4f}" if label in named else label for label in shown]
+        return "   ".join(scores) or "none of the labels"
+
+
+def prediction(
+    probabilities: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
+) -> Prediction:
+    """Returns the prediction of probabilities (R,)."""
+    if message:
+        return Prediction(np.zeros_like(probabilities), (), (), message=message)
+    labels = preprocessing.labels or ()
+    best = np.argsort(-probabilities, kind="stable")
+    present = None
+    if preprocessing.thresholds:
+        present = tuple(labels[i] for i in best[preprocessing.present(probabilities)[best]])
+    named = best[: max(top, len(present or ()))]
+    return Prediction(
+        probabilities,
+        tuple(labels[i] for i in named),
+        tuple(float(probabilities[i]) for i in named),
+        present,
+    )
+
+
+def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
+    """Returns the predictions of a server's answer, see docs/serving.md."""
+    found = []
+    for index, ok in enumerate(answer["ok"]):
+        labels, scores = answer["top_labels"][index], answer["top_scores"][index]
+        present = None
+        if "present" in answer:
+            shown = zip(labels, answer["top_indices"][index], strict=True)
+            present = tuple(str(label) for label, i in shown if answer["present"][index][i])
+        found.append(
+            Prediction(
+                np.asarray(answer["probabilities"][index], np.float32),
+                tuple(map(str, labels)),
+                tuple(map(float, scores)),
+                present,
+                "" if ok else str(answer["message"][index]),
+            )
+        )
+    return found
+
+
+class Scores:
+    """A table of predictions.
+
+    Args:
+        labels: Names of all classes; none if they are not known before the first prediction.
+        multi_label: Whether an image may show several classes or none, or it is not known.
+        every_class: Whether the table has the probability of every class, not of the best five.
+
+    Example:
+        >>> Scores(("daisy", "rose")).columns
+        ['file', 'label', 'score', 'label_2', 'score_2', 'message']
+    """
+
+    def __init__(
+        self, labels: Sequence[str] = (), multi_label: bool = False, every_class: bool = False
+    ) -> None:
+        places = range(2, min(BEST, len(labels) or BEST) + 1)
+        scores = [f"{what}_{place}" for place in places for what in ("label", "score")]
+        self._every = [f"probability_{label}" for label in labels] if every_class else None
+        named = ["present"] if multi_label else []
+        scores = scores if self._every is None else self._every
+        self.columns = ["file", "label", "score", *named, *scores, "message"]
+
+    def row(self, file: str, found: Prediction) -> dict[str, Any]:
+        """Returns the row of one image."""
+        row: dict[str, Any] = {"file": file, "label": found.label, "score": found.score}
+        if found.present is not None:
+            row["present"] = "|".join(found.present)
+        if self._every is None:
+            best = zip(found.top_labels, found.top_scores, strict=True)
+            for place, (label, score) in list(enumerate(best, 1))[1:BEST]:
+                row |= {f"label_{place}": label, f"score_{place}": score}
+        elif found.ok:
+            row |= zip(self._every, map(float, found.probabilities), strict=True)
+        return row | {"message": found.message or None}

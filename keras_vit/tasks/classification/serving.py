@@ -1,0 +1,176 @@
+"""Signatures of a classifier in a SavedModel.
+
+Letters: B images; H, W, C the model's height, width and channels; R classes; K those that are
+named, five or fewer, or all R where each is present or not by itself; D hidden size; h, w rows and
+columns of patches; T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_vit import preprocessing_files
+from keras_vit.models import FeatureExtractor, classifier
+from keras_vit.tasks.classification.prediction import BEST
+from keras_vit.tasks.serving import Answer, ServedModel, Signature
+
+_LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
+
+
+class ServedClassifier(ServedModel):
+    """A classifier as the functions that a server offers, see `ServedModel`.
+
+    `answer_bytes`, `answer_pixels` and `answer_images` return `probabilities`, float32 (B, R);
+    `top_scores`, float32, `top_indices`, int32, and `top_labels`, string, (B, K), best first; and
+    where each label is present or not by itself `present`, bool (B, R).
+
+    Example:
+        >>> import tempfile
+        >>> from keras_vit import models
+        >>> from keras_vit.data.image_reading import Limits
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=3))
+        >>> network, preprocessing = classifier.with_probabilities(model)
+        >>> texts = Path(tempfile.mkdtemp())
+        >>> preprocessing_files.write(preprocessing, texts)
+        >>> served = ServedClassifier(network, preprocessing, "probabilities", texts, Limits())
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
+        >>> served.explain(png[tf.newaxis])["map"].shape
+        TensorShape([1, 2, 3])
+    """
+
+    def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
+        try:
+            # One copy of the weights for every function.
+            self._extractor: FeatureExtractor | None = FeatureExtractor(network, self._precision)
+        except ValueError:
+            self._extractor = None  # no Vision Transformer: `embed` and `explain` are left out
+            network, run = super().prepare(network)
+        else:
+            network, run = self._extractor.network, self._observe
+        classifier.fold(network)
+        return network, run
+
+    def tables(self, texts: Path) -> list[Any]:
+        labels = tf.lookup.TextFileInitializer(
+            str(texts / preprocessing_files.LABELS),
+            *(tf.int64, _LINE_NUMBER),
+            *(tf.string, tf.lookup.TextFileIndex.WHOLE_LINE),
+        )
+        self._labels = tf.lookup.StaticHashTable(labels, "")
+        if not self.preprocessing.thresholds:
+            return [self._labels]
+        thresholds = tf.lookup.TextFileInitializer(
+            str(texts / preprocessing_files.THRESHOLDS), tf.int64, _LINE_NUMBER, tf.float32, 0
+        )
+        self._thresholds = tf.lookup.StaticHashTable(thresholds, 1.0)
+        return [self._labels, self._thresholds]
+
+    def signatures(self) -> dict[str, Signature]:
+        found = super().signatures()
+        found = {
+            "serving_default": found.pop("serving_default"),
+            "classify_bytes": (self.answer_bytes, self.strings),
+            "classify_pixels": (self.answer_pixels, self.pixels),
+            "classify_float": (self.answer_images, self.images),
+            **found,
+        }
+        if self._extractor is not None:
+            found["embed"] = (self.embed, self.strings)
+            found["explain"] = (self.explain, self.strings)
+        return found
+
+    def embed(self, image_bytes: tf.Tensor) -> Answer:
+        """Returns features of image files, string (B,).
+
+        Returns:
+            `mean`, float32 (B, D), of the patches' tokens after the last layer norm, and `token`,
+            float32 (B, D), the class token, where there is one; `ok` and `message`.
+        """
+        extractor = self._opened()
+        run, read = self.run_bytes(image_bytes)
+        tokens = run["features"]
+        found = {"mean": tf.reduce_mean(tokens[:, extractor.num_prefix_tokens :], axis=1)}
+        if extractor.encoder.class_token:
+            found["token"] = tokens[:, 0]
+        return self.guarded(found, read)
+
+    def explain(self, image_bytes: tf.Tensor) -> Answer:
+        """Returns the class of image files, string (B,), and a map of attention.
+
+        Returns:
+            The outputs of `answer_bytes`, and `map`, float32 (B, h, w): attention rollout from what
+            is read for the answer to each patch.
+        """
+        run, read = self.run_bytes(image_bytes)
+        return self.guarded({**self.outputs(run), "map": rollout_map(self._opened(), run)}, read)
+
+    def _observe(self, images: tf.Tensor) -> dict[str, Any]:
+        """Returns what `FeatureExtractor.run` does, and the tokens after the last norm."""
+        extractor = self._opened()
+        run = extractor.run(images)
+        tokens = run["tokens"][-1]
+        normed = tokens if extractor.norm is None else extractor.norm(tokens)
+        return {**run, "features": tf.cast(normed, tf.float32)}
+
+    def _opened(self) -> FeatureExtractor:
+        if self._extractor is None:
+            raise ValueError(
+                "`model` must be a Vision Transformer of keras_vit to look into. "
+                f"Received: model={self.network.name!r}"
+            )
+        return self._extractor
+
+    def outputs(self, found: Any) -> Answer:
+        several = self.preprocessing.thresholds is not None
+        if self._extractor is None:
+            probabilities = tf.cast(found, tf.float32)
+        else:  # before the last activation
+            probabilities = (tf.nn.sigmoid if several else tf.nn.softmax)(found["outputs"])
+        classes = probabilities.shape[1]
+        # Any number of labels may be present.
+        top = tf.math.top_k(probabilities, k=classes if several else min(BEST, classes))  # (B, K)
+        answer = {
+            "probabilities": probabilities,
+            "top_scores": top.values,
+            "top_indices": top.indices,
+            "top_labels": self._labels.lookup(tf.cast(top.indices, tf.int64)),
+        }
+        if several:
+            thresholds = self._thresholds.lookup(tf.range(classes, dtype=tf.int64))
+            answer["present"] = probabilities >= thresholds
+        return answer
+
+
+def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:
+    """Returns attention rollout on the patches, as `visualization.relevance_maps` does, in a graph.
+
+    Args:
+        extractor: The opened model.
+        run: What its `run` returned.
+
+    Returns:
+        Maps (B, h, w), float32.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=3))
+        >>> extractor = FeatureExtractor(model)
+        >>> rollout_map(extractor, extractor.run(tf.zeros((1, 8, 12, 3)))).shape
+        TensorShape([1, 2, 3])
+    """
+    tokens = run["attention"][0].shape[-1]
+    if run["pooling"]:
+        row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
+    else:
+        row = tf.constant(extractor.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
+    # Only the row that is read is needed, so the product goes from the last block down.
+    for weights in reversed(run["attention"]):
+        mixed = tf.reduce_mean(tf.cast(weights, tf.float32), axis=1) + tf.eye(tokens)  # (B, T, T)
+        row = row @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))
+    h, w = extractor.encoder.grid
+    return tf.reshape(row[:, 0, tokens - h * w :], (-1, h, w))

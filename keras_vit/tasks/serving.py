@@ -1,0 +1,154 @@
+"""Signatures of a SavedModel.
+
+Letters: B images; H, W, C the model's height, width and channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.decode_and_resize import scale
+from keras_vit.data.image_reading import Limits, Read, read_each
+from keras_vit.models import cloning
+from keras_vit.models.inference_model import with_placeholders
+from keras_vit.models.inference_runtime import SMALL
+from keras_vit.preprocessing import Preprocessing
+
+# Bytes of weights up to which they are constants: in bfloat16 as many as a graph, a message of less
+# than 2 GiB, can hold; in float32, where a server's memory grows for a few percent, few.
+_LARGEST_CONSTANTS = {"float32": SMALL, "bfloat16": 2**31 - 2**26}
+
+Answer = dict[str, tf.Tensor]
+Signature = tuple[Callable[[tf.Tensor], Answer], tf.TensorSpec]
+
+
+class ServedModel:
+    """A finished model as the functions that a server offers.
+
+    Args:
+        network: The float32 network.
+        preprocessing: Its complete preprocessing.
+        output: Name of what the network computes.
+        texts: Folder with the files of `preprocessing_files.texts`, which a SavedModel contains.
+        limits: How large an image may be.
+        precision: `"float32"`, or `"bfloat16"` for the products of matrices.
+
+    Example:
+        >>> inputs = keras.Input((8, 12, 3))
+        >>> network = keras.Model(inputs, keras.layers.Conv2D(1, 4)(inputs))
+        >>> served = ServedModel(network, Preprocessing(size=(8, 12)), "map", Path(), Limits())
+        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
+        >>> served.answer_bytes(png[tf.newaxis])["map"].shape
+        TensorShape([1, 5, 9, 1])
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        preprocessing: Preprocessing,
+        output: str,
+        texts: Path,
+        limits: Limits,
+        precision: str = "float32",
+    ) -> None:
+        self.preprocessing = preprocessing
+        self._output, self._precision = output, precision
+        shape = (None, *preprocessing.size, preprocessing.num_channels)
+        self.strings = tf.TensorSpec((None,), tf.string, "image_bytes")
+        self.pixels = tf.TensorSpec(shape, tf.uint8, "pixels")
+        self.images = tf.TensorSpec(shape, tf.float32, "images")
+        self.network, self.run = self.prepare(network)
+        # Traced once, called by the functions of other inputs.
+        self._answer_once = tf.function(
+            lambda images: self.outputs(self.run(images)),
+            input_signature=[self.images],
+            autograph=False,
+        )
+        self._read = tf.function(
+            lambda encoded: read_each(encoded, preprocessing, limits),
+            input_signature=[self.strings],
+            autograph=False,
+        )
+        #: What a SavedModel contains besides the weights.
+        self.resources = self.tables(texts)
+
+    def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
+        """Returns a network at the precision of the products, and a function that runs it."""
+        if self._precision == "bfloat16":
+            network = cloning.to_bfloat16(network)
+        return network, partial(network, training=False)
+
+    def outputs(self, found: Any) -> Answer:
+        """Returns the named outputs of what the function of `prepare` computes."""
+        return {self._output: tf.cast(found, tf.float32)}
+
+    def tables(self, texts: Path) -> list[Any]:
+        """Returns lookup tables that read files of `texts` when the model is loaded."""
+        return []
+
+    def without_variables(self) -> dict[str, np.ndarray]:
+        """Makes the weights constants, of zeros, unless they are large.
+
+        Returns:
+            Their values, by the names of the constants, to be written into the file. oneDNN brings
+            constants into the order of its kernels once (docs/decisions/0019-performance.md).
+        """
+        size = sum(keras.ops.convert_to_numpy(v).nbytes for v in self.network.variables)
+        if size > _LARGEST_CONSTANTS[self._precision]:
+            return {}
+        run, values = with_placeholders(self.network, self.run)
+        # One function, so that the file has the weights once.
+        self.run = tf.function(run, input_signature=[self.images], autograph=False)
+        return values
+
+    def signatures(self) -> dict[str, Signature]:
+        """Returns the functions by the names that requests call them by, with their inputs."""
+        return {
+            "serving_default": (self.answer_bytes, self.strings),
+            "preprocess": (self.preprocess, self.strings),
+        }
+
+    def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
+        """Returns the outputs for image files, string (B,).
+
+        Returns:
+            The outputs; `ok`, bool, and `message`, string, (B,). An image that is not `ok` has
+            zeros and empty texts.
+        """
+        read = self._read(image_bytes)
+        return self.guarded(self.answer_pixels(read.pixels), read)
+
+    def answer_pixels(self, pixels: tf.Tensor) -> Answer:
+        """Returns the outputs for pixels, uint8 (B, H, W, C)."""
+        return self.answer_images(scale(pixels, self.preprocessing))
+
+    def answer_images(self, images: tf.Tensor) -> Answer:
+        """Returns the outputs for images scaled as the preprocessing says, float32 (B, H, W, C)."""
+        return self._answer_once(images)
+
+    def preprocess(self, image_bytes: tf.Tensor) -> Answer:
+        """Returns `pixels`, uint8 (B, H, W, C), with `ok` and `message`, of image files."""
+        read = self._read(image_bytes)
+        return {"pixels": read.pixels, "ok": read.ok, "message": read.message}
+
+    def run_bytes(self, image_bytes: tf.Tensor) -> tuple[Any, Read]:
+        """Returns what `run` computes of image files, and how they could be read."""
+        read = self._read(image_bytes)
+        return self.run(scale(read.pixels, self.preprocessing)), read
+
+    def guarded(self, answer: Answer, read: Read) -> Answer:
+        """Returns an answer with `ok` and `message`, and zeros for images that cannot be read."""
+
+        def kept(value: tf.Tensor) -> tf.Tensor:
+            ok = tf.reshape(read.ok, [-1] + [1] * (value.shape.rank - 1))
+            return tf.where(ok, value, tf.zeros((), value.dtype))
+
+        emptied = {name: kept(value) for name, value in answer.items()}
+        return {**emptied, "ok": read.ok, "message": read.message}
