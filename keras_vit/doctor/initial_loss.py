@@ -65,57 +65,54 @@ def check_start(context: DoctorContext) -> list[Finding]:
         f"accuracy {context.accuracy:.1%}."
     )
 
-    found = Findings(numbers)
+    found = Findings(seen, numbers)
     if context.new and not trained:
         evidence = f"{seen} All classes are equally probable, as a new classifier has it."
-        return [Finding("loss", "fine", evidence, numbers=numbers)]
+        return found.fine("loss", evidence=evidence)
     if number > 1 and share >= _COLLAPSED and largest < _COLLAPSED - 0.1:
         constant = "; the probabilities do not depend on the image" if varied < 1e-4 else ""
         found.add(
-            "one answer for everything",
             "serious" if trained or varied < 1e-4 else "warning" if surprised else "note",
-            f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
-            f"{np.mean(context.labels == answer):.0%}{constant}.",
+            "one answer for everything",
             "If the model is trained, it has collapsed: lower the learning rate, warm up, look "
             "for pixels scaled wrongly and dead layers below, and train it again. If it is "
             "new, a smaller start of the classifier gives it a better one.",
+            f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
+            f"{np.mean(context.labels == answer):.0%}{constant}.",
         )
     elif trained and not context.learned and loss > 0.9 * start:
         found.add(
-            "nothing learned",
             "serious" if context.run or updates >= _ENOUGH else "warning",
-            f"{seen} Guessing does as well{after}.",
+            "nothing learned",
             "See what else is found here: pixels, labels, the learning rate, frozen layers.",
+            f"{seen} Guessing does as well{after}.",
         )
     if loss > _TOO_HIGH * start and not found:
         if context.learned:
-            found.add(
+            found.warning(
                 "loss above that of guessing",
-                "warning",
-                f"{seen} The model is more often right than guessing is, but far too sure of "
-                "its mistakes.",
                 "If pixels and labels are right, it has memorised its training images: train "
                 "for fewer epochs, with label smoothing, more augmentation or more images.",
+                f"{seen} The model is more often right than guessing is, but far too sure of "
+                "its mistakes.",
             )
         else:
-            found.add(
+            found.warning(
                 "start far from guessing",
-                "warning",
-                f"{seen} The classifier is sure of answers that are no better than guessing.",
                 "If it is new, start it from zeros or small weights "
                 '(kernel_initializer="zeros"), behind a normalisation. If it is trained, see '
                 "pixels and labels.",
+                f"{seen} The classifier is sure of answers that are no better than guessing.",
             )
     if history and history[0] > _TOO_HIGH * start:
         numbers["first_epoch"] = history[0]
-        found.add(
+        found.warning(
             "start far from guessing",
-            "warning",
+            "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
             f"The mean loss of the first epoch was {history[0]:.3f}, and log("
             f"{context.num_classes}) = {start:.3f} is that of guessing.",
-            "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
         )
-    return found or [Finding("loss", "fine", seen, numbers=numbers)]
+    return found or found.fine("loss")
 
 
 def _losses(context: DoctorContext) -> list[float]:
