@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from keras_vit import arguments, data
 from keras_vit.doctor.layer_outputs import layers_of
@@ -90,9 +90,8 @@ class DoctorContext:
         self.model, self.examples, self.run = model, examples, run
         self.learning_rate = learning_rate
         self.batch_size, self.range_steps = batch_size, range_steps
-        self.preprocessing, self.known = preprocessing or Preprocessing(), True
-        if preprocessing is None:
-            self.preprocessing, self.known = preprocessing_for(model)
+        given = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
+        self.preprocessing, self.known = given
         check_input(model, self.preprocessing)
         self._predicted: dict[tuple[Preprocessing, int | None], np.ndarray] = {}
         generator = np.random.default_rng(seed)
@@ -123,10 +122,9 @@ class DoctorContext:
                 f"Received: model={model.name!r} with outputs of shape {self.raw.shape}"
             )
         self.num_classes = max(self.raw.shape[1], 2)
-        self.labels = indices[chosen]
-        inside = self.labels < self.num_classes
-        self.pixels, self.raw = self.pixels[inside], self.raw[inside]
-        self.labels = self.labels[inside]
+        inside = indices[chosen] < self.num_classes
+        self.labels, self.pixels = indices[chosen][inside], self.pixels[inside]
+        self.raw = self.raw[inside]
         self._predicted = {(self.preprocessing, None): self.raw}
         if not len(self.labels):
             raise ValueError(
@@ -236,8 +234,7 @@ class DoctorContext:
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Returns the probabilities that outputs (N, K) mean, (N, max(K, 2))."""
         logits = keras.ops.convert_to_numpy(as_logits(outputs, self.ending))
-        logits = logits.astype("float64") - logits.max(axis=1, keepdims=True)
-        return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        return special.softmax(logits.astype("float64"), axis=1)
 
     def assume(self, preprocessing: Preprocessing) -> None:
         """Makes a better guess the preprocessing."""

@@ -43,8 +43,14 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     finally:
         for variable, flag in zip(model.weights, before, strict=True):
             variable.trainable = flag
+    # What follows the data and not the gradient.
     statistics = {
-        id(v) for layer in layers_of(model) for v in layer.weights if _is_statistic(layer, v)
+        id(v)
+        for layer in layers_of(model)
+        for v in layer.weights
+        if isinstance(layer, keras.layers.Normalization)
+        or v.name.startswith("moving_")
+        or not keras.backend.is_float_dtype(v.dtype)
     }
     parameters = [v for v in model.weights if id(v) not in statistics]
     frozen = [v for v in parameters if id(v) not in trained]
@@ -73,15 +79,6 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
         fix = "Nothing, if this is meant. Otherwise set trainable = True and compile again."
         return found.note("frozen parameters", fix)
     return found.fine("trainable parameters")
-
-
-def _is_statistic(layer: keras.layers.Layer, variable: keras.Variable) -> bool:
-    """Whether a variable follows the data and not the gradient."""
-    return (
-        isinstance(layer, keras.layers.Normalization)
-        or variable.name.startswith("moving_")
-        or not keras.backend.is_float_dtype(variable.dtype)
-    )
 
 
 def _layer_of(variable: keras.Variable) -> str:

@@ -48,11 +48,10 @@ def check_start(context: DoctorContext) -> list[Finding]:
     answer, share = int(counts.argmax()), float(counts.max()) / number
     largest = float(np.bincount(context.labels).max()) / number
     varied = float(context.probabilities.std(axis=0).max())
-    history = _losses(context)
+    first = _first_loss(context)
     updates = _updates(context)
     after = f", after {updates:,} updates" if updates else ""
     trained = context.run is not None or updates > 0
-    surprised = loss > _NEAR * start
     numbers: dict[str, Any] = {
         "loss": loss,
         "log_classes": start,
@@ -72,7 +71,7 @@ def check_start(context: DoctorContext) -> list[Finding]:
     if number > 1 and share >= _COLLAPSED and largest < _COLLAPSED - 0.1:
         constant = "; the probabilities do not depend on the image" if varied < 1e-4 else ""
         found.add(
-            "serious" if trained or varied < 1e-4 else "warning" if surprised else "note",
+            "serious" if trained or constant else "warning" if loss > _NEAR * start else "note",
             "one answer for everything",
             "If the model is trained, it has collapsed: lower the learning rate, warm up, look "
             "for pixels scaled wrongly and dead layers below, and train it again. If it is "
@@ -104,25 +103,25 @@ def check_start(context: DoctorContext) -> list[Finding]:
                 "pixels and labels.",
                 f"{seen} The classifier is sure of answers that are no better than guessing.",
             )
-    if history and history[0] > _TOO_HIGH * start:
-        numbers["first_epoch"] = history[0]
+    if first > _TOO_HIGH * start:
+        numbers["first_epoch"] = first
         found.warning(
             "start far from guessing",
             "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
-            f"The mean loss of the first epoch was {history[0]:.3f}, and log("
+            f"The mean loss of the first epoch was {first:.3f}, and log("
             f"{context.num_classes}) = {start:.3f} is that of guessing.",
         )
     return found or found.fine("loss")
 
 
-def _losses(context: DoctorContext) -> list[float]:
-    """Returns the training loss of each epoch, of a run with one label an image."""
+def _first_loss(context: DoctorContext) -> float:
+    """Returns the training loss of the first epoch, NaN but for a run with one label an image."""
     if context.run is None or not context.run.history.is_file():
-        return []
+        return math.nan
     if context.config is not None and context.config.recipe.loss != "softmax":
-        return []
+        return math.nan
     losses = (row.get("loss", math.nan) for row in history.read(context.run.history))
-    return [loss for loss in losses if not math.isnan(loss)]
+    return next((loss for loss in losses if not math.isnan(loss)), math.nan)
 
 
 def _updates(context: DoctorContext) -> int:

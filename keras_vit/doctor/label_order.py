@@ -41,10 +41,8 @@ def check_labels(context: DoctorContext) -> list[Finding]:
     guesses, labels, classes = context.guesses, context.labels, context.num_classes
     plain = context.accuracy
     # Of two classes, both shifts are the swap that the permutation finds.
-    shifts = (1, -1) if classes > 2 else ()
-    shifted = {
-        f"{shift:+d}": float((guesses == (labels + shift) % classes).mean()) for shift in shifts
-    }
+    moved = {shift: (labels + shift) % classes for shift in ((1, -1) if classes > 2 else ())}
+    shifted = {f"{shift:+d}": float((guesses == new).mean()) for shift, new in moved.items()}
     meaning, half = _best_permutation(context)
     permuted = float((guesses[half] == meaning[labels[half]]).mean()) if len(half) else plain
     numbers: dict[str, Any] = {
@@ -53,13 +51,13 @@ def check_labels(context: DoctorContext) -> list[Finding]:
     moved_by = ", ".join(f"{shift} {value:.1%}" for shift, value in shifted.items())
     evidence = (
         f"Accuracy on {len(labels)} images: {plain:.1%}; "
-        + (f"with labels moved by {moved_by}; " if shifts else "")
+        + (f"with labels moved by {moved_by}; " if moved else "")
         + f"under the best permutation of the classes {permuted:.1%} (found on one half of the "
         f"images, counted on the {len(half)} others)."
     )
     found = Findings(evidence, numbers)
-    for shift in shifts:
-        if _is_better(context, np.arange(len(labels)), (labels + shift) % classes):
+    for shift, new in moved.items():
+        if _is_better(context, np.arange(len(labels)), new):
             numbers["shift"] = shift
             return found.serious(
                 "labels shifted by one",
@@ -68,8 +66,8 @@ def check_labels(context: DoctorContext) -> list[Finding]:
                 "background or a stray folder, that the other has not.",
             )
     if len(half) and _is_better(context, half, meaning[labels[half]]):
-        moved = [int(k) for k in np.unique(labels) if meaning[k] != k]
-        numbers["permutation"] = {class_name(context, k): int(meaning[k]) for k in moved}
+        others = [int(k) for k in np.unique(labels) if meaning[k] != k]
+        numbers["permutation"] = {class_name(context, k): int(meaning[k]) for k in others}
         pairs = [f"{name} at {output}" for name, output in numbers["permutation"].items()]
         return found.serious(
             "labels permuted",
