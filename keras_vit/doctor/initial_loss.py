@@ -59,11 +59,8 @@ def check_start(context: DoctorContext) -> list[Finding]:
         "share_of_most_frequent_answer": share,
         "variation": varied,
     }
-    seen = (
-        f"The loss on {number} images is {loss:.3f}, log({context.num_classes}) = {start:.3f}; "
-        f"accuracy {context.accuracy:.1%}."
-    )
-
+    seen = f"The loss on {number} images is {loss:.3f}, log({context.num_classes}) = {start:.3f}; "
+    seen += f"accuracy {context.accuracy:.1%}."
     found = Findings(seen, numbers)
     if context.new and not trained:
         evidence = f"{seen} All classes are equally probable, as a new classifier has it."

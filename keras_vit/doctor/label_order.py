@@ -45,16 +45,13 @@ def check_labels(context: DoctorContext) -> list[Finding]:
     shifted = {f"{shift:+d}": float((guesses == new).mean()) for shift, new in moved.items()}
     meaning, half = _best_permutation(context)
     permuted = float((guesses[half] == meaning[labels[half]]).mean()) if len(half) else plain
-    numbers: dict[str, Any] = {
-        "accuracy": plain, "accuracy_shifted": shifted, "accuracy_permuted": permuted,
-    }  # fmt: skip
+    numbers: dict[str, Any] = {"accuracy": plain, "accuracy_shifted": shifted}
+    numbers["accuracy_permuted"] = permuted
     moved_by = ", ".join(f"{shift} {value:.1%}" for shift, value in shifted.items())
-    evidence = (
-        f"Accuracy on {len(labels)} images: {plain:.1%}; "
-        + (f"with labels moved by {moved_by}; " if moved else "")
-        + f"under the best permutation of the classes {permuted:.1%} (found on one half of the "
-        f"images, counted on the {len(half)} others)."
-    )
+    evidence = f"Accuracy on {len(labels)} images: {plain:.1%}; "
+    evidence += f"with labels moved by {moved_by}; " if moved else ""
+    evidence += f"under the best permutation of the classes {permuted:.1%} (found on one half of "
+    evidence += f"the images, counted on the {len(half)} others)."
     found = Findings(evidence, numbers)
     for shift, new in moved.items():
         if _is_better(context, np.arange(len(labels)), new):

@@ -157,10 +157,8 @@ def range_test(
     training_model = TrainingModel(ClassificationObjective(wrapped, loss=loss), **settings)
     training_model.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
     size = max(len(images) // BATCHES, 1)
-    batches = [
-        (images[i : i + size], labels[i : i + size])
-        for i in range(0, size * min(BATCHES, len(images)), size)
-    ]
+    places = range(0, size * min(BATCHES, len(images)), size)
+    batches = [(images[i : i + size], labels[i : i + size]) for i in places]
     losses: list[float] = []
 
     def measured(function: Any, batch: tuple[np.ndarray, np.ndarray]) -> float:

@@ -73,11 +73,9 @@ def check_outputs(context: DoctorContext) -> list[Finding]:
         "smallest_sum": float(sums.min()),
         "largest_sum": float(sums.max()),
     }
-    seen = (
-        f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
-        f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} to "
-        f"{sums.max():.3g}."
-    )
+    seen = f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
+    seen += f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} "
+    seen += f"to {sums.max():.3g}."
     # Runs train on logits; the finished model has its activation behind them.
     loss = compiled_loss(context.model) if context.config is None else None
     if loss:

@@ -55,10 +55,8 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
         "std_after_scaling_layers": reaching,
         "scaling_layers": [s["name"] for s in inside],
     }
-    seen = (
-        f"What the model is given has values from {given.min():.3g} to {given.max():.3g}, mean "
-        f"{given.mean():.3g}, standard deviation {spread:.3g}."
-    )
+    seen = f"What the model is given has values from {given.min():.3g} to {given.max():.3g}, "
+    seen += f"mean {given.mean():.3g}, standard deviation {spread:.3g}."
     for s in inside:
         seen += f" Its layer {s['name']!r} {s['place']}makes that mean {s['mean']:.3g} and "
         seen += f"standard deviation {s['std']:.3g}."
@@ -209,6 +207,5 @@ def _scalings(context: DoctorContext) -> list[dict[str, Any]]:
 
 def _ways(context: DoctorContext) -> dict[str, Preprocessing]:
     """Returns the ways of scaling that the model's input can be given."""
-    if "float" in context.input_dtype:
-        return candidates(context.preprocessing)
-    return {PREPARED: context.preprocessing}
+    given = context.preprocessing
+    return candidates(given) if "float" in context.input_dtype else {PREPARED: given}
