@@ -12,16 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import data, files
+from keras_vit import data, evaluation, files
 from keras_vit.data.pipeline import read_pixels
-from keras_vit.evaluation import (
-    FewShot,
-    align,
-    few_shot,
-    linear_accuracy,
-    nearest,
-    neighbour_accuracy,
-)
 from keras_vit.evaluation.feature_probes import NEIGHBOURS
 from keras_vit.evaluation.few_shot import SEEDS, SHOTS
 from keras_vit.models import features, preprocessing_of
@@ -44,14 +36,15 @@ class ProbeResult:
         test: Number of images that were scored.
 
     Example:
-        >>> print(ProbeResult((FewShot(1, (0.5, 0.7)),), 0.9, None, 80, 20).text())
+        >>> few_shot = evaluation.FewShot(1, (0.5, 0.7))
+        >>> print(ProbeResult((few_shot,), 0.9, None, 80, 20).text())
         accuracy on 20 images held out, from frozen features
           1 example of a class          0.6000, standard deviation 0.1414 over 2 draws
           20 nearest neighbours         0.9000, of all 80 training images
           logistic regression           -, a class has fewer than three images
     """
 
-    few_shot: tuple[FewShot, ...]
+    few_shot: tuple[evaluation.FewShot, ...]
     neighbours: float
     linear: float | None
     training: int
@@ -129,7 +122,7 @@ def probe(
             "`training` and `test` must have images of one class each to probe features with. "
             f"Received: {training.source}, whose images may show several"
         )
-    labels = align(training.class_names, test)
+    labels = evaluation.align(training.class_names, test)
     parts = _features(model, (training, test), cache, batch_size, verbose)
     known, asked = (parts[0], training.labels), (parts[1], labels)
     if sheet is not None:
@@ -137,10 +130,11 @@ def probe(
     if verbose:
         print("Fitting linear classifiers ...", flush=True)
     largest = int(training.class_counts().max())
+    shots = [number for number in SHOTS if number <= largest]
     return ProbeResult(
-        few_shot(known, asked, shots=[shots for shots in SHOTS if shots <= largest], seeds=SEEDS),
-        neighbour_accuracy(known, asked),
-        linear_accuracy(known, asked),
+        evaluation.few_shot(known, asked, shots=shots, seeds=SEEDS),
+        evaluation.neighbour_accuracy(known, asked),
+        evaluation.linear_accuracy(known, asked),
         len(training),
         len(test),
     )
@@ -218,7 +212,7 @@ def _draw_neighbours(
 ) -> None:
     preprocessing = preprocessing_of(model)
     queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
-    indices, similarities = nearest(parts[0], parts[1][queries], _NEIGHBOURS)
+    indices, similarities = evaluation.nearest(parts[0], parts[1][queries], _NEIGHBOURS)
     encoded, captions = [], []
 
     def caption(examples: data.Examples, index: int) -> str:
