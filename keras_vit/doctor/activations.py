@@ -68,7 +68,6 @@ def check_activations(context: DoctorContext) -> list[Finding]:
     silent, largest, first_bad = _follow(context)
     dead = {name: share for name, share in silent.items() if share > _TOO_MANY}
     if dead:
-        followed = min(_FOLLOWED, len(context.pixels))
         listed = arguments.shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
         found.add(
             "serious" if 1 in dead.values() else "warning",
@@ -77,7 +76,7 @@ def check_activations(context: DoctorContext) -> list[Finding]:
             "pushed them where no gradient flows: train again with a lower one, or with "
             "normalisation or a leaky activation in front.",
             f"More than {_TOO_MANY:.0%} of the units of {len(dead)} of {len(silent)} layers "
-            f"answer none of {followed} images: {listed}.",
+            f"answer none of {min(_FOLLOWED, len(context.pixels))} images: {listed}.",
             dead=dead,
         )
     over = {name: value for name, (value, limit) in largest.items() if value > limit}

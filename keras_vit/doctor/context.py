@@ -103,10 +103,11 @@ class DoctorContext:
         indices[indices >= 0] = outputs[indices[indices >= 0]]
         usable = np.isin(np.array(examples.names)[pool], list(self.check.audit.digests))
         known = (indices >= 0)[pool]
-        self.unknown = tuple(
-            examples.class_names[k] for k in np.flatnonzero(examples.class_counts() * (outputs < 0))
-        )
-        chosen = _balanced(pool[usable & known], indices, sample, generator)
+        lacked = np.flatnonzero(examples.class_counts() * (outputs < 0))
+        self.unknown = tuple(examples.class_names[k] for k in lacked)
+        pool = generator.permutation(pool[usable & known])
+        # One of each class in turn; stable, so that the classes of a turn come in a random order.
+        chosen = pool[np.argsort(turns(indices[pool]), kind="stable")][:sample]
         if not len(chosen):
             raise ValueError(
                 "`examples` must have images that decode and show one class that the model knows. "
@@ -339,15 +340,6 @@ def _only_class(examples: data.Examples) -> np.ndarray:
     if not examples.multi_label:
         return examples.labels.astype(int)
     return np.where(examples.labels.sum(axis=1) == 1, examples.labels.argmax(axis=1), -1)
-
-
-def _balanced(
-    pool: np.ndarray, indices: np.ndarray, number: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Returns some of the images, one of each class in turn, in a random order."""
-    pool = generator.permutation(pool)
-    # Stable, so that the classes of a turn come in the random order.
-    return pool[np.argsort(turns(indices[pool]), kind="stable")][:number]
 
 
 def _pixels(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:

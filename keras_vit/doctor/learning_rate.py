@@ -115,12 +115,11 @@ def judge(
         return Finding("learning rate", "note", evidence, "", numbers)
     needed = math.ceil(curve.travelled / rate) if rate > 0 else None
     numbers["steps_to_fall"] = needed
-    good = f"Choose one between {falls:.1g} and {lowest / 3:.1g}" if falls < lowest / 3 else (
-        f"Choose one of about {falls:.1g}"
-    )  # fmt: skip
+    third = lowest / 3
+    good = f"between {falls:.1g} and {third:.1g}" if falls < third else f"of about {falls:.1g}"
     evidence += f" The learning rate is {rate:.3g}."
     if rate >= (rises or 2 * curve.rates[-1]):  # what was not tried is too high as well
-        fix = f"{good}, with a warm-up."
+        fix = f"Choose one {good}, with a warm-up."
         return Finding("learning rate too high", "serious", evidence, fix, numbers)
     length = steps or 10 * _PATIENCE
     # A rate among those advised is not too low, however few the steps are.
@@ -131,7 +130,7 @@ def judge(
         takes = f"takes about {needed:,} step{plural}{there_are}" if needed else "never comes"
         evidence += f" With it, that fall {takes}."
         severity = "serious" if needed is None or needed > length else "warning"
-        fix = f"{good}, or train longer."
+        fix = f"Choose one {good}, or train longer."
         return Finding("learning rate too low", severity, evidence, fix, numbers)
     return Finding("learning rate", "fine", evidence, "", numbers)
 
@@ -186,7 +185,6 @@ def _optimizer(
 ) -> tuple[keras.Optimizer, dict[str, Any]]:
     """Returns a new optimizer of the kind that is used, and the other settings of the test."""
     settings: dict[str, Any] = {"steps": context.range_steps}
-    optimizer = _compiled_optimizer(context.model)
     if context.config is not None:
         recipe = context.config.recipe
         # The range test has a schedule of its own.
@@ -197,11 +195,8 @@ def _optimizer(
     else:
         several = context.ending == "sigmoid" and context.raw.shape[1] > 1
         settings |= {"ending": context.ending, "loss": "sigmoid" if several else "softmax"}
-        if optimizer is None:
-            optimizer = keras.optimizers.Adam()
-        else:
-            options = {**optimizer.get_config(), "learning_rate": 1e-3}
-            optimizer = type(optimizer).from_config(options)
+        used = _compiled_optimizer(context.model) or keras.optimizers.Adam()
+        optimizer = type(used).from_config({**used.get_config(), "learning_rate": 1e-3})
     bounds = _PLAIN if isinstance(optimizer, keras.optimizers.SGD) else _ADAPTIVE
     return optimizer, settings | bounds
 
