@@ -97,10 +97,7 @@ def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) 
         >>> inference_speed(model) > 0
         True
     """
-    noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:]))
-    noise = noise.astype("float32")
+    noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:])).astype("float32")
     model.predict(noise[:batch_size], batch_size, verbose=0)  # traces and compiles
-    seconds = timeit.repeat(
-        lambda: model.predict(noise, batch_size, verbose=0), number=1, repeat=_TURNS
-    )
-    return images / min(seconds)
+    timer = timeit.Timer(lambda: model.predict(noise, batch_size, verbose=0))
+    return images / min(timer.repeat(_TURNS, number=1))

@@ -23,6 +23,9 @@ from keras_vit.visualization.drawing import shorten
 _QUERIES, _NEIGHBOURS = 6, 5  # of the contact sheet
 _LONGEST_CAPTION = 18  # characters
 
+_Parts = tuple[data.Examples, data.Examples]  # to draw examples from, and to score
+_Path = str | os.PathLike[str]
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProbeResult:
@@ -126,7 +129,7 @@ def probe(
     parts = _features(model, (training, test), cache, batch_size, verbose)
     known, asked = (parts[0], training.labels), (parts[1], labels)
     if sheet is not None:
-        _draw_neighbours(model, training, test, parts, sheet)
+        _draw_neighbours(model, (training, test), parts, sheet)
     if verbose:
         print("Fitting linear classifiers ...", flush=True)
     largest = int(training.class_counts().max())
@@ -141,11 +144,7 @@ def probe(
 
 
 def _features(
-    model: keras.Model,
-    parts: tuple[data.Examples, data.Examples],
-    cache: str | os.PathLike[str] | None,
-    batch_size: int,
-    verbose: int,
+    model: keras.Model, parts: _Parts, cache: _Path | None, batch_size: int, verbose: int
 ) -> list[np.ndarray]:
     key = fingerprint(model, parts) if cache is not None else ""
     if cache is not None and Path(cache).is_file():
@@ -166,7 +165,7 @@ def _features(
     return found
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def _read(path: _Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path) as stored:
             return {name: stored[name] for name in ("fingerprint", "training", "test")}
@@ -204,15 +203,12 @@ def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
 
 
 def _draw_neighbours(
-    model: keras.Model,
-    training: data.Examples,
-    test: data.Examples,
-    parts: list[np.ndarray],
-    path: str | os.PathLike[str],
+    model: keras.Model, examples: _Parts, found: list[np.ndarray], path: _Path
 ) -> None:
+    training, test = examples
     preprocessing = preprocessing_of(model)
     queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
-    indices, similarities = evaluation.nearest(parts[0], parts[1][queries], _NEIGHBOURS)
+    indices, similarities = evaluation.nearest(found[0], found[1][queries], _NEIGHBOURS)
     encoded, captions = [], []
 
     def caption(examples: data.Examples, index: int) -> str:
