@@ -271,8 +271,6 @@ def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int
         True
     """
     chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
-    if chance >= 1:
-        return False
     test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
     return bool(test.pvalue < _SIGNIFICANCE)
 
