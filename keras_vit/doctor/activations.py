@@ -43,49 +43,41 @@ def check_activations(context: DoctorContext) -> list[Finding]:
         >>> check_activations(context)[0].severity
         'fine'
     """
-    found = Findings()
-    broken = [
-        weight.path
-        for weight in context.model.weights
-        if not np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))).all()
-    ]
+    found, weights = Findings(), context.model.weights
+    broken = [weight.path for weight in weights if not np.isfinite(_float32(weight)).all()]
     if broken:
-        found.add(
+        found.serious(
             "weights that are no numbers",
-            "serious",
-            f"{len(broken)} of {len(context.model.weights)} variables hold NaN or infinity: "
-            f"{arguments.shortlist(broken)}.",
             "The training diverged: go back to an earlier state, lower the learning rate, warm "
             "up, clip gradients (clip_norm=1), and use bfloat16 and not float16.",
-            {"variables": broken},
+            f"{len(broken)} of {len(weights)} variables hold NaN or infinity: "
+            f"{arguments.shortlist(broken)}.",
+            variables=broken,
         )
     if not context.finite:
         rows = int((~np.isfinite(context.raw).all(axis=1)).sum())
-        found.add(
+        found.serious(
             "outputs that are no numbers",
-            "serious",
-            f"The answers to {rows} of {len(context.raw)} images hold NaN or infinity.",
             "See the weights. If they are numbers, pixels are scaled wrongly, or the precision "
             "is too low.",
-            {"images": rows},
+            f"The answers to {rows} of {len(context.raw)} images hold NaN or infinity.",
+            images=rows,
         )
     if broken:  # everything behind them is no number either
         return found
     silent, largest, first_bad = _follow(context)
     dead = {name: share for name, share in silent.items() if share > _TOO_MANY}
     if dead:
-        whole = [name for name, share in dead.items() if share == 1]
-        followed = min(_FOLLOWED, len(context.pixels))
         listed = arguments.shortlist([f"{name} {share:.0%}" for name, share in dead.items()])
         found.add(
+            "serious" if 1 in dead.values() else "warning",
             "dead activations",
-            "serious" if whole else "warning",
-            f"More than {_TOO_MANY:.0%} of the units of {len(dead)} of {len(silent)} layers "
-            f"answer none of {followed} images: {listed}.",
             "A learning rate that was too high, or inputs that are far from mean 0, have "
             "pushed them where no gradient flows: train again with a lower one, or with "
             "normalisation or a leaky activation in front.",
-            {"dead": dead},
+            f"More than {_TOO_MANY:.0%} of the units of {len(dead)} of {len(silent)} layers "
+            f"answer none of {min(_FOLLOWED, len(context.pixels))} images: {listed}.",
+            dead=dead,
         )
     over = {name: value for name, (value, limit) in largest.items() if value > limit}
     top = max(over or largest, key=lambda name: largest[name][0], default="")
@@ -95,28 +87,22 @@ def check_activations(context: DoctorContext) -> list[Finding]:
             seen = f"{first_bad!r} is the first layer whose result is no number. {seen}"
         in_half = any(largest[name][1] == _LARGE_IN_HALF for name in over)
         found.add(
-            "exploding activations",
             "serious" if first_bad or in_half else "warning",
-            seen.strip(),
+            "exploding activations",
             "Normalise between the layers, start residual branches from small weights, lower "
             "the learning rate; float16 ends at 65504, bfloat16 does not.",
-            {"largest": over, "first_bad": first_bad},
+            seen.strip(),
+            largest=over,
+            first_bad=first_bad,
         )
-    worst = max(silent.values(), default=0.0)
-    fine = Finding(
-        "activations",
-        "fine",
-        f"All {len(context.model.weights)} variables and {context.raw.size} outputs are numbers; "
-        + (f"the largest activation is {largest[top][0]:.3g}; " if top else "")
-        + f"at most {worst:.0%} of the units of a layer are silent.",
-        numbers={"silent": silent, "largest": largest[top][0] if top else 0.0},
-    )
-    return found or [fine]
+    seen = f"All {len(weights)} variables and {context.raw.size} outputs are numbers; "
+    seen += f"the largest activation is {largest[top][0]:.3g}; " if top else ""
+    seen += f"at most {max(silent.values(), default=0.0):.0%} of the units of a layer are silent."
+    highest = largest[top][0] if top else 0.0
+    return found or found.fine("activations", evidence=seen, silent=silent, largest=highest)
 
 
-def _follow(
-    context: DoctorContext,
-) -> tuple[dict[str, float], dict[str, tuple[float, float]], str]:
+def _follow(context: DoctorContext) -> tuple[dict[str, float], dict[str, Any], str]:
     """Returns silent units, the largest value and its limit for each layer; the first NaN."""
     layers = layers_of(context.model)
     shut: dict[str, Any] = {}
@@ -127,19 +113,17 @@ def _follow(
         if isinstance(outputs, (list, tuple, dict)):
             return
         name = layer.path or layer.name
-        values = keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
+        values = _float32(outputs)
         if not np.isfinite(values).all():
             bad.append(name)
             return
         limit = _LARGE_IN_HALF if layer.compute_dtype == "float16" else _LARGE
         size = max(float(np.abs(values).max(initial=0.0)), largest.get(name, (0.0, 0.0))[0])
         largest[name] = size, limit
-        if _gate(layer) not in _GATES:
-            return
-        before = _before_gate(layer, inputs)
-        closed = np.abs(values) <= _CLOSED * np.abs(before)
-        units = closed.all(axis=tuple(range(values.ndim - 1)))  # of each channel
-        shut[name] = shut.get(name, True) & units
+        if _gate(layer) in _GATES:
+            closed = np.abs(values) <= _CLOSED * np.abs(_before_gate(layer, inputs))
+            units = closed.all(axis=tuple(range(values.ndim - 1)))  # of each channel
+            shut[name] = shut.get(name, True) & units
 
     with watched(layers, watch):
         context.model(context.inputs(context.preprocessing, _FOLLOWED), training=False)
@@ -162,4 +146,8 @@ def _before_gate(layer: keras.layers.Layer, inputs: Any) -> np.ndarray:
             inputs = type(layer).call(layer, inputs)
         finally:
             layer.activation = activation
-    return keras.ops.convert_to_numpy(keras.ops.cast(inputs, "float32"))
+    return _float32(inputs)
+
+
+def _float32(values: Any) -> np.ndarray:
+    return keras.ops.convert_to_numpy(keras.ops.cast(values, "float32"))

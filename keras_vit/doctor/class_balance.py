@@ -33,94 +33,79 @@ def check_classes(context: DoctorContext) -> list[Finding]:
     check = dataclasses.replace(context.check, counts=counts, refused=_refusal(context))
     empty = [name for name, count in counts.items() if not count]
     rare = {name: count for name, count in check.rare.items() if count}
-    fewest = min((count for count in counts.values() if count), default=0)
-    looked_at = len(check.audit.digests) + len(check.audit.bad)
-    found = Findings()
+    fewest, most = min(filter(None, counts.values()), default=0), max(counts.values())
+    looked_at, found = len(check.audit.digests) + len(check.audit.bad), Findings()
     labels = context.preprocessing.labels
     if labels and labels != names and context.matched == "index":
-        found.add(
+        found.warning(
             "classes unknown to the model",
-            "warning",
+            "Use the same names for folders and labels.",
             f"None of the {len(names)} classes of the data ({arguments.shortlist(names)}) is among "
             f"the {len(labels)} names of the model ({arguments.shortlist(labels)}); they were "
             "matched by their places.",
-            "Use the same names for folders and labels.",
-            {"unknown": list(names)},
+            unknown=list(names),
         )
     elif context.unknown:
         lacked = set(context.unknown)
         number = sum(bool(lacked & set(examples.shown(i))) for i in range(len(examples)))
-        found.add(
+        found.serious(
             "classes unknown to the model",
-            "serious",
+            "Correct the spelling, leave the images out, or train a classifier that has them.",
             f"{number} of {len(examples)} images are of classes that the model has no name "
             f"for: {arguments.shortlist(context.unknown)}.",
-            "Correct the spelling, leave the images out, or train a classifier that has them.",
-            {"unknown": list(context.unknown), "images": number},
+            unknown=list(context.unknown),
+            images=number,
         )
-    if check.audit.bad:
-        found.add(
+    if bad := check.audit.bad:
+        found.serious(
             "images that do not decode",
-            "serious",
-            f"{len(check.audit.bad)} of {looked_at} images cannot be used, such as "
-            f"{': '.join(check.audit.bad[0])}.",
             "Repair or remove them (keras-vit data check lists them), or train with "
             "--on-bad-image skip.",
-            {"bad": len(check.audit.bad)},
+            f"{len(bad)} of {looked_at} images cannot be used, such as {': '.join(bad[0])}.",
+            bad=len(bad),
         )
     if check.refused:
-        found.add(
-            "data that cannot be trained on",
-            "warning",
-            check.refused,
-            "Nothing, if the images are only to evaluate on.",
-        )
+        fix = "Nothing, if the images are only to evaluate on."
+        found.warning("data that cannot be trained on", fix, check.refused)
     if groups := check.audit.contradictions:
-        found.add(
+        found.warning(
             "contradicting labels",
-            "warning",
+            "Decide for one label each (keras-vit data check lists them).",
             f"{len(groups)} pictures stand under several classes, among {looked_at} images, "
             f"such as {' = '.join(groups[0])}.",
-            "Decide for one label each (keras-vit data check lists them).",
-            {"contradictions": len(groups)},
+            contradictions=len(groups),
         )
-    if check.leaks:
-        found.add(
+    if leaks := check.leaks:
+        found.warning(
             "images in both parts",
-            "warning",
-            f"{len(check.leaks)} pictures are in the training and in the validation part, such "
-            f"as {' = '.join(check.leaks[0])}.",
             "Take them out of one part: the accuracy on them says nothing.",
-            {"leaks": len(check.leaks)},
+            f"{len(leaks)} pictures are in the training and in the validation part, such "
+            f"as {' = '.join(leaks[0])}.",
+            leaks=len(leaks),
         )
     if empty:
         found.add(
-            "classes without images",
             # A sample of many classes is meant so.
             "warning" if len(empty) <= len(names) / 2 else "note",
-            f"{len(empty)} of {len(names)} classes have no image: {arguments.shortlist(empty)}.",
+            "classes without images",
             "Remove the folder or the class, or find out where its images are.",
-            {"empty": empty},
+            f"{len(empty)} of {len(names)} classes have no image: {arguments.shortlist(empty)}.",
+            empty=empty,
         )
     if rare:
         listed = arguments.shortlist([f"{name}: {count}" for name, count in rare.items()])
-        found.add(
+        found.warning(
             "class imbalance",
-            "warning",
-            f"{len(rare)} classes have less than a tenth of the {max(counts.values())} images "
-            f"of the largest one: {listed}.",
             "Train with class_weights=balanced (keras-vit train --set class_weights=balanced), "
             "for other models with fit(class_weight=...), and judge by the F1 of each class.",
-            {"rare": rare, "largest": max(counts.values())},
+            f"{len(rare)} classes have less than a tenth of the {most} images of the largest "
+            f"one: {listed}.",
+            rare=rare,
+            largest=most,
         )
-    fine = Finding(
-        "classes",
-        "fine",
-        f"{len(examples)} images in {len(names)} classes of {fewest} to {max(counts.values())} "
-        f"images each; {looked_at} of them were decoded.",
-        numbers={"counts": counts},
-    )
-    return found or [fine]
+    seen = f"{len(examples)} images in {len(names)} classes of {fewest} to {most} images each; "
+    seen += f"{looked_at} of them were decoded."
+    return found or found.fine("classes", evidence=seen, counts=counts)
 
 
 def _refusal(context: DoctorContext) -> str:

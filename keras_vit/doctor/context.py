@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from keras_vit import arguments, data
 from keras_vit.doctor.layer_outputs import layers_of
@@ -90,9 +90,8 @@ class DoctorContext:
         self.model, self.examples, self.run = model, examples, run
         self.learning_rate = learning_rate
         self.batch_size, self.range_steps = batch_size, range_steps
-        self.preprocessing, self.known = preprocessing or Preprocessing(), True
-        if preprocessing is None:
-            self.preprocessing, self.known = preprocessing_for(model)
+        given = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
+        self.preprocessing, self.known = given
         check_input(model, self.preprocessing)
         self._predicted: dict[tuple[Preprocessing, int | None], np.ndarray] = {}
         generator = np.random.default_rng(seed)
@@ -104,10 +103,11 @@ class DoctorContext:
         indices[indices >= 0] = outputs[indices[indices >= 0]]
         usable = np.isin(np.array(examples.names)[pool], list(self.check.audit.digests))
         known = (indices >= 0)[pool]
-        self.unknown = tuple(
-            examples.class_names[k] for k in np.flatnonzero(examples.class_counts() * (outputs < 0))
-        )
-        chosen = _balanced(pool[usable & known], indices, sample, generator)
+        lacked = np.flatnonzero(examples.class_counts() * (outputs < 0))
+        self.unknown = tuple(examples.class_names[k] for k in lacked)
+        pool = generator.permutation(pool[usable & known])
+        # One of each class in turn; stable, so that the classes of a turn come in a random order.
+        chosen = pool[np.argsort(turns(indices[pool]), kind="stable")][:sample]
         if not len(chosen):
             raise ValueError(
                 "`examples` must have images that decode and show one class that the model knows. "
@@ -123,10 +123,9 @@ class DoctorContext:
                 f"Received: model={model.name!r} with outputs of shape {self.raw.shape}"
             )
         self.num_classes = max(self.raw.shape[1], 2)
-        self.labels = indices[chosen]
-        inside = self.labels < self.num_classes
-        self.pixels, self.raw = self.pixels[inside], self.raw[inside]
-        self.labels = self.labels[inside]
+        inside = indices[chosen] < self.num_classes
+        self.labels, self.pixels = indices[chosen][inside], self.pixels[inside]
+        self.raw = self.raw[inside]
         self._predicted = {(self.preprocessing, None): self.raw}
         if not len(self.labels):
             raise ValueError(
@@ -236,8 +235,7 @@ class DoctorContext:
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """Returns the probabilities that outputs (N, K) mean, (N, max(K, 2))."""
         logits = keras.ops.convert_to_numpy(as_logits(outputs, self.ending))
-        logits = logits.astype("float64") - logits.max(axis=1, keepdims=True)
-        return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        return special.softmax(logits.astype("float64"), axis=1)
 
     def assume(self, preprocessing: Preprocessing) -> None:
         """Makes a better guess the preprocessing."""
@@ -273,8 +271,6 @@ def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int
         True
     """
     chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
-    if chance >= 1:
-        return False
     test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
     return bool(test.pvalue < _SIGNIFICANCE)
 
@@ -342,15 +338,6 @@ def _only_class(examples: data.Examples) -> np.ndarray:
     if not examples.multi_label:
         return examples.labels.astype(int)
     return np.where(examples.labels.sum(axis=1) == 1, examples.labels.argmax(axis=1), -1)
-
-
-def _balanced(
-    pool: np.ndarray, indices: np.ndarray, number: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Returns some of the images, one of each class in turn, in a random order."""
-    pool = generator.permutation(pool)
-    # Stable, so that the classes of a turn come in the random order.
-    return pool[np.argsort(turns(indices[pool]), kind="stable")][:number]
 
 
 def _pixels(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -45,12 +46,9 @@ class Finding:
 
     def text(self, width: int = 100) -> str:
         """Returns the finding to print, in lines of at most `width` characters."""
-        paragraphs = [self.evidence, f"Fix: {self.fix}" if self.fix else ""]
-        lines = [f"{self.severity.upper():<9}{self.name}"]
-        for paragraph in paragraphs:
-            lines += textwrap.wrap(
-                paragraph, width, initial_indent=" " * 9, subsequent_indent=" " * 9
-            )
+        lines, indent = [f"{self.severity.upper():<9}{self.name}"], " " * 9
+        for part in (self.evidence, f"Fix: {self.fix}" if self.fix else ""):
+            lines += textwrap.wrap(part, width, initial_indent=indent, subsequent_indent=indent)
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -59,18 +57,20 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """Findings of one check; `numbers` are those of every finding without its own."""
+    """Findings of one check; `evidence` and `numbers` are those of findings without their own."""
 
-    def __init__(self, numbers: Mapping[str, Any] | None = None) -> None:
-        self.numbers = {} if numbers is None else numbers
+    def __init__(self, evidence: str = "", numbers: Mapping[str, Any] | None = None) -> None:
+        self.evidence, self.numbers = evidence, {} if numbers is None else numbers
 
     def add(
-        self,
-        name: str,
-        severity: str,
-        evidence: str,
-        fix: str,
-        numbers: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Appends a finding."""
-        self.append(Finding(name, severity, evidence, fix, numbers or self.numbers))
+        self, severity: str, name: str, fix: str = "", evidence: str = "", **numbers: Any
+    ) -> Findings:
+        """Appends a finding, and returns all."""
+        evidence, given = evidence or self.evidence, numbers or self.numbers
+        self.append(Finding(name, severity, evidence, fix, given))
+        return self
+
+    serious = functools.partialmethod(add, "serious")
+    warning = functools.partialmethod(add, "warning")
+    note = functools.partialmethod(add, "note")
+    fine = functools.partialmethod(add, "fine")

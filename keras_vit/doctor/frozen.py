@@ -8,7 +8,7 @@ import keras
 
 from keras_vit import arguments
 from keras_vit.doctor.context import DoctorContext
-from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.layer_outputs import layers_of
 from keras_vit.doctor.output_kind import head_of
 from keras_vit.training import param_groups
@@ -43,57 +43,42 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     finally:
         for variable, flag in zip(model.weights, before, strict=True):
             variable.trainable = flag
+    # What follows the data and not the gradient.
     statistics = {
-        id(v) for layer in layers_of(model) for v in layer.weights if _is_statistic(layer, v)
+        id(v)
+        for layer in layers_of(model)
+        for v in layer.weights
+        if isinstance(layer, keras.layers.Normalization)
+        or v.name.startswith("moving_")
+        or not keras.backend.is_float_dtype(v.dtype)
     }
     parameters = [v for v in model.weights if id(v) not in statistics]
     frozen = [v for v in parameters if id(v) not in trained]
-    total = _size(parameters)
-    learning = total - _size(frozen)
+    total, fixed = (sum(math.prod(v.shape) for v in some) for some in (parameters, frozen))
+    learning = total - fixed
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, context.raw.shape[1])
     evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
     evidence += f"; frozen are {arguments.shortlist(layers)}." if layers else "."
-    numbers = {"trained": learning, "total": total, "frozen_layers": layers}
+    found = Findings(evidence, {"trained": learning, "total": total, "frozen_layers": layers})
     if not learning:
-        return [
-            Finding(
-                "nothing is trained",
-                "serious" if total else "note",
-                evidence,
-                "Set trainable = True where the model should learn, and compile it again: what "
-                "compile saw counts.",
-                numbers,
-            )
-        ]
+        return found.add(
+            "serious" if total else "note",
+            "nothing is trained",
+            "Set trainable = True where the model should learn, and compile it again: what "
+            "compile saw counts.",
+        )
     if head and not any(id(v) in trained for v in head):
-        return [
-            Finding(
-                "classifier frozen",
-                "serious",
-                f"{evidence} The classifier {_layer_of(head[0])!r} is among them.",
-                "Set trainable = True on the classifier, above all if it is new, and compile the "
-                "model again. In a recipe, add its pattern to `trainable`, as in 'head/*'.",
-                numbers,
-            )
-        ]
+        return found.serious(
+            "classifier frozen",
+            "Set trainable = True on the classifier, above all if it is new, and compile the "
+            "model again. In a recipe, add its pattern to `trainable`, as in 'head/*'.",
+            f"{evidence} The classifier {_layer_of(head[0])!r} is among them.",
+        )
     if frozen:
         fix = "Nothing, if this is meant. Otherwise set trainable = True and compile again."
-        return [Finding("frozen parameters", "note", evidence, fix, numbers)]
-    return [Finding("trainable parameters", "fine", evidence, numbers=numbers)]
-
-
-def _is_statistic(layer: keras.layers.Layer, variable: keras.Variable) -> bool:
-    """Whether a variable follows the data and not the gradient."""
-    return (
-        isinstance(layer, keras.layers.Normalization)
-        or variable.name.startswith("moving_")
-        or not keras.backend.is_float_dtype(variable.dtype)
-    )
-
-
-def _size(variables: list[keras.Variable]) -> int:
-    return sum(math.prod(variable.shape) for variable in variables)
+        return found.note("frozen parameters", fix)
+    return found.fine("trainable parameters")
 
 
 def _layer_of(variable: keras.Variable) -> str:

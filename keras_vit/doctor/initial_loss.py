@@ -48,11 +48,10 @@ def check_start(context: DoctorContext) -> list[Finding]:
     answer, share = int(counts.argmax()), float(counts.max()) / number
     largest = float(np.bincount(context.labels).max()) / number
     varied = float(context.probabilities.std(axis=0).max())
-    history = _losses(context)
+    first = _first_loss(context)
     updates = _updates(context)
     after = f", after {updates:,} updates" if updates else ""
     trained = context.run is not None or updates > 0
-    surprised = loss > _NEAR * start
     numbers: dict[str, Any] = {
         "loss": loss,
         "log_classes": start,
@@ -60,72 +59,66 @@ def check_start(context: DoctorContext) -> list[Finding]:
         "share_of_most_frequent_answer": share,
         "variation": varied,
     }
-    seen = (
-        f"The loss on {number} images is {loss:.3f}, log({context.num_classes}) = {start:.3f}; "
-        f"accuracy {context.accuracy:.1%}."
-    )
-
-    found = Findings(numbers)
+    seen = f"The loss on {number} images is {loss:.3f}, log({context.num_classes}) = {start:.3f}; "
+    seen += f"accuracy {context.accuracy:.1%}."
+    found = Findings(seen, numbers)
     if context.new and not trained:
         evidence = f"{seen} All classes are equally probable, as a new classifier has it."
-        return [Finding("loss", "fine", evidence, numbers=numbers)]
+        return found.fine("loss", evidence=evidence)
     if number > 1 and share >= _COLLAPSED and largest < _COLLAPSED - 0.1:
         constant = "; the probabilities do not depend on the image" if varied < 1e-4 else ""
         found.add(
+            "serious" if trained or constant else "warning" if loss > _NEAR * start else "note",
             "one answer for everything",
-            "serious" if trained or varied < 1e-4 else "warning" if surprised else "note",
-            f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
-            f"{np.mean(context.labels == answer):.0%}{constant}.",
             "If the model is trained, it has collapsed: lower the learning rate, warm up, look "
             "for pixels scaled wrongly and dead layers below, and train it again. If it is "
             "new, a smaller start of the classifier gives it a better one.",
+            f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
+            f"{np.mean(context.labels == answer):.0%}{constant}.",
         )
     elif trained and not context.learned and loss > 0.9 * start:
         found.add(
-            "nothing learned",
             "serious" if context.run or updates >= _ENOUGH else "warning",
-            f"{seen} Guessing does as well{after}.",
+            "nothing learned",
             "See what else is found here: pixels, labels, the learning rate, frozen layers.",
+            f"{seen} Guessing does as well{after}.",
         )
     if loss > _TOO_HIGH * start and not found:
         if context.learned:
-            found.add(
+            found.warning(
                 "loss above that of guessing",
-                "warning",
-                f"{seen} The model is more often right than guessing is, but far too sure of "
-                "its mistakes.",
                 "If pixels and labels are right, it has memorised its training images: train "
                 "for fewer epochs, with label smoothing, more augmentation or more images.",
+                f"{seen} The model is more often right than guessing is, but far too sure of "
+                "its mistakes.",
             )
         else:
-            found.add(
+            found.warning(
                 "start far from guessing",
-                "warning",
-                f"{seen} The classifier is sure of answers that are no better than guessing.",
                 "If it is new, start it from zeros or small weights "
                 '(kernel_initializer="zeros"), behind a normalisation. If it is trained, see '
                 "pixels and labels.",
+                f"{seen} The classifier is sure of answers that are no better than guessing.",
             )
-    if history and history[0] > _TOO_HIGH * start:
-        numbers["first_epoch"] = history[0]
-        found.add(
+    if first > _TOO_HIGH * start:
+        numbers["first_epoch"] = first
+        found.warning(
             "start far from guessing",
-            "warning",
-            f"The mean loss of the first epoch was {history[0]:.3f}, and log("
-            f"{context.num_classes}) = {start:.3f} is that of guessing.",
             "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
+            f"The mean loss of the first epoch was {first:.3f}, and log("
+            f"{context.num_classes}) = {start:.3f} is that of guessing.",
         )
-    return found or [Finding("loss", "fine", seen, numbers=numbers)]
+    return found or found.fine("loss")
 
 
-def _losses(context: DoctorContext) -> list[float]:
-    """Returns the training loss of each epoch, of a run with one label an image."""
+def _first_loss(context: DoctorContext) -> float:
+    """Returns the training loss of the first epoch, NaN but for a run with one label an image."""
     if context.run is None or not context.run.history.is_file():
-        return []
+        return math.nan
     if context.config is not None and context.config.recipe.loss != "softmax":
-        return []
+        return math.nan
     losses = (row.get("loss", math.nan) for row in history.read(context.run.history))
-    return [loss for loss in losses if not math.isnan(loss)]
+    return next((loss for loss in losses if not math.isnan(loss)), math.nan)
 
 
 def _updates(context: DoctorContext) -> int:

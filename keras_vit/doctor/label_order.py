@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 
 from keras_vit import arguments
 from keras_vit.doctor.context import DoctorContext, clearly_better, turns
-from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.output_kind import mean_loss
 
 # Accuracy that another meaning of the outputs must add.
@@ -41,52 +41,39 @@ def check_labels(context: DoctorContext) -> list[Finding]:
     guesses, labels, classes = context.guesses, context.labels, context.num_classes
     plain = context.accuracy
     # Of two classes, both shifts are the swap that the permutation finds.
-    shifts = (1, -1) if classes > 2 else ()
-    shifted = {
-        f"{shift:+d}": float((guesses == (labels + shift) % classes).mean()) for shift in shifts
-    }
+    moved = {shift: (labels + shift) % classes for shift in ((1, -1) if classes > 2 else ())}
+    shifted = {f"{shift:+d}": float((guesses == new).mean()) for shift, new in moved.items()}
     meaning, half = _best_permutation(context)
     permuted = float((guesses[half] == meaning[labels[half]]).mean()) if len(half) else plain
-    numbers: dict[str, Any] = {
-        "accuracy": plain, "accuracy_shifted": shifted, "accuracy_permuted": permuted,
-    }  # fmt: skip
+    numbers: dict[str, Any] = {"accuracy": plain, "accuracy_shifted": shifted}
+    numbers["accuracy_permuted"] = permuted
     moved_by = ", ".join(f"{shift} {value:.1%}" for shift, value in shifted.items())
-    evidence = (
-        f"Accuracy on {len(labels)} images: {plain:.1%}; "
-        + (f"with labels moved by {moved_by}; " if shifts else "")
-        + f"under the best permutation of the classes {permuted:.1%} (found on one half of the "
-        f"images, counted on the {len(half)} others)."
-    )
-    for shift in shifts:
-        other = (labels + shift) % classes
-        if _is_better(context, np.arange(len(labels)), other):
-            return [
-                Finding(
-                    "labels shifted by one",
-                    "serious",
-                    evidence,
-                    f"Label k is the model's output k {'+' if shift > 0 else '-'} 1. Count classes "
-                    "from 0, and see whether the model or the data has a class, such as a "
-                    "background or a stray folder, that the other has not.",
-                    {**numbers, "shift": shift},
-                )
-            ]
-    if len(half) and _is_better(context, half, meaning[labels[half]]):
-        moved = [int(k) for k in np.unique(labels) if meaning[k] != k]
-        numbers["permutation"] = {class_name(context, k): int(meaning[k]) for k in moved}
-        pairs = [f"{name} at {output}" for name, output in numbers["permutation"].items()]
-        return [
-            Finding(
-                "labels permuted",
-                "serious",
-                f"{evidence} At other outputs are {arguments.shortlist(pairs)}.",
-                "List the classes in one order everywhere; Keras, like this package, sorts the "
-                "names of folders as text, so that 10 comes before 2. Give the model its labels "
-                "in the order of its outputs.",
-                numbers,
+    evidence = f"Accuracy on {len(labels)} images: {plain:.1%}; "
+    evidence += f"with labels moved by {moved_by}; " if moved else ""
+    evidence += f"under the best permutation of the classes {permuted:.1%} (found on one half of "
+    evidence += f"the images, counted on the {len(half)} others)."
+    found = Findings(evidence, numbers)
+    for shift, new in moved.items():
+        if _is_better(context, np.arange(len(labels)), new):
+            numbers["shift"] = shift
+            return found.serious(
+                "labels shifted by one",
+                f"Label k is the model's output k {'+' if shift > 0 else '-'} 1. Count classes "
+                "from 0, and see whether the model or the data has a class, such as a "
+                "background or a stray folder, that the other has not.",
             )
-        ]
-    return [Finding("labels", "fine", evidence, numbers=numbers)]
+    if len(half) and _is_better(context, half, meaning[labels[half]]):
+        others = [int(k) for k in np.unique(labels) if meaning[k] != k]
+        numbers["permutation"] = {class_name(context, k): int(meaning[k]) for k in others}
+        pairs = [f"{name} at {output}" for name, output in numbers["permutation"].items()]
+        return found.serious(
+            "labels permuted",
+            "List the classes in one order everywhere; Keras, like this package, sorts the "
+            "names of folders as text, so that 10 comes before 2. Give the model its labels "
+            "in the order of its outputs.",
+            f"{evidence} At other outputs are {arguments.shortlist(pairs)}.",
+        )
+    return found.fine("labels")
 
 
 def check_names(context: DoctorContext) -> list[Finding]:
@@ -111,31 +98,30 @@ def check_names(context: DoctorContext) -> list[Finding]:
     seen = f"The model has {outputs} outputs"
     seen += f" and {len(labels)} names for them" if labels else " without names"
     seen += f"; the data has {classes} classes."
-    name, severity, fix = "names", "fine", ""
-    if labels and len(labels) != outputs:
-        name, severity = "outputs differ from labels", "serious"
-        fix = (
-            "Build the model with classes=len(labels), or correct the labels of its Preprocessing."
-        )
-    elif not labels and outputs < classes:
-        name, severity = "outputs differ from classes", "serious"
-        fix = f"Give the classifier {classes} outputs; it cannot answer with the other classes."
-    elif not labels and outputs > classes:
-        name, severity = "outputs differ from classes", "warning"
-        fix = (
-            f"Give the classifier {classes} outputs, or the model the names of its classes, so "
-            "that the data's are found among them."
-        )
-    elif not labels:
-        name, severity = "classes without names", "note"
-        fix = (
-            "Nobody can tell what an output means. Models of keras_vit carry "
-            "Preprocessing(labels=...): keras_vit.models.rebuild(model, preprocessing="
-            "dataclasses.replace(preprocessing, labels=...)). With others, keep the list of "
-            "class_names beside the file."
-        )
     numbers = {"outputs": outputs, "classes": classes, "labels": labels and len(labels)}
-    return [Finding(name, severity, seen, fix, numbers)]
+    found = Findings(seen, numbers)
+    if labels and len(labels) != outputs:
+        return found.serious(
+            "outputs differ from labels",
+            "Build the model with classes=len(labels), or correct the labels of its Preprocessing.",
+        )
+    if labels:
+        return found.fine("names")
+    if outputs < classes:
+        fix = f"Give the classifier {classes} outputs; it cannot answer with the other classes."
+        return found.serious("outputs differ from classes", fix)
+    if outputs > classes:
+        return found.warning(
+            "outputs differ from classes",
+            f"Give the classifier {classes} outputs, or the model the names of its classes, so "
+            "that the data's are found among them.",
+        )
+    return found.note(
+        "classes without names",
+        "Nobody can tell what an output means. Models of keras_vit carry Preprocessing(labels=...):"
+        " keras_vit.models.rebuild(model, preprocessing=dataclasses.replace(preprocessing, "
+        "labels=...)). With others, keep the list of class_names beside the file.",
+    )
 
 
 def class_name(context: DoctorContext, output: int) -> str:

@@ -35,8 +35,7 @@ def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
         if not isinstance(layer, keras.Model):
             found.append(layer)
         # Layers have no public list of the layers they are made of.
-        inner = layer.layers if isinstance(layer, keras.Model) else layer._layers
-        for below in inner:
+        for below in layer.layers if isinstance(layer, keras.Model) else layer._layers:
             visit(below)
 
     visit(model)

@@ -20,7 +20,7 @@ from keras_vit.training import param_groups
 from keras_vit.training.optimizers import build_optimizer
 
 # Lowest and highest rate tried: steps of adaptive optimizers are as long as the rate says.
-_ADAPTIVE, _PLAIN = (1e-6, 1.0), (1e-5, 10.0)
+_ADAPTIVE, _PLAIN = {"low": 1e-6, "high": 1.0}, {"low": 1e-5, "high": 10.0}
 # Below this share of log K a classifier has learned, and starts anew for the test.
 _LEARNED = 0.7
 # Steps in which that first fall should be over, where the length of the run is unknown.
@@ -52,38 +52,19 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
     """
     if not context.range_steps:
         return [Finding("learning rate", "note", "Not tested, as asked for.")]
-    network, ending = _copy(context)
+    network = _copy(context)
     if not network.trainable_variables:
         return [Finding("learning rate", "note", "Not tested: no parameter is trained.")]
     optimizer, settings = _optimizer(context, network)
     # A frozen one stays: nothing would flow through zeros.
     head = [v for v in head_of(network, context.raw.shape[1]) if v.trainable]
-    renewed = bool(head) and context.loss < _LEARNED * context.start
-    before = [keras.ops.convert_to_numpy(variable) for variable in head]
+    renewed = head if context.loss < _LEARNED * context.start else []
     count = BATCHES * context.batch_size
-    targets = keras.ops.one_hot(context.labels[:count], context.num_classes)
-    targets = keras.ops.convert_to_numpy(targets)  # (B, K), float32
-    plain = isinstance(optimizer, keras.optimizers.SGD)
-    low, high = _PLAIN if plain else _ADAPTIVE
-    try:
-        if renewed:
-            for variable in head:
-                variable.assign(keras.ops.zeros_like(variable))
-        curve = range_test(
-            network,
-            context.inputs(context.preprocessing, count),
-            targets,
-            optimizer=optimizer,
-            ending=ending,
-            low=low,
-            high=high,
-            steps=context.range_steps,
-            **settings,
-        )
-    finally:
-        for variable, value in zip(head, before, strict=True):
-            variable.assign(value)
-    return [judge(curve, rate_of(context), type(optimizer).__name__, _steps(context), renewed)]
+    images = context.inputs(context.preprocessing, count)
+    targets = np.eye(context.num_classes, dtype="float32")[context.labels[:count]]  # (B, K)
+    curve = range_test(network, images, targets, optimizer=optimizer, renewed=renewed, **settings)
+    name, steps = type(optimizer).__name__, _steps(context)
+    return [judge(curve, rate_of(context), name, steps, bool(renewed))]
 
 
 def judge(
@@ -134,14 +115,12 @@ def judge(
         return Finding("learning rate", "note", evidence, "", numbers)
     needed = math.ceil(curve.travelled / rate) if rate > 0 else None
     numbers["steps_to_fall"] = needed
-    good = f"Choose one between {falls:.1g} and {lowest / 3:.1g}" if falls < lowest / 3 else (
-        f"Choose one of about {falls:.1g}"
-    )  # fmt: skip
+    third = lowest / 3
+    good = f"between {falls:.1g} and {third:.1g}" if falls < third else f"of about {falls:.1g}"
     evidence += f" The learning rate is {rate:.3g}."
     if rate >= (rises or 2 * curve.rates[-1]):  # what was not tried is too high as well
-        return Finding(
-            "learning rate too high", "serious", evidence, f"{good}, with a warm-up.", numbers
-        )
+        fix = f"Choose one {good}, with a warm-up."
+        return Finding("learning rate too high", "serious", evidence, fix, numbers)
     length = steps or 10 * _PATIENCE
     # A rate among those advised is not too low, however few the steps are.
     advised = falls <= rate <= lowest
@@ -151,9 +130,8 @@ def judge(
         takes = f"takes about {needed:,} step{plural}{there_are}" if needed else "never comes"
         evidence += f" With it, that fall {takes}."
         severity = "serious" if needed is None or needed > length else "warning"
-        return Finding(
-            "learning rate too low", severity, evidence, f"{good}, or train longer.", numbers
-        )
+        fix = f"Choose one {good}, or train longer."
+        return Finding("learning rate too low", severity, evidence, fix, numbers)
     return Finding("learning rate", "fine", evidence, "", numbers)
 
 
@@ -193,35 +171,34 @@ def rate_of(context: DoctorContext) -> float | None:
     return float(optimizer.learning_rate)
 
 
-def _copy(context: DoctorContext) -> tuple[keras.Model, str]:
-    """Returns what is trained, and its last activation."""
-    model, config = context.model, context.config
-    if config is None:
-        return model, context.ending
-    network = models.rebuild(model, classifier_activation=None)
-    param_groups.set_trainable(network, config.recipe.trainable)
-    return network, "linear"
+def _copy(context: DoctorContext) -> keras.Model:
+    """Returns what is trained: the network of a run without its last activation, or the model."""
+    if context.config is None:
+        return context.model
+    network = models.rebuild(context.model, classifier_activation=None)
+    param_groups.set_trainable(network, context.config.recipe.trainable)
+    return network
 
 
 def _optimizer(
     context: DoctorContext, network: keras.Model
 ) -> tuple[keras.Optimizer, dict[str, Any]]:
-    """Returns a new optimizer of the kind that is used, and what else a step depends on."""
+    """Returns a new optimizer of the kind that is used, and the other settings of the test."""
+    settings: dict[str, Any] = {"steps": context.range_steps}
     if context.config is not None:
+        recipe = context.config.recipe
         # The range test has a schedule of its own.
-        recipe = context.config.recipe.replace(
-            ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0
-        )
-        names = ("loss", "clip_norm", "clip_variable_norm")
-        settings = {name: getattr(recipe, name) for name in names}
-        return build_optimizer(recipe, network, steps=context.range_steps), settings
-    compiled = _compiled_optimizer(context.model)
-    several = context.ending == "sigmoid" and context.raw.shape[1] > 1
-    settings = {"loss": "sigmoid" if several else "softmax"}
-    if compiled is None:
-        return keras.optimizers.Adam(), settings
-    config = {**compiled.get_config(), "learning_rate": 1e-3}
-    return type(compiled).from_config(config), settings
+        plain = recipe.replace(ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0)
+        optimizer = build_optimizer(plain, network, steps=context.range_steps)
+        for name in ("loss", "clip_norm", "clip_variable_norm"):
+            settings[name] = getattr(recipe, name)
+    else:
+        several = context.ending == "sigmoid" and context.raw.shape[1] > 1
+        settings |= {"ending": context.ending, "loss": "sigmoid" if several else "softmax"}
+        used = _compiled_optimizer(context.model) or keras.optimizers.Adam()
+        optimizer = type(used).from_config({**used.get_config(), "learning_rate": 1e-3})
+    bounds = _PLAIN if isinstance(optimizer, keras.optimizers.SGD) else _ADAPTIVE
+    return optimizer, settings | bounds
 
 
 def _compiled_optimizer(model: keras.Model) -> keras.Optimizer | None:

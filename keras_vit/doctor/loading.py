@@ -7,6 +7,7 @@ from pathlib import Path
 
 import keras
 
+from keras_vit.doctor.scaling_candidates import SCALES
 from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import CHANNELS, Preprocessing
 from keras_vit.runs.run_folder import Run
@@ -36,7 +37,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
         >>> load_model(path)[0].output_shape
         (None, 192)
     """
-    path, run = Path(path), None
+    path = Path(path)
     if path.is_dir():
         run = Run(path)
         return run.model(compile=True), run
@@ -47,9 +48,9 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
         )
     try:
         try:
-            return whole_models.load_model(path, compile=True), run
+            return whole_models.load_model(path, compile=True), None
         except (TypeError, ValueError):  # a loss or optimizer that Keras does not know
-            return whole_models.load_model(path), run
+            return whole_models.load_model(path), None
     except WeightFileError:
         raise
     except (TypeError, ValueError) as error:
@@ -117,10 +118,8 @@ def _input_shape(model: keras.Model) -> tuple[int | None, ...]:
         shape = model.input_shape
     else:  # a subclass notes what it was called with first
         shape = (model.get_build_config() or {}).get("input_shape")
-    is_one = isinstance(shape, (tuple, list)) and all(
-        n is None or isinstance(n, int) for n in shape
-    )
-    return tuple(shape) if is_one else ()
+    sides = tuple(shape) if isinstance(shape, (tuple, list)) else ()
+    return sides if all(n is None or isinstance(n, int) for n in sides) else ()
 
 
 def _guess(model: keras.Model) -> Preprocessing:
@@ -136,8 +135,7 @@ def _guess(model: keras.Model) -> Preprocessing:
         resize="squash",
         interpolation="bilinear",
         antialias=False,
-        mean=0.0,  # type: ignore[arg-type]
-        std=1 / 255,  # type: ignore[arg-type]
+        **SCALES["0..255"],
         channels="grayscale" if shape[-1] == 1 else "rgb",
         exif_orientation=False,
         dct_scaling=False,

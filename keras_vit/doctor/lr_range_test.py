@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
+from scipy import ndimage
 
 from keras_vit.doctor.output_kind import as_logits
 from keras_vit.tasks.classification.objective import ClassificationObjective
@@ -43,12 +45,8 @@ class Curve:
     @functools.cached_property
     def smooth(self) -> np.ndarray:
         """The running median of the losses, (S,)."""
-        if len(self.losses) < 4 * _WINDOW:
-            return np.asarray(self.losses, float)
-        half = _WINDOW // 2
-        padded = np.pad(np.asarray(self.losses, float), half, mode="edge")
-        windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)  # (S, window)
-        return np.median(windows, axis=1)
+        window = 1 if len(self.losses) < 4 * _WINDOW else _WINDOW
+        return ndimage.median_filter(np.asarray(self.losses, float), window, mode="nearest")
 
     @property
     def lowest(self) -> int:
@@ -63,8 +61,8 @@ class Curve:
     @property
     def falls_from(self) -> float | None:
         """Rate from which on the loss is lower by a twentieth."""
-        first = self._first_fall
-        return None if first is None else float(self.rates[first])
+        fallen = self.rates[self.smooth <= 1 - _FALL]
+        return float(fallen[0]) if len(fallen) else None
 
     @property
     def lowest_at(self) -> float | None:
@@ -76,8 +74,8 @@ class Curve:
         """Rate from which on half of what was gained, or all of it, is lost again."""
         least = self.smooth[self.lowest]
         limit = (1 + least) / 2 if self.falls else 1.5
-        behind = np.flatnonzero(self.smooth[self.lowest :] > limit)
-        return float(self.rates[self.lowest + behind[0]]) if len(behind) else None
+        risen = self.rates[self.lowest :][self.smooth[self.lowest :] > limit]
+        return float(risen[0]) if len(risen) else None
 
     @property
     def travelled(self) -> float | None:
@@ -85,13 +83,8 @@ class Curve:
 
         So many steps of a constant rate go as far as this sum, divided by the rate.
         """
-        first = self._first_fall
-        return None if first is None else float(self.rates[: first + 1].sum())
-
-    @property
-    def _first_fall(self) -> int | None:
-        below = np.flatnonzero(self.smooth <= 1 - _FALL)
-        return int(below[0]) if len(below) else None
+        first = self.falls_from
+        return None if first is None else float(self.rates[self.rates <= first].sum())
 
 
 # Different batches, which are met in turn.
@@ -123,6 +116,7 @@ def range_test(
     high: float = 1.0,
     steps: int = 60,
     loss: str = "softmax",
+    renewed: Sequence[keras.Variable] = (),
     **settings: Any,
 ) -> Curve:
     """Trains while the learning rate grows exponentially, and takes everything back.
@@ -141,6 +135,7 @@ def range_test(
         high: Last learning rate.
         steps: Number of steps.
         loss: `"softmax"` or `"sigmoid"`.
+        renewed: Variables that start from zeros, such as those of the classifier.
         **settings: As for `keras_vit.training.training_model.TrainingModel`, such as `clip_norm`.
 
     Returns:
@@ -162,17 +157,22 @@ def range_test(
     training_model = TrainingModel(ClassificationObjective(wrapped, loss=loss), **settings)
     training_model.compile(optimizer=optimizer, jit_compile=keras.backend.backend() == "jax")
     size = max(len(images) // BATCHES, 1)
-    batches = [
-        (images[i : i + size], labels[i : i + size])
-        for i in range(0, size * min(BATCHES, len(images)), size)
-    ]
+    places = range(0, size * min(BATCHES, len(images)), size)
+    batches = [(images[i : i + size], labels[i : i + size]) for i in places]
     losses: list[float] = []
+
+    def measured(function: Any, batch: tuple[np.ndarray, np.ndarray]) -> float:
+        training_model.reset_metrics()  # or the loss would be the mean of all batches so far
+        return float(function(*batch, return_dict=True)["loss"])
+
     try:
-        starts = [_loss(training_model.test_on_batch, training_model, batch) for batch in batches]
+        for variable in renewed:
+            variable.assign(keras.ops.zeros_like(variable))
+        starts = [measured(training_model.test_on_batch, batch) for batch in batches]
         # The loss of a step is that before its update, so one step more than there are rates.
         for step in range(steps + 1):
             place = step % len(batches)
-            value = _loss(training_model.train_on_batch, training_model, batches[place])
+            value = measured(training_model.train_on_batch, batches[place])
             ratio = value / max(starts[place], 1e-6)
             losses.append(ratio if np.isfinite(ratio) else np.inf)
             if step and losses[-1] > _LOST:
@@ -182,10 +182,3 @@ def range_test(
             variable.assign(value)
     after = np.array(losses[1:])
     return Curve(low * growth ** np.arange(len(after)), after)
-
-
-def _loss(
-    function: Any, training_model: TrainingModel, batch: tuple[np.ndarray, np.ndarray]
-) -> float:
-    training_model.reset_metrics()  # or the loss would be the mean of all batches so far
-    return float(function(*batch, return_dict=True)["loss"])

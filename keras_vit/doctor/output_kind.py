@@ -33,9 +33,7 @@ def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
     """
     found: list[keras.Variable] = []
     for layer in reversed(layers_of(model)):
-        own = [
-            v for v in (getattr(layer, name, None) for name in ("kernel", "bias")) if v is not None
-        ]
+        own = [v for name in ("kernel", "bias") if (v := getattr(layer, name, None)) is not None]
         shape = tuple(own[0].shape) if own else ()
         is_head = bool(shape) and shape[-1] == outputs
         if not found and is_head:

@@ -7,10 +7,9 @@ import re
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_vit.doctor.context import DoctorContext
-from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.output_kind import sums_to_one
 
 
@@ -42,8 +41,8 @@ def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
         return None
     name = getattr(loss, "__name__", None) or type(loss).__name__
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    takes = "crossentropy" in name
-    return name, bool(from_logits) if takes or from_logits is not None else None
+    asks = "crossentropy" in name or from_logits is not None
+    return name, bool(from_logits) if asks else None
 
 
 def check_outputs(context: DoctorContext) -> list[Finding]:
@@ -74,69 +73,47 @@ def check_outputs(context: DoctorContext) -> list[Finding]:
         "smallest_sum": float(sums.min()),
         "largest_sum": float(sums.max()),
     }
-    seen = (
-        f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
-        f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} to "
-        f"{sums.max():.3g}."
-    )
-    found = compiled_loss(context.model)
-    if context.config is not None:
-        # Runs train on logits; the finished model has its activation behind them.
-        found = None
-    if found:
-        numbers["loss"], numbers["from_logits"] = found
-        seen += f" The model is compiled with {found[0]}"
-        seen += "." if found[1] is None else f", from_logits={found[1]}."
-
-    def finding(name: str, severity: str, fix: str) -> list[Finding]:
-        return [Finding(name, severity, seen, fix, numbers)]
-
+    seen = f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
+    seen += f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} "
+    seen += f"to {sums.max():.3g}."
+    # Runs train on logits; the finished model has its activation behind them.
+    loss = compiled_loss(context.model) if context.config is None else None
+    if loss:
+        numbers["loss"], numbers["from_logits"] = loss
+        seen += f" The model is compiled with {loss[0]}"
+        seen += "." if loss[1] is None else f", from_logits={loss[1]}."
+    found = Findings(seen, numbers)
     if outputs.shape[1] == 1 and ending == "softmax":
-        return finding(
-            "softmax over one output",
-            "serious",
-            "A softmax over one number is always 1: use two outputs, or a sigmoid.",
-        )
+        fix = "A softmax over one number is always 1: use two outputs, or a sigmoid."
+        return found.serious("softmax over one output", fix)
     if ending == "softmax" and not sums_to_one(outputs):
-        return finding(
-            "probabilities that do not sum to 1",
-            "serious",
-            "Apply the softmax along the last axis, once, and to the classes only.",
-        )
-    if found and found[1] is not None:
-        if found[1] and ending in ("softmax", "sigmoid"):
-            return finding(
+        fix = "Apply the softmax along the last axis, once, and to the classes only."
+        return found.serious("probabilities that do not sum to 1", fix)
+    if loss and loss[1] is not None:
+        if loss[1] and ending in ("softmax", "sigmoid"):
+            return found.serious(
                 "softmax twice",
-                "serious",
                 "Compile with from_logits=False, or end the model in a Dense without activation. "
                 "(In a TensorFlow graph Keras notices a softmax that comes last, warns and "
                 "corrects it; eagerly, with a cast behind it and on other backends it does not.)",
             )
-        if not found[1] and ending == "linear" and not _are_probabilities(outputs):
-            return finding(
-                "logits taken for probabilities",
-                "serious",
-                "Compile with from_logits=True, or end the model in a softmax.",
-            )
-        if ("binary" in found[0]) != (ending == "sigmoid") and ending != "linear":
+        probable = outputs.min() >= 0 and sums_to_one(outputs)
+        if not loss[1] and ending == "linear" and not probable:
+            fix = "Compile with from_logits=True, or end the model in a softmax."
+            return found.serious("logits taken for probabilities", fix)
+        if ("binary" in loss[0]) != (ending == "sigmoid") and ending != "linear":
             wanted = "binary_crossentropy" if ending == "sigmoid" else "categorical_crossentropy"
-            return finding(
+            return found.warning(
                 "loss of another kind",
-                "warning",
                 f"A {ending} belongs to {wanted}: with one label an image take a softmax, with "
                 "several a sigmoid.",
             )
     if context.examples.multi_label and ending == "softmax":
-        return finding(
+        return found.warning(
             "softmax for several classes",
-            "warning",
             "The data's images may show several classes or none, but a softmax names exactly one: "
             "end the model in a sigmoid, and train it with binary_crossentropy.",
         )
-    if not found and context.config is None:
+    if not loss and context.config is None:
         seen += f" No loss is compiled; from_logits={ending == 'linear'} is the right one."
-    return [Finding("outputs", "fine", seen, numbers=numbers)]
-
-
-def _are_probabilities(outputs: np.ndarray) -> bool:
-    return bool(outputs.min() >= 0 and sums_to_one(outputs))
+    return found.fine("outputs", evidence=seen)

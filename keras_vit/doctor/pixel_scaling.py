@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.doctor.context import DoctorContext, better_than_guessing, clearly_better
-from keras_vit.doctor.finding import Finding
+from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.layer_outputs import layers_of, watched
 from keras_vit.doctor.output_kind import mean_loss
 from keras_vit.doctor.scaling_candidates import PREPARED, REVERSED, TWICE, candidates
@@ -47,12 +47,6 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
     spread = float(given.std())
     reaching = float(scalings[-1]["std"]) if scalings else spread
     inside = [s for s in scalings if s["changes"]]
-    lines = [_statistics("What the model is given has", given)]
-    lines += [
-        f"Its layer {s['name']!r} {s['place']}makes that mean {s['mean']:.3g} and standard "
-        f"deviation {s['std']:.3g}."
-        for s in inside
-    ]
     numbers: dict[str, Any] = {
         "mean": float(given.mean()),
         "std": spread,
@@ -61,19 +55,20 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
         "std_after_scaling_layers": reaching,
         "scaling_layers": [s["name"] for s in inside],
     }
+    seen = f"What the model is given has values from {given.min():.3g} to {given.max():.3g}, "
+    seen += f"mean {given.mean():.3g}, standard deviation {spread:.3g}."
+    for s in inside:
+        seen += f" Its layer {s['name']!r} {s['place']}makes that mean {s['mean']:.3g} and "
+        seen += f"standard deviation {s['std']:.3g}."
     pixels = context.pixels
     if pixels.max() - pixels.min() <= 2:
-        return [
-            Finding(
-                "pixels all alike",
-                "serious",
-                f"The pixels of {len(pixels)} images lie between {pixels.min():.0f} and "
-                f"{pixels.max():.0f}, of 0 to 255.",
-                "Images with values in [0, 1] were written as whole numbers: multiply by 255 "
-                "before they are stored.",
-                numbers,
-            )
-        ]
+        return Findings(numbers=numbers).serious(
+            "pixels all alike",
+            "Images with values in [0, 1] were written as whole numbers: multiply by 255 "
+            "before they are stored.",
+            f"The pixels of {len(pixels)} images lie between {pixels.min():.0f} and "
+            f"{pixels.max():.0f}, of 0 to 255.",
+        )
     found = {name: _right(context, preprocessing) for name, preprocessing in _ways(context).items()}
     numbers["accuracies"] = {name: float(right.mean()) for name, (right, _) in found.items()}
     ways = _best(found)
@@ -82,26 +77,24 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
     tells = better_than_guessing(best, context.labels[:_TRIED], context.num_classes)
     if tells:
         scores = ", ".join(f"{name} {value:.1%}" for name, value in numbers["accuracies"].items())
-        lines.append(f"Accuracy on {len(best)} images: {scores}.")
+        seen += f" Accuracy on {len(best)} images: {scores}."
     else:
-        lines.append("The answers are no better than guessing however pixels are scaled.")
+        seen += " The answers are no better than guessing however pixels are scaled."
+    report = Findings(seen, numbers)
     # A broken model may be right more often by accident, but neither often nor with a low loss.
     good = found[ways[0]][1] < _CONFIDENT * context.start
     good = good or best.mean() > 0.5 + 0.5 / context.num_classes
     if tells and good and clearly_better(best, prepared, _GAIN):
         severity = "serious" if gain >= _SERIOUS_GAIN else "warning"
-        name, fix = _mismatch(ways, bool(inside), spread)
-        return [Finding(name, severity, " ".join(lines), fix, numbers)]
-    evidence = " ".join(lines)
+        return report.add(severity, *_mismatch(ways, bool(inside), spread))
     well = tells and gain < _SERIOUS_GAIN
-    severity = "warning" if well else "serious"
     if not context.known and not inside:
-        return [Finding("pixels", "note", evidence, _TELL if tells else _UNTOLD, numbers)]
+        return report.note("pixels", _TELL if tells else _UNTOLD)
     if inside and reaching < _SQUEEZED < spread:
-        return [Finding("pixels scaled twice", severity, evidence, _REMOVE, numbers)]
+        return report.add("warning" if well else "serious", "pixels scaled twice", _REMOVE)
     if reaching > _UNSCALED and not well:
-        return [Finding("pixels not scaled", "warning", evidence, _SCALE, numbers)]
-    return [Finding("pixels", "fine", evidence, numbers=numbers)]
+        return report.warning("pixels not scaled", _SCALE)
+    return report.fine("pixels")
 
 
 _REMOVE = (
@@ -214,13 +207,5 @@ def _scalings(context: DoctorContext) -> list[dict[str, Any]]:
 
 def _ways(context: DoctorContext) -> dict[str, Preprocessing]:
     """Returns the ways of scaling that the model's input can be given."""
-    if "float" in context.input_dtype:
-        return candidates(context.preprocessing)
-    return {PREPARED: context.preprocessing}
-
-
-def _statistics(title: str, x: np.ndarray) -> str:
-    return (
-        f"{title} values from {x.min():.3g} to {x.max():.3g}, mean {x.mean():.3g}, standard "
-        f"deviation {x.std():.3g}."
-    )
+    given = context.preprocessing
+    return candidates(given) if "float" in context.input_dtype else {PREPARED: given}

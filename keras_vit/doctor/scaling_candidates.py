@@ -14,18 +14,15 @@ from keras_vit.preprocessing import Preprocessing
 PREPARED = "as prepared"
 TWICE = "scaled twice"
 REVERSED = "channels in reverse"
-# Fields of `Preprocessing`, by the names that `keras-vit doctor --pixels` takes. The last one is
-# what ResNet50 and VGG16 of keras.applications take (imagenet_utils.py there, mode "caffe").
+# What ResNet50 and VGG16 of keras.applications take (imagenet_utils.py there, mode "caffe").
+_CAFFE_MEAN = (103.939 / 255, 116.779 / 255, 123.68 / 255)
+# Fields of `Preprocessing`, by the names that `keras-vit doctor --pixels` takes.
 SCALES: dict[str, dict[str, Any]] = {
     "0..255": {"mean": 0.0, "std": 1 / 255},
     "0..1": {"mean": 0.0, "std": 1.0},
     "-1..1": {"mean": 0.5, "std": 0.5},
     "imagenet": {"mean": IMAGENET_MEAN, "std": IMAGENET_STD},
-    "caffe": {
-        "mean": (103.939 / 255, 116.779 / 255, 123.68 / 255),
-        "std": 1 / 255,
-        "channels": "bgr",
-    },
+    "caffe": {"mean": _CAFFE_MEAN, "std": 1 / 255, "channels": "bgr"},
 }
 
 

@@ -69,14 +69,11 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Returns all numbers as a dictionary of lists, numbers and strings."""
-        models = []
+        models, left_out = [], ("names", "labels", "probabilities", "class_names")
         for result, report in zip(self.results, self.reports, strict=True):
-            fields = dataclasses.asdict(result)
-            for left_out in ("names", "labels", "probabilities", "class_names"):
-                del fields[left_out]
-            models.append(
-                {**fields, f"minutes_to_{GOOD}": result.minutes_to(GOOD), **report.to_json()}
-            )
+            fields = {k: v for k, v in dataclasses.asdict(result).items() if k not in left_out}
+            fields[f"minutes_to_{GOOD}"] = result.minutes_to(GOOD)
+            models.append({**fields, **report.to_json()})
         tests = [{"models": pair, **test._asdict()} for pair, test in self.tests.items()]
         return {"models": models, "mcnemar": tests}
 
@@ -169,41 +166,32 @@ def compare(
     start, out = dict(start or {}), Path(out)
     _check(models, start)
     with output_folder.writing(out, "compare", _FILES):
-        return _compare(config, models, out, start)
-
-
-def _compare(
-    config: RunConfig, models: Sequence[str], out: Path, start: Mapping[str, str]
-) -> Comparison:
-    examples = data.load(config.data)
-    _check_images(config, models, examples)
-    results = []
-    for name in models:
-        if _is_run(name):
-            label = _label(name)
-            print(f"\n{label}: a run that was made before, measured", flush=True)
-            results.append(measure_run(label, Run(name), out / "runs" / label))
-            continue
-        own = dataclasses.replace(config, model=name, weights=start.get(name))
-        print(f"\n{name}: {own.weights or 'from random weights'}", flush=True)
-        results.append(run_model(name, own, out / "runs" / name))
-    first = results[0]
-    for other in results[1:]:
-        if other.names != first.names or other.class_names != first.class_names:
-            raise ValueError(
-                "All models must be judged on the same images and classes. Received: "
-                f"{first.name} with {len(first.names)} images of {len(first.class_names)} classes, "
-                f"{other.name} with {len(other.names)} of {len(other.class_names)}"
-            )
-    reports = (evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in results)
-    pairs = itertools.combinations(results, 2)
-    comparison = Comparison(
-        tuple(results),
-        tuple(reports),
-        {(a.name, b.name): mcnemar(a.labels, a.predicted, b.predicted) for a, b in pairs},
-    )
-    comparison.write(out)
-    return comparison
+        examples = data.load(config.data)
+        _check_images(config, models, examples)
+        results = []
+        for name in models:
+            if _is_run(name):
+                label = _label(name)
+                print(f"\n{label}: a run that was made before, measured", flush=True)
+                results.append(measure_run(label, Run(name), out / "runs" / label))
+                continue
+            own = dataclasses.replace(config, model=name, weights=start.get(name))
+            print(f"\n{name}: {own.weights or 'from random weights'}", flush=True)
+            results.append(run_model(name, own, out / "runs" / name))
+        first = results[0]
+        for other in results[1:]:
+            if other.names != first.names or other.class_names != first.class_names:
+                raise ValueError(
+                    "All models must be judged on the same images and classes. Received: "
+                    f"{first.name} with {len(first.names)} images of {len(first.class_names)} "
+                    f"classes, {other.name} with {len(other.names)} of {len(other.class_names)}"
+                )
+        reports = (evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in results)
+        pairs = itertools.combinations(results, 2)
+        tests = {(a.name, b.name): mcnemar(a.labels, a.predicted, b.predicted) for a, b in pairs}
+        comparison = Comparison(tuple(results), tuple(reports), tests)
+        comparison.write(out)
+        return comparison
 
 
 def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
@@ -243,12 +231,8 @@ def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examp
         return
     if len(runs) < len(models):
         usable, found = data.usable_images(examples, config.on_bad_image)
-        _, held_out = data.split(
-            usable,
-            found.digests,
-            validation_fraction=config.validation_fraction,
-            seed=config.split_seed,
-        )
+        fraction, seed = config.validation_fraction, config.split_seed
+        _, held_out = data.split(usable, found.digests, validation_fraction=fraction, seed=seed)
         expected = {usable.names[i] for i in held_out}
     else:
         expected = _held_out(runs[0], examples)

@@ -214,7 +214,7 @@ def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelRe
     found = json.loads((folder / COST).read_text(encoding="utf-8"))
     with np.load(folder / PREDICTIONS) as stored:
         answers = {key: stored[key] for key in stored.files}
-    accuracies = _validation_accuracies(run)
+    accuracies = {int(row["epoch"]): row["val_accuracy"] for row in history.read(run.history)}
     minutes = np.cumsum([_minutes(run).get(epoch, math.nan) for epoch in accuracies])
     return ModelResult(
         name=name,
@@ -240,14 +240,9 @@ def _minutes(run: Run) -> dict[int, float]:
         return {}
     full = max(row["steps"] for row in times)
     minutes = {
-        int(row["epoch"]): (row["seconds"] + (full / row["steps"] - 1) * row["training_seconds"])
-        / 60
-        for row in times
+        int(r["epoch"]): (r["seconds"] + (full / r["steps"] - 1) * r["training_seconds"]) / 60
+        for r in times
     }
     # One at whose end the run was stopped was not timed.
     mean = sum(minutes.values()) / len(minutes)
     return {epoch: minutes.get(epoch, mean) for epoch in range(max(minutes) + 1)}
-
-
-def _validation_accuracies(run: Run) -> dict[int, float]:
-    return {int(row["epoch"]): row["val_accuracy"] for row in history.read(run.history)}

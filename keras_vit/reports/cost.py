@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import time
+import timeit
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +97,7 @@ def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) 
         >>> inference_speed(model) > 0
         True
     """
-    noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:]))
-    noise = noise.astype("float32")
+    noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:])).astype("float32")
     model.predict(noise[:batch_size], batch_size, verbose=0)  # traces and compiles
-    seconds = []
-    for _ in range(_TURNS):
-        start = time.perf_counter()
-        model.predict(noise, batch_size, verbose=0)
-        seconds.append(time.perf_counter() - start)
-    return images / min(seconds)
+    timer = timeit.Timer(lambda: model.predict(noise, batch_size, verbose=0))
+    return images / min(timer.repeat(_TURNS, number=1))

@@ -12,16 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import data, files
+from keras_vit import data, evaluation, files
 from keras_vit.data.pipeline import read_pixels
-from keras_vit.evaluation import (
-    FewShot,
-    align,
-    few_shot,
-    linear_accuracy,
-    nearest,
-    neighbour_accuracy,
-)
 from keras_vit.evaluation.feature_probes import NEIGHBOURS
 from keras_vit.evaluation.few_shot import SEEDS, SHOTS
 from keras_vit.models import features, preprocessing_of
@@ -30,6 +22,9 @@ from keras_vit.visualization.drawing import shorten
 
 _QUERIES, _NEIGHBOURS = 6, 5  # of the contact sheet
 _LONGEST_CAPTION = 18  # characters
+
+_Parts = tuple[data.Examples, data.Examples]  # to draw examples from, and to score
+_Path = str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,14 +39,15 @@ class ProbeResult:
         test: Number of images that were scored.
 
     Example:
-        >>> print(ProbeResult((FewShot(1, (0.5, 0.7)),), 0.9, None, 80, 20).text())
+        >>> few_shot = evaluation.FewShot(1, (0.5, 0.7))
+        >>> print(ProbeResult((few_shot,), 0.9, None, 80, 20).text())
         accuracy on 20 images held out, from frozen features
           1 example of a class          0.6000, standard deviation 0.1414 over 2 draws
           20 nearest neighbours         0.9000, of all 80 training images
           logistic regression           -, a class has fewer than three images
     """
 
-    few_shot: tuple[FewShot, ...]
+    few_shot: tuple[evaluation.FewShot, ...]
     neighbours: float
     linear: float | None
     training: int
@@ -129,29 +125,26 @@ def probe(
             "`training` and `test` must have images of one class each to probe features with. "
             f"Received: {training.source}, whose images may show several"
         )
-    labels = align(training.class_names, test)
+    labels = evaluation.align(training.class_names, test)
     parts = _features(model, (training, test), cache, batch_size, verbose)
     known, asked = (parts[0], training.labels), (parts[1], labels)
     if sheet is not None:
-        _draw_neighbours(model, training, test, parts, sheet)
+        _draw_neighbours(model, (training, test), parts, sheet)
     if verbose:
         print("Fitting linear classifiers ...", flush=True)
     largest = int(training.class_counts().max())
+    shots = [number for number in SHOTS if number <= largest]
     return ProbeResult(
-        few_shot(known, asked, shots=[shots for shots in SHOTS if shots <= largest], seeds=SEEDS),
-        neighbour_accuracy(known, asked),
-        linear_accuracy(known, asked),
+        evaluation.few_shot(known, asked, shots=shots, seeds=SEEDS),
+        evaluation.neighbour_accuracy(known, asked),
+        evaluation.linear_accuracy(known, asked),
         len(training),
         len(test),
     )
 
 
 def _features(
-    model: keras.Model,
-    parts: tuple[data.Examples, data.Examples],
-    cache: str | os.PathLike[str] | None,
-    batch_size: int,
-    verbose: int,
+    model: keras.Model, parts: _Parts, cache: _Path | None, batch_size: int, verbose: int
 ) -> list[np.ndarray]:
     key = fingerprint(model, parts) if cache is not None else ""
     if cache is not None and Path(cache).is_file():
@@ -172,7 +165,7 @@ def _features(
     return found
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+def _read(path: _Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path) as stored:
             return {name: stored[name] for name in ("fingerprint", "training", "test")}
@@ -210,15 +203,12 @@ def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
 
 
 def _draw_neighbours(
-    model: keras.Model,
-    training: data.Examples,
-    test: data.Examples,
-    parts: list[np.ndarray],
-    path: str | os.PathLike[str],
+    model: keras.Model, examples: _Parts, found: list[np.ndarray], path: _Path
 ) -> None:
+    training, test = examples
     preprocessing = preprocessing_of(model)
     queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
-    indices, similarities = nearest(parts[0], parts[1][queries], _NEIGHBOURS)
+    indices, similarities = evaluation.nearest(found[0], found[1][queries], _NEIGHBOURS)
     encoded, captions = [], []
 
     def caption(examples: data.Examples, index: int) -> str:

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import keras
 import yaml
 
 from keras_vit import arguments, files, models
@@ -60,18 +59,27 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
     model = source.model()
     license_, origin = weights_licence(config.weights, config.model)
-    name = source.path.resolve().name
+    name, recipe, resolved = source.path.resolve().name, config.recipe, source.resolved()
+    preprocessing = models.preprocessing_of(model)
+    height, width = preprocessing.size
     kind = "vision-transformer" if models.has_config(model) else "convolutional"
     front = _front_matter(name, [kind, config.model], license_, scores)
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}",
-        _introduction(config.model, model, origin),
-        _uses(models.preprocessing_of(model)),
-        _data(config, source),
+        f"An image classifier, {config.model} with {model.count_params():,} parameters, for images "
+        f"of {height} x {width} pixels (larger and smaller ones are resized), made with keras_vit. "
+        f"Its first weights: {origin}.",
+        _uses(preprocessing),
+        f"## Data\n\nTrained on {resolved['training_examples']} images of "
+        f"`{without_folders(config.data)}`; {resolved['validation_examples']} others were held out "
+        "to validate on.\n\n*To complete: where the images come from, who took and labelled them, "
+        "and whom or what they do not show.*",
         _metrics(scores),
         _pictures(source, out),
-        _loading(models.preprocessing_of(model)),
-        _training(config),
+        _loading(preprocessing),
+        f"## Training\n\n{recipe.epochs} epochs, batch {recipe.batch_size}, {recipe.optimizer} "
+        f"with a learning rate of {recipe.learning_rate:g}, seed {recipe.seed}; all numbers stand "
+        "in `config.yaml` of the run.",
         f"## Licence\n\nOf the weights that training started from: {origin}. Whether the images "
         "allow what you mean to do with the model, their licence tells.",
     ]
@@ -109,31 +117,20 @@ def weights_licence(weights: str | None, model: str) -> tuple[str, str]:
 def _front_matter(
     name: str, tags: list[str], license_: str, scores: dict[str, Any]
 ) -> dict[str, Any]:
-    metrics = []
-    if "accuracy" in scores:
-        metrics.append({"type": "accuracy", "value": round(scores["accuracy"], 4)})
-    result = {
-        "task": {"type": "image-classification"},
-        "dataset": {"name": "held-out images", "type": "imagefolder"},
-        "metrics": metrics,
-    }
-    return {
+    front: dict[str, Any] = {
         "license": license_,
         "library_name": "keras",
         "pipeline_tag": "image-classification",
         "tags": ["keras", *tags],
-        **({"model-index": [{"name": name, "results": [result]}]} if metrics else {}),
     }
-
-
-def _introduction(constructor: str, model: keras.Model, origin: str) -> str:
-    preprocessing = models.preprocessing_of(model)
-    height, width = preprocessing.size
-    return (
-        f"An image classifier, {constructor} with {model.count_params():,} parameters, for images "
-        f"of {height} x {width} pixels (larger and smaller ones are resized), made with keras_vit. "
-        f"Its first weights: {origin}."
-    )
+    if "accuracy" in scores:
+        result = {
+            "task": {"type": "image-classification"},
+            "dataset": {"name": "held-out images", "type": "imagefolder"},
+            "metrics": [{"type": "accuracy", "value": round(scores["accuracy"], 4)}],
+        }
+        front["model-index"] = [{"name": name, "results": [result]}]
+    return front
 
 
 def _uses(preprocessing: Preprocessing) -> str:
@@ -146,16 +143,6 @@ def _uses(preprocessing: Preprocessing) -> str:
         f"## Intended use\n\nTells which of {len(labels)} classes an image shows: {shown}. An "
         f"image of anything else {anything}.\n\n"
         "*To complete: whom it is for, and what it must not be used for.*"
-    )
-
-
-def _data(config: Any, run: Run) -> str:
-    resolved = run.resolved()
-    return (
-        f"## Data\n\nTrained on {resolved['training_examples']} images of "
-        f"`{without_folders(config.data)}`; {resolved['validation_examples']} others were held out "
-        "to validate on.\n\n*To complete: where the images come from, who took and labelled them, "
-        "and whom or what they do not show.*"
     )
 
 
@@ -210,13 +197,4 @@ def _loading(preprocessing: Preprocessing) -> str:
         'image = data.prepare(tf.io.read_file("image.jpg"), preprocessing)\n'
         "probabilities = model.predict(image[tf.newaxis])[0]\n"
         f"{decide}\n```\n\nOr `keras-vit predict last.keras image.jpg`."
-    )
-
-
-def _training(config: Any) -> str:
-    recipe = config.recipe
-    return (
-        f"## Training\n\n{recipe.epochs} epochs, batch {recipe.batch_size}, {recipe.optimizer} "
-        f"with a learning rate of {recipe.learning_rate:g}, seed {recipe.seed}; all numbers stand "
-        "in `config.yaml` of the run."
     )

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten, show
+from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten, show, tiles
 from keras_vit.visualization.overlay import overlay
 
 _TILE = 1.7  # inches
@@ -92,10 +92,7 @@ def relevance_sheet(
     longest = max((len(line) for title in titles or () for line in title.split("\n")), default=0)
     height = rows * (_TILE * ratio + 0.08) + 0.45
     width = columns * (_TILE + 0.06) + longest * _LETTER
-    figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.ravel():
-        axes.set_axis_off()
+    figure, grid = tiles(rows, columns, width, height)
     for row in range(rows):
         show(grid[row, 0], pixels[row])
         if titles is not None:

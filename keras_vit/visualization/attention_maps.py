@@ -101,14 +101,8 @@ def mean_attention_distance(
     down = (rows[:, None] - rows) * patch_size[0]
     across = (columns[:, None] - columns) * patch_size[1]
     distances = np.hypot(down, across)  # (N, N)
-    return np.stack(
-        [
-            (np.asarray(a, np.float64)[..., -num_patches:, -num_patches:] * distances)
-            .sum(axis=-1)
-            .mean(axis=-1)
-            for a in attention
-        ]
-    )
+    patches = (np.asarray(a, np.float64)[..., -num_patches:, -num_patches:] for a in attention)
+    return np.stack([(a * distances).sum(axis=-1).mean(axis=-1) for a in patches])
 
 
 def check_tokens(attention: Sequence[np.ndarray], grid: tuple[int, int]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_vit.visualization.drawing import save_figure, shorten, show
+from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
 _LONGEST_CAPTION = 18  # characters, above an image 1.6 inches wide
 
@@ -65,11 +65,8 @@ def _sheet_figure(
     titles = captions or [_caption(label, class_names) for label in labels]
     columns = columns or min(8, math.ceil(math.sqrt(len(images))))
     rows = math.ceil(len(images) / columns)
-    figure = Figure(figsize=(columns * 1.6, rows * 1.85), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid:
-        axes.set_axis_off()
-    for axes, image, title in zip(grid, images, titles, strict=False):
+    figure, grid = tiles(rows, columns, columns * 1.6, rows * 1.85)
+    for axes, image, title in zip(grid.ravel(), images, titles, strict=False):
         show(axes, image)
         axes.set_title(title, fontsize=7)
     return figure

@@ -61,6 +61,29 @@ def open_axes(axes: Axes, grid: str = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
+    """Returns a figure with places for pictures, without frames and scales.
+
+    Args:
+        rows: Pictures in a column.
+        columns: Pictures in a row.
+        width: Of the figure, in inches.
+        height: Of the figure, in inches.
+
+    Returns:
+        The figure, and its axes, (rows, columns).
+
+    Example:
+        >>> tiles(2, 3, 4.0, 5.0)[1].shape
+        (2, 3)
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    return figure, grid
+
+
 def show(axes: Axes, image: np.ndarray, **options: Any) -> None:
     """Shows pixels as they are.
 
@@ -158,9 +181,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """
     FigureCanvasAgg(figure)
     with files.atomic_path(path) as temporary:
-        key = {".png": "Software", ".svg": "Creator", ".pdf": "Creator"}.get(
-            Path(path).suffix.lower()
-        )
+        keys = {".png": "Software", ".svg": "Creator", ".pdf": "Creator"}
+        key = keys.get(Path(path).suffix.lower())
         metadata = {key: _SOFTWARE} if key else None
         _save(figure, temporary, dpi=130, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
     return Path(path)

@@ -19,7 +19,7 @@ from sklearn.decomposition import PCA
 from keras_vit import arguments, layers
 from keras_vit.models import FeatureExtractor
 from keras_vit.models.cloning import layers_of
-from keras_vit.visualization.drawing import show
+from keras_vit.visualization.drawing import show, tiles
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
@@ -81,9 +81,8 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
         )
     kernel = keras.ops.convert_to_numpy(encoder.projection.kernel)  # (PQC, D)
     pca = PCA(min(number, *kernel.shape)).fit(kernel.T)
-    shape = (*patches.patch_size, -1)
-    components = np.stack([component.reshape(shape) for component in pca.components_])
-    return components, pca.explained_variance_ratio_
+    shape = (len(pca.components_), *patches.patch_size, -1)
+    return pca.components_.reshape(shape), pca.explained_variance_ratio_
 
 
 def token_colours(
@@ -165,11 +164,9 @@ def position_similarity_plot(similarity: np.ndarray) -> Figure:
     """
     h, w = similarity.shape[:2]
     rows, columns = (np.arange(0, n, math.ceil(n / _MOST_TILES)) for n in (h, w))
-    mosaic = np.full((len(rows) * (h + 1) - 1, len(columns) * (w + 1) - 1), np.nan)
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            top, left = i * (h + 1), j * (w + 1)
-            mosaic[top : top + h, left : left + w] = similarity[row, column]
+    chosen = np.asarray(similarity, np.float64)[np.ix_(rows, columns)]
+    framed = np.pad(chosen, [(0, 0), (0, 0), (0, 1), (0, 1)], constant_values=np.nan)
+    mosaic = framed.swapaxes(1, 2).reshape(len(rows) * (h + 1), -1)[:-1, :-1]
     ratio = mosaic.shape[0] / mosaic.shape[1]
     figure = Figure(figsize=(5.4, 4.6 * ratio + 0.5), layout="constrained")
     axes = figure.subplots()
@@ -210,11 +207,8 @@ def filter_plot(components: np.ndarray) -> Figure:
             f"Received: an array of the shape {components.shape}"
         )
     rows = math.ceil(len(components) / _IN_A_ROW)
-    figure = Figure(figsize=(_IN_A_ROW * 0.85, rows * 0.85 + 0.1), layout="constrained")
-    grid = figure.subplots(rows, _IN_A_ROW, squeeze=False).ravel()
-    for axes in grid:
-        axes.set_axis_off()
-    for axes, component in zip(grid, components, strict=False):
+    figure, grid = tiles(rows, _IN_A_ROW, _IN_A_ROW * 0.85, rows * 0.85 + 0.1)
+    for axes, component in zip(grid.ravel(), components, strict=False):
         farthest = max(float(np.abs(component).max()), 1e-12)
         show(axes, (component / farthest + 1) * 127.5, interpolation="nearest")
     return figure
@@ -243,11 +237,8 @@ def token_colour_sheet(pixels: np.ndarray, colours: np.ndarray) -> Figure:
             f"Received: {len(colours)} for {len(pixels)} images"
         )
     number, ratio = len(pixels), pixels.shape[1] / pixels.shape[2]
-    figure = Figure(figsize=(number * 1.5, 3.0 * ratio + 0.1), layout="constrained")
-    grid = figure.subplots(2, number, squeeze=False)
+    figure, grid = tiles(2, number, number * 1.5, 3.0 * ratio + 0.1)
     for column in range(number):
         show(grid[0, column], pixels[column])
         show(grid[1, column], colours[column] * 255, interpolation="nearest")
-    for axes in grid.ravel():
-        axes.set_axis_off()
     return figure

@@ -102,8 +102,7 @@ def faithfulness(
     grey = preprocessing.scale(np.full((1, 1, images.shape[-1]), 127.5))
     blurred = np.stack([_blur(image, preprocessing) for image in images])
     order = [np.argsort(-np.ravel(m), kind="stable") for m in maps]
-    deletion = np.zeros((len(images), steps + 1))
-    insertion = np.zeros((len(images), steps + 1))
+    deletion, insertion = (np.zeros((len(images), steps + 1)) for _ in range(2))
     every = np.arange(len(images))
     for step in range(steps + 1):
         taken = [o[: round(step / steps * len(o))] for o in order]
@@ -165,8 +164,5 @@ def _mask(taken: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np
 def _blur(image: np.ndarray, preprocessing: Any) -> np.ndarray:
     pixels = np.clip(np.round(preprocessing.unscale(image)), 0, 255).astype(np.uint8)
     blur = PIL.ImageFilter.GaussianBlur(_BLUR * max(image.shape[:2]))
-    channels = [
-        np.asarray(PIL.Image.fromarray(pixels[..., c]).filter(blur))
-        for c in range(pixels.shape[-1])
-    ]
-    return preprocessing.scale(np.stack(channels, axis=-1))
+    bands = [PIL.Image.fromarray(band).filter(blur) for band in np.moveaxis(pixels, -1, 0)]
+    return preprocessing.scale(np.stack([np.asarray(band) for band in bands], axis=-1))
