@@ -198,7 +198,7 @@ def bundle(
         say(f"Keras model on {len(checked)} images")
         shown = int(bool(verbose) and sys.stdout.isatty())
         task = of(preprocessing_of(source.model))
-        truth, expected, preprocessing = task.predict(source.model, checked, verbose=shown)
+        expected = task.predict(source.model, checked, verbose=shown)
         # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
@@ -220,10 +220,8 @@ def bundle(
                 artifacts,
                 images,
                 expected,
-                truth,
                 staged / "verification",
                 names=checked.names,
-                preprocessing=preprocessing,
                 min_agreement=min_agreement,
                 progress=bool(verbose),
             )
@@ -238,7 +236,7 @@ def bundle(
             version = _next(directory, name)
             manifest.write(
                 staged,
-                preprocessing,
+                expected.preprocessing,
                 limits,
                 results,
                 images=len(checked),

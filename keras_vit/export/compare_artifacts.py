@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import of
+from keras_vit.tasks.task import Predictions
 
 _PROCESS = Path(__file__).with_name("runtime_worker.py")
 _THREADS = (1, 2)
@@ -106,12 +106,10 @@ class ArtifactComparison:
 def verify(
     artifacts: Sequence[Artifact],
     images: Iterable[bytes],
-    expected: np.ndarray,
-    truth: np.ndarray,
+    expected: Predictions,
     folder: Path,
     *,
     names: Sequence[str],
-    preprocessing: Preprocessing,
     min_agreement: float = 0.99,
     progress: bool = True,
 ) -> tuple[ArtifactComparison, ...]:
@@ -123,11 +121,9 @@ def verify(
     Args:
         artifacts: What was exported.
         images: Encoded images, N of them; real ones tell most.
-        expected: Outputs of the Keras model, (N, ...).
-        truth: Targets, as `Task.predict` returns them.
+        expected: Predictions of the Keras model.
         folder: A folder for what passes between the processes.
         names: What the images are called, in messages.
-        preprocessing: The complete preprocessing, which names the task.
         min_agreement: Share of the images on which artifacts that are not `exact` have to agree.
         progress: Whether to print it.
 
@@ -145,12 +141,12 @@ def verify(
     with tf.io.TFRecordWriter(str(folder / "images.tfrecord")) as records:
         for image in images:
             records.write(image)
-    if not len(expected):
+    if not len(expected.outputs):
         raise ValueError("`images` must hold at least one encoded image. Received: none")
     task = {
         "names": list(names),
         "threads": _THREADS,
-        "output": of(preprocessing).output,
+        "output": of(expected.preprocessing).output,
         "artifacts": {a.name: [a.kind, str(a.path.resolve())] for a in artifacts},
     }
     (folder / "task.json").write_text(json.dumps(task))
@@ -162,8 +158,6 @@ def verify(
             times[artifact.name],
             np.load(folder / f"{artifact.name}.npy"),
             expected,
-            truth,
-            preprocessing,
             min_agreement,
         )
         for artifact in artifacts
@@ -174,9 +168,7 @@ def compared(
     artifact: Artifact,
     milliseconds: dict[str, float],
     found: np.ndarray,
-    expected: np.ndarray,
-    truth: np.ndarray,
-    preprocessing: Preprocessing,
+    expected: Predictions,
     min_agreement: float,
 ) -> ArtifactComparison:
     """Compares what an artifact answered with what the Keras model did.
@@ -185,9 +177,7 @@ def compared(
         artifact: What answered.
         milliseconds: How long one image takes, by number of threads.
         found: Its outputs, (N, ...).
-        expected: Those of the Keras model, (N, ...).
-        truth: As for `verify`.
-        preprocessing: As for `verify`.
+        expected: As for `verify`.
         min_agreement: As for `verify`.
 
     Returns:
@@ -196,13 +186,14 @@ def compared(
     Example:
         >>> artifact = Artifact("int8", "tflite", Path(__file__), exact=False)
         >>> scores = np.array([[0.6, 0.4]], np.float32)
-        >>> compared(artifact, {}, scores, scores, np.array([0]), Preprocessing(), 0.99).agreement
+        >>> expected = Predictions(np.array([0]), scores, Preprocessing())
+        >>> compared(artifact, {}, scores, expected, 0.99).agreement
         1.0
     """
-    differences = np.abs(found - expected).reshape(len(found), -1).max(axis=1)  # (N,)
+    differences = np.abs(found - expected.outputs).reshape(len(found), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
     close = artifact.tolerance if artifact.exact else 0.0
-    same, accuracy = of(preprocessing).agreement(found, expected, truth, preprocessing, close)
+    same, accuracy = of(expected.preprocessing).agreement(found, expected, close)
     agreement = float(same.mean())
     if artifact.min_agreement is not None:
         min_agreement = artifact.min_agreement

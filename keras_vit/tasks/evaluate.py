@@ -41,9 +41,8 @@ def evaluate(
         >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
-    return task_of(model, examples).evaluate(
-        model, examples, batch_size=batch_size, verbose=verbose
-    )
+    task = task_of(model, examples)
+    return task.score(task.predict(model, examples, batch_size=batch_size, verbose=verbose))
 
 
 def evaluate_in_detail(
@@ -71,7 +70,9 @@ def evaluate_in_detail(
         >>> found.scores.num_examples, len(found.mistakes)
         (50, 12)
     """
-    return task_of(model, examples).details(model, examples, batch_size=batch_size, verbose=verbose)
+    task = task_of(model, examples)
+    predictions = task.predict(model, examples, batch_size=batch_size, verbose=verbose)
+    return task.details(model, examples, predictions)
 
 
 def task_of(model: keras.Model, examples: Examples) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -28,6 +28,14 @@ class Result(Protocol):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `evaluation.json`."""
+
+
+class Predictions(NamedTuple):
+    """What a model predicts for N images: targets (N, ...), outputs (N, ...), preprocessing."""
+
+    targets: np.ndarray
+    outputs: np.ndarray
+    preprocessing: Preprocessing
 
 
 class Prediction(Protocol):
@@ -185,28 +193,21 @@ class Task:
         *,
         batch_size: int = 32,
         verbose: int = 0,
-    ) -> tuple[np.ndarray, np.ndarray, Preprocessing]:
-        """Returns targets (N, ...), outputs (N, ...) and the complete preprocessing."""
+    ) -> Predictions:
+        """Returns the outputs of a finished model, and the targets that they are compared with."""
         network, preprocessing = self.finished(model)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
-        return examples.labels, outputs, preprocessing
+        return Predictions(examples.labels, outputs, preprocessing)
 
-    def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> Result | None:
-        """Evaluates a finished model; None where there is nothing to evaluate."""
-        return None
+    def score(self, predictions: Predictions) -> Result:
+        """Evaluates predictions."""
+        raise NotImplementedError
 
     def details(
-        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
+        self, model: keras.Model, examples: data.Examples, predictions: Predictions
     ) -> Details:
-        """Evaluates a finished model with all that a page shows."""
-        return Details(self.evaluate(model, examples, batch_size=batch_size, verbose=verbose))
+        """Evaluates predictions with all that a page shows."""
+        return Details(self.score(predictions))
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         """Draws an evaluation into a folder; returns pictures by name."""
@@ -230,20 +231,13 @@ class Task:
         return ServedModel(network, preprocessing, self.output, texts, limits, precision)
 
     def agreement(
-        self,
-        found: np.ndarray,
-        expected: np.ndarray,
-        truth: np.ndarray,
-        preprocessing: Preprocessing,
-        close: float,
+        self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
         """Compares outputs of an exported file with those of the Keras model.
 
         Args:
             found: Outputs of the file (N, ...).
-            expected: Outputs of the Keras model (N, ...).
-            truth: Targets, as `predict` returns them.
-            preprocessing: The complete preprocessing.
+            expected: Predictions of the Keras model.
             close: Difference that rounding may cause; 0 where the file rounds on purpose.
 
         Returns:

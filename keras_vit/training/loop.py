@@ -15,9 +15,7 @@ import tensorflow as tf
 
 from keras_vit import data, files, models, output_folder, tasks
 from keras_vit.data.inventory import Inventory
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
-from keras_vit.runs.recipe import Recipe
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.build import complete_preprocessing
 from keras_vit.tasks.objective import Objective
@@ -151,16 +149,7 @@ def fit_run(
                         f"batches in each: {steps}."
                     )
                     task.advise(steps * config.recipe.epochs)
-                fit_remaining(
-                    training_model,
-                    save,
-                    config.recipe,
-                    where,
-                    (training, validation),
-                    models.preprocessing_of(network),
-                    watching,
-                    config.on_bad_image,
-                )
+                fit_remaining(save, (training, validation), watching)
             if not where.is_chief:
                 return None
             average = averages(training_model.optimizer)  # which is what last.keras holds
@@ -261,32 +250,25 @@ def build_training_model(objective: Objective, config: CommonConfig, steps: int)
 
 
 def fit_remaining(
-    training_model: TrainingModel,
     save: SaveSchedule,
-    recipe: Recipe,
-    where: Devices,
     parts: tuple[data.Examples, data.Examples],
-    preprocessing: Preprocessing,
     callbacks: Sequence[keras.callbacks.Callback] = (),
-    on_bad_image: str = "fail",
 ) -> None:
     """Trains the rest of an epoch that was interrupted, then whole epochs.
 
     Args:
-        training_model: The model in training, compiled.
-        save: Knows how far the run has come, and saves it.
-        recipe: Its `epochs`, `batch_size`, `augmentation` and `seed`.
-        where: The devices.
+        save: Saves the run; its task, devices, compiled model and progress. Where an image has
+            become unreadable since it was checked, `on_bad_image` of the configuration decides.
         parts: Examples to train on, and to validate on.
-        preprocessing: The preprocessing.
-        callbacks: What else watches the training.
-        on_bad_image: What to do if an image has become unreadable since it was checked: `"fail"`
-            raises an error that names it, `"skip"` continues without it.
+        callbacks: Further callbacks.
 
     Raises:
         ValueError: If images have become unreadable and must not or cannot be left out.
     """
     training, validation = parts
+    training_model, where = save.training_model, save.where
+    recipe, on_bad_image = save.task.config.recipe, save.task.config.on_bad_image
+    preprocessing = models.preprocessing_of(training_model.network)
     several = where.replicas > 1
     begun = save.progress
     if (begun.epoch or begun.step) and begun.epoch < recipe.epochs and where.is_chief:
@@ -362,7 +344,7 @@ def _finish(
     """Evaluates the last epoch's weights as they were saved, and prints where everything is."""
     task.finish_models(run, validation)
     model = run.model(compile=True)
-    result = task.evaluate(model, validation)
+    result = task.score(task.predict(model, validation)) if task.monitor else None
     names = ["last.keras"]
     if result is not None:
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions

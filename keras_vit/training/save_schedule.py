@@ -58,6 +58,7 @@ class SaveSchedule(keras.callbacks.Callback):
         self.task = task
         self.steps = steps
         self.interruption = interruption
+        self.where = where
         self._alone = where.workers == 1
         self._writes = where.is_chief
         self.checkpoints = StateFiles(run.checkpoints, task.config.keep)

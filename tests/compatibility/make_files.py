@@ -195,13 +195,11 @@ def write_stopped(name: str, start: Callable[[Path], Any], expected: Expected) -
     expected[f"runs/{name}"] = keras.ops.convert_to_numpy(last(pixels, training=False))
     expected[f"means/{name}"] = means(last)
     shutil.rmtree("undisturbed")
-    method = "train" if isinstance(start.keywords["config"], training.RunConfig) else "pretrain"
-    inner = "pretraining.pretrain" if method == "pretrain" else "train"
-    module = importlib.import_module(f"keras_vit.training.{inner}")
+    module = importlib.import_module("keras_vit.training.loop")
     fit = module.fit_remaining
     also = (StopAfter(STOPPED_AFTER),)
     out = Path("runs", name)
-    with mock.patch.object(module, "fit_remaining", lambda *a: fit(*a[:6], also)):
+    with mock.patch.object(module, "fit_remaining", lambda *a: fit(*a[:2], also)):
         try:
             start(out)
         except KeyboardInterrupt:

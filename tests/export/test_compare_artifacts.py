@@ -10,6 +10,7 @@ import pytest
 from keras_vit.export import VerificationError, compare_artifacts, load_predictor, tflite
 from keras_vit.export.compare_artifacts import Artifact, ArtifactComparison, table, verify
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.task import Predictions
 from tests.export.conftest import PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
@@ -32,11 +33,9 @@ def test_verify_compares_image_by_image_in_another_process(
     served, phone = verify(
         artifacts(exported),
         images,
-        expected,
-        TRUTH,
+        Predictions(TRUTH, expected, PREPROCESSING),
         tmp_path,
         names=NAMES,
-        preprocessing=PREPROCESSING,
         progress=False,
     )
     assert served.ok
@@ -55,9 +54,11 @@ SCORES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]], np.float3
 def compared(found: np.ndarray, kind: str = "saved_model", **options: Any) -> ArtifactComparison:
     artifact = Artifact("artifact", kind, Path(__file__), exact=options.pop("exact", True))
     preprocessing = Preprocessing(thresholds=options.pop("thresholds", None))
-    settings = {"truth": np.array([0, 1, 0]), "min_agreement": 0.99, **options}
-    settings["preprocessing"] = preprocessing
-    return compare_artifacts.compared(artifact, {}, found, SCORES, **settings)
+    truth = options.pop("truth", np.array([0, 1, 0]))
+    expected = Predictions(truth, SCORES, preprocessing)
+    return compare_artifacts.compared(
+        artifact, {}, found, expected, options.pop("min_agreement", 0.99)
+    )
 
 
 def test_a_wrong_probability_is_found() -> None:
@@ -85,8 +86,8 @@ def test_equally_probable_classes_are_no_disagreement() -> None:
     found = tied.copy()
     found[2] = tied[2, ::-1]
     artifact = Artifact("artifact", "saved_model", Path(__file__), exact=True)
-    truth = np.array([0, 1, 0])
-    result = compare_artifacts.compared(artifact, {}, found, tied, truth, Preprocessing(), 0.99)
+    expected = Predictions(np.array([0, 1, 0]), tied, Preprocessing())
+    result = compare_artifacts.compared(artifact, {}, found, expected, 0.99)
     assert (result.ok, result.agreement) == (True, 1.0)
 
 
@@ -126,11 +127,9 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
     results = verify(
         [artifacts(exported)[0], *several],
         images,
-        expected,
-        TRUTH,
+        Predictions(TRUTH, expected, PREPROCESSING),
         tmp_path / "work",
         names=NAMES,
-        preprocessing=PREPROCESSING,
         min_agreement=0,
         progress=False,
     )
@@ -149,11 +148,9 @@ def test_a_file_that_does_not_load_is_told_with_what_was_said(
         verify(
             broken,
             images,
-            np.zeros((10, 7)),
-            TRUTH,
+            Predictions(TRUTH, np.zeros((10, 7)), PREPROCESSING),
             tmp_path / "work",
             names=NAMES,
-            preprocessing=PREPROCESSING,
             progress=False,
         )
 
@@ -166,11 +163,9 @@ def test_an_image_that_the_server_refuses_is_told(
         verify(
             artifacts(exported)[:1],
             [images[0], b"text"],
-            np.zeros((2, 7)),
-            TRUTH[:2],
+            Predictions(TRUTH[:2], np.zeros((2, 7)), PREPROCESSING),
             tmp_path,
             names=NAMES[:2],
-            preprocessing=PREPROCESSING,
             progress=False,
         )
 

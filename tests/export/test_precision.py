@@ -22,6 +22,7 @@ from keras_vit.export.compare_artifacts import Artifact, compared
 from keras_vit.layers import layer_norm
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import serving
+from keras_vit.tasks.task import Predictions
 from tests.export.conftest import tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -144,9 +145,9 @@ def test_bundle_that_names_other_classes_is_refused(
     real = module.verify
 
     def verify(artifacts, images, expected, *args, **kwargs):
-        wrong = expected.copy()
+        wrong = expected.outputs.copy()
         wrong[0] = np.roll(wrong[0], 1)  # one of ten
-        return real(artifacts, images, wrong, *args, **kwargs)
+        return real(artifacts, images, expected._replace(outputs=wrong), *args, **kwargs)
 
     monkeypatch.setattr(module, "verify", verify)
     options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0}
@@ -159,12 +160,12 @@ def test_agreement_that_an_artifact_needs_goes_before_that_of_all(tmp_path: Path
     scores = np.tile([[0.6, 0.4]], (200, 1)).astype("float32")
     found = scores.copy()
     found[:2] = found[:2, ::-1]
-    truth = np.zeros(200, int)
+    expected = Predictions(np.zeros(200, int), scores, Preprocessing())
     for count, ok in ((2, False), (1, True)):
         found[:2] = scores[:2]
         found[:count] = scores[:count, ::-1]
         artifact = Artifact("saved_model", "saved_model", tmp_path, False, min_agreement=0.995)
-        assert compared(artifact, {}, found, scores, truth, Preprocessing(), 0.5).ok == ok
+        assert compared(artifact, {}, found, expected, 0.5).ok == ok
 
 
 def test_auto_is_bfloat16_where_the_processor_multiplies_it(

@@ -75,9 +75,8 @@ def watched(patch: pytest.MonkeyPatch, *also: keras.callbacks.Callback) -> None:
     """Adds callbacks to the runs of a test."""
     original = module.fit_remaining
 
-    def fit(*args: Any) -> None:
-        *others, callbacks, on_bad_image = args
-        original(*others, [*callbacks, *also], on_bad_image)
+    def fit(save: Any, parts: Any, callbacks: Any) -> None:
+        original(save, parts, [*callbacks, *also])
 
     patch.setattr(module, "fit_remaining", fit)
 
@@ -240,8 +239,8 @@ def stop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Makes a run end before its first step; returns what it would have trained."""
     seen: dict[str, Any] = {}
 
-    def fit(training_model: Any, *args: Any) -> None:
-        seen["training_model"] = training_model
+    def fit(save: Any, *args: Any) -> None:
+        seen["training_model"] = save.training_model
         raise ZeroDivisionError
 
     monkeypatch.setattr(module, "fit_remaining", fit)

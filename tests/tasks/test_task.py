@@ -26,7 +26,7 @@ def test_defaults_decide_nothing(tmp_path: Path) -> None:
         [keras.Input((2,)), keras.layers.Dense(3, dtype="mixed_bfloat16")], name="half"
     )
     assert task.finished_model(half).layers[-1].compute_dtype == "float32"
-    assert task.evaluate(half, digits) is None
+    assert task.monitor is None
     assert task.draw_training(Run(tmp_path), None, digits) == {}
     assert task.next_commands(Run("runs/a")) == ["keras-vit export runs/a --to runs/a/serving"]
     assert task.title(digits, 16) == "Training ViTMicro4 (plain) on 16 images"

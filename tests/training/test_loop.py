@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import data, models
+from keras_vit import data
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.state_files import Progress
 from keras_vit.tasks.classification.task import Classification
@@ -58,8 +58,7 @@ def fit(
     where = devices("cpu")
     save = SaveSchedule(Run(folder), training_model, task, where, STEPS, SignalHandler())
     save.progress = progress
-    preprocessing = models.preprocessing_of(training_model.network)
-    fit_remaining(training_model, save, recipe, where, parts, preprocessing)
+    fit_remaining(save, parts)
     return training_model
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import keras
-import numpy as np
 
 from keras_vit import models
 from keras_vit.data import Examples
 from keras_vit.evaluation.class_alignment import align
 from keras_vit.models import classifier
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.tasks.task import network_outputs
+from keras_vit.tasks.task import Predictions, network_outputs
 
 
 def predict(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
-) -> tuple[np.ndarray, np.ndarray, Preprocessing]:
+) -> Predictions:
     """Returns what `evaluate` compares.
 
     Args:
@@ -47,4 +45,4 @@ def predict(
         )
     labels = align(models.preprocessing_of(model).labels, examples)
     probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)
-    return labels, probabilities, preprocessing
+    return Predictions(labels, probabilities, preprocessing)

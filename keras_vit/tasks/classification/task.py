@@ -30,7 +30,7 @@ from keras_vit.tasks.classification.samples import write_samples
 from keras_vit.tasks.classification.serving import ServedClassifier
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.registry import get
-from keras_vit.tasks.task import Details, Task
+from keras_vit.tasks.task import Details, Predictions, Task
 from keras_vit.weights import list_weights
 
 _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
@@ -144,42 +144,17 @@ class Classification(Task):
     def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         return classifier.with_probabilities(model)
 
-    def predict(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> tuple[np.ndarray, np.ndarray, Preprocessing]:
-        return predict(model, examples, batch_size=batch_size, verbose=verbose)
+    def predict(self, model: keras.Model, *args: Any, **options: Any) -> Predictions:
+        return predict(model, *args, **options)
 
-    def evaluate(
-        self,
-        model: keras.Model,
-        examples: data.Examples,
-        *,
-        batch_size: int = 32,
-        verbose: int = 0,
-    ) -> Any:
-        labels, probabilities, preprocessing = predict(
-            model, examples, batch_size=batch_size, verbose=verbose
-        )
-        return self.evaluate_predictions(labels, probabilities, preprocessing)
-
-    def evaluate_predictions(
-        self, labels: np.ndarray, probabilities: np.ndarray, preprocessing: Preprocessing
-    ) -> Any:
-        """Returns the report of probabilities (N, K)."""
-        return evaluate_predictions(labels, probabilities, preprocessing.labels or ())
+    def score(self, predictions: Predictions) -> Any:
+        targets, probabilities, preprocessing = predictions
+        return evaluate_predictions(targets, probabilities, preprocessing.labels or ())
 
     def details(
-        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
+        self, model: keras.Model, examples: data.Examples, predictions: Predictions
     ) -> Details:
-        labels, probabilities, preprocessing = predict(
-            model, examples, batch_size=batch_size, verbose=verbose
-        )
-        return details(model, examples, labels, probabilities, preprocessing)
+        return details(model, examples, *predictions)
 
     def draw(self, result: Report, folder: Path) -> dict[str, Path]:
         return {"confusion": confusion_matrix(result, folder / "confusion_matrix.png")}
@@ -195,18 +170,13 @@ class Classification(Task):
         return ServedClassifier(network, preprocessing, self.output, *rest)
 
     def agreement(
-        self,
-        found: np.ndarray,
-        expected: np.ndarray,
-        truth: np.ndarray,
-        preprocessing: Preprocessing,
-        close: float,
+        self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
         # Classes that are equally probable are no disagreement.
-        predicted = found.argmax(axis=1)
-        named = np.take_along_axis(expected, predicted[:, None], axis=1)[:, 0]
-        same = named >= expected.max(axis=1) - close
-        return same, float(accuracy_score(truth, predicted))
+        predicted, scores = found.argmax(axis=1), expected.outputs
+        named = np.take_along_axis(scores, predicted[:, None], axis=1)[:, 0]
+        same = named >= scores.max(axis=1) - close
+        return same, float(accuracy_score(expected.targets, predicted))
 
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST

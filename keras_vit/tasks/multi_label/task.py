@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.metrics import accuracy_score
 
 from keras_vit import data, files, models
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.classification.predict import predict
@@ -20,7 +19,7 @@ from keras_vit.tasks.classification.task import Classification
 from keras_vit.tasks.multi_label import figures
 from keras_vit.tasks.multi_label.metrics import choose_thresholds, evaluate_labels
 from keras_vit.tasks.multi_label.page import MultiLabelDetails
-from keras_vit.tasks.task import Details, Task
+from keras_vit.tasks.task import Details, Predictions, Task
 from keras_vit.weights.whole_models import load_model
 
 
@@ -43,32 +42,25 @@ class MultiLabel(Classification):
             "optimistic there."
         )
 
-    def evaluate_predictions(
-        self, labels: np.ndarray, probabilities: np.ndarray, preprocessing: Preprocessing
-    ) -> Any:
+    def score(self, predictions: Predictions) -> Any:
+        targets, probabilities, preprocessing = predictions
         names = preprocessing.labels or ()
-        return evaluate_labels(labels, probabilities, names, preprocessing.thresholds or ())
+        return evaluate_labels(targets, probabilities, names, preprocessing.thresholds or ())
 
     def agreement(
-        self,
-        found: np.ndarray,
-        expected: np.ndarray,
-        truth: np.ndarray,
-        preprocessing: Preprocessing,
-        close: float,
+        self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
         # Labels at their threshold are no disagreement.
-        least = np.asarray(preprocessing.thresholds, np.float32)
-        present = found >= least
-        same = (present == (expected >= least)) | (np.abs(expected - least) <= close)
-        return same.all(axis=1), float(accuracy_score(truth, present.astype(int)))
+        least = np.asarray(expected.preprocessing.thresholds, np.float32)
+        present, scores = found >= least, expected.outputs
+        same = (present == (scores >= least)) | (np.abs(scores - least) <= close)
+        accuracy = accuracy_score(expected.targets, present.astype(int))
+        return same.all(axis=1), float(accuracy)
 
     def details(
-        self, model: keras.Model, examples: data.Examples, *, batch_size: int = 32, verbose: int = 0
+        self, model: keras.Model, examples: data.Examples, predictions: Predictions
     ) -> Details:
-        return MultiLabelDetails(
-            self.evaluate(model, examples, batch_size=batch_size, verbose=verbose)
-        )
+        return MultiLabelDetails(self.score(predictions))
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         return {"confusion": figures.label_scores(result, folder / "label_scores.png")}

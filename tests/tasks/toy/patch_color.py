@@ -13,6 +13,7 @@ from keras_vit import models
 from keras_vit.data import Examples, evaluation_dataset
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks import Objective, Task, build
+from keras_vit.tasks.task import Predictions
 
 _CLOSE = 0.1  # of [0, 1]: a color that counts as right
 
@@ -103,32 +104,23 @@ class PatchColor(Task):
     def objective(self, network: keras.Model) -> ColorObjective:
         return ColorObjective(network)
 
-    def predict(
-        self, model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 0
-    ) -> tuple[np.ndarray, np.ndarray, Preprocessing]:
-        _, outputs, preprocessing = super().predict(model, examples, batch_size=batch_size)
+    def predict(self, model: keras.Model, examples: Examples, **options: Any) -> Predictions:
+        found = super().predict(model, examples, **options)
         patch_size = models.config_of(model).patch_size
-        batches = evaluation_dataset(examples, preprocessing, batch_size=batch_size)
-        colors = [patch_colors(np.asarray(x), preprocessing, patch_size) for x, _ in batches]
-        return np.concatenate(colors), outputs, preprocessing
+        batches = evaluation_dataset(examples, found.preprocessing, batch_size=32)
+        colors = [patch_colors(np.asarray(x), found.preprocessing, patch_size) for x, _ in batches]
+        return found._replace(targets=np.concatenate(colors))
 
-    def evaluate(
-        self, model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 0
-    ) -> ColorResult:
-        colors, outputs, _ = self.predict(model, examples, batch_size=batch_size)
-        return ColorResult(len(examples), float(np.abs(outputs - colors).mean()))
+    def score(self, predictions: Predictions) -> ColorResult:
+        error = np.abs(predictions.outputs - predictions.targets).mean()
+        return ColorResult(len(predictions.outputs), float(error))
 
     def agreement(
-        self,
-        found: np.ndarray,
-        expected: np.ndarray,
-        truth: np.ndarray,
-        preprocessing: Preprocessing,
-        close: float,
+        self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
         axes = (1, 2, 3)
-        same = np.abs(found - expected).max(axes) <= max(close, _CLOSE)
-        return same, float((np.abs(found - truth).mean(axes) <= _CLOSE).mean())
+        same = np.abs(found - expected.outputs).max(axes) <= max(close, _CLOSE)
+        return same, float((np.abs(found - expected.targets).mean(axes) <= _CLOSE).mean())
 
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
