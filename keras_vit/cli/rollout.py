@@ -6,9 +6,7 @@ import enum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from keras_vit.cli.options import check_exists
+from keras_vit.cli.options import argument, check_exists, option
 from keras_vit.startup import start_keras
 
 
@@ -22,32 +20,28 @@ class Step(enum.StrEnum):
 
 
 def rollout(
-    step: Annotated[Step, typer.Argument(metavar="canary|promote|back|status", help="See above.")],
+    step: Annotated[
+        Step,
+        argument("canary|promote|back|status", "See above."),
+    ],
     models: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODELS",
-            help="Folder given to `keras-vit export --to`.",
-            exists=True,
-            file_okay=False,
+        argument(
+            "MODELS", "Folder given to `keras-vit export --to`.", exists=True, file_okay=False
         ),
     ],
-    version: Annotated[
-        int | None, typer.Option(help="The canary; by default the newest in MODELS.")
-    ] = None,
+    version: Annotated[int | None, option("The canary; by default the newest in MODELS.")] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            help="The server's model config file; by default models.config beside MODELS. It is "
+        option(
+            "The server's model config file; by default models.config beside MODELS. It is "
             "rewritten, without comments below the first; the server polls it."
         ),
     ] = None,
-    server: Annotated[str, typer.Option(help="REST address of the server.")] = (
-        "http://localhost:8501"
-    ),
-    name: Annotated[str, typer.Option(help="Name of the model on the server.")] = "vit",
+    server: Annotated[str, option("REST address of the server.")] = "http://localhost:8501",
+    name: Annotated[str, option("Name of the model on the server.")] = "vit",
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for each step; large models load for minutes.")
+        float, option("Seconds for each step; large models load for minutes.", min=1)
     ] = 900,
 ) -> None:
     """Try a new version on a running TensorFlow Serving, promote it, go back.

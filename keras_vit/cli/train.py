@@ -13,36 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit import arguments, output_folder
+from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
-from keras_vit.cli.options import (
-    DATA_HELP,
-    DEVICES,
-    IMAGES,
-    NUMBERS,
-    RUN,
-    EpochsOption,
-    FractionOption,
-    LearningRateOption,
-    ModelSizeOption,
-    OnBadImageOption,
-    OutOption,
-    PrecisionOption,
-    ResumeOption,
-    SaveMinutesOption,
-    SaveStepsOption,
-    SeedOption,
-    SetOption,
-    SplitSeedOption,
-    StrategyOption,
-    WeightsOption,
-    check_data,
-    check_exists,
-    check_out,
-    check_resume,
-    check_weights,
-    config_settings,
-    recipe_settings,
-)
 from keras_vit.startup import start_keras
 
 
@@ -57,72 +29,49 @@ class Optimizer(enum.StrEnum):
 
 def train(
     context: typer.Context,
-    data: Annotated[str | None, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)] = None,
+    data: Annotated[str | None, opt.of_images(opt.DATA_HELP)] = None,
     model: Annotated[
         str,
-        typer.Option(
-            help="Constructor (`keras-vit models`), or a network of keras.applications.",
-            rich_help_panel=IMAGES,
-        ),
+        opt.of_images("Constructor (`keras-vit models`), or a network of keras.applications."),
     ] = "ViTTi16",
-    weights: WeightsOption = None,
-    image_size: ModelSizeOption = None,
-    validation_fraction: FractionOption = None,
-    split_seed: SplitSeedOption = None,
-    on_bad_image: OnBadImageOption = None,
+    weights: opt.WeightsOption = None,
+    image_size: opt.ModelSizeOption = None,
+    validation_fraction: opt.FractionOption = None,
+    split_seed: opt.SplitSeedOption = None,
+    on_bad_image: opt.OnBadImageOption = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
-            help="See `keras-vit recipes`. By default finetune, without --weights from_scratch.",
-            rich_help_panel=NUMBERS,
+        opt.of_recipe(
+            "See `keras-vit recipes`. By default finetune, without --weights from_scratch."
         ),
     ] = None,
-    set_: SetOption = None,
-    epochs: EpochsOption = None,
+    set_: opt.SetOption = None,
+    epochs: opt.EpochsOption = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            "--batch-size",
-            "--batch",
-            help="Images in an update, on all devices together.",
-            rich_help_panel=NUMBERS,
-        ),
+        opt.of_recipe("Images in an update, on all devices together.", "--batch-size", "--batch"),
     ] = None,
-    learning_rate: LearningRateOption = None,
-    optimizer: Annotated[
-        Optimizer | None, typer.Option(help="SGD has momentum 0.9.", rich_help_panel=NUMBERS)
-    ] = None,
+    learning_rate: opt.LearningRateOption = None,
+    optimizer: Annotated[Optimizer | None, opt.of_recipe("SGD has momentum 0.9.")] = None,
     teacher: Annotated[
-        Path | None,
-        typer.Option(
-            help="A run or .keras file to learn from (distillation).", rich_help_panel=NUMBERS
-        ),
+        Path | None, opt.of_recipe("A run or .keras file to learn from (distillation).")
     ] = None,
-    precision: PrecisionOption = None,
-    seed: SeedOption = None,
-    strategy: StrategyOption = None,
+    precision: opt.PrecisionOption = None,
+    seed: opt.SeedOption = None,
+    strategy: opt.StrategyOption = None,
     model_parallel: Annotated[
-        int | None,
-        typer.Option(
-            help="JAX devices that share each copy of the model.", rich_help_panel=DEVICES
-        ),
+        int | None, opt.of_devices("JAX devices that share each copy of the model.")
     ] = None,
-    out: OutOption = Path("runs/run"),
+    out: opt.OutOption = Path("runs/run"),
     config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Repeat a run: its config.yaml, or one written by hand.", rich_help_panel=RUN
-        ),
+        Path | None, opt.of_run("Repeat a run: its config.yaml, or one written by hand.")
     ] = None,
-    resume: ResumeOption = False,
-    save_minutes: SaveMinutesOption = None,
-    save_steps: SaveStepsOption = None,
-    tensorboard: Annotated[
-        bool, typer.Option(help="Write TensorBoard logs.", rich_help_panel=RUN)
-    ] = True,
+    resume: opt.ResumeOption = False,
+    save_minutes: opt.SaveMinutesOption = None,
+    save_steps: opt.SaveStepsOption = None,
+    tensorboard: Annotated[bool, opt.of_run("Write TensorBoard logs.")] = True,
     profile: Annotated[
-        tuple[int, int] | None,
-        typer.Option(help="First and last step to profile.", rich_help_panel=RUN),
+        tuple[int, int] | None, opt.of_run("First and last step to profile.")
     ] = None,
 ) -> None:
     """Fine-tune (or train) a model on labelled images.
@@ -135,17 +84,17 @@ def train(
     keras-vit train --resume --out runs/photos
     """
     if resume:
-        check_resume(context, out, "tensorboard", "profile")
+        opt.check_resume(context, out, "tensorboard", "profile")
     elif data is None and config is None:
-        raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
-    check_data(data)
-    check_weights("--weights", weights)
-    check_exists("--config", config, "a config.yaml")
-    check_exists("--teacher", teacher, "a run folder or a .keras file")
-    check_out("--out", out)
+        raise ValueError(f"`--data` must name the training images. {opt.DATA_HELP} Received: none")
+    opt.check_data(data)
+    opt.check_weights("--weights", weights)
+    opt.check_exists("--config", config, "a config.yaml")
+    opt.check_exists("--teacher", teacher, "a run folder or a .keras file")
+    opt.check_out("--out", out)
     if not resume:
         output_folder.require_new_run(out)
-    numbers = recipe_settings(context)
+    numbers = opt.recipe_settings(context)
     prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else config)
     start_keras()
     from keras_vit import training
@@ -159,7 +108,7 @@ def train(
         chosen = training.recipe(recipe or ("finetune" if weights else "from_scratch"))
     if optimizer is Optimizer.sgd and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)
-    changes = config_settings(context, training.RunConfig)
+    changes = opt.config_settings(context, training.RunConfig)
     run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
     with stoppable(out, "train"):
         training.train(
