@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from keras_vit import choices
 from keras_vit.cli import options as opt
 from keras_vit.startup import start_keras
-
-
-class Pixels(enum.StrEnum):
-    """The values that a model of another library was trained with."""
-
-    raw = "0..255"
-    unit = "0..1"
-    signed = "-1..1"
-    imagenet = "imagenet"
-    caffe = "caffe"
 
 
 def doctor(
     model: Annotated[Path, opt.argument("RUN_OR_MODEL", "Run folder, or any .keras or .h5 model.")],
     data: opt.DataOption = None,
     pixels: Annotated[
-        Pixels | None,
+        choices.Pixels | None,
         opt.option("What the model was trained on, if it does not carry that itself."),
     ] = None,
     learning_rate: Annotated[
@@ -64,7 +54,7 @@ def doctor(
     findings = examine(
         model,
         sources.load(data) if data is not None else None,
-        pixels=pixels.value if pixels else None,
+        pixels=pixels,
         learning_rate=learning_rate,
         sample=sample,
         batch_size=batch_size,

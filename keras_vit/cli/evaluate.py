@@ -8,7 +8,7 @@ import enum
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from keras_vit.cli import options as opt
 from keras_vit.cli.load_model import check_model, load_model
@@ -18,25 +18,8 @@ _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
 _REPORT = ("index.html", "report.json")
 _PROBE = ("probe.json", "neighbours.png")
 
-
-class Method(enum.StrEnum):
-    """Kinds of maps."""
-
-    all = "all"
-    attention = "attention"
-    rollout = "rollout"
-    gradient_rollout = "gradient_rollout"
-    grad_cam = "grad_cam"
-
-
-class Part(enum.StrEnum):
-    """Splits of a data set."""
-
-    train = "train"
-    validation = "validation"
-    test = "test"
-
-
+# Typer takes no list of a `Literal`.
+Method = enum.StrEnum("Method", ["all", "attention", "rollout", "gradient_rollout", "grad_cam"])
 ModelArgument = Annotated[Path, opt.argument("RUN_OR_FILE", "Run folder, .keras or weight file.")]
 ConstructorOption = Annotated[
     str | None, opt.option("Constructor that a weight file belongs to.", "--model")
@@ -50,9 +33,9 @@ def evaluate(
     data: opt.DataOption = None,
     image_size: opt.SizeOption = None,
     batch_size: BatchOption = 32,
-    on_bad_image: opt.BadImageOption = opt.OnBadImage.fail,
+    on_bad_image: opt.BadImageOption = "fail",
     part: Annotated[
-        Part | None,
+        Literal["train", "validation", "test"] | None,
         opt.option(
             "Split to evaluate on. By default validation of a run; of --data test, else "
             "validation, else all images.",
@@ -102,7 +85,7 @@ def evaluate(
         if report is not None and report.resolve() != out.resolve():
             alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
         network = load_model(model, constructor, size)
-        chosen = _examples(model, data, on_bad_image, part and part.value, with_training_images)
+        chosen = _examples(model, data, on_bad_image, part, with_training_images)
         if report is not None:
             scores = _write_report(model, network, chosen, report, batch_size)
         else:
@@ -153,8 +136,8 @@ def explain(
 
     drawing.check_picture(out)
     network = load_model(model, constructor, size)
-    chosen = [m.value for m in method or [Method.all]]
-    methods = METHODS if Method.all in chosen else tuple(dict.fromkeys(chosen))
+    chosen = [*map(str, method or [Method.all])]
+    methods = METHODS if "all" in chosen else tuple(dict.fromkeys(chosen))
     figure = reports.explain(network, images, methods=methods, of_class=of_class)
     print(f"Written: {drawing.save_figure(figure, out)}")
 
@@ -169,7 +152,7 @@ def probe(
     ] = None,
     out: Annotated[Path, opt.option("Folder of probe.json and the picture.")] = Path("probe"),
     batch_size: BatchOption = 32,
-    on_bad_image: opt.BadImageOption = opt.OnBadImage.fail,
+    on_bad_image: opt.BadImageOption = "fail",
 ) -> None:
     """Measure what a model's features know, without training it.
 
@@ -199,7 +182,7 @@ def probe(
         if own or data is None:
             known, asked = run.examples("train"), run.examples()
         else:
-            examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+            examples, found = sources.usable_images(sources.load(data), on_bad_image)
             known, asked = map(examples.subset, sources.split(examples, found.digests))
         result = reports.probe(
             network,
@@ -243,7 +226,7 @@ class _Chosen(NamedTuple):
 
 
 def _examples(
-    model: Path, data: str | None, on_bad_image: opt.OnBadImage, part: str | None, trained_too: bool
+    model: Path, data: str | None, on_bad_image: str, part: str | None, trained_too: bool
 ) -> _Chosen:
     from keras_vit import data as sources
     from keras_vit import training
@@ -257,7 +240,7 @@ def _examples(
             raise ValueError(f"`--part` must be a split of the run. Received: {name}, without any")
         what = "held out" if name == "validation" else f"the {name} split"
         return _Chosen(examples, what, run.resolved().get("inventory"))
-    examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+    examples, found = sources.usable_images(sources.load(data), on_bad_image)
     inventory = dataclasses.asdict(found.inventory)
     facts: list[str] = []
     if part or examples.splits:

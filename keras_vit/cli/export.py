@@ -5,41 +5,18 @@ from __future__ import annotations
 import enum
 import functools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from keras_vit.cli.load_model import check_model, load_model
 from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, of_server, option
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.startup import start_keras
 
-
-class Quantization(enum.StrEnum):
-    """TFLite files; `all` and `none` besides."""
-
-    all = "all"
-    none = "none"
-    float32 = "float32"
-    float16 = "float16"
-    int16x8 = "int16x8"
-    int8 = "int8"
-    dynamic_range = "dynamic_range"
-
-
-class Precision(enum.StrEnum):
-    """Precisions of the products of a SavedModel."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    auto = "auto"
-
-
-class Processor(enum.StrEnum):
-    """Instruction sets that decide on the precision."""
-
-    amx_bf16 = "amx_bf16"
-    avx512_bf16 = "avx512_bf16"
-    other = "other"
-
+Precision = Literal["float32", "bfloat16", "auto"]
+# Typer takes no list of a `Literal`.
+Quantization = enum.StrEnum(
+    "Quantization", ["all", "none", "float32", "float16", "int16x8", "int8", "dynamic_range"]
+)
 
 of_files = functools.partial(option, panel="Files")
 of_proof = functools.partial(option, panel="Proof")
@@ -84,9 +61,9 @@ def export(
             "Of its products of matrices. bfloat16 has to name the same class on 99.5% of the "
             "images; auto takes it where the processor multiplies it."
         ),
-    ] = Precision.float32,
+    ] = "float32",
     processor: Annotated[
-        Processor | None,
+        Literal["amx_bf16", "avx512_bf16", "other"] | None,
         of_server(
             "Instructions of the machine that will serve, for --precision auto. By default those "
             "of this machine.",
@@ -111,11 +88,10 @@ def export(
 
     keras-vit export runs/photos --to serving --tflite dynamic_range --full
     """
-    chosen = list(dict.fromkeys(tflite or [Quantization.all]))
-    if len(chosen) > 1 and {Quantization.all, Quantization.none} & set(chosen):
+    chosen = list(dict.fromkeys(map(str, tflite or [Quantization.all])))
+    if len(chosen) > 1 and {"all", "none"} & set(chosen):
         raise ValueError(
-            "`--tflite all` and `--tflite none` stand alone. "
-            f"Received: {', '.join(quantization.value for quantization in chosen)}"
+            f"`--tflite all` and `--tflite none` stand alone. Received: {', '.join(chosen)}"
         )
     check_model(model)
     check_data(data)
@@ -125,9 +101,7 @@ def export(
     from keras_vit import data as sources
     from keras_vit import export as exporting
 
-    quantizations = {Quantization.all: None, Quantization.none: ()}.get(
-        chosen[0], tuple(r.value for r in chosen)
-    )
+    quantizations = {"all": None, "none": ()}.get(chosen[0], tuple(chosen))
     done = exporting.bundle(
         model if model.is_dir() else load_model(model),
         to,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
 import importlib.resources
 import os
@@ -14,34 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import arguments, output_folder
-
-
-class OnBadImage(enum.StrEnum):
-    """What to do with files that do not decode."""
-
-    fail = "fail"
-    skip = "skip"
-
-
-class Precision(enum.StrEnum):
-    """The precisions of a recipe."""
-
-    auto = "auto"
-    float32 = "float32"
-    mixed_bfloat16 = "mixed_bfloat16"
-    mixed_float16 = "mixed_float16"
-
-
-class Strategy(enum.StrEnum):
-    """Where a run computes."""
-
-    auto = "auto"
-    cpu = "cpu"
-    mirrored = "mirrored"
-    tpu = "tpu"
-    multiworker = "multiworker"
-    jax = "jax"
+from keras_vit import arguments, choices, output_folder
 
 
 def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
@@ -70,7 +42,7 @@ _BAD_IMAGE_HELP = "Files that do not decode: list them and stop, or leave them o
 
 DataOption = Annotated[str | None, option(DATA_HELP)]
 SizeOption = Annotated[str | None, option(_SIZE_HELP)]
-BadImageOption = Annotated[OnBadImage, option(_BAD_IMAGE_HELP)]
+BadImageOption = Annotated[choices.OnBadImage, option(_BAD_IMAGE_HELP)]
 ReportOption = Annotated[Path | None, option("Also write it as JSON.")]
 
 ModelSizeOption = Annotated[str | None, of_images(_SIZE_HELP)]
@@ -79,7 +51,7 @@ WeightsOption = Annotated[
 ]
 FractionOption = Annotated[float | None, of_images("Share held out: 0.2.")]
 SplitSeedOption = Annotated[int | None, of_images("Of the split into training and held out: 0.")]
-OnBadImageOption = Annotated[OnBadImage | None, of_images(_BAD_IMAGE_HELP)]
+OnBadImageOption = Annotated[choices.OnBadImage | None, of_images(_BAD_IMAGE_HELP)]
 SetOption = Annotated[
     list[str] | None,
     of_recipe(
@@ -94,10 +66,10 @@ LearningRateOption = Annotated[
 ]
 SeedOption = Annotated[int | None, of_recipe("Of training; the split has its own.")]
 PrecisionOption = Annotated[
-    Precision | None, of_recipe("Of training; saved models are always float32.")
+    choices.Precision | None, of_recipe("Of training; saved models are always float32.")
 ]
 StrategyOption = Annotated[
-    Strategy | None, of_devices("Devices; auto takes all that fit together.")
+    choices.Strategy | None, of_devices("Devices; auto takes all that fit together.")
 ]
 OutOption = Annotated[Path, of_run("The run folder to write.")]
 SaveMinutesOption = Annotated[
@@ -274,7 +246,7 @@ def _number(value: Any) -> Any:
 
 def recipe_settings(context: typer.Context, **options: Any) -> dict[str, Any]:
     """Returns the fields of a recipe that `--set` and the other options of a command give."""
-    given = {name: _plain(context.params.get(name)) for name in _FIELDS}
+    given = {name: context.params.get(name) for name in _FIELDS}
     given["image_size"] = parse_size(given["image_size"])
     return read_settings(context.params["set_"], **given, **options)
 
@@ -290,13 +262,8 @@ def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
         Name -> value; paths are absolute, so that the run can be resumed from any folder.
     """
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
-    given = {name: _plain(context.params[name]) for name in names - {"recipe"}}
+    given = {name: context.params[name] for name in names - {"recipe"}}
     return given | {name: absolute(str(given[name])) for name in names & _PATHS}
-
-
-def _plain(value: Any) -> Any:
-    """Returns the value of an enum, and any other as it is."""
-    return value.value if isinstance(value, enum.Enum) else value
 
 
 def given_options(context: typer.Context) -> set[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from keras_vit import choices
 from keras_vit.cli import options as opt
-from keras_vit.cli.train import Optimizer
 from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
@@ -32,13 +31,6 @@ _ROWS = {
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _UNITS |= {"M": 2**20, "G": 2**30}  # as Slurm and the JVM read them
-
-
-class Kind(enum.StrEnum):
-    """What computes."""
-
-    gpu = "gpu"
-    cpu = "cpu"
 
 
 def plan(
@@ -63,9 +55,9 @@ def plan(
     recipe: Annotated[str, opt.option("See `keras-vit recipes`.")] = "finetune",
     set_: opt.SetOption = None,
     precision: Annotated[
-        opt.Precision | None, opt.option("Of the layers; auto counts as float32.")
+        choices.Precision | None, opt.option("Of the layers; auto counts as float32.")
     ] = None,
-    optimizer: Annotated[Optimizer | None, opt.option("SGD has momentum 0.9.")] = None,
+    optimizer: Annotated[choices.Optimizer | None, opt.option("SGD has momentum 0.9.")] = None,
     remat: Annotated[
         bool | None,
         opt.option("Compute blocks twice instead of keeping them.", "--remat/--no-remat"),
@@ -77,9 +69,9 @@ def plan(
         bool, opt.option("The model predicts and does not learn.", "--inference")
     ] = False,
     kind: Annotated[
-        Kind,
+        Literal["gpu", "cpu"],
         opt.option("On a CPU TensorFlow keeps less of a step: chains are compiled there."),
-    ] = Kind.gpu,
+    ] = "gpu",
     report: Annotated[Path | None, opt.option("Also write it as JSON, in bytes.")] = None,
 ) -> None:
     """Predict what a run needs of a device's memory, and the largest batch that fits.
@@ -105,7 +97,7 @@ def plan(
         memory,
         classes=classes,
         inference=inference,
-        compiled=kind is Kind.cpu,
+        compiled=kind == "cpu",
     )
     print(_text(model, found))
     if report:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from keras_vit import output_folder
+from keras_vit import choices, output_folder
 from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.train import stoppable
 from keras_vit.startup import start_keras
-
-
-class Method(enum.StrEnum):
-    """The ways to learn without labels."""
-
-    mae = "mae"
-    masked_patches = "masked-patches"
-
 
 _DATA_HELP = (
     "Images: a folder of them, however they are sorted into folders, or what `keras-vit train` "
@@ -40,13 +31,13 @@ def pretrain(
     split_seed: opt.SplitSeedOption = None,
     on_bad_image: opt.OnBadImageOption = None,
     method: Annotated[
-        Method,
+        choices.Method,
         opt.of_recipe(
             "mae: the encoder sees a quarter of each image, and a decoder completes it. "
             "masked-patches: it tells the mean colour of patches that were hidden (the ViT "
             "paper's way)."
         ),
-    ] = Method.mae,
+    ] = "mae",
     mask_ratio: Annotated[
         float | None,
         opt.of_recipe("Share of the patches to hide: 0.75 (mae) or 0.5 (masked-patches)."),

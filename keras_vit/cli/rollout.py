@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from keras_vit.cli.options import argument, check_exists, option
 from keras_vit.startup import start_keras
 
 
-class Step(enum.StrEnum):
-    """What to do with the versions."""
-
-    canary = "canary"
-    promote = "promote"
-    back = "back"
-    status = "status"
-
-
 def rollout(
     step: Annotated[
-        Step,
+        Literal["canary", "promote", "back", "status"],
         argument("canary|promote|back|status", "See above."),
     ],
     models: Annotated[
@@ -56,9 +46,9 @@ def rollout(
     unloads the newer one. `status` shows the versions on the server, their states, and the labels
     in the config file.
     """
-    if version is not None and step is not Step.canary:
+    if version is not None and step != "canary":
         raise ValueError(f"`--version` must come with canary. Received: --version, and {step}")
-    if step is Step.canary:
+    if step == "canary":
         version = _find_version(models, name, version)
     config = config or models.resolve().parent / "models.config"
     check_exists("--config", config, "the server's model config file")
@@ -68,9 +58,9 @@ def rollout(
     found = Rollout(config, server, name, timeout=timeout)
     if version is not None:
         found.canary(version)
-    elif step is Step.promote:
+    elif step == "promote":
         found.promote()
-    elif step is Step.back:
+    elif step == "back":
         found.back()
     labels = sorted(found.labels().items())
     for served in found.status():

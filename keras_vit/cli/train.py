@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,19 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import arguments, output_folder
+from keras_vit import arguments, choices, output_folder
 from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.startup import start_keras
-
-
-class Optimizer(enum.StrEnum):
-    """The optimizers of a recipe."""
-
-    adamw = "adamw"
-    sgd = "sgd"
-    lion = "lion"
-    adafactor = "adafactor"
 
 
 def train(
@@ -52,7 +42,7 @@ def train(
         opt.of_recipe("Images in an update, on all devices together.", "--batch-size", "--batch"),
     ] = None,
     learning_rate: opt.LearningRateOption = None,
-    optimizer: Annotated[Optimizer | None, opt.of_recipe("SGD has momentum 0.9.")] = None,
+    optimizer: Annotated[choices.Optimizer | None, opt.of_recipe("SGD has momentum 0.9.")] = None,
     teacher: Annotated[
         Path | None, opt.of_recipe("A run or .keras file to learn from (distillation).")
     ] = None,
@@ -106,7 +96,7 @@ def train(
     else:
         base = training.RunConfig(data="", model=model)
         chosen = training.recipe(recipe or ("finetune" if weights else "from_scratch"))
-    if optimizer is Optimizer.sgd and chosen.optimizer != "sgd":
+    if optimizer == "sgd" and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)
     changes = opt.config_settings(context, training.RunConfig)
     run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import re
 import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
+from keras_vit import choices
 from keras_vit.cli.options import argument, check_out, check_weights, option, parse_size
 from keras_vit.startup import start_keras
-
-
-class Format(enum.StrEnum):
-    """The formats that can be written."""
-
-    npz = "npz"
-    timm = "timm"
-    huggingface = "huggingface"
-    torchvision = "torchvision"
-    keras = "keras"
-
 
 _SOURCE_HELP = (
     "A weight file or folder, the name of published weights of --model, hf://ORG/REPOSITORY, "
@@ -59,8 +48,7 @@ def convert(
     source: Annotated[str, argument("SOURCE", _SOURCE_HELP)],
     target: Annotated[Path, argument("TARGET", _TARGET_HELP)],
     format: Annotated[
-        Format | None,
-        option("Whose file to write; by default what TARGET says."),
+        choices.Format | None, option("Whose file to write; by default what TARGET says.")
     ] = None,
     model: Annotated[
         str | None,
@@ -107,9 +95,7 @@ def convert(
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         try:
-            weights.convert(
-                source, target, format and format.value, model=model, overwrite=overwrite, **known
-            )
+            weights.convert(source, target, format, model=model, overwrite=overwrite, **known)
         except ValueError as error:
             if not re.search(r"does not tell .*(num_heads|patch_size|image_size)", str(error)):
                 raise
