@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.cli import compare, evaluate, export, plan, predict, pretrain, rollout
+from keras_vit.cli import compare, evaluate, export, plan, predict, rollout
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
 from keras_vit.cli import environment as environment_command
@@ -71,7 +71,7 @@ app.command()(evaluate.card)
 app.command()(export.export)
 app.command()(predict.predict)
 app.command()(rollout.rollout)
-app.command()(pretrain.pretrain)
+app.command()(training_commands.pretrain)
 app.add_typer(data_commands.app, name="data")
 app.command()(doctor_command.doctor)
 app.command()(environment_command.env)

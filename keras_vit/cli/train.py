@@ -1,4 +1,4 @@
-"""`keras-vit train` and `keras-vit recipes`."""
+"""`keras-vit train`, `keras-vit pretrain` and `keras-vit recipes`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from keras_vit import arguments, choices, output_folder
 from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.startup import start_keras
+
+_IMAGES_HELP = (
+    "Images: a folder of them, however they are sorted into folders, or what `keras-vit train` "
+    "takes. Labels are not looked at."
+)
+# Settings of an autoencoder, which `--set` takes beside the numbers of the recipe.
+_OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
 
 def train(
@@ -73,20 +80,8 @@ def train(
 
     keras-vit train --resume --out runs/photos
     """
-    if resume:
-        opt.check_resume(context, out, "tensorboard", "profile")
-    elif data is None and config is None:
-        raise ValueError(f"`--data` must name the training images. {opt.DATA_HELP} Received: none")
-    opt.check_data(data)
-    opt.check_weights("--weights", weights)
-    opt.check_exists("--config", config, "a config.yaml")
-    opt.check_exists("--teacher", teacher, "a run folder or a .keras file")
-    opt.check_out("--out", out)
-    if not resume:
-        output_folder.require_new_run(out)
-    numbers = opt.recipe_settings(context)
-    prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else config)
-    start_keras()
+    wanted = f"the training images. {opt.DATA_HELP}"
+    numbers = _start(context, wanted, out, resume, config, teacher)
     from keras_vit import training
     from keras_vit.runs import named_recipes
 
@@ -109,6 +104,101 @@ def train(
             profile=profile,
             smaller_batches=config is None and "batch_size" not in numbers,
         )
+
+
+def pretrain(
+    context: typer.Context,
+    data: Annotated[str | None, opt.of_images(_IMAGES_HELP)] = None,
+    model: Annotated[str, opt.of_images("Constructor; see `keras-vit models`.")] = "ViTTi16",
+    weights: opt.WeightsOption = None,
+    image_size: opt.ModelSizeOption = None,
+    validation_fraction: opt.FractionOption = None,
+    split_seed: opt.SplitSeedOption = None,
+    on_bad_image: opt.OnBadImageOption = None,
+    method: Annotated[
+        choices.Method,
+        opt.of_recipe(
+            "mae: the encoder sees a quarter of each image, and a decoder completes it. "
+            "masked-patches: it tells the mean colour of patches that were hidden (the ViT "
+            "paper's way)."
+        ),
+    ] = "mae",
+    mask_ratio: Annotated[
+        float | None,
+        opt.of_recipe("Share of the patches to hide: 0.75 (mae) or 0.5 (masked-patches)."),
+    ] = None,
+    recipe: Annotated[
+        str, opt.of_recipe("photographs, or a paper's: see `keras-vit recipes`.")
+    ] = "photographs",
+    set_: Annotated[
+        list[str] | None,
+        opt.of_recipe(
+            "Any number of the recipe, as in --set weight_decay=0.1; may be repeated. Also "
+            "norm_pix, decoder_width, decoder_depth and decoder_heads of mae.",
+            "--set",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    epochs: Annotated[int | None, opt.of_recipe("Passes over the images: 100.")] = None,
+    batch_size: Annotated[
+        int | None, opt.of_recipe("Images in an update, on all devices together: 64.")
+    ] = None,
+    learning_rate: opt.LearningRateOption = None,
+    precision: opt.PrecisionOption = None,
+    seed: opt.SeedOption = None,
+    strategy: opt.StrategyOption = None,
+    out: opt.OutOption = Path("runs/pretrained"),
+    resume: opt.ResumeOption = False,
+    save_minutes: opt.SaveMinutesOption = None,
+    save_steps: opt.SaveStepsOption = None,
+) -> None:
+    """Train a model on images without labels, to start from with few labelled ones.
+
+    Of use where labels are rare: pre-train on all images, then let `keras-vit train --weights
+    RUN/last.keras` learn from those with labels. Published weights, where they fit, are the
+    better start. A run can be stopped at any moment, and goes on with --resume as if it had not
+    been.
+
+    keras-vit pretrain --data photos/ --model ViTTi16 --image-size 96 --out runs/pretrained
+
+    keras-vit train --data labelled/ --model ViTTi16 --weights runs/pretrained/last.keras
+    """
+    settings = _start(context, f"images. {_IMAGES_HELP}", out, resume)
+    of_decoder = {name: settings.pop(name) for name in _OF_DECODER if name in settings}
+    from keras_vit import training
+
+    changes = {"data": "", "model": model, **opt.config_settings(context, training.PretrainConfig)}
+    numbers = training.pretraining_recipe(recipe).replace(**settings)
+    config = training.PretrainConfig(recipe=numbers, **changes, **of_decoder)
+    with stoppable(out, "pretrain"):
+        training.pretrain(config, out, resume=resume)
+
+
+def _start(
+    context: typer.Context,
+    wanted: str,
+    out: Path,
+    resume: bool,
+    config: Path | None = None,
+    teacher: Path | None = None,
+) -> dict[str, Any]:
+    """Checks the options of `train` or `pretrain`, starts Keras, returns the recipe's fields."""
+    given = context.params
+    if resume:
+        opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in given))
+    elif given["data"] is None and config is None:
+        raise ValueError(f"`--data` must name {wanted} Received: none")
+    opt.check_data(given["data"])
+    opt.check_weights("--weights", given["weights"])
+    opt.check_exists("--config", config, "a config.yaml")
+    opt.check_exists("--teacher", teacher, "a run folder or a .keras file")
+    opt.check_out("--out", out)
+    if not resume:
+        output_folder.require_new_run(out)
+    settings = opt.recipe_settings(context)
+    prefer_jax_on_tpu(given["strategy"], out / "config.yaml" if resume else config)
+    start_keras()
+    return settings
 
 
 @contextlib.contextmanager
