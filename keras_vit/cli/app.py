@@ -12,12 +12,13 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.cli import compare, evaluate, export, plan, predict, pretrain, rollout
+from keras_vit.cli import compare, evaluate, export, plan, predict, rollout
 from keras_vit.cli import data as data_commands
 from keras_vit.cli import doctor as doctor_command
 from keras_vit.cli import environment as environment_command
 from keras_vit.cli import train as training_commands
 from keras_vit.cli import weights as weights_commands
+from keras_vit.cli.options import option
 from keras_vit.startup import LOG_LEVEL
 
 # Commands check what they can, then call `start_keras` and import what they need: Keras and
@@ -48,11 +49,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the versions."),
+        bool, option("Print the versions.", "--version", callback=_version, is_eager=True)
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Also print TensorFlow's log, as for a bug report.")
+        bool, option("Also print TensorFlow's log, as for a bug report.", "--verbose")
     ] = False,
 ) -> None:
     """Global options."""
@@ -71,7 +71,7 @@ app.command()(evaluate.card)
 app.command()(export.export)
 app.command()(predict.predict)
 app.command()(rollout.rollout)
-app.command()(pretrain.pretrain)
+app.command()(training_commands.pretrain)
 app.add_typer(data_commands.app, name="data")
 app.command()(doctor_command.doctor)
 app.command()(environment_command.env)

@@ -11,17 +11,16 @@ from pathlib import Path
 import yaml
 
 from keras_vit import accelerators
-from keras_vit.cli.options import Strategy
 
 
-def prefer_jax_on_tpu(strategy: Strategy | None, config: Path | None = None) -> None:
+def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
     """Takes JAX on a machine with a TPU if nothing else was chosen, and says so.
 
     Without `strategy`, that of `config` counts, the config.yaml of a run. Keras reads its backend
     when it is imported, so this comes before `start_keras`.
     """
     chosen = strategy or _configured_strategy(config)
-    if os.environ.get("KERAS_BACKEND") or chosen not in (None, Strategy.auto, Strategy.jax):
+    if os.environ.get("KERAS_BACKEND") or chosen not in (None, "auto", "jax"):
         return
     # What Keras itself writes into keras.json when it is first imported is no choice.
     if _configured_backend() != "tensorflow" or accelerators.detect() != "tpu":

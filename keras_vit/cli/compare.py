@@ -8,30 +8,8 @@ from typing import Annotated
 
 import typer
 
+from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
-from keras_vit.cli.options import (
-    DATA_HELP,
-    IMAGES,
-    NUMBERS,
-    RUN,
-    EpochsOption,
-    FractionOption,
-    LearningRateOption,
-    ModelSizeOption,
-    OnBadImageOption,
-    PrecisionOption,
-    SeedOption,
-    SetOption,
-    SplitSeedOption,
-    StrategyOption,
-    absolute,
-    check_data,
-    check_exists,
-    check_out,
-    check_weights,
-    config_settings,
-    recipe_settings,
-)
 from keras_vit.cli.train import stoppable
 from keras_vit.startup import start_keras
 
@@ -40,42 +18,34 @@ def compare(
     context: typer.Context,
     models: Annotated[
         str,
-        typer.Option(
-            metavar="NAME,NAME",
-            help="Constructors (`keras-vit models`), networks of keras.applications such as "
+        opt.of_images(
+            "Constructors (`keras-vit models`), networks of keras.applications such as "
             "ResNet50, and run folders, which are not trained again.",
-            rich_help_panel=IMAGES,
+            metavar="NAME,NAME",
         ),
     ],
-    data: Annotated[str, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)],
+    data: Annotated[str, opt.of_images(opt.DATA_HELP)],
     weights: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=WEIGHTS",
-            help="What a model starts from: a name, file or URL; without it random weights. For "
+        opt.of_images(
+            "What a model starts from: a name, file or URL; without it random weights. For "
             "networks of keras.applications imagenet or a file. May be repeated.",
-            rich_help_panel=IMAGES,
+            metavar="NAME=WEIGHTS",
         ),
     ] = None,
-    image_size: ModelSizeOption = None,
-    validation_fraction: FractionOption = None,
-    split_seed: SplitSeedOption = None,
-    on_bad_image: OnBadImageOption = None,
-    recipe: Annotated[
-        str, typer.Option(help="Of all models; see `keras-vit recipes`.", rich_help_panel=NUMBERS)
-    ] = "finetune",
-    set_: SetOption = None,
-    epochs: EpochsOption = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images in an update.", rich_help_panel=NUMBERS)
-    ] = None,
-    learning_rate: LearningRateOption = None,
-    precision: PrecisionOption = None,
-    seed: SeedOption = None,
-    strategy: StrategyOption = None,
-    out: Annotated[Path, typer.Option(help="Folder to write.", rich_help_panel=RUN)] = Path(
-        "comparison"
-    ),
+    image_size: opt.ModelSizeOption = None,
+    validation_fraction: opt.FractionOption = None,
+    split_seed: opt.SplitSeedOption = None,
+    on_bad_image: opt.OnBadImageOption = None,
+    recipe: Annotated[str, opt.of_recipe("Of all models; see `keras-vit recipes`.")] = "finetune",
+    set_: opt.SetOption = None,
+    epochs: opt.EpochsOption = None,
+    batch_size: Annotated[int | None, opt.of_recipe("Images in an update.")] = None,
+    learning_rate: opt.LearningRateOption = None,
+    precision: opt.PrecisionOption = None,
+    seed: opt.SeedOption = None,
+    strategy: opt.StrategyOption = None,
+    out: Annotated[Path, opt.of_run("Folder to write.")] = Path("comparison"),
 ) -> None:
     """Train models on the same split with the same recipe, and compare what they reach and cost.
 
@@ -84,14 +54,14 @@ def compare(
 
     keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
     """
-    check_data(data)
+    opt.check_data(data)
     start = _weights(weights)
     names = [name.strip() for name in models.split(",") if name.strip()]
     for name in names:
         if "/" in name:
-            check_exists("--models", Path(name), "constructors, networks and run folders")
-    check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
-    numbers = recipe_settings(context)
+            opt.check_exists("--models", Path(name), "constructors, networks and run folders")
+    opt.check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
+    numbers = opt.recipe_settings(context)
     # This process only looks at images; one that trains needs the memory of the GPU.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prefer_jax_on_tpu(strategy)
@@ -99,7 +69,7 @@ def compare(
     from keras_vit import reports, training
 
     own = {"model": "", "weights": None}  # each has its own
-    changes = config_settings(context, training.RunConfig) | own
+    changes = opt.config_settings(context, training.RunConfig) | own
     config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
     print(
         f"Each is trained by the recipe {recipe} (--recipe), {config.recipe.epochs} epochs; "
@@ -120,6 +90,6 @@ def _weights(given: list[str] | None) -> dict[str, str]:
             raise ValueError(
                 f"`--weights` must read like ViTTi16=imagenet. Received: --weights {item}"
             )
-        check_weights("--weights", value)
-        read[name.strip()] = absolute(value) or value
+        opt.check_weights("--weights", value)
+        read[name.strip()] = opt.absolute(value) or value
     return read

@@ -9,26 +9,19 @@ from typing import Annotated
 import typer
 
 from keras_vit import arguments
-from keras_vit.cli.options import (
-    DATA_HELP,
-    SizeOption,
-    check_data,
-    check_out,
-    parse_size,
-    read_settings,
-)
+from keras_vit.cli import options as opt
 from keras_vit.startup import start_keras
 
 app = typer.Typer(
     help="Look at images before a model does: check, preview; convert.", no_args_is_help=True
 )
-DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
+DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP)]
 
 
 @app.command()
 def check(
     data: DataArgument,
-    report: Annotated[Path | None, typer.Option(help="Also write it as JSON.")] = None,
+    report: opt.ReportOption = None,
 ) -> None:
     """Report unreadable files, duplicates, contradicting labels, imbalance and odd images.
 
@@ -36,8 +29,8 @@ def check(
 
     keras-vit data check photos/
     """
-    check_data(data)
-    check_out("--report", report, folder=False)
+    opt.check_data(data)
+    opt.check_out("--report", report, folder=False)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files
@@ -55,24 +48,24 @@ def check(
 @app.command()
 def preview(
     data: DataArgument,
-    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("preview.png"),
-    model: Annotated[str, typer.Option(help="Whose image size counts.")] = "ViTTi16",
-    image_size: SizeOption = None,
-    recipe: Annotated[str, typer.Option(help="Whose augmentation is shown.")] = "finetune",
+    out: Annotated[Path, opt.option("The picture to write.")] = Path("preview.png"),
+    model: Annotated[str, opt.option("Whose image size counts.")] = "ViTTi16",
+    image_size: opt.SizeOption = None,
+    recipe: Annotated[str, opt.option("Whose augmentation is shown.")] = "finetune",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A number of it, as in --set mixup=0.2."),
+        opt.option("A number of it, as in --set mixup=0.2.", "--set", metavar="NAME=VALUE"),
     ] = None,
-    number: Annotated[int, typer.Option(min=2, max=400, help="How many images.")] = 32,
-    seed: Annotated[int, typer.Option(help="Of the choice of images and of all changes.")] = 0,
+    number: Annotated[int, opt.option("How many images.", min=2, max=400)] = 32,
+    seed: Annotated[int, opt.option("Of the choice of images and of all changes.")] = 0,
 ) -> None:
     """Draw what the model will really see in training: cropped, flipped, changed and mixed.
 
     keras-vit data preview photos/ --recipe deit --out preview.png
     """
-    check_data(data)
-    check_out("--out", out, folder=False)
-    settings, size = read_settings(set_), parse_size(image_size)
+    opt.check_data(data)
+    opt.check_out("--out", out, folder=False)
+    settings, size = opt.read_settings(set_), opt.parse_size(image_size)
     start_keras()
     import tensorflow as tf
 
@@ -105,21 +98,21 @@ def preview(
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The folder to copy.")],
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write.")],
-    format: Annotated[str, typer.Option(help="Of new images: jpg (quality 95) or png.")] = "jpg",
+    source: Annotated[Path, opt.argument("SOURCE", "The folder to copy.")],
+    dest: Annotated[Path, opt.argument("DEST", "The folder to write.")],
+    format: Annotated[str, opt.option("Of new images: jpg (quality 95) or png.")] = "jpg",
     max_side: Annotated[
-        int | None, typer.Option(min=1, help="Pixels; larger images are shrunk and written anew.")
+        int | None, opt.option("Pixels; larger images are shrunk and written anew.", min=1)
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(
+        opt.option(
+            "Values that become black and white in images of more than 8 bits. By default the "
+            "window of a DICOM file, and the range of each other image.",
             metavar="LOW,HIGH",
-            help="Values that become black and white in images of more than 8 bits. By default "
-            "the window of a DICOM file, and the range of each other image.",
         ),
     ] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Default: one per core.")] = None,
+    processes: Annotated[int | None, opt.option("Default: one per core.", min=1)] = None,
 ) -> None:
     """Copy a folder so that training can read every image: HEIC, AVIF, TIFF, DICOM and others.
 
@@ -129,7 +122,7 @@ def convert(
 
     keras-vit data convert photos/ photos-jpg/
     """
-    check_out("DEST", dest)
+    opt.check_out("DEST", dest)
     from keras_vit import image_conversion
 
     result = image_conversion.convert_images(

@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from keras_vit.cli.options import DataOption, check_data, check_exists, check_out
+from keras_vit import choices
+from keras_vit.cli import options as opt
 from keras_vit.startup import start_keras
 
 
-class Pixels(enum.StrEnum):
-    """The values that a model of another library was trained with."""
-
-    raw = "0..255"
-    unit = "0..1"
-    signed = "-1..1"
-    imagenet = "imagenet"
-    caffe = "caffe"
-
-
 def doctor(
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="RUN_OR_MODEL", help="Run folder, or any .keras or .h5 model."),
-    ],
-    data: DataOption = None,
+    model: Annotated[Path, opt.argument("RUN_OR_MODEL", "Run folder, or any .keras or .h5 model.")],
+    data: opt.DataOption = None,
     pixels: Annotated[
-        Pixels | None,
-        typer.Option(help="What the model was trained on, if it does not carry that itself."),
+        choices.Pixels | None,
+        opt.option("What the model was trained on, if it does not carry that itself."),
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--learning-rate", "--lr", help="That it is, or will be, trained with."),
+        opt.option("That it is, or will be, trained with.", "--learning-rate", "--lr"),
     ] = None,
-    sample: Annotated[int, typer.Option(min=1, help="Images to ask the model about.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a step.")] = 16,
+    sample: Annotated[int, opt.option("Images to ask the model about.", min=1)] = 256,
+    batch_size: Annotated[int, opt.option("Images in a step.", min=1)] = 16,
     range_steps: Annotated[
-        int, typer.Option(min=0, help="Steps of the learning rate test, 10 or more; 0 for none.")
+        int, opt.option("Steps of the learning rate test, 10 or more; 0 for none.", min=0)
     ] = 60,
-    report: Annotated[Path | None, typer.Option(help="Also write it as JSON.")] = None,
+    report: opt.ReportOption = None,
 ) -> None:
     """Find what is usually wrong with a model that does not learn or answers badly.
 
@@ -52,13 +39,13 @@ def doctor(
 
     keras-vit doctor model.keras --data photos/
     """
-    check_exists("RUN_OR_MODEL", model, "a run folder, or a .keras or .h5 file")
-    check_data(data)
+    opt.check_exists("RUN_OR_MODEL", model, "a run folder, or a .keras or .h5 file")
+    opt.check_data(data)
     if data is None and model.is_file():
         raise ValueError(
             f"`--data` must name labelled images, unless a run is examined. Received: {model}"
         )
-    check_out("--report", report, folder=False)
+    opt.check_out("--report", report, folder=False)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files
@@ -67,7 +54,7 @@ def doctor(
     findings = examine(
         model,
         sources.load(data) if data is not None else None,
-        pixels=pixels.value if pixels else None,
+        pixels=pixels,
         learning_rate=learning_rate,
         sample=sample,
         batch_size=batch_size,

@@ -8,88 +8,51 @@ import enum
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
-
+from keras_vit.cli import options as opt
 from keras_vit.cli.load_model import check_model, load_model
-from keras_vit.cli.options import (
-    BadImageOption,
-    DataOption,
-    OnBadImage,
-    SizeOption,
-    absolute,
-    check_data,
-    check_exists,
-    check_images,
-    check_out,
-    parse_size,
-)
 from keras_vit.startup import start_keras
 
 _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
 _REPORT = ("index.html", "report.json")
 _PROBE = ("probe.json", "neighbours.png")
 
-
-class Method(enum.StrEnum):
-    """Kinds of maps."""
-
-    all = "all"
-    attention = "attention"
-    rollout = "rollout"
-    gradient_rollout = "gradient_rollout"
-    grad_cam = "grad_cam"
-
-
-class Part(enum.StrEnum):
-    """Splits of a data set."""
-
-    train = "train"
-    validation = "validation"
-    test = "test"
-
-
-ModelArgument = Annotated[
-    Path, typer.Argument(metavar="RUN_OR_FILE", help="Run folder, .keras or weight file.")
-]
+# Typer takes no list of a `Literal`.
+Method = enum.StrEnum("Method", ["all", "attention", "rollout", "gradient_rollout", "grad_cam"])
+ModelArgument = Annotated[Path, opt.argument("RUN_OR_FILE", "Run folder, .keras or weight file.")]
 ConstructorOption = Annotated[
-    str | None, typer.Option("--model", help="Constructor that a weight file belongs to.")
+    str | None, opt.option("Constructor that a weight file belongs to.", "--model")
 ]
-BatchOption = Annotated[int, typer.Option(min=1, help="Images in a step.")]
+BatchOption = Annotated[int, opt.option("Images in a step.", min=1)]
 
 
 def evaluate(
     model: ModelArgument,
     constructor: ConstructorOption = None,
-    data: DataOption = None,
-    image_size: SizeOption = None,
+    data: opt.DataOption = None,
+    image_size: opt.SizeOption = None,
     batch_size: BatchOption = 32,
-    on_bad_image: BadImageOption = OnBadImage.fail,
+    on_bad_image: opt.BadImageOption = "fail",
     part: Annotated[
-        Part | None,
-        typer.Option(
-            help="Split to evaluate on. By default validation of a run; of --data test, else "
+        Literal["train", "validation", "test"] | None,
+        opt.option(
+            "Split to evaluate on. By default validation of a run; of --data test, else "
             "validation, else all images.",
             show_default=False,
         ),
     ] = None,
     with_training_images: Annotated[
         bool,
-        typer.Option(
-            help="With --data: also evaluate on the images that the run was trained on.",
-        ),
+        opt.option("With --data: also evaluate on the images that the run was trained on."),
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where evaluation.json and the picture go."),
-    ] = None,
+    out: Annotated[Path | None, opt.option("Where evaluation.json and the picture go.")] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
+        opt.option(
+            "Also write a page: calibration, mistakes with what the model looked at, accuracy on "
+            "the values of each further column of labels.csv, problems of the images.",
             metavar="DIR",
-            help="Also write a page: calibration, mistakes with what the model looked at, accuracy "
-            "on the values of each further column of labels.csv, problems of the images.",
         ),
     ] = None,
 ) -> None:
@@ -102,16 +65,16 @@ def evaluate(
 
     keras-vit evaluate runs/photos --report runs/photos/report
     """
-    size = parse_size(image_size)
+    size = opt.parse_size(image_size)
     check_model(model, constructor)
-    check_data(data)
+    opt.check_data(data)
     if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
         raise ValueError(
             f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
         )
     out = out or (model if data is None and model.is_dir() else Path("evaluation"))
-    check_out("--out", out, _EVALUATION)
-    check_out("--report", report, _REPORT)
+    opt.check_out("--out", out, _EVALUATION)
+    opt.check_out("--report", report, _REPORT)
     start_keras()
     from keras_vit import files, output_folder
     from keras_vit.tasks.evaluate import evaluate as evaluate_model
@@ -122,7 +85,7 @@ def evaluate(
         if report is not None and report.resolve() != out.resolve():
             alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
         network = load_model(model, constructor, size)
-        chosen = _examples(model, data, on_bad_image, part and part.value, with_training_images)
+        chosen = _examples(model, data, on_bad_image, part, with_training_images)
         if report is not None:
             scores = _write_report(model, network, chosen, report, batch_size)
         else:
@@ -143,19 +106,17 @@ def evaluate(
 
 def explain(
     model: ModelArgument,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")],
+    images: Annotated[list[Path], opt.argument("IMAGE...", "Image files.")],
     constructor: ConstructorOption = None,
-    image_size: SizeOption = None,
+    image_size: opt.SizeOption = None,
     method: Annotated[
-        list[Method] | None, typer.Option(help="Kind of map; may be repeated.", show_default="all")
+        list[Method] | None, opt.option("Kind of map; may be repeated.", show_default="all")
     ] = None,
     of_class: Annotated[
         str | None,
-        typer.Option(
-            "--class", help="Class to explain, by name or number; by default the one it says."
-        ),
+        opt.option("Class to explain, by name or number; by default the one it says.", "--class"),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The picture to write.")] = Path("explanation.png"),
+    out: Annotated[Path, opt.option("The picture to write.")] = Path("explanation.png"),
 ) -> None:
     """Draw what a model looks at in images: a map of what counted, laid over each image.
 
@@ -164,10 +125,10 @@ def explain(
 
     keras-vit explain runs/photos cat.jpg dog.png
     """
-    size = parse_size(image_size)
+    size = opt.parse_size(image_size)
     check_model(model, constructor)
-    check_images(images)
-    check_out("--out", out, folder=False)
+    opt.check_images(images)
+    opt.check_out("--out", out, folder=False)
     start_keras()
     from keras_vit import reports
     from keras_vit.visualization import drawing
@@ -175,8 +136,8 @@ def explain(
 
     drawing.check_picture(out)
     network = load_model(model, constructor, size)
-    chosen = [m.value for m in method or [Method.all]]
-    methods = METHODS if Method.all in chosen else tuple(dict.fromkeys(chosen))
+    chosen = [*map(str, method or [Method.all])]
+    methods = METHODS if "all" in chosen else tuple(dict.fromkeys(chosen))
     figure = reports.explain(network, images, methods=methods, of_class=of_class)
     print(f"Written: {drawing.save_figure(figure, out)}")
 
@@ -184,16 +145,14 @@ def explain(
 def probe(
     model: ModelArgument,
     constructor: ConstructorOption = None,
-    data: DataOption = None,
-    image_size: SizeOption = None,
+    data: opt.DataOption = None,
+    image_size: opt.SizeOption = None,
     cache: Annotated[
-        Path | None, typer.Option(help="File to keep the features in, .npz; read if they fit.")
+        Path | None, opt.option("File to keep the features in, .npz; read if they fit.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of probe.json and the picture.")] = Path(
-        "probe"
-    ),
+    out: Annotated[Path, opt.option("Folder of probe.json and the picture.")] = Path("probe"),
     batch_size: BatchOption = 32,
-    on_bad_image: BadImageOption = OnBadImage.fail,
+    on_bad_image: opt.BadImageOption = "fail",
 ) -> None:
     """Measure what a model's features know, without training it.
 
@@ -203,27 +162,27 @@ def probe(
 
     keras-vit probe Ti_16.npz --model ViTTi16 --data photos --cache features.npz
     """
-    size = parse_size(image_size)
+    size = opt.parse_size(image_size)
     check_model(model, constructor)
-    check_data(data)
+    opt.check_data(data)
     if data is None and not (model / "config.yaml").is_file():
         raise ValueError(
             f"`--data` must name labelled images, unless a run is probed. Received: {model}"
         )
-    check_out("--cache", cache, folder=False)
-    check_out("--out", out, _PROBE)
+    opt.check_out("--cache", cache, folder=False)
+    opt.check_out("--out", out, _PROBE)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files, output_folder, reports, training
 
     run = training.Run(model)
-    own = run.config.is_file() and absolute(data) == run.read_config().data
+    own = run.config.is_file() and opt.absolute(data) == run.read_config().data
     with output_folder.writing(out, "probe", _PROBE):
         network = load_model(model, constructor, size, classifier=False)
         if own or data is None:
             known, asked = run.examples("train"), run.examples()
         else:
-            examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+            examples, found = sources.usable_images(sources.load(data), on_bad_image)
             known, asked = map(examples.subset, sources.split(examples, found.digests))
         result = reports.probe(
             network,
@@ -240,17 +199,17 @@ def probe(
 
 
 def card(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write; by default card/ of the run.")
-    ] = None,
+    run: Annotated[Path, opt.argument("RUN", "Run folder.")],
+    out: Annotated[Path | None, opt.option("Folder to write; by default card/ of the run.")] = None,
 ) -> None:
     """Write the model card of a run: README.md as model hubs expect it, with its pictures.
 
     keras-vit card runs/photos
     """
-    check_exists("RUN", run / "config.yaml", "a folder that `keras-vit train --out` has written")
-    check_out("--out", out or run / "card")
+    opt.check_exists(
+        "RUN", run / "config.yaml", "a folder that `keras-vit train --out` has written"
+    )
+    opt.check_out("--out", out or run / "card")
     start_keras()
     from keras_vit import reports
 
@@ -267,7 +226,7 @@ class _Chosen(NamedTuple):
 
 
 def _examples(
-    model: Path, data: str | None, on_bad_image: OnBadImage, part: str | None, trained_too: bool
+    model: Path, data: str | None, on_bad_image: str, part: str | None, trained_too: bool
 ) -> _Chosen:
     from keras_vit import data as sources
     from keras_vit import training
@@ -281,7 +240,7 @@ def _examples(
             raise ValueError(f"`--part` must be a split of the run. Received: {name}, without any")
         what = "held out" if name == "validation" else f"the {name} split"
         return _Chosen(examples, what, run.resolved().get("inventory"))
-    examples, found = sources.usable_images(sources.load(data), on_bad_image.value)
+    examples, found = sources.usable_images(sources.load(data), on_bad_image)
     inventory = dataclasses.asdict(found.inventory)
     facts: list[str] = []
     if part or examples.splits:

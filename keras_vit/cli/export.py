@@ -3,129 +3,78 @@
 from __future__ import annotations
 
 import enum
+import functools
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Annotated, Literal
 
 from keras_vit.cli.load_model import check_model, load_model
-from keras_vit.cli.options import DATA_HELP, check_data, check_out
+from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, of_server, option
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.startup import start_keras
 
-FILES = "Files"
-PROOF = "Proof"
-SERVER = "Server"
+Precision = Literal["float32", "bfloat16", "auto"]
+# Typer takes no list of a `Literal`.
+Quantization = enum.StrEnum(
+    "Quantization", ["all", "none", "float32", "float16", "int16x8", "int8", "dynamic_range"]
+)
 
-
-class Quantization(enum.StrEnum):
-    """TFLite files; `all` and `none` besides."""
-
-    all = "all"
-    none = "none"
-    float32 = "float32"
-    float16 = "float16"
-    int16x8 = "int16x8"
-    int8 = "int8"
-    dynamic_range = "dynamic_range"
-
-
-class Precision(enum.StrEnum):
-    """Precisions of the products of a SavedModel."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    auto = "auto"
-
-
-class Processor(enum.StrEnum):
-    """Instruction sets that decide on the precision."""
-
-    amx_bf16 = "amx_bf16"
-    avx512_bf16 = "avx512_bf16"
-    other = "other"
+of_files = functools.partial(option, panel="Files")
+of_proof = functools.partial(option, panel="Proof")
 
 
 def export(
-    model: Annotated[
-        Path, typer.Argument(metavar="RUN_OR_FILE", help="Run folder or .keras file.")
-    ],
-    to: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the bundle goes.", rich_help_panel=FILES)
-    ],
-    name: Annotated[
-        str, typer.Option(help="What the model is called on the server.", rich_help_panel=FILES)
-    ] = "vit",
+    model: Annotated[Path, argument("RUN_OR_FILE", "Run folder or .keras file.")],
+    to: Annotated[Path, of_files("Where the bundle goes.", metavar="DIR")],
+    name: Annotated[str, of_files("What the model is called on the server.")] = "vit",
     tflite: Annotated[
         list[Quantization] | None,
-        typer.Option(
-            help="TFLite files; may be repeated. By default all that agree with the model; one "
-            "that is named has to.",
+        of_files(
+            "TFLite files; may be repeated. By default all that agree with the model; one that is "
+            "named has to.",
             show_default="all",
-            rich_help_panel=FILES,
         ),
     ] = None,
-    tflite_batch_size: Annotated[
-        int, typer.Option(min=1, help="Images in a call of them.", rich_help_panel=FILES)
-    ] = 1,
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Also write an ONNX file.", rich_help_panel=FILES)
-    ] = False,
-    openvino: Annotated[
-        bool, typer.Option("--openvino", help="Also write for OpenVINO.", rich_help_panel=FILES)
-    ] = False,
+    tflite_batch_size: Annotated[int, of_files("Images in a call of them.", min=1)] = 1,
+    onnx: Annotated[bool, of_files("Also write an ONNX file.", "--onnx")] = False,
+    openvino: Annotated[bool, of_files("Also write for OpenVINO.", "--openvino")] = False,
     data: Annotated[
         str | None,
-        typer.Option(
-            help=f"Labelled images to prove it on; by default those that the run held out. "
-            f"{DATA_HELP}",
-            rich_help_panel=PROOF,
+        of_proof(
+            f"Labelled images to prove it on; by default those that the run held out. {DATA_HELP}"
         ),
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Prove it on all of them.", rich_help_panel=PROOF)
-    ] = False,
-    sample: Annotated[
-        int, typer.Option(min=1, help="On how many otherwise.", rich_help_panel=PROOF)
-    ] = 200,
+    full: Annotated[bool, of_proof("Prove it on all of them.", "--full")] = False,
+    sample: Annotated[int, of_proof("On how many otherwise.", min=1)] = 200,
     min_agreement: Annotated[
         float,
-        typer.Option(
+        of_proof(
+            "Share of them on which a smaller TFLite file has to name the same class.",
             min=0,
             max=1,
-            help="Share of them on which a smaller TFLite file has to name the same class.",
-            rich_help_panel=PROOF,
         ),
     ] = 0.99,
-    max_bytes: Annotated[
-        int, typer.Option(min=1, help="Largest image file it takes.", rich_help_panel=SERVER)
-    ] = 20_000_000,
-    max_pixels: Annotated[
-        int, typer.Option(min=1, help="Largest image it decodes.", rich_help_panel=SERVER)
-    ] = MAX_PIXELS,
+    max_bytes: Annotated[int, of_server("Largest image file it takes.", min=1)] = 20_000_000,
+    max_pixels: Annotated[int, of_server("Largest image it decodes.", min=1)] = MAX_PIXELS,
     precision: Annotated[
         Precision,
-        typer.Option(
-            help="Of its products of matrices. bfloat16 has to name the same class on 99.5% of the "
-            "images; auto takes it where the processor multiplies it.",
-            rich_help_panel=SERVER,
+        of_server(
+            "Of its products of matrices. bfloat16 has to name the same class on 99.5% of the "
+            "images; auto takes it where the processor multiplies it."
         ),
-    ] = Precision.float32,
+    ] = "float32",
     processor: Annotated[
-        Processor | None,
-        typer.Option(
-            help="Instructions of the machine that will serve, for --precision auto. By default "
-            "those of this machine.",
+        Literal["amx_bf16", "avx512_bf16", "other"] | None,
+        of_server(
+            "Instructions of the machine that will serve, for --precision auto. By default those "
+            "of this machine.",
             show_default=False,
-            rich_help_panel=SERVER,
         ),
     ] = None,
     warm_up: Annotated[
         bool | None,
-        typer.Option(
-            help="Write requests it warms up with.",
+        of_server(
+            "Write requests it warms up with.",
             show_default="where tensorflow-serving-api is installed",
-            rich_help_panel=SERVER,
         ),
     ] = None,
 ) -> None:
@@ -139,11 +88,10 @@ def export(
 
     keras-vit export runs/photos --to serving --tflite dynamic_range --full
     """
-    chosen = list(dict.fromkeys(tflite or [Quantization.all]))
-    if len(chosen) > 1 and {Quantization.all, Quantization.none} & set(chosen):
+    chosen = list(dict.fromkeys(map(str, tflite or [Quantization.all])))
+    if len(chosen) > 1 and {"all", "none"} & set(chosen):
         raise ValueError(
-            "`--tflite all` and `--tflite none` stand alone. "
-            f"Received: {', '.join(quantization.value for quantization in chosen)}"
+            f"`--tflite all` and `--tflite none` stand alone. Received: {', '.join(chosen)}"
         )
     check_model(model)
     check_data(data)
@@ -153,9 +101,7 @@ def export(
     from keras_vit import data as sources
     from keras_vit import export as exporting
 
-    quantizations = {Quantization.all: None, Quantization.none: ()}.get(
-        chosen[0], tuple(r.value for r in chosen)
-    )
+    quantizations = {"all": None, "none": ()}.get(chosen[0], tuple(chosen))
     done = exporting.bundle(
         model if model.is_dir() else load_model(model),
         to,

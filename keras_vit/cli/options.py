@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
+import functools
 import importlib.resources
 import os
 import re
@@ -13,35 +13,25 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import arguments, output_folder
+from keras_vit import arguments, choices, output_folder
 
 
-class OnBadImage(enum.StrEnum):
-    """What to do with files that do not decode."""
-
-    fail = "fail"
-    skip = "skip"
+def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+    """Returns a `typer.Option`, which --help shows in the group called `panel`."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-class Precision(enum.StrEnum):
-    """The precisions of a recipe."""
-
-    auto = "auto"
-    float32 = "float32"
-    mixed_bfloat16 = "mixed_bfloat16"
-    mixed_float16 = "mixed_float16"
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    """Returns a `typer.Argument`, which --help calls `metavar`."""
+    return typer.Argument(metavar=metavar, help=help, **more)
 
 
-class Strategy(enum.StrEnum):
-    """Where a run computes."""
-
-    auto = "auto"
-    cpu = "cpu"
-    mirrored = "mirrored"
-    tpu = "tpu"
-    multiworker = "multiworker"
-    jax = "jax"
-
+# Some commands have so many options that --help shows them in groups.
+of_images = functools.partial(option, panel="Images and model")
+of_recipe = functools.partial(option, panel="Recipe")
+of_devices = functools.partial(option, panel="Devices")
+of_run = functools.partial(option, panel="Run folder")
+of_server = functools.partial(option, panel="Server")
 
 DATA_HELP = (
     "A folder with one folder of images for each class, a table (.csv, .tsv, .jsonl) or a folder "
@@ -50,86 +40,47 @@ DATA_HELP = (
 _SIZE_HELP = "Pixels: 224, or HEIGHTxWIDTH. By default the size of the weights."
 _BAD_IMAGE_HELP = "Files that do not decode: list them and stop, or leave them out."
 
-DataOption = Annotated[str | None, typer.Option(help=DATA_HELP)]
-SizeOption = Annotated[str | None, typer.Option(help=_SIZE_HELP)]
-BadImageOption = Annotated[OnBadImage, typer.Option(help=_BAD_IMAGE_HELP)]
+DataOption = Annotated[str | None, option(DATA_HELP)]
+SizeOption = Annotated[str | None, option(_SIZE_HELP)]
+BadImageOption = Annotated[choices.OnBadImage, option(_BAD_IMAGE_HELP)]
+ReportOption = Annotated[Path | None, option("Also write it as JSON.")]
 
-# Options that are fields of a recipe, and those that may be paths.
-_OF_RECIPE = (
-    "image_size",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "optimizer",
-    "precision",
-    "seed",
-)
-_PATHS = {"data", "weights", "teacher"}
-
-# `train` and `pretrain` have so many options that --help shows them in groups.
-IMAGES, NUMBERS, DEVICES, RUN = "Images and model", "Recipe", "Devices", "Run folder"
-
-ModelOption = Annotated[
-    str, typer.Option(help="Constructor; see `keras-vit models`.", rich_help_panel=IMAGES)
-]
+ModelSizeOption = Annotated[str | None, of_images(_SIZE_HELP)]
 WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        help="To start from: a name (`keras-vit weights`), file or URL.", rich_help_panel=IMAGES
-    ),
+    str | None, of_images("To start from: a name (`keras-vit weights`), file or URL.")
 ]
-ModelSizeOption = Annotated[str | None, typer.Option(help=_SIZE_HELP, rich_help_panel=IMAGES)]
-FractionOption = Annotated[
-    float | None, typer.Option(help="Share held out: 0.2.", rich_help_panel=IMAGES)
-]
-SplitSeedOption = Annotated[
-    int | None,
-    typer.Option(help="Of the split into training and held out: 0.", rich_help_panel=IMAGES),
-]
-OnBadImageOption = Annotated[
-    OnBadImage | None, typer.Option(help=_BAD_IMAGE_HELP, rich_help_panel=IMAGES)
-]
+FractionOption = Annotated[float | None, of_images("Share held out: 0.2.")]
+SplitSeedOption = Annotated[int | None, of_images("Of the split into training and held out: 0.")]
+OnBadImageOption = Annotated[choices.OnBadImage | None, of_images(_BAD_IMAGE_HELP)]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    of_recipe(
+        "Any number of the recipe, as in --set mixup=0.2; may be repeated.",
         "--set",
         metavar="NAME=VALUE",
-        help="Any number of the recipe, as in --set mixup=0.2; may be repeated.",
-        rich_help_panel=NUMBERS,
     ),
 ]
-EpochsOption = Annotated[
-    int | None, typer.Option(help="Passes over the training images.", rich_help_panel=NUMBERS)
-]
+EpochsOption = Annotated[int | None, of_recipe("Passes over the training images.")]
 LearningRateOption = Annotated[
-    float | None,
-    typer.Option("--learning-rate", "--lr", help="Highest learning rate.", rich_help_panel=NUMBERS),
+    float | None, of_recipe("Highest learning rate.", "--learning-rate", "--lr")
 ]
-SeedOption = Annotated[
-    int | None,
-    typer.Option(help="Of training; the split has its own.", rich_help_panel=NUMBERS),
-]
+SeedOption = Annotated[int | None, of_recipe("Of training; the split has its own.")]
 PrecisionOption = Annotated[
-    Precision | None,
-    typer.Option(help="Of training; saved models are always float32.", rich_help_panel=NUMBERS),
+    choices.Precision | None, of_recipe("Of training; saved models are always float32.")
 ]
 StrategyOption = Annotated[
-    Strategy | None,
-    typer.Option(help="Devices; auto takes all that fit together.", rich_help_panel=DEVICES),
+    choices.Strategy | None, of_devices("Devices; auto takes all that fit together.")
 ]
-OutOption = Annotated[Path, typer.Option(help="The run folder to write.", rich_help_panel=RUN)]
+OutOption = Annotated[Path, of_run("The run folder to write.")]
 SaveMinutesOption = Annotated[
-    float | None,
-    typer.Option(help="Minutes between saved states within an epoch: 5.", rich_help_panel=RUN),
+    float | None, of_run("Minutes between saved states within an epoch: 5.")
 ]
-SaveStepsOption = Annotated[
-    int | None,
-    typer.Option(help="Steps between them instead, for several workers.", rich_help_panel=RUN),
-]
-ResumeOption = Annotated[
-    bool,
-    typer.Option(help="Go on with the run in --out, as it was configured.", rich_help_panel=RUN),
-]
+SaveStepsOption = Annotated[int | None, of_run("Steps between them instead, for several workers.")]
+ResumeOption = Annotated[bool, of_run("Go on with the run in --out, as it was configured.")]
+
+# Options that are fields of a recipe, and those that may be paths.
+_FIELDS = ("image_size", "epochs", "batch_size", "learning_rate", "optimizer", "precision", "seed")
+_PATHS = {"data", "weights", "teacher"}
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
@@ -295,7 +246,7 @@ def _number(value: Any) -> Any:
 
 def recipe_settings(context: typer.Context, **options: Any) -> dict[str, Any]:
     """Returns the fields of a recipe that `--set` and the other options of a command give."""
-    given = {name: _plain(context.params.get(name)) for name in _OF_RECIPE}
+    given = {name: context.params.get(name) for name in _FIELDS}
     given["image_size"] = parse_size(given["image_size"])
     return read_settings(context.params["set_"], **given, **options)
 
@@ -311,13 +262,8 @@ def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
         Name -> value; paths are absolute, so that the run can be resumed from any folder.
     """
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
-    given = {name: _plain(context.params[name]) for name in names - {"recipe"}}
+    given = {name: context.params[name] for name in names - {"recipe"}}
     return given | {name: absolute(str(given[name])) for name in names & _PATHS}
-
-
-def _plain(value: Any) -> Any:
-    """Returns the value of an enum, and any other as it is."""
-    return value.value if isinstance(value, enum.Enum) else value
 
 
 def given_options(context: typer.Context) -> set[str]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from keras_vit.cli.options import Precision, SetOption, check_out, recipe_settings
-from keras_vit.cli.train import Optimizer
+from keras_vit import choices
+from keras_vit.cli import options as opt
 from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
@@ -34,55 +33,46 @@ _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "Gi
 _UNITS |= {"M": 2**20, "G": 2**30}  # as Slurm and the JVM read them
 
 
-class Kind(enum.StrEnum):
-    """What computes."""
-
-    gpu = "gpu"
-    cpu = "cpu"
-
-
 def plan(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="Constructor; see `keras-vit models`.")],
+    model: Annotated[str, opt.option("Constructor; see `keras-vit models`.")],
     device: Annotated[
         str,
-        typer.Option(
+        opt.option(
+            "Memory of the device, or what is free of it: 16GiB, the same as 16G, or 24GB.",
             metavar="SIZE",
-            help="Memory of the device, or what is free of it: 16GiB, the same as 16G, or 24GB.",
         ),
     ],
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            "--batch-size", "--batch", help="Images in an update. By default the recipe's."
-        ),
+        opt.option("Images in an update. By default the recipe's.", "--batch-size", "--batch"),
     ] = None,
     image_size: Annotated[
         str | None,
-        typer.Option(help="Pixels: 224, or HEIGHTxWIDTH. By default the recipe's or the model's."),
+        opt.option("Pixels: 224, or HEIGHTxWIDTH. By default the recipe's or the model's."),
     ] = None,
-    classes: Annotated[int, typer.Option(min=1, help="Outputs of the classifier.")] = 1000,
-    recipe: Annotated[str, typer.Option(help="See `keras-vit recipes`.")] = "finetune",
-    set_: SetOption = None,
+    classes: Annotated[int, opt.option("Outputs of the classifier.", min=1)] = 1000,
+    recipe: Annotated[str, opt.option("See `keras-vit recipes`.")] = "finetune",
+    set_: opt.SetOption = None,
     precision: Annotated[
-        Precision | None, typer.Option(help="Of the layers; auto counts as float32.")
+        choices.Precision | None, opt.option("Of the layers; auto counts as float32.")
     ] = None,
-    optimizer: Annotated[Optimizer | None, typer.Option(help="SGD has momentum 0.9.")] = None,
+    optimizer: Annotated[choices.Optimizer | None, opt.option("SGD has momentum 0.9.")] = None,
     remat: Annotated[
         bool | None,
-        typer.Option("--remat/--no-remat", help="Compute blocks twice instead of keeping them."),
+        opt.option("Compute blocks twice instead of keeping them.", "--remat/--no-remat"),
     ] = None,
     frozen: Annotated[
-        bool, typer.Option("--frozen", help="Only the classifier learns, as in linear_probe.")
+        bool, opt.option("Only the classifier learns, as in linear_probe.", "--frozen")
     ] = False,
     inference: Annotated[
-        bool, typer.Option("--inference", help="The model predicts and does not learn.")
+        bool, opt.option("The model predicts and does not learn.", "--inference")
     ] = False,
     kind: Annotated[
-        Kind,
-        typer.Option(help="On a CPU TensorFlow keeps less of a step: chains are compiled there."),
-    ] = Kind.gpu,
-    report: Annotated[Path | None, typer.Option(help="Also write it as JSON, in bytes.")] = None,
+        Literal["gpu", "cpu"],
+        opt.option("On a CPU TensorFlow keeps less of a step: chains are compiled there."),
+    ] = "gpu",
+    report: Annotated[Path | None, opt.option("Also write it as JSON, in bytes.")] = None,
 ) -> None:
     """Predict what a run needs of a device's memory, and the largest batch that fits.
 
@@ -94,9 +84,9 @@ def plan(
 
     keras-vit plan --model ViTB16 --recipe paper_finetune --set accumulation_steps=32 --device 24GB
     """
-    numbers = recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
+    numbers = opt.recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
     memory = parse_bytes(device)
-    check_out("--report", report, folder=False)
+    opt.check_out("--report", report, folder=False)
     start_keras()
     from keras_vit import files, training
     from keras_vit.training.memory_plan import plan as make_plan
@@ -107,7 +97,7 @@ def plan(
         memory,
         classes=classes,
         inference=inference,
-        compiled=kind is Kind.cpu,
+        compiled=kind == "cpu",
     )
     print(_text(model, found))
     if report:

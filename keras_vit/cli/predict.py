@@ -12,86 +12,73 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keras_vit import arguments
+from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
 from keras_vit.cli.load_model import check_model, load_model
-from keras_vit.cli.options import SizeOption, check_exists, check_out, parse_size
+from keras_vit.cli.options import check_exists, check_out, parse_size
 from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
     from keras_vit.export import Prediction
 
-SERVER = "Server"
 _STANDARD_INPUT = Path("-")
 
 
 def predict(
     sources: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="[MODEL] SOURCE...",
-            help="MODEL: run folder or exported file (not with --server). SOURCE: image files, "
+        opt.argument(
+            "[MODEL] SOURCE...",
+            "MODEL: run folder or exported file (not with --server). SOURCE: image files, "
             "folders of images, or - for a list of files on standard input.",
         ),
     ],
     to: Annotated[
-        Path | None, typer.Option(help="Write a table instead: .csv, .jsonl or .parquet.")
+        Path | None, opt.option("Write a table instead: .csv, .jsonl or .parquet.")
     ] = None,
     every_class: Annotated[
-        bool, typer.Option("--all", help="With --to: the probability of every class.")
+        bool, opt.option("With --to: the probability of every class.", "--all")
     ] = False,
     embed: Annotated[
-        bool,
-        typer.Option("--embed", help="With --to: the features that the classifier receives."),
+        bool, opt.option("With --to: the features that the classifier receives.", "--embed")
     ] = False,
-    top: Annotated[int, typer.Option(min=1, help="Number of classes to print.")] = 3,
+    top: Annotated[int, opt.option("Number of classes to print.", min=1)] = 3,
     constructor: Annotated[
-        str | None,
-        typer.Option("--model", help="Constructor, if MODEL is a weight file, such as ViTB16."),
+        str | None, opt.option("Constructor, if MODEL is a weight file, such as ViTB16.", "--model")
     ] = None,
-    image_size: SizeOption = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Number of images in a batch.")] = 32,
+    image_size: opt.SizeOption = None,
+    batch_size: Annotated[int, opt.option("Number of images in a batch.", min=1)] = 32,
     server: Annotated[
         str | None,
-        typer.Option(
+        opt.of_server(
+            "Ask TensorFlow Serving: gRPC, or REST with http:// or https:// in front.",
             metavar="HOST:PORT",
-            help="Ask TensorFlow Serving: gRPC, or REST with http:// or https:// in front.",
-            rich_help_panel=SERVER,
         ),
     ] = None,
-    name: Annotated[
-        str, typer.Option(help="Name of the model there.", rich_help_panel=SERVER)
-    ] = "vit",
+    name: Annotated[str, opt.of_server("Name of the model there.")] = "vit",
     version: Annotated[
         str | None,
-        typer.Option(
-            help="Its version: a number, or a label such as canary.",
-            show_default="the newest",
-            rich_help_panel=SERVER,
+        opt.of_server(
+            "Its version: a number, or a label such as canary.", show_default="the newest"
         ),
     ] = None,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="Encrypt gRPC.", rich_help_panel=SERVER)
-    ] = False,
+    tls: Annotated[bool, opt.of_server("Encrypt gRPC.", "--tls")] = False,
     certificate: Annotated[
         Path | None,
-        typer.Option(
+        opt.of_server(
+            "Certificates to trust (PEM).",
             metavar="FILE",
-            help="Certificates to trust (PEM).",
             show_default="those that gRPC and requests bring",
-            rich_help_panel=SERVER,
         ),
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(
+        opt.of_server(
+            "Sent along, such as 'Authorization: Basic ...'; may be repeated.",
             metavar="NAME:VALUE",
-            help="Sent along, such as 'Authorization: Basic ...'; may be repeated.",
-            rich_help_panel=SERVER,
         ),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Timeout in seconds.", rich_help_panel=SERVER)
-    ] = 30.0,
+    timeout: Annotated[float, opt.of_server("Timeout in seconds.")] = 30.0,
 ) -> None:
     """Print the most probable classes of images, or write them to a table.
 

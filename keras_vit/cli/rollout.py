@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
-
-from keras_vit.cli.options import check_exists
+from keras_vit.cli.options import argument, check_exists, option
 from keras_vit.startup import start_keras
 
 
-class Step(enum.StrEnum):
-    """What to do with the versions."""
-
-    canary = "canary"
-    promote = "promote"
-    back = "back"
-    status = "status"
-
-
 def rollout(
-    step: Annotated[Step, typer.Argument(metavar="canary|promote|back|status", help="See above.")],
+    step: Annotated[
+        Literal["canary", "promote", "back", "status"],
+        argument("canary|promote|back|status", "See above."),
+    ],
     models: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODELS",
-            help="Folder given to `keras-vit export --to`.",
-            exists=True,
-            file_okay=False,
+        argument(
+            "MODELS", "Folder given to `keras-vit export --to`.", exists=True, file_okay=False
         ),
     ],
-    version: Annotated[
-        int | None, typer.Option(help="The canary; by default the newest in MODELS.")
-    ] = None,
+    version: Annotated[int | None, option("The canary; by default the newest in MODELS.")] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            help="The server's model config file; by default models.config beside MODELS. It is "
+        option(
+            "The server's model config file; by default models.config beside MODELS. It is "
             "rewritten, without comments below the first; the server polls it."
         ),
     ] = None,
-    server: Annotated[str, typer.Option(help="REST address of the server.")] = (
-        "http://localhost:8501"
-    ),
-    name: Annotated[str, typer.Option(help="Name of the model on the server.")] = "vit",
+    server: Annotated[str, option("REST address of the server.")] = "http://localhost:8501",
+    name: Annotated[str, option("Name of the model on the server.")] = "vit",
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for each step; large models load for minutes.")
+        float, option("Seconds for each step; large models load for minutes.", min=1)
     ] = 900,
 ) -> None:
     """Try a new version on a running TensorFlow Serving, promote it, go back.
@@ -62,9 +46,9 @@ def rollout(
     unloads the newer one. `status` shows the versions on the server, their states, and the labels
     in the config file.
     """
-    if version is not None and step is not Step.canary:
+    if version is not None and step != "canary":
         raise ValueError(f"`--version` must come with canary. Received: --version, and {step}")
-    if step is Step.canary:
+    if step == "canary":
         version = _find_version(models, name, version)
     config = config or models.resolve().parent / "models.config"
     check_exists("--config", config, "the server's model config file")
@@ -74,9 +58,9 @@ def rollout(
     found = Rollout(config, server, name, timeout=timeout)
     if version is not None:
         found.canary(version)
-    elif step is Step.promote:
+    elif step == "promote":
         found.promote()
-    elif step is Step.back:
+    elif step == "back":
         found.back()
     labels = sorted(found.labels().items())
     for served in found.status():

@@ -1,10 +1,9 @@
-"""`keras-vit train` and `keras-vit recipes`."""
+"""`keras-vit train`, `keras-vit pretrain` and `keras-vit recipes`."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,122 +11,65 @@ from typing import Annotated, Any
 
 import typer
 
-from keras_vit import arguments, output_folder
-from keras_vit.choices import task_names
+from keras_vit import arguments, choices, output_folder
+from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
-from keras_vit.cli.options import (
-    DATA_HELP,
-    DEVICES,
-    IMAGES,
-    NUMBERS,
-    RUN,
-    EpochsOption,
-    FractionOption,
-    LearningRateOption,
-    ModelSizeOption,
-    OnBadImageOption,
-    OutOption,
-    PrecisionOption,
-    ResumeOption,
-    SaveMinutesOption,
-    SaveStepsOption,
-    SeedOption,
-    SetOption,
-    SplitSeedOption,
-    StrategyOption,
-    WeightsOption,
-    check_data,
-    check_exists,
-    check_out,
-    check_resume,
-    check_weights,
-    config_settings,
-    recipe_settings,
-)
 from keras_vit.startup import start_keras
 
-
-class Optimizer(enum.StrEnum):
-    """The optimizers of a recipe."""
-
-    adamw = "adamw"
-    sgd = "sgd"
-    lion = "lion"
-    adafactor = "adafactor"
+_IMAGES_HELP = (
+    "Images: a folder of them, however they are sorted into folders, or what `keras-vit train` "
+    "takes. Labels are not looked at."
+)
+# Settings of an autoencoder, which `--set` takes beside the numbers of the recipe.
+_OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
 
 def train(
     context: typer.Context,
-    data: Annotated[str | None, typer.Option(help=DATA_HELP, rich_help_panel=IMAGES)] = None,
+    data: Annotated[str | None, opt.of_images(opt.DATA_HELP)] = None,
     model: Annotated[
         str,
-        typer.Option(
-            help="Constructor (`keras-vit models`), or a network of keras.applications.",
-            rich_help_panel=IMAGES,
-        ),
+        opt.of_images("Constructor (`keras-vit models`), or a network of keras.applications."),
     ] = "ViTTi16",
-    weights: WeightsOption = None,
-    image_size: ModelSizeOption = None,
-    validation_fraction: FractionOption = None,
-    split_seed: SplitSeedOption = None,
-    on_bad_image: OnBadImageOption = None,
-    task: Annotated[
-        str,
-        typer.Option(help="Other packages can add tasks.", rich_help_panel=NUMBERS),
-    ] = "classification",
+    weights: opt.WeightsOption = None,
+    image_size: opt.ModelSizeOption = None,
+    validation_fraction: opt.FractionOption = None,
+    split_seed: opt.SplitSeedOption = None,
+    on_bad_image: opt.OnBadImageOption = None,
+    task: Annotated[str, opt.of_recipe("Other packages can add tasks.")] = "classification",
     recipe: Annotated[
         str | None,
-        typer.Option(
-            help="See `keras-vit recipes`. By default finetune, without --weights from_scratch.",
-            rich_help_panel=NUMBERS,
+        opt.of_recipe(
+            "See `keras-vit recipes`. By default finetune, without --weights from_scratch."
         ),
     ] = None,
-    set_: SetOption = None,
-    epochs: EpochsOption = None,
+    set_: opt.SetOption = None,
+    epochs: opt.EpochsOption = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            "--batch-size",
-            "--batch",
-            help="Images in an update, on all devices together.",
-            rich_help_panel=NUMBERS,
-        ),
+        opt.of_recipe("Images in an update, on all devices together.", "--batch-size", "--batch"),
     ] = None,
-    learning_rate: LearningRateOption = None,
-    optimizer: Annotated[
-        Optimizer | None, typer.Option(help="SGD has momentum 0.9.", rich_help_panel=NUMBERS)
-    ] = None,
+    learning_rate: opt.LearningRateOption = None,
+    optimizer: Annotated[choices.Optimizer | None, opt.of_recipe("SGD has momentum 0.9.")] = None,
     teacher: Annotated[
-        Path | None,
-        typer.Option(
-            help="A run or .keras file to learn from (distillation).", rich_help_panel=NUMBERS
-        ),
+        Path | None, opt.of_recipe("A run or .keras file to learn from (distillation).")
     ] = None,
-    precision: PrecisionOption = None,
-    seed: SeedOption = None,
-    strategy: StrategyOption = None,
+    precision: opt.PrecisionOption = None,
+    seed: opt.SeedOption = None,
+    strategy: opt.StrategyOption = None,
     model_parallel: Annotated[
-        int | None,
-        typer.Option(
-            help="JAX devices that share each copy of the model.", rich_help_panel=DEVICES
-        ),
+        int | None, opt.of_devices("JAX devices that share each copy of the model.")
     ] = None,
-    out: OutOption = Path("runs/run"),
+    out: opt.OutOption = Path("runs/run"),
     config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Repeat a run: its config.yaml, or one written by hand.", rich_help_panel=RUN
-        ),
+        Path | None, opt.of_run("Repeat a run: its config.yaml, or one written by hand.")
     ] = None,
-    resume: ResumeOption = False,
-    save_minutes: SaveMinutesOption = None,
-    save_steps: SaveStepsOption = None,
-    tensorboard: Annotated[
-        bool, typer.Option(help="Write TensorBoard logs.", rich_help_panel=RUN)
-    ] = True,
+    resume: opt.ResumeOption = False,
+    save_minutes: opt.SaveMinutesOption = None,
+    save_steps: opt.SaveStepsOption = None,
+    tensorboard: Annotated[bool, opt.of_run("Write TensorBoard logs.")] = True,
     profile: Annotated[
-        tuple[int, int] | None,
-        typer.Option(help="First and last step to profile.", rich_help_panel=RUN),
+        tuple[int, int] | None, opt.of_run("First and last step to profile.")
     ] = None,
 ) -> None:
     """Fine-tune (or train) a model on labelled images.
@@ -139,21 +81,9 @@ def train(
 
     keras-vit train --resume --out runs/photos
     """
-    if resume:
-        check_resume(context, out, "tensorboard", "profile")
-    elif data is None and config is None:
-        raise ValueError(f"`--data` must name the training images. {DATA_HELP} Received: none")
-    arguments.one_of("--task", task, task_names())
-    check_data(data)
-    check_weights("--weights", weights)
-    check_exists("--config", config, "a config.yaml")
-    check_exists("--teacher", teacher, "a run folder or a .keras file")
-    check_out("--out", out)
-    if not resume:
-        output_folder.require_new_run(out)
-    numbers = recipe_settings(context)
-    prefer_jax_on_tpu(strategy, out / "config.yaml" if resume else config)
-    start_keras()
+    arguments.one_of("--task", task, choices.task_names())
+    wanted = f"the training images. {opt.DATA_HELP}"
+    numbers = _start(context, wanted, out, resume, config, teacher)
     from keras_vit import training
     from keras_vit.runs import named_recipes
 
@@ -163,9 +93,9 @@ def train(
     else:
         base = training.RunConfig(data="", model=model)
         chosen = training.recipe(recipe or ("finetune" if weights else "from_scratch"))
-    if optimizer is Optimizer.sgd and chosen.optimizer != "sgd":
+    if optimizer == "sgd" and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)
-    changes = config_settings(context, training.RunConfig)
+    changes = opt.config_settings(context, training.RunConfig)
     run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
     with stoppable(out, "train"):
         training.train(
@@ -176,6 +106,101 @@ def train(
             profile=profile,
             smaller_batches=config is None and "batch_size" not in numbers,
         )
+
+
+def pretrain(
+    context: typer.Context,
+    data: Annotated[str | None, opt.of_images(_IMAGES_HELP)] = None,
+    model: Annotated[str, opt.of_images("Constructor; see `keras-vit models`.")] = "ViTTi16",
+    weights: opt.WeightsOption = None,
+    image_size: opt.ModelSizeOption = None,
+    validation_fraction: opt.FractionOption = None,
+    split_seed: opt.SplitSeedOption = None,
+    on_bad_image: opt.OnBadImageOption = None,
+    method: Annotated[
+        choices.Method,
+        opt.of_recipe(
+            "mae: the encoder sees a quarter of each image, and a decoder completes it. "
+            "masked-patches: it tells the mean colour of patches that were hidden (the ViT "
+            "paper's way)."
+        ),
+    ] = "mae",
+    mask_ratio: Annotated[
+        float | None,
+        opt.of_recipe("Share of the patches to hide: 0.75 (mae) or 0.5 (masked-patches)."),
+    ] = None,
+    recipe: Annotated[
+        str, opt.of_recipe("photographs, or a paper's: see `keras-vit recipes`.")
+    ] = "photographs",
+    set_: Annotated[
+        list[str] | None,
+        opt.of_recipe(
+            "Any number of the recipe, as in --set weight_decay=0.1; may be repeated. Also "
+            "norm_pix, decoder_width, decoder_depth and decoder_heads of mae.",
+            "--set",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    epochs: Annotated[int | None, opt.of_recipe("Passes over the images: 100.")] = None,
+    batch_size: Annotated[
+        int | None, opt.of_recipe("Images in an update, on all devices together: 64.")
+    ] = None,
+    learning_rate: opt.LearningRateOption = None,
+    precision: opt.PrecisionOption = None,
+    seed: opt.SeedOption = None,
+    strategy: opt.StrategyOption = None,
+    out: opt.OutOption = Path("runs/pretrained"),
+    resume: opt.ResumeOption = False,
+    save_minutes: opt.SaveMinutesOption = None,
+    save_steps: opt.SaveStepsOption = None,
+) -> None:
+    """Train a model on images without labels, to start from with few labelled ones.
+
+    Of use where labels are rare: pre-train on all images, then let `keras-vit train --weights
+    RUN/last.keras` learn from those with labels. Published weights, where they fit, are the
+    better start. A run can be stopped at any moment, and goes on with --resume as if it had not
+    been.
+
+    keras-vit pretrain --data photos/ --model ViTTi16 --image-size 96 --out runs/pretrained
+
+    keras-vit train --data labelled/ --model ViTTi16 --weights runs/pretrained/last.keras
+    """
+    settings = _start(context, f"images. {_IMAGES_HELP}", out, resume)
+    of_decoder = {name: settings.pop(name) for name in _OF_DECODER if name in settings}
+    from keras_vit import training
+
+    changes = {"data": "", "model": model, **opt.config_settings(context, training.PretrainConfig)}
+    numbers = training.pretraining_recipe(recipe).replace(**settings)
+    config = training.PretrainConfig(recipe=numbers, **changes, **of_decoder)
+    with stoppable(out, "pretrain"):
+        training.pretrain(config, out, resume=resume)
+
+
+def _start(
+    context: typer.Context,
+    wanted: str,
+    out: Path,
+    resume: bool,
+    config: Path | None = None,
+    teacher: Path | None = None,
+) -> dict[str, Any]:
+    """Checks the options of `train` or `pretrain`, starts Keras, returns the recipe's fields."""
+    given = context.params
+    if resume:
+        opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in given))
+    elif given["data"] is None and config is None:
+        raise ValueError(f"`--data` must name {wanted} Received: none")
+    opt.check_data(given["data"])
+    opt.check_weights("--weights", given["weights"])
+    opt.check_exists("--config", config, "a config.yaml")
+    opt.check_exists("--teacher", teacher, "a run folder or a .keras file")
+    opt.check_out("--out", out)
+    if not resume:
+        output_folder.require_new_run(out)
+    settings = opt.recipe_settings(context)
+    prefer_jax_on_tpu(given["strategy"], out / "config.yaml" if resume else config)
+    start_keras()
+    return settings
 
 
 @contextlib.contextmanager

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 import re
 import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from keras_vit.cli.options import check_out, check_weights, parse_size
+from keras_vit import choices
+from keras_vit.cli.options import argument, check_out, check_weights, option, parse_size
 from keras_vit.startup import start_keras
-
-
-class Format(enum.StrEnum):
-    """The formats that can be written."""
-
-    npz = "npz"
-    timm = "timm"
-    huggingface = "huggingface"
-    torchvision = "torchvision"
-    keras = "keras"
-
 
 _SOURCE_HELP = (
     "A weight file or folder, the name of published weights of --model, hf://ORG/REPOSITORY, "
@@ -58,33 +45,27 @@ def models() -> None:
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE_HELP)],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET_HELP)],
+    source: Annotated[str, argument("SOURCE", _SOURCE_HELP)],
+    target: Annotated[Path, argument("TARGET", _TARGET_HELP)],
     format: Annotated[
-        Format | None, typer.Option(help="Whose file to write; by default what TARGET says.")
+        choices.Format | None, option("Whose file to write; by default what TARGET says.")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Constructor that the weights belong to: for names of published weights, and for "
+        option(
+            "Constructor that the weights belong to: for names of published weights, and for "
             ".weights.h5 files, which do not tell their patch size."
         ),
     ] = None,
     heads: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Attention heads; needed if the sizes of the model are its own ones."
-        ),
+        option("Attention heads; needed if the sizes of the model are its own ones.", min=1),
     ] = None,
     image_size: Annotated[
         str | None,
-        typer.Option(
-            help="Pixels: 224, or HEIGHTxWIDTH; needed if the grid of patches is not square."
-        ),
+        option("Pixels: 224, or HEIGHTxWIDTH; needed if the grid of patches is not square."),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace TARGET if it exists.")
-    ] = False,
+    overwrite: Annotated[bool, option("Replace TARGET if it exists.", "--overwrite")] = False,
 ) -> None:
     """Write weights as another library reads them, bit for bit.
 
@@ -114,14 +95,7 @@ def convert(
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         try:
-            weights.convert(
-                source,
-                target,
-                format and format.value,
-                model=model,
-                overwrite=overwrite,
-                **known,
-            )
+            weights.convert(source, target, format, model=model, overwrite=overwrite, **known)
         except ValueError as error:
             if not re.search(r"does not tell .*(num_heads|patch_size|image_size)", str(error)):
                 raise
@@ -136,11 +110,10 @@ def convert(
 
 def weights(
     model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="Constructor, such as ViTB16; by default all."),
+        str | None, argument("MODEL", "Constructor, such as ViTB16; by default all.")
     ] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the page docs/weights.md instead.")
+        bool, option("Print the page docs/weights.md instead.", "--markdown")
     ] = False,
 ) -> None:
     """List the published weights, by the names that `weights=` takes.

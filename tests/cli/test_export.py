@@ -5,6 +5,7 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def test_options_are_those_of_the_function() -> None:
         "precision",
     ):
         assert asked[name].default == given[name].default
-    assert {p.value for p in serving_commands.Precision} == {"float32", "bfloat16", "auto"}
+    assert {*get_args(serving_commands.Precision)} == {"float32", "bfloat16", "auto"}
     limits = export.Limits()
     assert asked["max_bytes"].default == limits.max_bytes
     assert asked["max_pixels"].default == limits.max_pixels

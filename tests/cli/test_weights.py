@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit import models, zoo
-from keras_vit.cli import weights as commands
+from keras_vit import choices, models, zoo
 from keras_vit.cli.load_model import load_model
 from keras_vit.weights import read_checkpoint, registry_table, save_weights
 from keras_vit.weights.save import FORMATS
@@ -141,7 +141,7 @@ def test_evaluate_keeps_the_channels_of_a_weight_file(tmp_path: Path) -> None:
 
 
 def test_every_format_can_be_asked_for() -> None:
-    assert tuple(commands.Format) == FORMATS
+    assert get_args(choices.Format) == FORMATS
 
 
 def test_weights_of_a_model(call: Call) -> None:
