@@ -40,7 +40,7 @@ def compare(
     recipe: Annotated[str, opt.of_recipe("Of all models; see `keras-vit recipes`.")] = "finetune",
     set_: opt.SetOption = None,
     epochs: opt.EpochsOption = None,
-    batch_size: Annotated[int | None, opt.of_recipe("Images in an update.")] = None,
+    batch_size: Annotated[int | None, opt.of_recipe("Images in a step.")] = None,
     learning_rate: opt.LearningRateOption = None,
     precision: opt.PrecisionOption = None,
     seed: opt.SeedOption = None,

@@ -45,7 +45,7 @@ def plan(
     ],
     batch_size: Annotated[
         int | None,
-        opt.option("Images in an update. By default the recipe's.", "--batch-size", "--batch"),
+        opt.option("Images in a step. By default the recipe's.", "--batch-size", "--batch"),
     ] = None,
     image_size: Annotated[
         str | None,

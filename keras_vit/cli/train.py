@@ -47,7 +47,7 @@ def train(
     epochs: opt.EpochsOption = None,
     batch_size: Annotated[
         int | None,
-        opt.of_recipe("Images in an update, on all devices together.", "--batch-size", "--batch"),
+        opt.of_recipe("Images in a step, on all devices together.", "--batch-size", "--batch"),
     ] = None,
     learning_rate: opt.LearningRateOption = None,
     optimizer: Annotated[choices.Optimizer | None, opt.of_recipe("SGD has momentum 0.9.")] = None,
@@ -143,7 +143,7 @@ def pretrain(
     ] = None,
     epochs: Annotated[int | None, opt.of_recipe("Passes over the images: 100.")] = None,
     batch_size: Annotated[
-        int | None, opt.of_recipe("Images in an update, on all devices together: 64.")
+        int | None, opt.of_recipe("Images in a step, on all devices together: 64.")
     ] = None,
     learning_rate: opt.LearningRateOption = None,
     precision: opt.PrecisionOption = None,

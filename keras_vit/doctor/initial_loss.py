@@ -17,7 +17,7 @@ _TOO_HIGH = 1.5
 _NEAR = 1.2
 # Share of the images with the same answer, where the classes of the images are balanced.
 _COLLAPSED = 0.95
-# Updates after which something should have been learned.
+# Steps after which something should have been learned.
 _ENOUGH = 1000
 
 
@@ -49,9 +49,9 @@ def check_start(context: DoctorContext) -> list[Finding]:
     largest = float(np.bincount(context.labels).max()) / number
     varied = float(context.probabilities.std(axis=0).max())
     first = _first_loss(context)
-    updates = _updates(context)
-    after = f", after {updates:,} updates" if updates else ""
-    trained = context.run is not None or updates > 0
+    steps = _steps(context)
+    after = f", after {steps:,} steps" if steps else ""
+    trained = context.run is not None or steps > 0
     numbers: dict[str, Any] = {
         "loss": loss,
         "log_classes": start,
@@ -78,7 +78,7 @@ def check_start(context: DoctorContext) -> list[Finding]:
         )
     elif trained and not context.learned and loss > 0.9 * start:
         found.add(
-            "serious" if context.run or updates >= _ENOUGH else "warning",
+            "serious" if context.run or steps >= _ENOUGH else "warning",
             "nothing learned",
             "See what else is found here: pixels, labels, the learning rate, frozen layers.",
             f"{seen} Guessing does as well{after}.",
@@ -121,7 +121,7 @@ def _first_loss(context: DoctorContext) -> float:
     return next((loss for loss in losses if not math.isnan(loss)), math.nan)
 
 
-def _updates(context: DoctorContext) -> int:
+def _steps(context: DoctorContext) -> int:
     """Returns how often the compiled optimizer has updated the model."""
     optimizer = getattr(context.model, "optimizer", None)
     return int(optimizer.iterations.numpy()) if optimizer is not None else 0

@@ -76,7 +76,7 @@ def judge(
         curve: The test.
         rate: The learning rate; None if unknown.
         optimizer: Its name, for the evidence.
-        steps: Updates of the whole training; None if unknown.
+        steps: Steps of the whole training; None if unknown.
         renewed: Whether the classifier was started anew.
 
     Returns:
@@ -208,7 +208,7 @@ def _compiled_optimizer(model: keras.Model) -> keras.Optimizer | None:
 
 
 def _steps(context: DoctorContext) -> int | None:
-    """Returns the updates of the whole run."""
+    """Returns the number of steps of the whole run."""
     if context.run is None or context.config is None:
         return None
     recipe = context.config.recipe

@@ -29,7 +29,7 @@ class Recipe:
         epochs: Passes over the training examples.
         early_stopping: Epochs without a better validation result (mean average precision, accuracy,
             or where there is neither, loss) after which training ends; 0 to train all epochs.
-        batch_size: Examples in an update, on all devices together.
+        batch_size: Images in a step, on all devices together.
         accumulation_steps: Parts that a batch is computed in, one after the other, to need less
             memory; the result stays the same.
         image_size: Height and width in pixels; None for the size of the weights.

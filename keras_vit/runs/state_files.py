@@ -68,11 +68,11 @@ class StateFiles:
         found = [path for path in self.folder.iterdir() if _NAME.match(path.name)]
         return sorted(found, reverse=True)
 
-    def save(self, updates: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
+    def save(self, steps: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
         """Writes a state, and only then removes those that are not kept.
 
         Args:
-            updates: Number of steps since the start of the run, which names the file.
+            steps: Number of steps since the start of the run, which names the file.
             progress: How far the run has come.
             variables: All that the next step depends on, by name.
 
@@ -81,7 +81,7 @@ class StateFiles:
         """
         text = json.dumps(dataclasses.asdict(progress))
         content: dict[str, Any] = {"progress": np.array(text), **variables}
-        with files.atomic_path(self.folder / f"step_{updates:09d}.npz") as temporary:
+        with files.atomic_path(self.folder / f"step_{steps:09d}.npz") as temporary:
             np.savez(temporary, **content)
         for path in self.paths()[self.keep :]:
             path.unlink()

@@ -106,7 +106,7 @@ def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
 
     Args:
         recipe: The numbers.
-        steps: Updates of the whole run.
+        steps: Steps of the whole run.
 
     Returns:
         The schedule.
@@ -157,7 +157,7 @@ def build_optimizer(
     Args:
         recipe: The numbers.
         model: The model or `Objective` to train, with the variables trainable that shall be.
-        steps: Updates of the whole run.
+        steps: Steps of the whole run.
         precision: Keras dtype policy of the model; `"mixed_float16"` brings loss scaling.
 
     Returns:

@@ -227,8 +227,8 @@ class SaveSchedule(keras.callbacks.Callback):
     def _write(self, state: dict[str, np.ndarray]) -> None:
         self._saved_at = time.monotonic()
         if self._writes:
-            updates = self.progress.epoch * self.steps + self.progress.step
-            self.checkpoints.save(updates, self.progress, state)
+            steps = self.progress.epoch * self.steps + self.progress.step
+            self.checkpoints.save(steps, self.progress, state)
 
     def _due(self, step: int) -> bool:
         config = self.task.config

@@ -39,7 +39,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         timescale: Steps after the warm-up in which rsqrt falls to 1 / sqrt(2) of `peak`.
 
     Call arguments:
-        step: Number t of updates before this one.
+        step: Number t of steps before this one.
 
     Returns:
         The learning rate, a float32 scalar.

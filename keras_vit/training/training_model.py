@@ -18,7 +18,7 @@ else:
 class TrainingModel(Steps, keras.Model):
     """Training of an objective with `fit`, with the same result on any number of devices.
 
-    One update is that of the weighted mean loss of the whole batch, sum_i w_i loss_i / sum_i w_i,
+    One step minimizes the weighted mean loss of the whole batch, sum_i w_i loss_i / sum_i w_i,
     whatever the number of replicas and micro-batches it is computed on, and however unevenly a
     short batch falls on them: gradients are summed over all of them, then measured, then clipped.
     Keras clips before the sum and averages the replicas' means.

@@ -137,7 +137,7 @@ class Classification(Task):
             )
         if steps < _FEW_STEPS:
             print(
-                f"Note: {steps} updates in all are few; with --epochs "
+                f"Note: {steps} steps in all are few; with --epochs "
                 f"{math.ceil(_FEW_STEPS * recipe.epochs / steps)} there are {_FEW_STEPS} or more."
             )
 
