@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_vit import arguments
 
-
-class _Examples(Protocol):
-    """The part of `keras_vit.data` examples that is used."""
-
-    @property
-    def labels(self) -> np.ndarray: ...
-
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
+if TYPE_CHECKING:
+    from keras_vit.data import Examples
 
 
-def align(model_labels: Sequence[str] | None, examples: _Examples) -> np.ndarray:
+def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
     """Returns the true classes in the order of the model's classes.
 
     Classes are matched by name, so a model can be evaluated on a data set that lists its

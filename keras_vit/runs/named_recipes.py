@@ -131,27 +131,13 @@ _DEIT3 = Recipe(
     ),
 )
 
-_MAE_FINETUNE = Recipe(
+_MAE_FINETUNE = _DEIT.replace(
     epochs=100,
-    batch_size=1024,
     learning_rate=2e-3,
     warmup_fraction=0.05,
     final_fraction=1e-6 / 2e-3,
     layer_decay=0.65,
-    weight_decay=0.05,
-    clip_norm=0.0,
-    label_smoothing=0.1,
-    stochastic_depth_rate=0.1,
-    augmentation=Augmentation(
-        crop_area=_IMAGENET_CROP,
-        rand_augment_ops=2,
-        rand_augment_magnitude=9,
-        rand_augment_std=0.5,
-        rand_augment_increasing=True,
-        erasing=0.25,
-        mixup=0.8,
-        cutmix=1.0,
-    ),
+    repeats=1,
 )
 
 _FLOWERS_REPORT = Recipe(
