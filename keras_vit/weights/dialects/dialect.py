@@ -26,6 +26,8 @@ NORM_AFTER_POOLING = "norm after pooling"
 SHORTCUT = "shortcut"
 
 Index = tuple[tuple[str, int], ...]  # such as (("stage", 0), ("unit", 2))
+# Arrays by the name in the table, with the name in the file.
+Tidy = Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]]
 
 # Numbers in names. Ours start from 0; `{stage1}` in their name is one that starts from 1.
 _PLACEHOLDER = re.compile(r"\{(\w+?)(1?)\}")
@@ -96,7 +98,7 @@ class Dialect:
     marks: tuple[str, ...]
     numerics: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda inferred: {}
     left: tuple[str, ...] = ()
-    tidy: Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]] | None = None
+    tidy: Tidy = lambda tensors: {name: (name, tensor) for name, tensor in tensors.items()}
     loose_positions: bool = False
 
     def speaks(self, names: Iterable[str]) -> bool:
@@ -105,9 +107,7 @@ class Dialect:
         Args:
             names: Names of the tensors in a file.
         """
-        tensors = dict.fromkeys(names, np.zeros(0))
-        named = self.tidy(tensors) if self.tidy else tensors
-        return set(self.marks) <= set(named)
+        return set(self.marks) <= self.tidy(dict.fromkeys(names, np.zeros(0))).keys()
 
     def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
         """Translates the tensors of a file; each is used once, or left out by name.
@@ -123,7 +123,7 @@ class Dialect:
             ValueError: If tensors are missing, of a shape that contradicts the others, or such
                 as no model of this package has; all are named.
         """
-        tidied = self.tidy(dict(tensors)) if self.tidy else {n: (n, t) for n, t in tensors.items()}
+        tidied = self.tidy(dict(tensors))
         original = {name: before for name, (before, _) in tidied.items()}
         named = {name: tensor for name, (_, tensor) in tidied.items()}
         left = tuple(n for n in named if any(re.fullmatch(p, n) for p in self.left))
@@ -244,6 +244,16 @@ class Dialect:
                     yield row, index, [_fill(template, index) for template in row.names]
 
 
+def renamed(rename: Callable[[str], str]) -> Tidy:
+    """Returns the `tidy` of a dialect whose files differ in names alone."""
+    return lambda tensors: {rename(name): (name, tensor) for name, tensor in tensors.items()}
+
+
+def exact(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Returns the `numerics` of a library whose models all have the exact GELU."""
+    return lambda inferred: {"gelu": "exact", **fields}
+
+
 def _gaps(found: Iterable[Index]) -> set[Index]:
     """Returns numbers that a count from 0 lacks, as many as make it fail.
 
@@ -290,13 +300,8 @@ def _matches(template: str, names: Iterable[str]) -> Iterator[tuple[str, Index]]
     pattern = _pattern(template)
     for name in names:
         if match := pattern.fullmatch(name):
-            yield (
-                name,
-                tuple(
-                    (key.rstrip("1"), int(number) - key.endswith("1"))
-                    for key, number in match.groupdict().items()
-                ),
-            )
+            numbers = match.groupdict().items()
+            yield name, tuple((key.rstrip("1"), int(n) - key.endswith("1")) for key, n in numbers)
 
 
 @functools.cache

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, Row
-from keras_vit.weights.dialects.rows import NORM, dense, norm
+from keras_vit.weights.dialects.dialect import Dialect, Row, exact
+from keras_vit.weights.dialects.rows import NORM, dense, group, norm
 
-_BLOCK = "block{block}"
+_LAYERS = ("attn_ln", "attn_qkv", "attn_output", "mlp_ln", "mlp_dense_1", "mlp_dense_2")
 
 # Releases differ in what they call the variable of a layer that has only one.
 _PATTERNS = {
@@ -28,14 +28,9 @@ _ROWS = (
     Row("patch_encoder/positions", "positional_embedding/positional_embedding", "1TD -> TD"),
     *dense("patch_encoder/projection", "stem_conv", "PQCD -> (PQC)D", bias_part="patch bias"),
     *norm("pre_norm", "pre_ln", NORM, "norm before the blocks"),
-    *norm("block_{block}/norm_1", f"{_BLOCK}_attn_ln", NORM),
-    *dense("block_{block}/attention/qkv", f"{_BLOCK}_attn_qkv", "DU", bias_part="qkv bias"),
-    *dense("block_{block}/attention/out", f"{_BLOCK}_attn_output", "ED"),
-    Row("block_{block}/scale_1/gamma", f"{_BLOCK}_attn_gamma/weight", "D", "layer scale"),
-    *norm("block_{block}/norm_2", f"{_BLOCK}_mlp_ln", NORM),
-    *dense("block_{block}/mlp/expand", f"{_BLOCK}_mlp_dense_1", "DM"),
-    *dense("block_{block}/mlp/reduce", f"{_BLOCK}_mlp_dense_2", "MD"),
-    Row("block_{block}/scale_2/gamma", f"{_BLOCK}_mlp_gamma/weight", "D", "layer scale"),
+    *group("block", _LAYERS, scope="block{block}_", bias_part="qkv bias"),
+    Row("block_{block}/scale_1/gamma", "block{block}_attn_gamma/weight", "D", "layer scale"),
+    Row("block_{block}/scale_2/gamma", "block{block}_mlp_gamma/weight", "D", "layer scale"),
     *norm("encoder_norm", "out_ln", NORM),
     *dense("head", "predictions", "FY", "head"),
 )
@@ -95,11 +90,7 @@ KECAM = Dialect(
     "keras_cv_attention_models",
     _ROWS,
     marks=("stem_conv/kernel", "positional_embedding/positional_embedding", "block0_attn_ln/gamma"),
-    numerics=lambda inferred: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-        "position_interpolation": "bilinear",
-    },
+    numerics=exact(epsilon=1e-6, position_interpolation="bilinear"),
     left=keras_names.LEFT,
     tidy=_tidy,
     loose_positions=True,

@@ -7,10 +7,11 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect
+from keras_vit.weights.dialects.dialect import Dialect, exact
 
-_BLOCK = "transformer_block_{block}"
-_ATTENTION = f"{_BLOCK}/multi_head_attention_layer"
+_CLASS_TOKEN = "add_cls_token/class_token_weight"
+_ATTENTION = "multi_head_attention_layer"
+_NORM_AND_ATTENTION = ("layer_normalization_0", _ATTENTION, f"{_ATTENTION}/combine_out")
 
 _PATTERNS = {
     r"patch_embedding/conv2d(?:_\d+)?/(\w+)": r"patch_embedding/conv2d/\1",
@@ -26,19 +27,10 @@ _PATTERNS = {
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
 
 _ROWS = keras_names.plain_rows(
-    {
-        "class_token": "add_cls_token/class_token_weight",
-        "positions": "position_embedding/position_embedding",
-        "projection": "patch_embedding/conv2d",
-        "norm_1": f"{_BLOCK}/layer_normalization_0",
-        "attention": _ATTENTION,
-        "out": f"{_ATTENTION}/combine_out",
-        "norm_2": f"{_BLOCK}/layer_normalization_1",
-        "expand": f"{_BLOCK}/dense_0",
-        "reduce": f"{_BLOCK}/dense_1",
-        "encoder_norm": "layer_norm",
-        "head": "mlp_head",
-    }
+    (_CLASS_TOKEN, "position_embedding/position_embedding", "patch_embedding/conv2d"),
+    "transformer_block_{block}/",
+    (*_NORM_AND_ATTENTION, "layer_normalization_1", "dense_0", "dense_1"),
+    ("layer_norm", "mlp_head"),
 )
 
 
@@ -64,11 +56,8 @@ KERAS_VIT_PYPI = Dialect(
     "keras_vit_pypi",
     "PyPI's keras-vit",
     _ROWS,
-    marks=("patch_embedding/conv2d/kernel", "add_cls_token/class_token_weight"),
-    numerics=lambda _: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-    },
+    marks=("patch_embedding/conv2d/kernel", _CLASS_TOKEN),
+    numerics=exact(epsilon=1e-6),
     left=keras_names.LEFT,
     tidy=_tidy,
 )

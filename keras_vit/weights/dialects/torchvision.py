@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
-from keras_vit.weights.dialects.dialect import Dialect, Row
-from keras_vit.weights.dialects.rows import TORCH, linear, norm
+from keras_vit.weights.dialects.dialect import Dialect, Row, exact, renamed
+from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, linear, norm
 
 _LAYER = "encoder.layers.encoder_layer_{block}"
 _ATTENTION = f"{_LAYER}.self_attention"
@@ -27,18 +25,13 @@ _ROWS = (
     *linear("block_{block}/mlp/expand", f"{_LAYER}.mlp.0", "MD"),
     *linear("block_{block}/mlp/reduce", f"{_LAYER}.mlp.3", "DM"),
     *norm("encoder_norm", "encoder.ln", TORCH),
-    *linear("pre_logits", "heads.pre_logits", "RD", "representation"),
-    *linear("head", "heads.head", "YF", "head"),
+    *group("heads", ("heads.pre_logits", "heads.head"), ALL_TORCH),
 )
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+def _published(name: str) -> str:
     """Brings the names of the perceptron's layers to the present ones."""
-    number = {"1": "0", "2": "3"}
-    return {
-        _OLD_MLP.sub(lambda m: f"{m[1]}.{number[m[2]]}.{m[3]}", name): (name, tensor)
-        for name, tensor in tensors.items()
-    }
+    return _OLD_MLP.sub(lambda m: f"{m[1]}.{'0' if m[2] == '1' else '3'}.{m[3]}", name)
 
 
 # torchvision/models/vision_transformer.py (`norm_layer`, `interpolate_embeddings`) of
@@ -48,10 +41,6 @@ TORCHVISION = Dialect(
     "torchvision",
     _ROWS,
     marks=("conv_proj.weight", "encoder.ln.weight"),
-    numerics=lambda inferred: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-        "position_interpolation": "bicubic_aligned",
-    },
-    tidy=_tidy,
+    numerics=exact(epsilon=1e-6, position_interpolation="bicubic_aligned"),
+    tidy=renamed(_published),
 )

@@ -1,7 +1,18 @@
 from __future__ import annotations
 
 from keras_vit.weights.dialects.dialect import Row
-from keras_vit.weights.dialects.rows import NORM, NUMBERED, TORCH, dense, linear, norm
+from keras_vit.weights.dialects.rows import (
+    ALL_TORCH,
+    KERAS,
+    NORM,
+    NUMBERED,
+    TORCH,
+    dense,
+    group,
+    linear,
+    norm,
+    stem,
+)
 
 
 def test_dense_layer_of_keras() -> None:
@@ -35,3 +46,47 @@ def test_norms() -> None:
         Row("gn/gamma", "bn.weight", "o", "stem"),
         Row("gn/beta", "bn.bias", "o", "stem"),
     )
+
+
+def test_block_of_pytorch() -> None:
+    names = ("ln_1", ("q", "k", "v"), "out", "ln_2", "fc_1", "fc_2")
+    rows = tuple(group("block", names, ALL_TORCH, scope="b.{block}.", bias_part="qkv bias"))
+    assert rows[:2] == norm("block_{block}/norm_1", "b.{block}.ln_1", TORCH)
+    theirs = ("b.{block}.q", "b.{block}.k", "b.{block}.v")
+    qkv = linear("block_{block}/attention/qkv", theirs, "ED", bias_part="qkv bias")
+    assert rows[2:4] == qkv
+    expand = Row("block_{block}/mlp/expand/kernel", ("b.{block}.fc_1.weight",), "MD -> DM")
+    assert rows[8] == expand
+    assert len(rows) == 12
+
+
+def test_pooling_with_an_axis_for_heads() -> None:
+    names = ("probe", "q", ("k", "v"), "out", "ln", "fc_1", "fc_2")
+    part = "attention pooling"
+    rows = {row.ours: row for row in group("pooling", names, KERAS, heads_apart=True)}
+    assert rows["pooling/probe"] == Row("pooling/probe", "probe", "11D", part)
+    for ours, theirs in (("query", ("q",)), ("key_value", ("k", "v"))):
+        kernels = tuple(f"{name}/kernel" for name in theirs)
+        kernel = Row(f"pooling/{ours}/kernel", kernels, "DKd -> D(Kd)", part)
+        assert rows[kernel.ours] == kernel
+    assert rows["pooling/out/kernel"].axes == "KdD -> (Kd)D"
+    assert rows["pooling/out/bias"].axes == "D"
+    assert rows["pooling/mlp/reduce/kernel"].axes == "MD"
+
+
+def test_heads_are_those_that_have_a_name() -> None:
+    rows = tuple(group("heads", ("pre", "top")))
+    assert rows[:2] == dense("pre_logits", "pre", "DR", "representation")
+    assert rows[2:] == dense("head", "top", "FY", "head")
+
+
+def test_stem() -> None:
+    names = (("root", "root_gn"), "u.", ("conv", "gn"), ("proj", "proj_gn"))
+    rows = tuple(stem(*names, "oiab -> abio", ALL_TORCH))
+    ours = "stem/block{stage1}_unit{unit1}"
+    assert rows[0] == Row("stem/conv_root/kernel", "root.weight", "oiab -> abio", "stem")
+    assert rows[1:3] == norm("stem/gn_root", "root_gn", TORCH, "stem", "o")
+    assert rows[6] == Row(f"{ours}/conv2/kernel", "u.conv2.weight", "oiab -> abio", "stem")
+    assert rows[7:9] == norm(f"{ours}/gn2", "u.gn2", TORCH, "stem", "o")
+    assert rows[12].part == "shortcut"
+    assert rows[13:] == norm(f"{ours}/gn_proj", "u.proj_gn", TORCH, "shortcut", "o")
