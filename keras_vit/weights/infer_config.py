@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from collections.abc import Mapping
@@ -50,12 +51,13 @@ def infer_fields(
         "qkv_bias": "block_00/attention/qkv/bias" in tensors,
         # What it started from is not known; a trained one is overwritten anyway.
         "layer_scale": None if scale is None else 1e-5,
+        "pooling": "map"
+        if "pooling/probe" in tensors
+        else "token"
+        if numbers["class_token"]
+        else "gap",
         **_stem_fields(tensors),
     }
-    if "pooling/probe" in tensors:
-        inferred["pooling"] = "map"
-    else:
-        inferred["pooling"] = "token" if inferred["class_token"] else "gap"
     return inferred | position_traits(tensors, loose=loose_positions)
 
 
@@ -86,10 +88,8 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
     fields = {field.name for field in dataclasses.fields(ViTConfig)}
     config_fields = {name: value for name, value in checkpoint.inferred.items() if name in fields}
     config_fields |= {"classifier_activation": None} | known
-    heads = published_heads(
-        config_fields["hidden_size"], config_fields["num_layers"], config_fields["mlp_dim"]
-    )
-    config_fields.setdefault("num_heads", heads)
+    sizes = (config_fields[name] for name in ("hidden_size", "num_layers", "mlp_dim"))
+    config_fields.setdefault("num_heads", published_heads(*sizes))
     grid = config_fields.pop("position_grid", None)
     missing = [name for name in ("num_heads", "patch_size") if config_fields.get(name) is None]
     if "image_size" not in config_fields and grid is None:
@@ -121,7 +121,6 @@ def _stem_fields(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     width = _columns(tensors, "stem/conv_root/kernel")
     if width is None:
         return {"stem_blocks": None}
-    units: dict[int, int] = {}
-    for match in filter(None, map(_STEM_UNIT.fullmatch, tensors)):
-        units[int(match[1])] = units.get(int(match[1]), 0) + 1
+    matches = filter(None, map(_STEM_UNIT.fullmatch, tensors))
+    units = collections.Counter(int(match[1]) for match in matches)
     return {"stem_blocks": tuple(units[stage] for stage in sorted(units)), "stem_width": width}

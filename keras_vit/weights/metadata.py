@@ -116,10 +116,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(hint, types.UnionType):
         return any(_fits(value, option) for option in hint.__args__)
     if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            return False
         items = hint.__args__
-        if isinstance(value, list) and items[-1] is Ellipsis:
-            items = items[:1] * len(value)
-        return (
-            isinstance(value, list) and len(value) == len(items) and all(map(_fits, value, items))
-        )
+        items = items[:1] * len(value) if items[-1] is Ellipsis else items
+        return len(value) == len(items) and all(map(_fits, value, items))
     return type(value) is hint or (hint is float and type(value) is int)  # a bool is no number

@@ -213,11 +213,8 @@ def check_size(path: Path, declared: int) -> None:
     """
     limit = min(LARGEST, ALLOWANCE + MOST_GAIN * path.stat().st_size)
     if declared > limit:
-        raise refused(
-            path,
-            f"over-large: it declares {declared:,} bytes, where a file of its size may hold "
-            f"{limit:,}",
-        )
+        what = f"it declares {declared:,} bytes, where a file of its size may hold {limit:,}"
+        raise refused(path, f"over-large: {what}")
 
 
 def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:

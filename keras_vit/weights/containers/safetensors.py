@@ -69,11 +69,8 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     for shard, names in read_index(path).items():
         found = _read_file(path.with_name(shard))
         if found.keys() != names:
-            raise refused(
-                path,
-                f"at odds with {shard}: they differ in {some(sorted(found.keys() ^ names))}",
-                again=True,
-            )
+            differing = some(sorted(found.keys() ^ names))
+            raise refused(path, f"at odds with {shard}: they differ in {differing}", again=True)
         tensors |= found
     return tensors
 

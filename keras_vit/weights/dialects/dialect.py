@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -169,8 +170,7 @@ class Dialect:
             inferred |= {"norm_after_pooling": True, "pooling": "gap"}
         inferred.setdefault("position_embedding", "none")
         origin = Origin(self.name, origins, tuple(original[name] for name in left))
-        loose = self.loose_positions
-        return Checkpoint(source, found, inferred, origin=origin, loose_positions=loose)
+        return Checkpoint(source, found, inferred, None, origin, self.loose_positions)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Translates a model's weights into this dialect.
@@ -189,15 +189,10 @@ class Dialect:
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
         if config.stem_blocks is not None:
-            sizes["C"] = tensors["patch_encoder/projection/kernel"].shape[0] // (
-                config.patch[0] * config.patch[1]
-            )
-        rows = [
-            row
-            for row in self.rows
-            if not row.ours.startswith("encoder_norm/")
-            or (row.part == NORM_AFTER_POOLING) == config.norm_after_pooling
-        ]
+            kernel = tensors["patch_encoder/projection/kernel"]
+            sizes["C"] = len(kernel) // math.prod(config.patch)
+        last = NORM_AFTER_POOLING if config.norm_after_pooling else ""
+        rows = [r for r in self.rows if r.part == last or not r.ours.startswith("encoder_norm/")]
         places = [(row, name, index) for row in rows for name, index in _matches(row.ours, tensors)]
         homeless = sorted(tensors.keys() - {name for _, name, _ in places})
         found = {row.ours for row, *_ in places}

@@ -23,9 +23,8 @@ _NEW_TO_PUBLISHED = {
     "MlpBlock_0": "MlpBlock_3",
 }
 # All positions in one table, and those of the patches alone; the last is older.
-_POSITIONS = (
-    *("Transformer/posembed_input/pos_embedding", "pos_embedding", "Transformer/pos_embedding"),
-)
+_POSITIONS = "Transformer/posembed_input/pos_embedding"
+_PATCH_POSITIONS = ("pos_embedding", "Transformer/pos_embedding")
 _BLOCK_NAME = re.compile(r"(Transformer/encoderblock_\d+)/([^/]+)/(.+)")
 _MAP = "MAPHead_0"  # the attention pooling of big_vision
 _MAP_ATTENTION = "MultiHeadDotProductAttention_0"
@@ -44,8 +43,8 @@ _ROWS = (
     *stem(("conv_root", "gn_root"), _UNIT, ("conv", "gn"), ("conv_proj", "gn_proj"), "abio", _BOTH),
     Row("patch_encoder/class_token", "cls", "11D", "class token"),
     *dense("patch_encoder/projection", "embedding", "PQCD -> (PQC)D"),
-    Row("patch_encoder/positions", _POSITIONS[0], "1TD -> TD", "positions"),
-    Row("patch_encoder/patch_positions", _POSITIONS[1], "1ND -> ND", "patch positions"),
+    Row("patch_encoder/positions", _POSITIONS, "1TD -> TD", "positions"),
+    Row("patch_encoder/patch_positions", _PATCH_POSITIONS[0], "1ND -> ND", "patch positions"),
     *group("block", _LAYERS, _BOTH, scope=f"{_BLOCK}/", heads_apart=True),
     *norm("encoder_norm", "Transformer/encoder_norm", _NORM),
     *group("pooling", _POOLING, _BOTH, scope=f"{_MAP}/", heads_apart=True),
@@ -64,10 +63,10 @@ def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
             published = f"{match[1]}/{module}/{match[3]}"
             if published in tensors:  # both generations in one file: one is left over
                 published = name
-        elif plain in _POSITIONS[1:] and tensor.ndim == 3:
+        elif plain in _PATCH_POSITIONS and tensor.ndim == 3:
             # big_vision adds the class token after the positions; its older files did before.
             joint = math.isqrt(tensor.shape[1] - 1) ** 2 == tensor.shape[1] - 1
-            published = _POSITIONS[0] if joint else _POSITIONS[1]
+            published = _POSITIONS if joint else _PATCH_POSITIONS[0]
         if "/gn" in f"/{plain}" and tensor.shape[:-1] == (1, 1, 1):  # as old hybrids store them
             tensor = tensor.reshape(-1)
         tidied[published] = (name, tensor)
