@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
-from keras_vit.weights.configs import present
+from keras_vit.weights.configs.keys import present
 
 # An empty `global_pool` is a model without classifier, whose pooling is not known.
 _VALUES = {
