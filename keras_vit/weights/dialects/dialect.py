@@ -126,9 +126,8 @@ class Dialect:
         """
         tidied = self.tidy(dict(tensors))
         original = {name: before for name, (before, _) in tidied.items()}
-        named = {name: tensor for name, (_, tensor) in tidied.items()}
-        left = tuple(n for n in named if any(re.fullmatch(p, n) for p in self.left))
-        named = {name: tensor for name, tensor in named.items() if name not in left}
+        left = tuple(n for n in tidied if any(re.fullmatch(p, n) for p in self.left))
+        named = {name: tensor for name, (_, tensor) in tidied.items() if name not in left}
 
         expected = list(self._expected(set(named)))
         wanted = {name: row for row, _, names in expected for name in names}
@@ -136,11 +135,8 @@ class Dialect:
         sizes = _most_frequent(
             side for name, layout in present.items() for side in layout.sides(named[name].shape)
         )
-        contradicting = [
-            f"{original[name]} {named[name].shape}"
-            for name, layout in present.items()
-            if not layout.fits(named[name].shape, sizes)
-        ]
+        wrong = [n for n, layout in present.items() if not layout.fits(named[n].shape, sizes)]
+        contradicting = [f"{original[name]} {named[name].shape}" for name in wrong]
         missing = sorted(wanted.keys() - named.keys())
         doubled = tensors.keys() - original.values()  # an older and a newer name of the same
         unknown = sorted(doubled | {original[name] for name in named.keys() - wanted.keys()})
@@ -196,11 +192,8 @@ class Dialect:
         places = [(row, name, index) for row in rows for name, index in _matches(row.ours, tensors)]
         homeless = sorted(tensors.keys() - {name for _, name, _ in places})
         found = {row.ours for row, *_ in places}
-        lacking = [
-            _fill(row.ours, (("block", 0),), block_digits=2)
-            for row in rows
-            if not row.part and row.ours not in found
-        ]
+        needed = [row.ours for row in rows if not row.part and row.ours not in found]
+        lacking = [_fill(ours, (("block", 0),), block_digits=2) for ours in needed]
         if homeless or lacking:
             raise ValueError(
                 f"The format {self.name!r} must have a place for every tensor of a model, and a "

@@ -48,7 +48,7 @@ _ROWS = (
     *group("block", _LAYERS, _BOTH, scope=f"{_BLOCK}/", heads_apart=True),
     *norm("encoder_norm", "Transformer/encoder_norm", _NORM),
     *group("pooling", _POOLING, _BOTH, scope=f"{_MAP}/", heads_apart=True),
-    *group("heads", ("pre_logits", "head")),
+    *group("top", ("", "pre_logits", "head")),
 )
 
 
@@ -76,8 +76,7 @@ def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
 def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
     # Positions that are not stored are big_vision's fixed ones.
     fixed = {} if "position_embedding" in inferred else {"position_embedding": "sincos_2d"}
-    interpolation = "bilinear_aligned"
-    return {"gelu": "tanh", "epsilon": 1e-6, "position_interpolation": interpolation} | fixed
+    return {"gelu": "tanh", "epsilon": 1e-6, "position_interpolation": "bilinear_aligned"} | fixed
 
 
 # What the official code computes with: `MlpBlock`, flax's LayerNorm and `interpolate_posembed`

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
-from keras_vit.weights.dialects.dialect import Dialect, Row, exact, renamed
-from keras_vit.weights.dialects.rows import ALL_TORCH, QKV, TORCH, group, norm
+from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
+from keras_vit.weights.dialects.rows import ALL_TORCH, QKV, group
 
-_DISTILLATION = "embeddings.distillation_token"
-_PROJECTION = "embeddings.patch_embeddings.projection"
+_EMBEDDING = (
+    *("cls_token", "position_embeddings", "patch_embeddings.projection", "distillation_token"),
+)
 _LAYERS = (
     *("layernorm_before", tuple(f"attention.attention.{x}" for x in QKV), "attention.output.dense"),
     *("layernorm_after", "intermediate.dense", "output.dense"),
 )
+_TOP = ("layernorm", "pooler.dense", "classifier", "distillation_classifier")
 
 # In memory, release 5 has other names than the files on the hub (transformers/
 # conversion_mapping.py); a plain `torch.save` of its state dict brings them to disk.
@@ -28,14 +30,9 @@ _NEW_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
 
 
 _ROWS = (
-    Row("patch_encoder/class_token", "embeddings.cls_token", "11D"),
-    Row("patch_encoder/distillation_token", _DISTILLATION, "11D", "distillation token"),
-    Row("patch_encoder/positions", "embeddings.position_embeddings", "1TD -> TD"),
-    Row("patch_encoder/projection/kernel", f"{_PROJECTION}.weight", "DCPQ -> (PQC)D"),
-    Row("patch_encoder/projection/bias", f"{_PROJECTION}.bias", "D"),
-    *group("block", _LAYERS, ALL_TORCH, scope="encoder.layer.{block}.", bias_part="qkv bias"),
-    *norm("encoder_norm", "layernorm", TORCH),
-    *group("heads", ("pooler.dense", "classifier", "distillation_classifier"), ALL_TORCH),
+    *group("embedding", _EMBEDDING, ALL_TORCH, scope="embeddings."),
+    *group("block", _LAYERS, ALL_TORCH, scope="encoder.layer.{block}.", optional=("qkv bias",)),
+    *group("top", _TOP, ALL_TORCH),
 )
 
 
@@ -54,7 +51,7 @@ HUGGING_FACE = Dialect(
     "huggingface",
     "Hugging Face",
     _ROWS,
-    marks=("embeddings.cls_token", f"{_PROJECTION}.weight"),
+    marks=("embeddings.cls_token", "embeddings.patch_embeddings.projection.weight"),
     numerics=exact(epsilon=1e-12, position_interpolation="bicubic"),
     # The decoder of a masked autoencoder, and the token for masked patches.
     left=(r"decoder\..*", r"embeddings\.mask_token"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row, exact
 from keras_vit.weights.dialects.keras_names import Named
-from keras_vit.weights.dialects.rows import ALL_NUMBERED, NUMBERED, QKV, group, norm
+from keras_vit.weights.dialects.rows import ALL_NUMBERED, QKV, group
 
 _TOKENS = "vit_patching_and_embedding"
 _BLOCK = "vit_encoder/transformer_block_{block1}/"
@@ -38,8 +38,7 @@ _ROWS = (
     Row("patch_encoder/projection/kernel", f"{_TOKENS}/patch_embedding/0", "PQCD -> (PQC)D"),
     Row("patch_encoder/projection/bias", f"{_TOKENS}/patch_embedding/1", "D", "patch bias"),
     *group("block", _LAYERS, ALL_NUMBERED, scope=_BLOCK, heads_apart=True),
-    *norm("encoder_norm", "vit_encoder/ln", NUMBERED),
-    *group("heads", ("pre_logits", "predictions"), ALL_NUMBERED),
+    *group("top", ("vit_encoder/ln", "pre_logits", "predictions"), ALL_NUMBERED),
 )
 
 

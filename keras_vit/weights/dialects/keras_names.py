@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Row
-from keras_vit.weights.dialects.rows import NORM, QKV, dense, group, norm
+from keras_vit.weights.dialects.rows import QKV, group
 
 Named = dict[str, tuple[str, np.ndarray]]
 
@@ -86,16 +86,12 @@ def plain_rows(
         >>> plain_rows(("cls", "table", "conv"), "{block}/", layers, ("norm", "head"))[0].theirs
         'cls'
     """
-    class_token, positions, projection = embedding
     first, attention, *rest = layers
     parts = tuple(f"{attention}/{part}" for part in QKV)
     return (
-        Row("patch_encoder/class_token", class_token, "11D"),
-        Row("patch_encoder/positions", positions, "1TD -> TD"),
-        *dense("patch_encoder/projection", projection, "PQCD -> (PQC)D"),
+        *group("embedding", embedding),
         *group("block", (first, parts, *rest), scope=scope),
-        *norm("encoder_norm", top[0], NORM),
-        *group("heads", ("pre_logits", top[1])),
+        *group("top", (top[0], "pre_logits", top[1])),
     )
 
 

@@ -13,15 +13,13 @@ _CLASS_TOKEN = "add_cls_token/class_token_weight"
 _ATTENTION = "multi_head_attention_layer"
 _NORM_AND_ATTENTION = ("layer_normalization_0", _ATTENTION, f"{_ATTENTION}/combine_out")
 
+_BLOCK = r"transformer_block_(\d+)"
+_SAME = r"transformer_block_\1"
 _PATTERNS = {
     r"patch_embedding/conv2d(?:_\d+)?/(\w+)": r"patch_embedding/conv2d/\1",
     r"(add_cls_token|position_embedding|layer_norm|pre_logits|mlp_head)/(\w+)": r"\1/\2",
-    r"transformer_block_(\d+)/multi_head_attention_layer/(\w+)/(\w+)": (
-        r"transformer_block_\1/multi_head_attention_layer/\2/\3"
-    ),
-    r"transformer_block_(\d+)/(?:mlp_block_layer/)?(dense|layer_normalization)(_\d+)?/(\w+)": (
-        r"transformer_block_\1/\2\3/\4"
-    ),
+    rf"{_BLOCK}/{_ATTENTION}/(\w+)/(\w+)": rf"{_SAME}/{_ATTENTION}/\2/\3",
+    rf"{_BLOCK}/(?:mlp_block_layer/)?(dense|layer_normalization)(_\d+)?/(\w+)": rf"{_SAME}/\2\3/\4",
 }
 # Keras counts these layers over all blocks and models of a session.
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")

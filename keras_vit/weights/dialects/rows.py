@@ -9,30 +9,42 @@ from keras_vit.weights.dialects.dialect import SHORTCUT, Row
 Theirs = str | tuple[str, ...]
 Names = tuple[str, str]
 
-# Names of the two variables of a layer; in pairs, those of a dense layer and of a norm.
+# Names of the two variables of a layer, and of those of a dense layer and a norm.
 TORCH = (".weight", ".bias")
 DENSE, NORM = ("/kernel", "/bias"), ("/gamma", "/beta")
 NUMBERED = ("/0", "/1")
-KERAS, ALL_TORCH, ALL_NUMBERED = (DENSE, NORM), (TORCH, TORCH), (NUMBERED, NUMBERED)
+KERAS = (DENSE, NORM)
+ALL_TORCH = (TORCH, TORCH)
+ALL_NUMBERED = (NUMBERED, NUMBERED)
 
 QKV = ("query", "key", "value")
 
-# Our layers in the order in which a dialect lists its names of them; the axes of their kernels in
-# Keras, D alone for a norm; and their part.
+# Our layers and variables in the order in which a dialect lists its names of them, each with its
+# axes (those of a kernel in Keras, D alone for a norm, 1 first for a variable) and its part, or
+# that of its bias.
 _MLP = {"mlp/expand": "DM", "mlp/reduce": "MD"}
+_BIAS = {"attention/qkv": "qkv bias"}
 _BLOCK = {"norm_1": "D", "attention/qkv": "DU", "attention/out": "ED", "norm_2": "D"} | _MLP
 _POOLING = {"probe": "11D", "query": "DE", "key_value": "DV", "out": "ED", "norm": "D"} | _MLP
 _GROUPS = {
-    "block": {f"block_{{block}}/{layer}": (axes, "") for layer, axes in _BLOCK.items()},
-    "pooling": {
-        f"pooling/{layer}": (axes, "attention pooling") for layer, axes in _POOLING.items()
+    "embedding": {
+        "patch_encoder/class_token": ("11D", "class token"),
+        "patch_encoder/positions": ("1TD -> TD", "positions"),
+        "patch_encoder/projection": ("PQCD -> (PQC)D", "patch bias"),
+        "patch_encoder/distillation_token": ("11D", "distillation token"),
+        "patch_encoder/register_tokens": ("1GD", "registers"),
     },
-    "heads": {
+    "block": {f"block_{{block}}/{n}": (axes, _BIAS.get(n, "")) for n, axes in _BLOCK.items()},
+    "pooling": {f"pooling/{name}": (axes, "attention pooling") for name, axes in _POOLING.items()},
+    "top": {
+        "encoder_norm": ("D", ""),
         "pre_logits": ("DR", "representation"),
         "head": ("FY", "head"),
         "distillation_head": ("FY", "distillation head"),
     },
 }
+# Parts that every file of most libraries has.
+_USUAL = ("class token", "positions", "patch bias", "qkv bias")
 # Axes of the kernel, or of both, where heads and their size are axes of their own.
 _HEADS_APART: dict[str, str | tuple[str, str]] = {
     "DE": ("DKd -> D(Kd)", "Kd -> (Kd)"),
@@ -56,15 +68,6 @@ def dense(
         Row(f"{ours}/kernel", kernels, kernel, part),
         Row(f"{ours}/bias", biases, bias, bias_part or part),
     )
-
-
-def linear(
-    ours: str, theirs: Theirs, axes: str, part: str = "", bias_part: str = ""
-) -> tuple[Row, Row]:
-    """Returns the rows of a dense layer of PyTorch, whose weight is (outputs, inputs)."""
-    outputs, inputs = axes[0], axes[1]
-    both = (f"{axes} -> {inputs}{outputs}", outputs)
-    return dense(ours, theirs, both, part, bias_part, variables=TORCH)
 
 
 def norm(
@@ -99,20 +102,29 @@ def group(
     variables: tuple[Names, Names] = KERAS,
     *,
     scope: str = "",
-    bias_part: str = "",
+    optional: Sequence[str] = (),
     heads_apart: bool = False,
 ) -> Iterator[Row]:
-    """Yields the rows of several layers; `bias_part` is that of queries, keys and values."""
+    """Yields the rows of several layers; an empty name is one that the library does not have.
+
+    `optional` are those of `_USUAL` that its files may lack.
+    """
     for (layer, (axes, part)), name in zip(_GROUPS[kind].items(), names, strict=False):
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
-        bias = bias_part if layer.endswith("/qkv") else ""
+        part = "" if part in _USUAL and part not in optional else part
+        part, bias_part = ("", part) if part.endswith("bias") else (part, "")
         axes = axes if len(theirs) == 1 else "DE"  # of each of those that stand side by side
-        if axes == "11D":
+        both: str | tuple[str, str] = axes
+        if variables[0] == TORCH:  # whose weights are (outputs, inputs)
+            transposed = f"{axes[::-1]} -> {axes}"
+            both = (axes.replace("PQCD", "DCPQ") if "(" in axes else transposed, axes[-1])
+        elif heads_apart:
+            both = _HEADS_APART.get(axes, axes)
+        if not name:
+            continue
+        if axes.startswith("1"):
             yield Row(layer, theirs[0], axes, part)
         elif axes == "D":
             yield from norm(layer, theirs[0], variables[1], part)
-        elif variables[0] == TORCH:
-            yield from linear(layer, theirs, axes[::-1], part, bias)
         else:
-            apart = _HEADS_APART.get(axes, axes) if heads_apart else axes
-            yield from dense(layer, theirs, apart, part, bias, variables[0])
+            yield from dense(layer, theirs, both, part, bias_part, variables[0])

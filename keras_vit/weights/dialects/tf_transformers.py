@@ -6,12 +6,13 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import Dialect, Row, exact
+from keras_vit.weights.dialects.dialect import Dialect, exact
 from keras_vit.weights.dialects.keras_names import Named
-from keras_vit.weights.dialects.rows import NORM, QKV, dense, group, norm
+from keras_vit.weights.dialects.rows import QKV, group
 
-_DISTILLATION = "embeddings/distillation_token"
-_PROJECTION = "embeddings/patch_embeddings/projection"
+_EMBEDDING = (
+    *("cls_token", "position_embeddings", "patch_embeddings/projection", "distillation_token"),
+)
 _LAYERS = (
     *("layernorm_before", tuple(f"attention/attention/{x}" for x in QKV), "attention/output/dense"),
     *("layernorm_after", "intermediate/dense", "output/dense"),
@@ -23,13 +24,9 @@ _OUTER = re.compile(r"(?:.*/)?(?:cls_)?(classifier|distillation_classifier)/(\w+
 
 
 _ROWS = (
-    Row("patch_encoder/class_token", "embeddings/cls_token", "11D"),
-    Row("patch_encoder/distillation_token", _DISTILLATION, "11D", "distillation token"),
-    Row("patch_encoder/positions", "embeddings/position_embeddings", "1TD -> TD"),
-    *dense("patch_encoder/projection", _PROJECTION, "PQCD -> (PQC)D"),
-    *group("block", _LAYERS, scope="encoder/layer_._{block}/", bias_part="qkv bias"),
-    *norm("encoder_norm", "layernorm", NORM),
-    *group("heads", ("pooler/dense", "classifier", "distillation_classifier")),
+    *group("embedding", _EMBEDDING, scope="embeddings/"),
+    *group("block", _LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
+    *group("top", ("layernorm", "pooler/dense", "classifier", "distillation_classifier")),
 )
 
 
@@ -54,7 +51,7 @@ TF_TRANSFORMERS = Dialect(
     "tf_transformers",
     "transformers for TensorFlow",
     _ROWS,
-    marks=("embeddings/cls_token", f"{_PROJECTION}/kernel"),
+    marks=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
     numerics=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
     left=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
     tidy=_tidy,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,32 +9,26 @@ from typing import Any
 from keras_vit.weights.dialects.dialect import NORM_AFTER_POOLING, Dialect, Row, renamed
 from keras_vit.weights.dialects.rows import ALL_TORCH, TORCH, group, norm, stem
 
-_norm = functools.partial(norm, variables=TORCH)
-
 _STEM = "patch_embed.backbone.stem"
 _UNIT = "patch_embed.backbone.stages.{stage}.blocks.{unit}."
 _ROOT = (f"{_STEM}.conv", f"{_STEM}.norm")
 _SHORTCUT = ("downsample.conv", "downsample.norm")
 _BARE_STEM = re.compile(r"^patch_embed\.backbone\.(conv|norm)\.")
+_EMBEDDING = ("cls_token", "pos_embed", "patch_embed.proj", "dist_token", "reg_token")
+_OPTIONAL = ("class token", "positions", "patch bias", "qkv bias")
 _BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 _POOLING = ("latent", "q", "kv", "proj", "norm", "mlp.fc1", "mlp.fc2")
 
 _ROWS = (
     *stem(_ROOT, _UNIT, ("conv", "norm"), _SHORTCUT, "oiab -> abio", ALL_TORCH),
-    Row("patch_encoder/class_token", "cls_token", "11D", "class token"),
-    Row("patch_encoder/distillation_token", "dist_token", "11D", "distillation token"),
-    Row("patch_encoder/register_tokens", "reg_token", "1GD", "registers"),
-    Row("patch_encoder/positions", "pos_embed", "1TD -> TD", "positions"),
-    Row("patch_encoder/projection/kernel", "patch_embed.proj.weight", "DCPQ -> (PQC)D"),
-    Row("patch_encoder/projection/bias", "patch_embed.proj.bias", "D", "patch bias"),
-    *_norm("pre_norm", "norm_pre", part="norm before the blocks"),
-    *group("block", _BLOCK, ALL_TORCH, scope="blocks.{block}.", bias_part="qkv bias"),
+    *group("embedding", _EMBEDDING, ALL_TORCH, optional=_OPTIONAL),
+    *norm("pre_norm", "norm_pre", TORCH, "norm before the blocks"),
+    *group("block", _BLOCK, ALL_TORCH, scope="blocks.{block}.", optional=_OPTIONAL),
     Row("block_{block}/scale_1/gamma", "blocks.{block}.ls1.gamma", "D", "layer scale"),
     Row("block_{block}/scale_2/gamma", "blocks.{block}.ls2.gamma", "D", "layer scale"),
-    *_norm("encoder_norm", "norm"),
-    *_norm("encoder_norm", "fc_norm", part=NORM_AFTER_POOLING),
+    *norm("encoder_norm", "fc_norm", TORCH, NORM_AFTER_POOLING),
     *group("pooling", _POOLING, ALL_TORCH, scope="attn_pool."),
-    *group("heads", ("pre_logits.fc", "head", "head_dist"), ALL_TORCH),
+    *group("top", ("norm", "pre_logits.fc", "head", "head_dist"), ALL_TORCH),
 )
 
 

@@ -10,13 +10,11 @@ from keras_vit.weights.dialects.dialect import Dialect, exact
 _ATTENTION = "MultiHeadDotProductAttention_1"
 
 # Version 0.1 has slashes in the names of its layers, 0.2 underscores.
+_OLD_OR_NEW = r"Transformer[/_]encoderblock_(\d+)"
+_OLD = r"Transformer/encoderblock_\1"
 _PATTERNS = {
-    r"Transformer[/_]encoderblock_(\d+)/MultiHeadDotProductAttention_1/(\w+)/(\w+)": (
-        r"Transformer/encoderblock_\1/MultiHeadDotProductAttention_1/\2/\3"
-    ),
-    r"Transformer[/_]encoderblock_(\d+)[/_](LayerNorm_[02]|Dense_[01])/(\w+)": (
-        r"Transformer/encoderblock_\1/\2/\3"
-    ),
+    rf"{_OLD_OR_NEW}/{_ATTENTION}/(\w+)/(\w+)": rf"{_OLD}/{_ATTENTION}/\2/\3",
+    rf"{_OLD_OR_NEW}[/_](LayerNorm_[02]|Dense_[01])/(\w+)": rf"{_OLD}/\2/\3",
     r"Transformer[/_](posembed_input|encoder_norm)/(\w+)": r"Transformer/\1/\2",
     r"(embedding|class_token|pre_logits|head)/(\w+)": r"\1/\2",
 }

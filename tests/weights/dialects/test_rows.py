@@ -9,7 +9,6 @@ from keras_vit.weights.dialects.rows import (
     TORCH,
     dense,
     group,
-    linear,
     norm,
     stem,
 )
@@ -31,9 +30,9 @@ def test_dense_layers_side_by_side() -> None:
 
 
 def test_dense_layer_of_pytorch_is_transposed() -> None:
-    assert linear("mlp", "fc", "MD", "a part") == (
-        Row("mlp/kernel", ("fc.weight",), "MD -> DM", "a part"),
-        Row("mlp/bias", ("fc.bias",), "M", "a part"),
+    assert tuple(group("top", ("", "fc"), ALL_TORCH)) == (
+        Row("pre_logits/kernel", ("fc.weight",), "RD -> DR", "representation"),
+        Row("pre_logits/bias", ("fc.bias",), "R", "representation"),
     )
 
 
@@ -50,11 +49,15 @@ def test_norms() -> None:
 
 def test_block_of_pytorch() -> None:
     names = ("ln_1", ("q", "k", "v"), "out", "ln_2", "fc_1", "fc_2")
-    rows = tuple(group("block", names, ALL_TORCH, scope="b.{block}.", bias_part="qkv bias"))
+    optional = ("qkv bias",)
+    rows = tuple(group("block", names, ALL_TORCH, scope="b.{block}.", optional=optional))
     assert rows[:2] == norm("block_{block}/norm_1", "b.{block}.ln_1", TORCH)
     theirs = ("b.{block}.q", "b.{block}.k", "b.{block}.v")
-    qkv = linear("block_{block}/attention/qkv", theirs, "ED", bias_part="qkv bias")
-    assert rows[2:4] == qkv
+    kernels, biases = (tuple(name + end for name in theirs) for end in TORCH)
+    assert rows[2:4] == (
+        Row("block_{block}/attention/qkv/kernel", kernels, "ED -> DE"),
+        Row("block_{block}/attention/qkv/bias", biases, "E", "qkv bias"),
+    )
     expand = Row("block_{block}/mlp/expand/kernel", ("b.{block}.fc_1.weight",), "MD -> DM")
     assert rows[8] == expand
     assert len(rows) == 12
@@ -74,10 +77,20 @@ def test_pooling_with_an_axis_for_heads() -> None:
     assert rows["pooling/mlp/reduce/kernel"].axes == "MD"
 
 
-def test_heads_are_those_that_have_a_name() -> None:
-    rows = tuple(group("heads", ("pre", "top")))
-    assert rows[:2] == dense("pre_logits", "pre", "DR", "representation")
+def test_layers_are_those_that_have_a_name() -> None:
+    rows = tuple(group("top", ("ln", "", "top")))
+    assert rows[:2] == norm("encoder_norm", "ln", NORM)
     assert rows[2:] == dense("head", "top", "FY", "head")
+
+
+def test_embedding_of_which_files_may_lack_a_part() -> None:
+    rows = tuple(group("embedding", ("cls", "table", "conv"), ALL_TORCH, optional=("patch bias",)))
+    assert rows == (
+        Row("patch_encoder/class_token", "cls", "11D"),
+        Row("patch_encoder/positions", "table", "1TD -> TD"),
+        Row("patch_encoder/projection/kernel", ("conv.weight",), "DCPQ -> (PQC)D"),
+        Row("patch_encoder/projection/bias", ("conv.bias",), "D", "patch bias"),
+    )
 
 
 def test_stem() -> None:
