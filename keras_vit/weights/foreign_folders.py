@@ -85,9 +85,8 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
         preprocessing = dataclasses.replace(preprocessing, labels=labels)
     if image_size:
         checkpoint = _placed(checkpoint, image_size)
-    return checkpoint.replace(
-        inferred=checkpoint.inferred | config_fields, preprocessing=preprocessing
-    )
+    inferred = checkpoint.inferred | config_fields
+    return checkpoint.replace(inferred=inferred, preprocessing=preprocessing)
 
 
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
@@ -109,8 +108,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        with path.open("rb") as file:
-            content = read_json(path, file, path.stat().st_size)
+        content = read_json(path)
     except WeightFileError:
         raise
     except (ValueError, RecursionError, OSError) as error:
