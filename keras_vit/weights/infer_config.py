@@ -35,7 +35,6 @@ def infer_fields(
         5
     """
     numbers = prefix_numbers(tensors)
-    scale = tensors.get("block_00/scale_1/gamma")
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
         "class_token": bool(numbers["class_token"]),
@@ -50,7 +49,7 @@ def infer_fields(
         "patch_bias": "patch_encoder/projection/bias" in tensors,
         "qkv_bias": "block_00/attention/qkv/bias" in tensors,
         # What it started from is not known; a trained one is overwritten anyway.
-        "layer_scale": None if scale is None else 1e-5,
+        "layer_scale": 1e-5 if "block_00/scale_1/gamma" in tensors else None,
         "pooling": "map"
         if "pooling/probe" in tensors
         else "token"
@@ -103,14 +102,12 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
     if "image_size" not in config_fields:
         stride = ViTConfig(**config_fields | {"image_size": (None, None)}).stride
         config_fields["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
-        return ViTConfig(**config_fields)
-    if None in config_fields["image_size"]:
+    elif None in config_fields["image_size"]:
         config_fields["position_grid"] = grid  # a model for any size resizes it inside
-        return ViTConfig(**config_fields)
-    config = ViTConfig(**config_fields)
-    if "prefix_position" in known:
-        return config
-    return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
+    elif "prefix_position" not in known:
+        config = ViTConfig(**config_fields)
+        return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
+    return ViTConfig(**config_fields)
 
 
 def _columns(tensors: Mapping[str, np.ndarray], name: str) -> int | None:

@@ -171,11 +171,8 @@ def _check_numbers(tensors: Tensors, source: str) -> None:
 def _check_names(shapes: Shapes, tensors: Tensors, source: str) -> None:
     missing = [name for name in shapes if name not in tensors]
     unused = [name for name in tensors if name not in shapes]
-    differing = [
-        f"{name} {tensors[name].shape} for {shape}"
-        for name, shape in shapes.items()
-        if name in tensors and tensors[name].shape != shape
-    ]
+    wrong = [n for n, shape in shapes.items() if n in tensors and tensors[n].shape != shape]
+    differing = [f"{name} {tensors[name].shape} for {shapes[name]}" for name in wrong]
     if missing or unused or differing:
         raise ValueError(
             f"The tensors of {source} must be those of the model. "

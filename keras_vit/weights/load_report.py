@@ -62,9 +62,8 @@ class LoadReport:
         Args:
             status: See `TensorReport`.
         """
-        return tuple(
-            row.variable or ", ".join(row.names) for row in self.rows if row.status == status
-        )
+        found = [row for row in self.rows if row.status == status]
+        return tuple(row.variable or ", ".join(row.names) for row in found)
 
     def notes(self) -> list[str]:
         """Returns what a user should be told, as sentences.

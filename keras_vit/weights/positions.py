@@ -128,14 +128,11 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
         return checkpoint
     rows = p if settled.inferred["prefix_position"] else 0
     _split(tensors, tensors.pop(POSITIONS), (h, w), rows)
-    origin = checkpoint.origin
-    whole = origin.names.get(POSITIONS, (POSITIONS,))
-    names = {**origin.names, POSITION: whole, PREFIX_POSITION: whole}
-    return settled.replace(
-        tensors=tensors,
-        inferred=settled.inferred | {"image_size": image_size},
-        origin=dataclasses.replace(origin, names=names),
-    )
+    whole = checkpoint.origin.names.get(POSITIONS, (POSITIONS,))
+    names = {**checkpoint.origin.names, POSITION: whole, PREFIX_POSITION: whole}
+    origin = dataclasses.replace(checkpoint.origin, names=names)
+    inferred = settled.inferred | {"image_size": image_size}
+    return settled.replace(tensors=tensors, inferred=inferred, origin=origin)
 
 
 def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:

@@ -215,10 +215,8 @@ def _table() -> tuple[PublishedWeights, ...]:
     file = importlib.resources.files("keras_vit").joinpath("assets/weights.csv")
     rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     hints = typing.get_type_hints(PublishedWeights)
-    return tuple(
-        PublishedWeights(**{column: _value(hints[column], cell) for column, cell in row.items()})
-        for row in rows
-    )
+    fields = ({name: _value(hints[name], cell) for name, cell in row.items()} for row in rows)
+    return tuple(PublishedWeights(**values) for values in fields)
 
 
 def _value(hint: Any, cell: str) -> Any:

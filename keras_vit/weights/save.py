@@ -170,10 +170,8 @@ def write(
         >>> write(Path("m.npz"), "npz", tensors, config, Preprocessing())
         []
     """
-    written = {
-        _published_name(name, format, config): tensor
-        for name, tensor in DIALECTS[format].write(tensors, config).items()
-    }
+    named = DIALECTS[format].write(tensors, config)
+    written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
     described = metadata.describe(config, preprocessing)
     if format == "npz":
         containers.write_npz(path, written)

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.configs import present
+from keras_vit.weights.configs.keys import present
 
 _MODEL_TYPES = ("vit", "deit", "vit_mae")
 _FIELDS = {"num_attention_heads": "num_heads", "layer_norm_eps": "epsilon"}
@@ -160,9 +160,7 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
         >>> write_config(models.size("Ti/16"), None)["architectures"]
         ['ViTForImageClassification']
     """
-    cells = tuple(
-        (side or 0) // patch for side, patch in zip(config.image_size, config.patch, strict=True)
-    )
+    cells = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
     unequal = {
         "image_size": config.image_size[0] != config.image_size[1] or None in config.image_size,
         "position_grid": config.position_grid not in (None, cells),
@@ -182,7 +180,6 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
     kind = "deit" if config.distillation_token else "vit"
     prefix = "DeiT" if config.distillation_token else "ViT"
     classifier = "ForImageClassification" + "WithTeacher" * config.distillation_head
-    hidden_act = next(act for act, gelu in _GELUS.items() if gelu == config.gelu)
     content: dict[str, Any] = {
         "architectures": [prefix + (classifier if config.classes else "Model")],
         "model_type": kind,
@@ -190,7 +187,7 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
         "intermediate_size": config.mlp_dim,
-        "hidden_act": hidden_act,
+        "hidden_act": next(act for act, gelu in _GELUS.items() if gelu == config.gelu),
         "hidden_dropout_prob": config.dropout_rate,
         "attention_probs_dropout_prob": config.attention_dropout_rate,
         "layer_norm_eps": config.epsilon,

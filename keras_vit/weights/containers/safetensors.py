@@ -219,10 +219,9 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
+    dtypes = {name: entry["dtype"] for name, entry in header.items() if name != _METADATA}
     others = [
-        f"{name} of {entry['dtype']}"
-        for name, entry in header.items()
-        if name != _METADATA and not _NUMBER.fullmatch(entry["dtype"])
+        f"{name} of {dtype}" for name, dtype in dtypes.items() if not _NUMBER.fullmatch(dtype)
     ]
     if others:
         raise refused(path, f"not made of numbers: it holds {some(others)}")

@@ -82,9 +82,8 @@ def need_torch(path: Path) -> Any:
         ...
         ValueError: `weights` must be readable without PyTorch, ...
     """
-    convert = _CONVERT.format(
-        path=str(path), target=str(path.with_suffix(".safetensors")), wrappers=_WRAPPERS
-    )
+    target = str(path.with_suffix(".safetensors"))
+    convert = _CONVERT.format(path=str(path), target=target, wrappers=_WRAPPERS)
     safe = f"{_SAFE[0]}.{_SAFE[1]} or later"
     try:
         torch = importlib.import_module("torch")
