@@ -11,6 +11,8 @@ import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
 
+Tensors = dict[str, np.ndarray]
+
 # Architecture that a file and a model must share; everything else can be adapted.
 ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "stem_blocks", "stem_width")
 
@@ -56,7 +58,7 @@ class Checkpoint:
     """
 
     source: str
-    tensors: dict[str, np.ndarray]
+    tensors: Tensors
     inferred: dict[str, Any]
     preprocessing: Preprocessing | None = None
     origin: Origin = dataclasses.field(default_factory=Origin)

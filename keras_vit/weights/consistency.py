@@ -41,11 +41,8 @@ def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np
         ValueError: a.npz must agree with the configuration. Received: classes=5 for 7
     """
     inferred, fields = checkpoint.inferred, config.get_config()
-    differing = [
-        f"{name}={inferred[name]} for {fields[name]}"
-        for name in _DECIDED
-        if name in inferred and inferred[name] != fields[name]
-    ]
+    wrong = [name for name in _DECIDED if name in inferred and inferred[name] != fields[name]]
+    differing = [f"{name}={inferred[name]} for {fields[name]}" for name in wrong]
     if (inferred.get("layer_scale") is None) != (config.layer_scale is None):
         differing.append(f"layer_scale={inferred.get('layer_scale')} for {config.layer_scale}")
     kernel = checkpoint.tensors.get(_PROJECTION)

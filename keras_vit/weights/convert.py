@@ -105,6 +105,5 @@ def _preprocessing(checkpoint: Checkpoint, config: models.ViTConfig) -> Preproce
     """Returns what the source carries, at the model's size unless it tells its own."""
     base = default_preprocessing(config)
     carried = checkpoint.preprocessing or base
-    if "image_size" in checkpoint.inferred:
-        return carried
-    return dataclasses.replace(carried, size=base.size)
+    told = "image_size" in checkpoint.inferred
+    return carried if told else dataclasses.replace(carried, size=base.size)

@@ -69,30 +69,24 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     """Adds what the configuration tells."""
     base = checkpoint.preprocessing or Preprocessing()
     classes = checkpoint.inferred.get("classes", 0)
-    if "pretrained_cfg" in config:
-        config_fields = timm.read_config(config, str(folder))
-        image_size = timm.read_image_size(config)
-        labels = timm.read_labels(config, classes)
-        preprocessing = timm.read_preprocessing(config, base)
-    elif "model_type" in config:
-        config_fields = transformers.read_config(config, str(folder))
-        image_size = transformers.read_image_size(config)
-        labels = transformers.read_labels(config, classes)
-        image = _json(folder / "preprocessor_config.json")
-        preprocessing = base
-        # Its whole numbers of pixels tell less than the metadata of our own files, which are the
-        # base then, so these go first until somebody changes the file beside them.
-        if image != transformers.write_preprocessing(base):
-            preprocessing = transformers.read_preprocessing(image, base)
-    else:
+    library = timm if "pretrained_cfg" in config else transformers
+    if library is transformers and "model_type" not in config:
         return checkpoint
+    config_fields = library.read_config(config, str(folder))
+    image_size = library.read_image_size(config)
+    labels = library.read_labels(config, classes)
+    image = config if library is timm else _json(folder / "preprocessor_config.json")
+    preprocessing = base
+    # Whole numbers of pixels tell less than the metadata of our own files, which are the base then,
+    # so these go first until somebody changes the file beside them.
+    if library is timm or image != transformers.write_preprocessing(base):
+        preprocessing = library.read_preprocessing(image, base)
     if labels:
         preprocessing = dataclasses.replace(preprocessing, labels=labels)
     if image_size:
         checkpoint = _placed(checkpoint, image_size)
-    return checkpoint.replace(
-        inferred=checkpoint.inferred | config_fields, preprocessing=preprocessing
-    )
+    inferred = checkpoint.inferred | config_fields
+    return checkpoint.replace(inferred=inferred, preprocessing=preprocessing)
 
 
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
@@ -114,8 +108,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        with path.open("rb") as file:
-            content = read_json(path, file, path.stat().st_size)
+        content = read_json(path)
     except WeightFileError:
         raise
     except (ValueError, RecursionError, OSError) as error:

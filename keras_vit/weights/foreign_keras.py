@@ -17,14 +17,7 @@ import numpy as np
 
 from keras_vit.weights import containers
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.containers.guards import (
-    LARGEST_JSON,
-    WeightFileError,
-    open_zip,
-    read_json,
-    reading,
-    refused,
-)
+from keras_vit.weights.containers import guards
 from keras_vit.weights.dialects import kecam, keras_hub
 from keras_vit.weights.positions import place_positions
 
@@ -48,7 +41,7 @@ def is_ours(path: Path, kind: str) -> bool:
     """
     if kind == "keras":
         return any(map(is_metadata, read_layers(path, kind)))
-    with reading(path), h5py.File(path) as file:
+    with guards.reading(path), h5py.File(path) as file:
         layers = file["layers"]  # of a dataset, a stranger chooses the length
         # The name alone: no link is followed.
         return isinstance(layers, h5py.Group) and bool(layers.get("patch_encoder", getlink=True))
@@ -113,17 +106,17 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
         ['Sequential', 'InputLayer', 'Dense']
     """
     if kind == "keras":
-        with open_zip(path) as archive:
-            size = archive.getinfo("config.json").file_size
-            with archive.open("config.json") as file:
-                return list(_layers(read_json(path, file, size, "config.json")))
+        with guards.open_zip(path) as archive:
+            return list(_layers(guards.read_json(path, archive, "config.json")))
     if kind != "legacy_h5":
         return []
-    with reading(path), h5py.File(path) as file:
+    with guards.reading(path), h5py.File(path) as file:
         if "model_config" in file.attrs:
             config = file.attrs["model_config"]
-            if len(config) > LARGEST_JSON:
-                raise refused(path, f"over-large: its model_config may have {LARGEST_JSON:,} bytes")
+            if len(config) > guards.LARGEST_JSON:
+                raise guards.refused(
+                    path, f"over-large: its model_config may have {guards.LARGEST_JSON:,} bytes"
+                )
             return list(_layers(json.loads(config)))
         return [{"name": name} for name in file]
 
@@ -166,12 +159,14 @@ def _weights(path: Path) -> Iterator[Path]:
     if containers.format_of(path) != "keras":
         yield path
         return
-    with tempfile.TemporaryDirectory() as folder, open_zip(path) as archive:
+    with tempfile.TemporaryDirectory() as folder, guards.open_zip(path) as archive:
         inner = archive.extract("model.weights.h5", folder)
         try:
             yield Path(inner)
-        except WeightFileError as error:
-            raise WeightFileError(str(error).replace(inner, f"{path}/model.weights.h5")) from error
+        except guards.WeightFileError as error:
+            raise guards.WeightFileError(
+                str(error).replace(inner, f"{path}/model.weights.h5")
+            ) from error
 
 
 def _layers(model: Any) -> Iterator[Layer]:

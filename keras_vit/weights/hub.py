@@ -69,8 +69,7 @@ def _check_listing(path: Path) -> None:
 def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
     """Returns the revision and the files by their name."""
     try:
-        with path.open("rb") as file:
-            listing = read_json(path, file, path.stat().st_size)
+        listing = read_json(path)
         revision = listing.get("sha", "main")
         files = {file["rfilename"]: file for file in listing["siblings"]}
         hashes = {name: (file.get("lfs") or {}).get("sha256") for name, file in files.items()}

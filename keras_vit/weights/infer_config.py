@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from collections.abc import Mapping
@@ -34,7 +35,6 @@ def infer_fields(
         5
     """
     numbers = prefix_numbers(tensors)
-    scale = tensors.get("block_00/scale_1/gamma")
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
         "class_token": bool(numbers["class_token"]),
@@ -49,13 +49,14 @@ def infer_fields(
         "patch_bias": "patch_encoder/projection/bias" in tensors,
         "qkv_bias": "block_00/attention/qkv/bias" in tensors,
         # What it started from is not known; a trained one is overwritten anyway.
-        "layer_scale": None if scale is None else 1e-5,
+        "layer_scale": 1e-5 if "block_00/scale_1/gamma" in tensors else None,
+        "pooling": "map"
+        if "pooling/probe" in tensors
+        else "token"
+        if numbers["class_token"]
+        else "gap",
         **_stem_fields(tensors),
     }
-    if "pooling/probe" in tensors:
-        inferred["pooling"] = "map"
-    else:
-        inferred["pooling"] = "token" if inferred["class_token"] else "gap"
     return inferred | position_traits(tensors, loose=loose_positions)
 
 
@@ -86,10 +87,8 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
     fields = {field.name for field in dataclasses.fields(ViTConfig)}
     config_fields = {name: value for name, value in checkpoint.inferred.items() if name in fields}
     config_fields |= {"classifier_activation": None} | known
-    heads = published_heads(
-        config_fields["hidden_size"], config_fields["num_layers"], config_fields["mlp_dim"]
-    )
-    config_fields.setdefault("num_heads", heads)
+    sizes = (config_fields[name] for name in ("hidden_size", "num_layers", "mlp_dim"))
+    config_fields.setdefault("num_heads", published_heads(*sizes))
     grid = config_fields.pop("position_grid", None)
     missing = [name for name in ("num_heads", "patch_size") if config_fields.get(name) is None]
     if "image_size" not in config_fields and grid is None:
@@ -103,14 +102,12 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
     if "image_size" not in config_fields:
         stride = ViTConfig(**config_fields | {"image_size": (None, None)}).stride
         config_fields["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
-        return ViTConfig(**config_fields)
-    if None in config_fields["image_size"]:
+    elif None in config_fields["image_size"]:
         config_fields["position_grid"] = grid  # a model for any size resizes it inside
-        return ViTConfig(**config_fields)
-    config = ViTConfig(**config_fields)
-    if "prefix_position" in known:
-        return config
-    return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
+    elif "prefix_position" not in known:
+        config = ViTConfig(**config_fields)
+        return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))
+    return ViTConfig(**config_fields)
 
 
 def _columns(tensors: Mapping[str, np.ndarray], name: str) -> int | None:
@@ -121,7 +118,6 @@ def _stem_fields(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     width = _columns(tensors, "stem/conv_root/kernel")
     if width is None:
         return {"stem_blocks": None}
-    units: dict[int, int] = {}
-    for match in filter(None, map(_STEM_UNIT.fullmatch, tensors)):
-        units[int(match[1])] = units.get(int(match[1]), 0) + 1
+    matches = filter(None, map(_STEM_UNIT.fullmatch, tensors))
+    units = collections.Counter(int(match[1]) for match in matches)
     return {"stem_blocks": tuple(units[stage] for stage in sorted(units)), "stem_width": width}

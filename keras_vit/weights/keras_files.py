@@ -103,13 +103,10 @@ def read_keras(path: Path) -> Checkpoint:
                 part = own if name.startswith(prefixes[0]) else others
                 part[f"{layer}/{_variable_name(layer, key)}"] = array
         inferred = infer_fields(own)
-    content = {
-        "config": metadata_layer["config"].get("architecture"),
-        "preprocessing": metadata_layer["config"].get("preprocessing"),
-    }
-    checkpoint = metadata.extend(
-        Checkpoint(str(path), own, inferred), {metadata.KEY: json.dumps(content)}
-    )
+    told = metadata_layer["config"]
+    content = {"config": told.get("architecture"), "preprocessing": told.get("preprocessing")}
+    checkpoint = Checkpoint(str(path), own, inferred)
+    checkpoint = metadata.extend(checkpoint, {metadata.KEY: json.dumps(content)})
     return checkpoint.replace(tensors=others | checkpoint.tensors)
 
 

@@ -10,11 +10,14 @@ import keras
 import numpy as np
 
 from keras_vit import models
-from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint, variables_of
+from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint, Tensors, variables_of
 from keras_vit.weights.checkpoint_adaptation import fit
 from keras_vit.weights.load_report import LoadReport, TensorReport
 from keras_vit.weights.positions import PATCH_POSITIONS, POSITIONS
 from keras_vit.weights.resolve import read_checkpoint
+
+Names = tuple[str, ...]
+Shapes = dict[str, tuple[int, ...]]
 
 # The classifiers: they can be dropped, or start anew where they do not fit.
 _PRE_LOGITS, _HEADS = "pre_logits/", ("head/", "distillation_head/")
@@ -93,11 +96,8 @@ def _check_architecture(
     held = {name: checkpoint.inferred.get(name) for name in ARCHITECTURE}
     if ours_all["stem_blocks"] is None:
         held["stem_width"] = None
-    differing = {
-        name: value
-        for name, value in held.items()
-        if (value is not None or name == "stem_blocks") and value != ours_all[name]
-    }
+    told = [name for name in ARCHITECTURE if held[name] is not None or name == "stem_blocks"]
+    differing = {name: held[name] for name in told if held[name] != ours_all[name]}
     if differing:
         theirs = ", ".join(f"{name}={value}" for name, value in differing.items())
         ours = ", ".join(f"{name}={ours_all[name]}" for name in differing)
@@ -121,12 +121,10 @@ def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, st
     }
 
 
-def _reset(
-    shapes: dict[str, tuple[int, ...]], tensors: dict[str, np.ndarray], reset_head: bool
-) -> tuple[str, ...]:
+def _reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
     """Returns the model's classifier variables that cannot take their values from the file."""
 
-    def part(prefix: str) -> tuple[bool, tuple[str, ...]]:
+    def part(prefix: str) -> tuple[bool, Names]:
         ours = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
         theirs = {name: t.shape for name, t in tensors.items() if name.startswith(prefix)}
         return ours == theirs, tuple(ours)
@@ -141,11 +139,7 @@ def _reset(
 
 
 def _report(
-    checkpoint: Checkpoint,
-    shapes: dict[str, tuple[int, ...]],
-    resized: dict[str, str],
-    reset: tuple[str, ...],
-    dropped: tuple[str, ...],
+    checkpoint: Checkpoint, shapes: Shapes, resized: dict[str, str], reset: Names, dropped: Names
 ) -> LoadReport:
     origins = checkpoint.origin.names
     table = PATCH_POSITIONS if PATCH_POSITIONS in checkpoint.tensors else POSITIONS
@@ -154,15 +148,8 @@ def _report(
         status = "reset" if name in reset else "resized" if name in resized else "used"
         key = name if name in checkpoint.tensors or status == "reset" else table
         stored = checkpoint.tensors.get(key)
-        rows.append(
-            TensorReport(
-                status,
-                name,
-                shape,
-                () if stored is None else origins.get(key, (key,)),
-                () if stored is None else stored.shape,
-            )
-        )
+        found = () if stored is None else (origins.get(key, (key,)), stored.shape)
+        rows.append(TensorReport(status, name, shape, *found))
     rows += [
         TensorReport("dropped", "", (), origins.get(name, (name,)), checkpoint.tensors[name].shape)
         for name in dropped
@@ -171,7 +158,7 @@ def _report(
     return LoadReport(checkpoint.source, tuple(rows), tuple(dict.fromkeys(resized.values())))
 
 
-def _check_numbers(tensors: dict[str, np.ndarray], source: str) -> None:
+def _check_numbers(tensors: Tensors, source: str) -> None:
     # The extremes of a tensor are NaN if one of its values is, and need no memory.
     bad = [n for n, t in tensors.items() if t.size and not np.isfinite([t.min(), t.max()]).all()]
     if bad:
@@ -181,16 +168,11 @@ def _check_numbers(tensors: dict[str, np.ndarray], source: str) -> None:
         )
 
 
-def _check_names(
-    shapes: dict[str, tuple[int, ...]], tensors: dict[str, np.ndarray], source: str
-) -> None:
+def _check_names(shapes: Shapes, tensors: Tensors, source: str) -> None:
     missing = [name for name in shapes if name not in tensors]
     unused = [name for name in tensors if name not in shapes]
-    differing = [
-        f"{name} {tensors[name].shape} for {shape}"
-        for name, shape in shapes.items()
-        if name in tensors and tensors[name].shape != shape
-    ]
+    wrong = [n for n, shape in shapes.items() if n in tensors and tensors[n].shape != shape]
+    differing = [f"{name} {tensors[name].shape} for {shapes[name]}" for name in wrong]
     if missing or unused or differing:
         raise ValueError(
             f"The tensors of {source} must be those of the model. "

@@ -62,9 +62,8 @@ class LoadReport:
         Args:
             status: See `TensorReport`.
         """
-        return tuple(
-            row.variable or ", ".join(row.names) for row in self.rows if row.status == status
-        )
+        found = [row for row in self.rows if row.status == status]
+        return tuple(row.variable or ", ".join(row.names) for row in found)
 
     def notes(self) -> list[str]:
         """Returns what a user should be told, as sentences.
@@ -84,16 +83,9 @@ class LoadReport:
     def __str__(self) -> str:
         """Returns the table as text."""
         cells = [("", "variable", "shape", "tensors of the file", "shape there")]
-        cells += [
-            (
-                row.status,
-                row.variable,
-                " x ".join(map(str, row.shape)),
-                ", ".join(row.names),
-                " x ".join(map(str, row.stored_shape)),
-            )
-            for row in self.rows
-        ]
+        for row in self.rows:
+            ours, theirs = (" x ".join(map(str, shape)) for shape in (row.shape, row.stored_shape))
+            cells.append((row.status, row.variable, ours, ", ".join(row.names), theirs))
         widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

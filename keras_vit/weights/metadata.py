@@ -75,8 +75,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
                 f"image_size={config.image_size} and a grid of {config.grid}, where {MAX_PIXELS:,} "
                 f"pixels and {_MOST_TOKENS:,} patches are the most"
             )
-        values = _checked(Preprocessing, content["preprocessing"])
-        preprocessing = Preprocessing.from_config(values)
+        preprocessing = Preprocessing.from_config(_checked(Preprocessing, content["preprocessing"]))
         tensors = check_consistency(checkpoint, config)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
@@ -87,14 +86,12 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     names = dict(checkpoint.origin.names)
     table = names.pop(POSITIONS, ())
     names |= {name: table for name in (POSITION, PREFIX_POSITION) if name in tensors}
-    left = () if POSITION in tensors else table  # it is computed
+    left = checkpoint.origin.left + (() if POSITION in tensors else table)  # it is computed
     return checkpoint.replace(
         tensors=tensors,
         inferred=config.get_config() | {"position_grid": config.grid},
         preprocessing=preprocessing,
-        origin=dataclasses.replace(
-            checkpoint.origin, names=names, left=(*checkpoint.origin.left, *left)
-        ),
+        origin=dataclasses.replace(checkpoint.origin, names=names, left=left),
     )
 
 
@@ -103,9 +100,7 @@ def _checked(kind: type, values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise TypeError(f"{kind.__name__} of {type(values).__name__}")
     hints = typing.get_type_hints(kind)
-    wrong = [
-        name for name, value in values.items() if name not in hints or not _fits(value, hints[name])
-    ]
+    wrong = [n for n, value in values.items() if n not in hints or not _fits(value, hints[n])]
     if wrong:
         raise ValueError(f"unknown or of another type: {', '.join(wrong)}")
     return values
@@ -116,10 +111,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if isinstance(hint, types.UnionType):
         return any(_fits(value, option) for option in hint.__args__)
     if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list):
+            return False
         items = hint.__args__
-        if isinstance(value, list) and items[-1] is Ellipsis:
-            items = items[:1] * len(value)
-        return (
-            isinstance(value, list) and len(value) == len(items) and all(map(_fits, value, items))
-        )
+        items = items[:1] * len(value) if items[-1] is Ellipsis else items
+        return len(value) == len(items) and all(map(_fits, value, items))
     return type(value) is hint or (hint is float and type(value) is int)  # a bool is no number

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_vit.layers.position_embedding import sincos_2d
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import Checkpoint, Tensors
 
 POSITION = "patch_encoder/position"  # (h, w, D)
 PREFIX_POSITION = "patch_encoder/prefix_position"  # (1, p, D)
@@ -128,19 +128,14 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
         return checkpoint
     rows = p if settled.inferred["prefix_position"] else 0
     _split(tensors, tensors.pop(POSITIONS), (h, w), rows)
-    origin = checkpoint.origin
-    whole = origin.names.get(POSITIONS, (POSITIONS,))
-    names = {**origin.names, POSITION: whole, PREFIX_POSITION: whole}
-    return settled.replace(
-        tensors=tensors,
-        inferred=settled.inferred | {"image_size": image_size},
-        origin=dataclasses.replace(origin, names=names),
-    )
+    whole = checkpoint.origin.names.get(POSITIONS, (POSITIONS,))
+    names = {**checkpoint.origin.names, POSITION: whole, PREFIX_POSITION: whole}
+    origin = dataclasses.replace(checkpoint.origin, names=names)
+    inferred = settled.inferred | {"image_size": image_size}
+    return settled.replace(tensors=tensors, inferred=inferred, origin=origin)
 
 
-def split_as_read(
-    tensors: dict[str, np.ndarray], checkpoint: Checkpoint, config: ViTConfig
-) -> None:
+def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:
     """Splits a table of others in place, on its own grid: the model's or a square one."""
     bare = tensors.pop(PATCH_POSITIONS, None)
     table = tensors.pop(POSITIONS, bare)
@@ -162,7 +157,7 @@ def split_as_read(
     _split(tensors, table, grid, p)
 
 
-def split_as_configured(tensors: dict[str, np.ndarray], config: ViTConfig) -> bool:
+def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
     """Splits a table of others in place; tells whether the positions are those of the model."""
     name = next((name for name in (POSITIONS, PATCH_POSITIONS) if name in tensors), None)
     h, w = config.grid
@@ -232,9 +227,7 @@ def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoin
     return checkpoint.replace(inferred=checkpoint.inferred | config_fields, loose_positions=False)
 
 
-def _split(
-    tensors: dict[str, np.ndarray], table: np.ndarray, grid: tuple[int, int], p: int
-) -> None:
+def _split(tensors: Tensors, table: np.ndarray, grid: tuple[int, int], p: int) -> None:
     """Adds the tables of our models that one of others holds."""
     tensors[POSITION] = table[p:].reshape(*grid, -1)  # (h, w, D)
     if p:

@@ -6,8 +6,8 @@ import csv
 import dataclasses
 import functools
 import importlib.resources
+import typing
 import urllib.parse
-from collections.abc import Callable
 from typing import Any
 
 from keras_vit import arguments
@@ -210,27 +210,18 @@ def _matches(model: str, name: str) -> list[PublishedWeights]:
     return named or [row for row in rows if any(f"/{url}".endswith(ends) for url in row.urls)]
 
 
-_NUMBERS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("mebibytes", "bytes", "image_size", "classes"), int),
-    **dict.fromkeys(("top1", "crop_fraction", "epsilon"), float),
-}
-_LISTS = ("aliases", "urls")
-_OPTIONAL = ("mebibytes", "bytes", "sha256", "sha256_prefix", "top1", "labels")
-
-
 @functools.cache
 def _table() -> tuple[PublishedWeights, ...]:
     file = importlib.resources.files("keras_vit").joinpath("assets/weights.csv")
     rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
-    return tuple(
-        PublishedWeights(**{column: _value(column, cell) for column, cell in row.items()})
-        for row in rows
-    )
+    hints = typing.get_type_hints(PublishedWeights)
+    fields = ({name: _value(hints[name], cell) for name, cell in row.items()} for row in rows)
+    return tuple(PublishedWeights(**values) for values in fields)
 
 
-def _value(column: str, cell: str) -> Any:
-    if column in _LISTS:
+def _value(hint: Any, cell: str) -> Any:
+    """Returns a cell of the table as the type that its column is declared with."""
+    if typing.get_origin(hint) is tuple:
         return tuple(cell.split())
-    if not cell and column in _OPTIONAL:
-        return None
-    return _NUMBERS.get(column, str)(cell)
+    kind, *optional = typing.get_args(hint) or (hint,)
+    return kind(cell) if cell or not optional else None

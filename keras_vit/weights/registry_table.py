@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from keras_vit.weights.registry import PublishedWeights, list_weights
 
 _HEAD = """\
@@ -35,11 +37,6 @@ as others published them; an empty cell means that nothing was found.
 Numbers in brackets are the sources at the end: of the row, and of the accuracy.
 """
 
-_COLUMNS = (
-    *("name", "file", "MiB", "pixels", "classes", "top-1 (%)"),
-    *("licence", "source", "also called", "note"),
-)
-
 
 def markdown() -> str:
     """Returns the page `docs/weights.md`.
@@ -58,31 +55,32 @@ def markdown() -> str:
     on_branch = sum("/resolve/main/" in row.urls[0] for row in rows)
     parts = [_HEAD.format(count=len(rows), models=len(models), on_branch=on_branch)]
     for model in models:
-        lines = [_line(_COLUMNS), _line(["---"] * len(_COLUMNS))]
-        lines += [_line(_cells(row, numbers)) for row in list_weights(model)]
+        cells = [_cells(row, numbers) for row in list_weights(model)]
+        lines = [_line(cells[0]), _line("---" for _ in cells[0])]
+        lines += [_line(row.values()) for row in cells]
         parts.append(f"## {model}\n\n" + "\n".join(lines) + "\n")
     sources = "\n".join(f"{number}. {text}" for text, number in numbers.items())
     return "\n".join([*parts, f"## Sources\n\n{sources}\n"])
 
 
-def _cells(row: PublishedWeights, numbers: dict[str, int]) -> list[str]:
+def _cells(row: PublishedWeights, numbers: dict[str, int]) -> dict[str, str]:
     url = row.urls[0]
     accuracy = "" if row.top1 is None else f"{row.top1:g} [{numbers[row.top1_source]}]"
-    return [
-        f"`{row.name}`",
-        f"[{url.rpartition('/')[2]}]({url})",
-        str(row.mebibytes or ""),
-        str(row.image_size),
-        str(row.classes or ""),
-        accuracy,
-        row.licence,
-        f"[{numbers[row.source]}]",
-        ", ".join(f"`{alias}`" for alias in row.aliases),
-        row.note,
-    ]
+    return {
+        "name": f"`{row.name}`",
+        "file": f"[{url.rpartition('/')[2]}]({url})",
+        "MiB": str(row.mebibytes or ""),
+        "pixels": str(row.image_size),
+        "classes": str(row.classes or ""),
+        "top-1 (%)": accuracy,
+        "licence": row.licence,
+        "source": f"[{numbers[row.source]}]",
+        "also called": ", ".join(f"`{alias}`" for alias in row.aliases),
+        "note": row.note,
+    }
 
 
-def _line(cells: list[str] | tuple[str, ...]) -> str:
+def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

@@ -107,14 +107,12 @@ def _read_file(path: Path) -> Checkpoint:
     if kind in ("h5", "keras") and foreign_keras.is_ours(path, kind):
         return keras_files.read_h5(path) if kind == "h5" else keras_files.read_keras(path)
     readers = {
-        "h5": foreign_keras.read_tensors,
-        "keras": foreign_keras.read_tensors,
         "npz": containers.read_npz,
         "safetensors": containers.read_safetensors,
         "torch": containers.read_torch,
         "legacy_h5": containers.read_legacy_h5,
     }
-    tensors = readers[kind](path)
+    tensors = readers.get(kind, foreign_keras.read_tensors)(path)
     checkpoint = dialect_of(tensors, str(path)).read(tensors, str(path))
     checkpoint = foreign_keras.complete(checkpoint, foreign_keras.read_layers(path, kind))
     checkpoint = checkpoint.replace(preprocessing=default_preprocessing.preprocessing(checkpoint))

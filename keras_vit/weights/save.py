@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 import keras
@@ -15,7 +14,7 @@ from keras_vit import arguments, models
 from keras_vit.files import atomic_path, write_json
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import containers, metadata
-from keras_vit.weights.checkpoint import Checkpoint, variables_of
+from keras_vit.weights.checkpoint import Checkpoint, Tensors, variables_of
 from keras_vit.weights.configs import transformers
 from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.dialects import DIALECTS
@@ -137,16 +136,14 @@ def save_keras(model: keras.Model, path: Path) -> None:
         >>> save_keras(model, Path("m.weights.h5"))
     """
     with atomic_path(path) as temporary:
-        if path.suffix == ".keras":
-            model.save(temporary)
-        else:
-            model.save_weights(temporary)
+        save = model.save if path.suffix == ".keras" else model.save_weights
+        save(temporary)
 
 
 def write(
     path: Path,
     format: str,
-    tensors: Mapping[str, np.ndarray],
+    tensors: Tensors,
     config: models.ViTConfig,
     preprocessing: Preprocessing,
 ) -> list[str]:
@@ -173,10 +170,8 @@ def write(
         >>> write(Path("m.npz"), "npz", tensors, config, Preprocessing())
         []
     """
-    written = {
-        _published_name(name, format, config): tensor
-        for name, tensor in DIALECTS[format].write(tensors, config).items()
-    }
+    named = DIALECTS[format].write(tensors, config)
+    written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
     described = metadata.describe(config, preprocessing)
     if format == "npz":
         containers.write_npz(path, written)
@@ -222,7 +217,7 @@ def _hub_notes(preprocessing: Preprocessing) -> list[str]:
     return [f"Image processors of the transformers library cannot be told {said}."] if said else []
 
 
-def _notes(format: str, tensors: Mapping[str, np.ndarray], config: models.ViTConfig) -> list[str]:
+def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]:
     """Returns what the model computes otherwise than a reader of its tensors must believe."""
     believed = infer_fields(tensors)
     believed |= DIALECTS[format].numerics(believed)

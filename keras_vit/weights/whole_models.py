@@ -41,12 +41,10 @@ def load_model(path: str | os.PathLike[str], *, compile: bool = False) -> keras.
 
 
 def _check(path: Path) -> None:
-    found: dict[str, Any] = {}
     with open_zip(path) as archive:
         stored = sum(member.file_size for member in archive.infolist())
-        for name in {"config.json", "metadata.json"}.intersection(archive.namelist()):
-            with archive.open(name) as file:
-                found[name] = read_json(path, file, archive.getinfo(name).file_size, name)
+        names = {"config.json", "metadata.json"}.intersection(archive.namelist())
+        found = {name: read_json(path, archive, name) for name in names}
     # In a thread of its own, whose state Keras forgets: there variables stay without values.
     with ThreadPoolExecutor(1) as thread:
         declared = thread.submit(_declared, found.get("config.json")).result()

@@ -152,7 +152,7 @@ def test_an_over_large_model_config_of_keras_2_is_refused(
 ) -> None:
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file.attrs["model_config"] = json.dumps({"config": {"name": "a" * 50}})
-    monkeypatch.setattr("keras_vit.weights.foreign_keras.LARGEST_JSON", 50)
+    monkeypatch.setattr("keras_vit.weights.containers.guards.LARGEST_JSON", 50)
     with pytest.raises(ValueError, match=r"over-large: its model_config may have 50 bytes"):
         read_layers(tmp_path / "m.h5", "legacy_h5")
 

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
+from keras_vit.weights.configs.keys import present
 
-_GELUS = {"gelu": "exact", "gelu_tanh": "tanh"}
-# `global_pool`; an empty one is a model without classifier, whose pooling is not known.
-_POOLINGS = {"token": "token", "avg": "gap", "max": "max", "map": "map"}
+# An empty `global_pool` is a model without classifier, whose pooling is not known.
+_VALUES = {
+    "act_layer": ("gelu", {"gelu": "exact", "gelu_tanh": "tanh"}),
+    "global_pool": ("pooling", {"token": "token", "avg": "gap", "max": "max", "map": "map"}),
+}
 # `crop_mode`: both others scale straight to the size or pad, which is nearest to the former.
 _RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
 
@@ -33,12 +36,9 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
         {'num_heads': 3, 'gelu': 'tanh'}
     """
     arguments = config.get("model_args") or {}
-    config_fields = {"num_heads": arguments["num_heads"]} if "num_heads" in arguments else {}
+    config_fields = present(arguments, {"num_heads": "num_heads"})
     whole = {**config, **arguments}  # the pooling stands in both; the arguments build the model
-    for theirs, ours, values in (
-        ("act_layer", "gelu", _GELUS),
-        ("global_pool", "pooling", _POOLINGS),
-    ):
+    for theirs, (ours, values) in _VALUES.items():
         value = whole.get(theirs)
         if value in (None, ""):
             continue
@@ -106,13 +106,9 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
         0.95
     """
     pretrained = config.get("pretrained_cfg") or {}
-    changes: dict[str, Any] = {}
+    changes = present(pretrained, {"mean": "mean", "std": "std", "crop_pct": "crop_fraction"})
     if size := read_image_size(config):
         changes["size"] = size
-    for theirs, ours in (("mean", "mean"), ("std", "std"), ("crop_pct", "crop_fraction")):
-        if theirs in pretrained:
-            value = pretrained[theirs]
-            changes[ours] = tuple(value) if isinstance(value, list) else value
     if pretrained.get("interpolation") in INTERPOLATIONS:
         changes["interpolation"] = pretrained["interpolation"]
     if pretrained.get("crop_mode") in _RESIZES:

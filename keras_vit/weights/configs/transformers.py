@@ -11,8 +11,10 @@ import numpy as np
 
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.configs.keys import present
 
 _MODEL_TYPES = ("vit", "deit", "vit_mae")
+_FIELDS = {"num_attention_heads": "num_heads", "layer_norm_eps": "epsilon"}
 # `hidden_act`, and what it is called here; the first of each is written.
 _GELUS = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
 # `resample` is a number of PIL's filters.
@@ -50,10 +52,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
             f"The config.json of {source} must be of a model of type {', '.join(_MODEL_TYPES)}. "
             f"Received: model_type={kind!r}"
         )
-    config_fields: dict[str, Any] = {}
-    for theirs, ours in (("num_attention_heads", "num_heads"), ("layer_norm_eps", "epsilon")):
-        if theirs in config:
-            config_fields[ours] = config[theirs]
+    config_fields = present(config, _FIELDS)
     if "hidden_act" in config:
         if config["hidden_act"] not in _GELUS:
             raise ValueError(
@@ -131,16 +130,14 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
     if config.get("resample") in _FILTERS:
         changes["interpolation"] = _FILTERS[config["resample"]]
     if config.get("do_normalize", True):
-        for theirs, ours in (("image_mean", "mean"), ("image_std", "std")):
-            if theirs in config:
-                changes[ours] = tuple(np.ravel(config[theirs]).tolist())
+        changes |= present(config, {"image_mean": "mean", "image_std": "std"})
     else:
         changes |= {"mean": (0.0,), "std": (1.0,)}
     # It normalises pixels * factor, and the preprocessing pixels / 255.
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
     if (scale := 255 * factor) != 1:
         for name in ("mean", "std"):
-            values = changes.get(name, getattr(base, name))
+            values = np.ravel(changes.get(name, getattr(base, name))).tolist()
             changes[name] = tuple(value / scale for value in values)
     return dataclasses.replace(base, **changes)
 
@@ -163,9 +160,7 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
         >>> write_config(models.size("Ti/16"), None)["architectures"]
         ['ViTForImageClassification']
     """
-    cells = tuple(
-        (side or 0) // patch for side, patch in zip(config.image_size, config.patch, strict=True)
-    )
+    cells = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
     unequal = {
         "image_size": config.image_size[0] != config.image_size[1] or None in config.image_size,
         "position_grid": config.position_grid not in (None, cells),
@@ -184,18 +179,15 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
         labels = tuple(f"LABEL_{index}" for index in range(config.classes))
     kind = "deit" if config.distillation_token else "vit"
     prefix = "DeiT" if config.distillation_token else "ViT"
-    task = "Model"
-    if config.classes:
-        task = "ForImageClassification" + "WithTeacher" * config.distillation_head
-    hidden_act = next(act for act, gelu in _GELUS.items() if gelu == config.gelu)
+    classifier = "ForImageClassification" + "WithTeacher" * config.distillation_head
     content: dict[str, Any] = {
-        "architectures": [prefix + task],
+        "architectures": [prefix + (classifier if config.classes else "Model")],
         "model_type": kind,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
         "intermediate_size": config.mlp_dim,
-        "hidden_act": hidden_act,
+        "hidden_act": next(act for act, gelu in _GELUS.items() if gelu == config.gelu),
         "hidden_dropout_prob": config.dropout_rate,
         "attention_probs_dropout_prob": config.attention_dropout_rate,
         "layer_norm_eps": config.epsilon,
@@ -231,7 +223,7 @@ def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
     content: dict[str, Any] = {
         "image_processor_type": _PROCESSORS[preprocessing.resize],
         "do_resize": True,
-        "size": {"height": height, "width": width},
+        "size": {"height": int(height / share), "width": int(width / share)},
         "resample": next(n for n, name in _FILTERS.items() if name == preprocessing.interpolation),
         "do_center_crop": crop,
         "do_rescale": True,
@@ -242,8 +234,6 @@ def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
     }
     if preprocessing.resize == "crop":
         content["size"] = {"shortest_edge": int(min(height, width) / share)}
-    elif crop:
-        content["size"] = {"height": int(height / share), "width": int(width / share)}
     if crop:
         content["crop_size"] = {"height": height, "width": width}
     return content

@@ -13,7 +13,7 @@ import textwrap
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -129,14 +129,13 @@ def _check_directory(path: Path) -> None:
         raise refused(path, f"over-large: {what}")
 
 
-def read_json(path: Path, file: IO[bytes], size: int, name: str = "") -> Any:
+def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = "") -> Any:
     """Reads JSON, unless it is too long or would take too much memory.
 
     Args:
-        path: The file, for messages.
-        file: What is read: the file or a member of it.
-        size: Its size in bytes, uncompressed.
-        name: Of the member, if it is one.
+        path: The file.
+        archive: The same file, if it is a zip file of which a member is read.
+        name: Of the member.
 
     Returns:
         What it holds.
@@ -145,14 +144,15 @@ def read_json(path: Path, file: IO[bytes], size: int, name: str = "") -> Any:
         ValueError: If there is too much of it, or it is no JSON.
 
     Example:
-        >>> import io
-        >>> read_json(Path("config.json"), io.BytesIO(b'{"layers": []}'), 14)
+        >>> _ = Path("config.json").write_text('{"layers": []}')
+        >>> read_json(Path("config.json"))
         {'layers': []}
     """
     what = name or "JSON"
+    size = archive.getinfo(name).file_size if archive else path.stat().st_size
     over = f"{size:,} bytes and may have {LARGEST_JSON:,} bytes" if size > LARGEST_JSON else ""
     if not over:
-        content = file.read()
+        content = archive.read(name) if archive else path.read_bytes()
         brackets = content.count(b"[") + content.count(b"{")
         if brackets <= MOST_BRACKETS:
             return json.loads(content)
@@ -213,11 +213,8 @@ def check_size(path: Path, declared: int) -> None:
     """
     limit = min(LARGEST, ALLOWANCE + MOST_GAIN * path.stat().st_size)
     if declared > limit:
-        raise refused(
-            path,
-            f"over-large: it declares {declared:,} bytes, where a file of its size may hold "
-            f"{limit:,}",
-        )
+        what = f"it declares {declared:,} bytes, where a file of its size may hold {limit:,}"
+        raise refused(path, f"over-large: {what}")
 
 
 def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:

@@ -33,12 +33,9 @@ def kind_of(path: Path) -> str:
     """
     with reading(path), h5py.File(path) as file:
         # Keras 2 lists its layers in an attribute, whatever their names.
-        is_keras_3 = (
-            _is_inside(file, "layers")
-            and isinstance(file["layers"], h5py.Group)
-            and "layer_names" not in file.attrs
-        )
-    return "h5" if is_keras_3 else "legacy_h5"
+        if "layer_names" in file.attrs or not _is_inside(file, "layers"):
+            return "legacy_h5"
+        return "h5" if isinstance(file["layers"], h5py.Group) else "legacy_h5"
 
 
 def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:

@@ -51,11 +51,9 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         ]
         if strangers:
             raise refused(path, f"not made of plain arrays: it holds {some(strangers)}")
-        names = [member.filename.removesuffix(_SUFFIX) for member in members]
-        dtypes = [_checked_dtype(path, archive, member) for member in members]
-        check_numbers(path, dict(zip(names, dtypes, strict=True)))
-        arrays = (_array(archive, member) for member in members)
-        return dict(zip(names, arrays, strict=True))
+        named = {member.filename.removesuffix(_SUFFIX): member for member in members}
+        check_numbers(path, {name: _checked_dtype(path, archive, m) for name, m in named.items()})
+        return {name: _array(archive, member) for name, member in named.items()}
 
 
 def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -> None:
@@ -90,12 +88,8 @@ def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
         shape, _, dtype = _HEADERS[version](file)
         declared = file.tell() + math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and (declared != member.file_size or min(shape, default=0) < 0):
-        raise refused(
-            path,
-            f"truncated or damaged ({member.filename} of shape {shape} needs {declared:,} bytes "
-            f"and has {member.file_size:,})",
-            again=True,
-        )
+        sizes = f"of shape {shape} needs {declared:,} bytes and has {member.file_size:,}"
+        raise refused(path, f"truncated or damaged ({member.filename} {sizes})", again=True)
     return np.dtype("float32") if dtype == _BFLOAT16 else dtype
 
 

@@ -69,11 +69,8 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     for shard, names in read_index(path).items():
         found = _read_file(path.with_name(shard))
         if found.keys() != names:
-            raise refused(
-                path,
-                f"at odds with {shard}: they differ in {some(sorted(found.keys() ^ names))}",
-                again=True,
-            )
+            differing = some(sorted(found.keys() ^ names))
+            raise refused(path, f"at odds with {shard}: they differ in {differing}", again=True)
         tensors |= found
     return tensors
 
@@ -222,10 +219,9 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
+    dtypes = {name: entry["dtype"] for name, entry in header.items() if name != _METADATA}
     others = [
-        f"{name} of {entry['dtype']}"
-        for name, entry in header.items()
-        if name != _METADATA and not _NUMBER.fullmatch(entry["dtype"])
+        f"{name} of {dtype}" for name, dtype in dtypes.items() if not _NUMBER.fullmatch(dtype)
     ]
     if others:
         raise refused(path, f"not made of numbers: it holds {some(others)}")

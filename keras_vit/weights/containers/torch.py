@@ -8,14 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.weights.containers.guards import (
-    check_numbers,
-    check_size,
-    open_zip,
-    reading,
-    refused,
-    some,
-)
+from keras_vit.weights.containers import guards
 
 # Before, a crafted file could run code in spite of `weights_only`: CVE-2025-32434 up to 2.5,
 # CVE-2026-24747 up to 2.9.
@@ -49,21 +42,21 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
         ...
         ValueError: `weights` must be None or the path of an existing ...
     """
-    with reading(path), path.open("rb") as file:
+    with guards.reading(path), path.open("rb") as file:
         is_zip = file.read(4) == b"PK\x03\x04"  # as PyTorch decides, so that both read the same
     torch = need_torch(path)
     if is_zip:
-        with open_zip(path):
+        with guards.open_zip(path):
             pass  # its directory is sound
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # PyTorch's own message advises to load with `weights_only=False`
-        raise refused(
+        raise guards.refused(
             path,
             "damaged, or more than tensors: PyTorch refuses it with `weights_only=True`",
             again=True,
         ) from error
-    with reading(path):
+    with guards.reading(path):
         return _arrays(path, content, torch)
 
 
@@ -89,9 +82,8 @@ def need_torch(path: Path) -> Any:
         ...
         ValueError: `weights` must be readable without PyTorch, ...
     """
-    convert = _CONVERT.format(
-        path=str(path), target=str(path.with_suffix(".safetensors")), wrappers=_WRAPPERS
-    )
+    target = str(path.with_suffix(".safetensors"))
+    convert = _CONVERT.format(path=str(path), target=target, wrappers=_WRAPPERS)
     safe = f"{_SAFE[0]}.{_SAFE[1]} or later"
     try:
         torch = importlib.import_module("torch")
@@ -115,16 +107,16 @@ def _arrays(path: Path, content: Any, torch: Any) -> dict[str, np.ndarray]:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict):
-        raise refused(path, f"not a dictionary of tensors but of {type(content).__name__}")
+        raise guards.refused(path, f"not a dictionary of tensors but of {type(content).__name__}")
     others = [str(name) for name, item in content.items() if not isinstance(item, torch.Tensor)]
     if others:
-        raise refused(path, f"not made of tensors: it holds {some(others)}")
+        raise guards.refused(path, f"not made of tensors: it holds {guards.some(others)}")
     # A tensor may repeat one stored number without end.
-    check_size(path, sum(item.numel() * item.element_size() for item in content.values()))
+    guards.check_size(path, sum(item.numel() * item.element_size() for item in content.values()))
     tensors = {str(name): item.detach() for name, item in content.items()}
     arrays = {
         name: (item.float() if item.dtype == torch.bfloat16 else item).numpy()
         for name, item in tensors.items()
     }
-    check_numbers(path, {name: array.dtype for name, array in arrays.items()})
+    guards.check_numbers(path, {name: array.dtype for name, array in arrays.items()})
     return arrays

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
+Sizes = Mapping[str, int]
+
 _LOCAL = frozenset("abio")
 # Letters that are multiples of another one.
 _MULTIPLES = {"E": ("D", 1), "V": ("D", 2), "U": ("D", 3)}
@@ -55,7 +57,7 @@ class Layout:
         groups = re.findall(r"\(([^)]*)\)|(.)", ours or theirs)
         return Layout(theirs, tuple(several or single for several, single in groups))
 
-    def fits(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
+    def fits(self, shape: tuple[int, ...], sizes: Sizes) -> bool:
         """Tells whether their tensor may have this shape.
 
         Args:
@@ -84,7 +86,7 @@ class Layout:
         axes = zip(self.ours, shape, strict=False)
         return _sides((axis, side) for axis, side in axes if len(axis) == 1)
 
-    def read(self, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+    def read(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Returns their tensor in our layout; a view where that is possible.
 
         Args:
@@ -98,7 +100,7 @@ class Layout:
         tensor = tensor.transpose([theirs.index(letter) for letter in ours])
         return tensor.reshape([_length(axis, sizes) for axis in self.ours])
 
-    def write(self, tensor: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+    def write(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Returns our tensor in their layout: the inverse of `read`.
 
         Args:
@@ -120,14 +122,12 @@ def _sides(axes: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
             yield base, side // times
 
 
-def _length(axis: str, sizes: Mapping[str, int]) -> int:
+def _length(axis: str, sizes: Sizes) -> int:
     parts = (_MULTIPLES.get(letter, (letter, 1)) for letter in axis if letter != "1")
     return math.prod(sizes[base] * times for base, times in parts)
 
 
-def _with_local(
-    sizes: Mapping[str, int], letters: str, shape: tuple[int, ...]
-) -> Mapping[str, int]:
+def _with_local(sizes: Sizes, letters: str, shape: tuple[int, ...]) -> Sizes:
     """Returns the sizes with those that belong to this tensor alone."""
     sides = zip(letters, shape, strict=True)
     return dict(sizes) | {letter: side for letter, side in sides if letter in _LOCAL}

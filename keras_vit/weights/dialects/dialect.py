@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -26,6 +27,8 @@ NORM_AFTER_POOLING = "norm after pooling"
 SHORTCUT = "shortcut"
 
 Index = tuple[tuple[str, int], ...]  # such as (("stage", 0), ("unit", 2))
+# Arrays by the name in the table, with the name in the file.
+Tidy = Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]]
 
 # Numbers in names. Ours start from 0; `{stage1}` in their name is one that starts from 1.
 _PLACEHOLDER = re.compile(r"\{(\w+?)(1?)\}")
@@ -96,7 +99,7 @@ class Dialect:
     marks: tuple[str, ...]
     numerics: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda inferred: {}
     left: tuple[str, ...] = ()
-    tidy: Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]] | None = None
+    tidy: Tidy = lambda tensors: {name: (name, tensor) for name, tensor in tensors.items()}
     loose_positions: bool = False
 
     def speaks(self, names: Iterable[str]) -> bool:
@@ -105,9 +108,7 @@ class Dialect:
         Args:
             names: Names of the tensors in a file.
         """
-        tensors = dict.fromkeys(names, np.zeros(0))
-        named = self.tidy(tensors) if self.tidy else tensors
-        return set(self.marks) <= set(named)
+        return set(self.marks) <= self.tidy(dict.fromkeys(names, np.zeros(0))).keys()
 
     def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
         """Translates the tensors of a file; each is used once, or left out by name.
@@ -123,11 +124,10 @@ class Dialect:
             ValueError: If tensors are missing, of a shape that contradicts the others, or such
                 as no model of this package has; all are named.
         """
-        tidied = self.tidy(dict(tensors)) if self.tidy else {n: (n, t) for n, t in tensors.items()}
+        tidied = self.tidy(dict(tensors))
         original = {name: before for name, (before, _) in tidied.items()}
-        named = {name: tensor for name, (_, tensor) in tidied.items()}
-        left = tuple(n for n in named if any(re.fullmatch(p, n) for p in self.left))
-        named = {name: tensor for name, tensor in named.items() if name not in left}
+        left = tuple(n for n in tidied if any(re.fullmatch(p, n) for p in self.left))
+        named = {name: tensor for name, (_, tensor) in tidied.items() if name not in left}
 
         expected = list(self._expected(set(named)))
         wanted = {name: row for row, _, names in expected for name in names}
@@ -135,11 +135,8 @@ class Dialect:
         sizes = _most_frequent(
             side for name, layout in present.items() for side in layout.sides(named[name].shape)
         )
-        contradicting = [
-            f"{original[name]} {named[name].shape}"
-            for name, layout in present.items()
-            if not layout.fits(named[name].shape, sizes)
-        ]
+        wrong = [n for n, layout in present.items() if not layout.fits(named[n].shape, sizes)]
+        contradicting = [f"{original[name]} {named[name].shape}" for name in wrong]
         missing = sorted(wanted.keys() - named.keys())
         doubled = tensors.keys() - original.values()  # an older and a newer name of the same
         unknown = sorted(doubled | {original[name] for name in named.keys() - wanted.keys()})
@@ -169,8 +166,7 @@ class Dialect:
             inferred |= {"norm_after_pooling": True, "pooling": "gap"}
         inferred.setdefault("position_embedding", "none")
         origin = Origin(self.name, origins, tuple(original[name] for name in left))
-        loose = self.loose_positions
-        return Checkpoint(source, found, inferred, origin=origin, loose_positions=loose)
+        return Checkpoint(source, found, inferred, None, origin, self.loose_positions)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Translates a model's weights into this dialect.
@@ -189,23 +185,15 @@ class Dialect:
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
         if config.stem_blocks is not None:
-            sizes["C"] = tensors["patch_encoder/projection/kernel"].shape[0] // (
-                config.patch[0] * config.patch[1]
-            )
-        rows = [
-            row
-            for row in self.rows
-            if not row.ours.startswith("encoder_norm/")
-            or (row.part == NORM_AFTER_POOLING) == config.norm_after_pooling
-        ]
+            kernel = tensors["patch_encoder/projection/kernel"]
+            sizes["C"] = len(kernel) // math.prod(config.patch)
+        last = NORM_AFTER_POOLING if config.norm_after_pooling else ""
+        rows = [r for r in self.rows if r.part == last or not r.ours.startswith("encoder_norm/")]
         places = [(row, name, index) for row in rows for name, index in _matches(row.ours, tensors)]
         homeless = sorted(tensors.keys() - {name for _, name, _ in places})
         found = {row.ours for row, *_ in places}
-        lacking = [
-            _fill(row.ours, (("block", 0),), block_digits=2)
-            for row in rows
-            if not row.part and row.ours not in found
-        ]
+        needed = [row.ours for row in rows if not row.part and row.ours not in found]
+        lacking = [_fill(ours, (("block", 0),), block_digits=2) for ours in needed]
         if homeless or lacking:
             raise ValueError(
                 f"The format {self.name!r} must have a place for every tensor of a model, and a "
@@ -242,6 +230,16 @@ class Dialect:
                 has_part = row.part_at(index) in present
                 if has_part if row.part else row.ours not in replaced:
                     yield row, index, [_fill(template, index) for template in row.names]
+
+
+def renamed(rename: Callable[[str], str]) -> Tidy:
+    """Returns the `tidy` of a dialect whose files differ in names alone."""
+    return lambda tensors: {rename(name): (name, tensor) for name, tensor in tensors.items()}
+
+
+def exact(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Returns the `numerics` of a library whose models all have the exact GELU."""
+    return lambda inferred: {"gelu": "exact", **fields}
 
 
 def _gaps(found: Iterable[Index]) -> set[Index]:
@@ -290,13 +288,8 @@ def _matches(template: str, names: Iterable[str]) -> Iterator[tuple[str, Index]]
     pattern = _pattern(template)
     for name in names:
         if match := pattern.fullmatch(name):
-            yield (
-                name,
-                tuple(
-                    (key.rstrip("1"), int(number) - key.endswith("1"))
-                    for key, number in match.groupdict().items()
-                ),
-            )
+            numbers = match.groupdict().items()
+            yield name, tuple((key.rstrip("1"), int(n) - key.endswith("1")) for key, n in numbers)
 
 
 @functools.cache

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect, Row
-from keras_vit.weights.dialects.rows import NORM, dense, norm
+from keras_vit.weights.dialects.dialect import Dialect, Row, exact
+from keras_vit.weights.dialects.rows import NORM, group, norm
 
-_BLOCK = "block{block}"
+_OPTIONAL = ("class token", "patch bias", "qkv bias")
+_EMBEDDING = ("cls_token/tokens", "positional_embedding/positional_embedding", "stem_conv")
+_LAYERS = ("attn_ln", "attn_qkv", "attn_output", "mlp_ln", "mlp_dense_1", "mlp_dense_2")
 
 # Releases differ in what they call the variable of a layer that has only one.
 _PATTERNS = {
@@ -24,20 +26,12 @@ _PATTERNS = {
 
 
 _ROWS = (
-    Row("patch_encoder/class_token", "cls_token/tokens", "11D", "class token"),
-    Row("patch_encoder/positions", "positional_embedding/positional_embedding", "1TD -> TD"),
-    *dense("patch_encoder/projection", "stem_conv", "PQCD -> (PQC)D", bias_part="patch bias"),
+    *group("embedding", _EMBEDDING, optional=_OPTIONAL),
     *norm("pre_norm", "pre_ln", NORM, "norm before the blocks"),
-    *norm("block_{block}/norm_1", f"{_BLOCK}_attn_ln", NORM),
-    *dense("block_{block}/attention/qkv", f"{_BLOCK}_attn_qkv", "DU", bias_part="qkv bias"),
-    *dense("block_{block}/attention/out", f"{_BLOCK}_attn_output", "ED"),
-    Row("block_{block}/scale_1/gamma", f"{_BLOCK}_attn_gamma/weight", "D", "layer scale"),
-    *norm("block_{block}/norm_2", f"{_BLOCK}_mlp_ln", NORM),
-    *dense("block_{block}/mlp/expand", f"{_BLOCK}_mlp_dense_1", "DM"),
-    *dense("block_{block}/mlp/reduce", f"{_BLOCK}_mlp_dense_2", "MD"),
-    Row("block_{block}/scale_2/gamma", f"{_BLOCK}_mlp_gamma/weight", "D", "layer scale"),
-    *norm("encoder_norm", "out_ln", NORM),
-    *dense("head", "predictions", "FY", "head"),
+    *group("block", _LAYERS, scope="block{block}_", optional=_OPTIONAL),
+    Row("block_{block}/scale_1/gamma", "block{block}_attn_gamma/weight", "D", "layer scale"),
+    Row("block_{block}/scale_2/gamma", "block{block}_mlp_gamma/weight", "D", "layer scale"),
+    *group("top", ("out_ln", "", "predictions")),
 )
 
 
@@ -62,21 +56,19 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         {'gelu': 'exact', 'pooling': 'gap', 'norm_after_pooling': True}
     """
     config_fields: dict[str, Any] = {}
-    names = [str(layer.get("name")) for layer in layers]
-
-    def has(operation: str) -> bool:
-        return any(re.fullmatch(rf"{re.escape(operation)}(_\d+)?", name) for name in names)
-
-    if has("block0_mlp_gelu"):
+    names = {str(layer.get("name")) for layer in layers}
+    names |= {re.sub(r"_\d+\Z", "", name) for name in names}
+    if "block0_mlp_gelu" in names:
         config_fields["gelu"] = "exact"
-    elif has("tf.nn.gelu"):  # "gelu/approximate" is no layer of its own
+    elif "tf.nn.gelu" in names:  # "gelu/approximate" is no layer of its own
         config_fields["gelu"] = "tanh"
-    elif has("block0_mlp_dense_1"):
+    elif "block0_mlp_dense_1" in names:
         raise ValueError(
             "A model of keras_cv_attention_models must be built with activation='gelu' or "
             "'gelu/approximate'. Received: a model whose perceptrons have another activation"
         )
-    if has("tf.math.reduce_mean") and not has("tf.concat"):  # DINOv2 also appends the class token
+    # DINOv2 also appends the class token.
+    if "tf.math.reduce_mean" in names and "tf.concat" not in names:
         config_fields |= {"pooling": "gap", "norm_after_pooling": True}
     for layer in layers:
         config = layer.get("config", {})
@@ -95,11 +87,7 @@ KECAM = Dialect(
     "keras_cv_attention_models",
     _ROWS,
     marks=("stem_conv/kernel", "positional_embedding/positional_embedding", "block0_attn_ln/gamma"),
-    numerics=lambda inferred: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-        "position_interpolation": "bilinear",
-    },
+    numerics=exact(epsilon=1e-6, position_interpolation="bilinear"),
     left=keras_names.LEFT,
     tidy=_tidy,
     loose_positions=True,

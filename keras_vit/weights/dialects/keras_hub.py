@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.dialect import Dialect, Row, exact
 from keras_vit.weights.dialects.keras_names import Named
-from keras_vit.weights.dialects.rows import NUMBERED, dense, norm
+from keras_vit.weights.dialects.rows import ALL_NUMBERED, QKV, group
 
 _TOKENS = "vit_patching_and_embedding"
-_BLOCK = "vit_encoder/transformer_block_{block1}"
-_QKV = ("query", "key", "value")
+_BLOCK = "vit_encoder/transformer_block_{block1}/"
+_LAYERS = (
+    *("ln_1", tuple(f"mha/{x}" for x in QKV), "mha/attention_output"),
+    *("ln_2", "mlp/dense_1", "mlp/dense_2"),
+)
 
 _PATH = re.compile(
     r"(?:.*/)?(?:(?:vit|deit)_(patching_and_embedding|encoder)|(predictions|pre_logits))/(.+)"
@@ -29,31 +31,14 @@ _DEIT = {
 }
 
 
-_dense = functools.partial(dense, variables=NUMBERED)
-
 _ROWS = (
     Row("patch_encoder/class_token", f"{_TOKENS}/0", "11D", "class token"),
     Row("patch_encoder/distillation_token", "distillation_token/0", "11D", "distillation token"),
     Row("patch_encoder/positions", f"{_TOKENS}/position_embedding/0", "TD"),
-    *_dense(
-        "patch_encoder/projection",
-        f"{_TOKENS}/patch_embedding",
-        "PQCD -> (PQC)D",
-        bias_part="patch bias",
-    ),
-    *norm("block_{block}/norm_1", f"{_BLOCK}/ln_1", NUMBERED),
-    *_dense(
-        "block_{block}/attention/qkv",
-        tuple(f"{_BLOCK}/mha/{part}" for part in _QKV),
-        ("DKd -> D(Kd)", "Kd -> (Kd)"),
-    ),
-    *_dense("block_{block}/attention/out", f"{_BLOCK}/mha/attention_output", "KdD -> (Kd)D"),
-    *norm("block_{block}/norm_2", f"{_BLOCK}/ln_2", NUMBERED),
-    *_dense("block_{block}/mlp/expand", f"{_BLOCK}/mlp/dense_1", "DM"),
-    *_dense("block_{block}/mlp/reduce", f"{_BLOCK}/mlp/dense_2", "MD"),
-    *norm("encoder_norm", "vit_encoder/ln", NUMBERED),
-    *_dense("pre_logits", "pre_logits", "DR", "representation"),
-    *_dense("head", "predictions", "FY", "head"),
+    Row("patch_encoder/projection/kernel", f"{_TOKENS}/patch_embedding/0", "PQCD -> (PQC)D"),
+    Row("patch_encoder/projection/bias", f"{_TOKENS}/patch_embedding/1", "D", "patch bias"),
+    *group("block", _LAYERS, ALL_NUMBERED, scope=_BLOCK, heads_apart=True),
+    *group("top", ("vit_encoder/ln", "pre_logits", "predictions"), ALL_NUMBERED),
 )
 
 
@@ -120,9 +105,6 @@ KERAS_HUB = Dialect(
     "KerasHub",
     _ROWS,
     marks=(f"{_TOKENS}/patch_embedding/0", "vit_encoder/ln/0"),
-    numerics=lambda _: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-    },
+    numerics=exact(epsilon=1e-6),
     tidy=_tidy,
 )

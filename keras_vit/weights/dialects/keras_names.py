@@ -8,12 +8,12 @@ of another one, its own name comes first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Row
-from keras_vit.weights.dialects.rows import NORM, dense, norm
+from keras_vit.weights.dialects.rows import QKV, group
 
 Named = dict[str, tuple[str, np.ndarray]]
 
@@ -67,35 +67,31 @@ def tidy(
     return known | unknown | optimizer
 
 
-def plain_rows(layers: Mapping[str, str]) -> tuple[Row, ...]:
+def plain_rows(
+    embedding: tuple[str, str, str], scope: str, layers: Sequence[str], top: tuple[str, str]
+) -> tuple[Row, ...]:
     """Returns the table of a library that builds the paper's model of Keras layers.
 
     Args:
-        layers: Their layers, by ours; of `"class_token"` and `"positions"` the variables.
+        embedding: Their variables of the class token and positions, and their layer of the patches.
+        scope: What the names of a block's layers begin with.
+        layers: Their norm, attention and its last layer, second norm and two dense layers.
+        top: Their last norm and classifier.
 
     Returns:
         The rows; queries, keys and values are dense layers of their own.
 
     Example:
-        >>> names = ("class_token", "positions", "projection", "norm_1", "attention", "out")
-        >>> names += ("norm_2", "expand", "reduce", "encoder_norm", "head")
-        >>> plain_rows({name: f"their_{name}" for name in names})[0].theirs
-        'their_class_token'
+        >>> layers = ("norm_1", "attention", "attention/out", "norm_2", "expand", "reduce")
+        >>> plain_rows(("cls", "table", "conv"), "{block}/", layers, ("norm", "head"))[0].theirs
+        'cls'
     """
-    parts = tuple(f"{layers['attention']}/{part}" for part in ("query", "key", "value"))
+    first, attention, *rest = layers
+    parts = tuple(f"{attention}/{part}" for part in QKV)
     return (
-        Row("patch_encoder/class_token", layers["class_token"], "11D"),
-        Row("patch_encoder/positions", layers["positions"], "1TD -> TD"),
-        *dense("patch_encoder/projection", layers["projection"], "PQCD -> (PQC)D"),
-        *norm("block_{block}/norm_1", layers["norm_1"], NORM),
-        *dense("block_{block}/attention/qkv", parts, ("DE", "D")),
-        *dense("block_{block}/attention/out", layers["out"], "ED"),
-        *norm("block_{block}/norm_2", layers["norm_2"], NORM),
-        *dense("block_{block}/mlp/expand", layers["expand"], "DM"),
-        *dense("block_{block}/mlp/reduce", layers["reduce"], "MD"),
-        *norm("encoder_norm", layers["encoder_norm"], NORM),
-        *dense("pre_logits", layers.get("pre_logits", "pre_logits"), "DR", "representation"),
-        *dense("head", layers["head"], "FY", "head"),
+        *group("embedding", embedding),
+        *group("block", (first, parts, *rest), scope=scope),
+        *group("top", (top[0], "pre_logits", top[1])),
     )
 
 

@@ -7,38 +7,28 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect
+from keras_vit.weights.dialects.dialect import Dialect, exact
 
-_BLOCK = "transformer_block_{block}"
-_ATTENTION = f"{_BLOCK}/multi_head_attention_layer"
+_CLASS_TOKEN = "add_cls_token/class_token_weight"
+_ATTENTION = "multi_head_attention_layer"
+_NORM_AND_ATTENTION = ("layer_normalization_0", _ATTENTION, f"{_ATTENTION}/combine_out")
 
+_BLOCK = r"transformer_block_(\d+)"
+_SAME = r"transformer_block_\1"
 _PATTERNS = {
     r"patch_embedding/conv2d(?:_\d+)?/(\w+)": r"patch_embedding/conv2d/\1",
     r"(add_cls_token|position_embedding|layer_norm|pre_logits|mlp_head)/(\w+)": r"\1/\2",
-    r"transformer_block_(\d+)/multi_head_attention_layer/(\w+)/(\w+)": (
-        r"transformer_block_\1/multi_head_attention_layer/\2/\3"
-    ),
-    r"transformer_block_(\d+)/(?:mlp_block_layer/)?(dense|layer_normalization)(_\d+)?/(\w+)": (
-        r"transformer_block_\1/\2\3/\4"
-    ),
+    rf"{_BLOCK}/{_ATTENTION}/(\w+)/(\w+)": rf"{_SAME}/{_ATTENTION}/\2/\3",
+    rf"{_BLOCK}/(?:mlp_block_layer/)?(dense|layer_normalization)(_\d+)?/(\w+)": rf"{_SAME}/\2\3/\4",
 }
 # Keras counts these layers over all blocks and models of a session.
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
 
 _ROWS = keras_names.plain_rows(
-    {
-        "class_token": "add_cls_token/class_token_weight",
-        "positions": "position_embedding/position_embedding",
-        "projection": "patch_embedding/conv2d",
-        "norm_1": f"{_BLOCK}/layer_normalization_0",
-        "attention": _ATTENTION,
-        "out": f"{_ATTENTION}/combine_out",
-        "norm_2": f"{_BLOCK}/layer_normalization_1",
-        "expand": f"{_BLOCK}/dense_0",
-        "reduce": f"{_BLOCK}/dense_1",
-        "encoder_norm": "layer_norm",
-        "head": "mlp_head",
-    }
+    (_CLASS_TOKEN, "position_embedding/position_embedding", "patch_embedding/conv2d"),
+    "transformer_block_{block}/",
+    (*_NORM_AND_ATTENTION, "layer_normalization_1", "dense_0", "dense_1"),
+    ("layer_norm", "mlp_head"),
 )
 
 
@@ -64,11 +54,8 @@ KERAS_VIT_PYPI = Dialect(
     "keras_vit_pypi",
     "PyPI's keras-vit",
     _ROWS,
-    marks=("patch_embedding/conv2d/kernel", "add_cls_token/class_token_weight"),
-    numerics=lambda _: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-    },
+    marks=("patch_embedding/conv2d/kernel", _CLASS_TOKEN),
+    numerics=exact(epsilon=1e-6),
     left=keras_names.LEFT,
     tidy=_tidy,
 )

@@ -1,15 +1,55 @@
-"""Rows of dense layers and norms, which most dialects write alike."""
+"""Rows of dense layers, norms and groups of them, which most dialects write alike."""
 
 from __future__ import annotations
 
-from keras_vit.weights.dialects.dialect import Row
+from collections.abc import Iterator, Sequence
 
-# Names of the two variables of a layer.
+from keras_vit.weights.dialects.dialect import SHORTCUT, Row
+
+Theirs = str | tuple[str, ...]
+Names = tuple[str, str]
+
+# Names of the two variables of a layer, and of those of a dense layer and a norm.
 TORCH = (".weight", ".bias")
 DENSE, NORM = ("/kernel", "/bias"), ("/gamma", "/beta")
 NUMBERED = ("/0", "/1")
+KERAS = (DENSE, NORM)
+ALL_TORCH = (TORCH, TORCH)
+ALL_NUMBERED = (NUMBERED, NUMBERED)
 
-Theirs = str | tuple[str, ...]
+QKV = ("query", "key", "value")
+
+# Our layers and variables in the order in which a dialect lists its names of them, each with its
+# axes (those of a kernel in Keras, D alone for a norm, 1 first for a variable) and its part, or
+# that of its bias.
+_MLP = {"mlp/expand": "DM", "mlp/reduce": "MD"}
+_BIAS = {"attention/qkv": "qkv bias"}
+_BLOCK = {"norm_1": "D", "attention/qkv": "DU", "attention/out": "ED", "norm_2": "D"} | _MLP
+_POOLING = {"probe": "11D", "query": "DE", "key_value": "DV", "out": "ED", "norm": "D"} | _MLP
+_GROUPS = {
+    "embedding": {
+        "patch_encoder/class_token": ("11D", "class token"),
+        "patch_encoder/positions": ("1TD -> TD", "positions"),
+        "patch_encoder/projection": ("PQCD -> (PQC)D", "patch bias"),
+        "patch_encoder/distillation_token": ("11D", "distillation token"),
+        "patch_encoder/register_tokens": ("1GD", "registers"),
+    },
+    "block": {f"block_{{block}}/{n}": (axes, _BIAS.get(n, "")) for n, axes in _BLOCK.items()},
+    "pooling": {f"pooling/{name}": (axes, "attention pooling") for name, axes in _POOLING.items()},
+    "top": {
+        "encoder_norm": ("D", ""),
+        "pre_logits": ("DR", "representation"),
+        "head": ("FY", "head"),
+        "distillation_head": ("FY", "distillation head"),
+    },
+}
+# Parts that every file of most libraries has.
+_USUAL = ("class token", "positions", "patch bias", "qkv bias")
+# Axes of the kernel, or of both, where heads and their size are axes of their own.
+_HEADS_APART: dict[str, str | tuple[str, str]] = {
+    "DE": ("DKd -> D(Kd)", "Kd -> (Kd)"),
+    "ED": "KdD -> (Kd)D",
+}
 
 
 def dense(
@@ -18,7 +58,7 @@ def dense(
     axes: str | tuple[str, str],
     part: str = "",
     bias_part: str = "",
-    variables: tuple[str, str] = DENSE,
+    variables: Names = DENSE,
 ) -> tuple[Row, Row]:
     """Returns the rows of a dense layer of Keras; `axes` are those of the kernel, or of both."""
     layers = (theirs,) if isinstance(theirs, str) else theirs
@@ -30,20 +70,61 @@ def dense(
     )
 
 
-def linear(
-    ours: str, theirs: Theirs, axes: str, part: str = "", bias_part: str = ""
-) -> tuple[Row, Row]:
-    """Returns the rows of a dense layer of PyTorch, whose weight is (outputs, inputs)."""
-    outputs, inputs = axes[0], axes[1]
-    both = (f"{axes} -> {inputs}{outputs}", outputs)
-    return dense(ours, theirs, both, part, bias_part, variables=TORCH)
-
-
 def norm(
-    ours: str, theirs: str, variables: tuple[str, str], part: str = "", axis: str = "D"
+    ours: str, theirs: str, variables: Names, part: str = "", axis: str = "D"
 ) -> tuple[Row, Row]:
     """Returns the rows of a norm, scale and offset."""
     return (
         Row(f"{ours}/gamma", theirs + variables[0], axis, part),
         Row(f"{ours}/beta", theirs + variables[1], axis, part),
     )
+
+
+def stem(
+    root: Names, scope: str, unit: Names, shortcut: Names, axes: str, variables: tuple[Names, Names]
+) -> Iterator[Row]:
+    """Yields the rows of a ResNet, from their names of a convolution and its group norm each."""
+    ours = "stem/block{stage1}_unit{unit1}"
+    layers = [("stem/conv_root", "", root, "", "stem")]
+    layers += [(f"{ours}/conv{n}", scope, unit, n, "stem") for n in "123"]
+    layers += [(f"{ours}/conv_proj", scope, shortcut, "", SHORTCUT)]
+    for layer, before, (convolution, group_norm), n, part in layers:
+        kernel = f"{before}{convolution}{n}{variables[0][0]}"
+        yield Row(f"{layer}/kernel", kernel, axes, part)
+        yield from norm(
+            layer.replace("conv", "gn"), f"{before}{group_norm}{n}", variables[1], part, "o"
+        )
+
+
+def group(
+    kind: str,
+    names: Sequence[Theirs],
+    variables: tuple[Names, Names] = KERAS,
+    *,
+    scope: str = "",
+    optional: Sequence[str] = (),
+    heads_apart: bool = False,
+) -> Iterator[Row]:
+    """Yields the rows of several layers; an empty name is one that the library does not have.
+
+    `optional` are those of `_USUAL` that its files may lack.
+    """
+    for (layer, (axes, part)), name in zip(_GROUPS[kind].items(), names, strict=False):
+        theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
+        part = "" if part in _USUAL and part not in optional else part
+        part, bias_part = ("", part) if part.endswith("bias") else (part, "")
+        axes = axes if len(theirs) == 1 else "DE"  # of each of those that stand side by side
+        both: str | tuple[str, str] = axes
+        if variables[0] == TORCH:  # whose weights are (outputs, inputs)
+            transposed = f"{axes[::-1]} -> {axes}"
+            both = (axes.replace("PQCD", "DCPQ") if "(" in axes else transposed, axes[-1])
+        elif heads_apart:
+            both = _HEADS_APART.get(axes, axes)
+        if not name:
+            continue
+        if axes.startswith("1"):
+            yield Row(layer, theirs[0], axes, part)
+        elif axes == "D":
+            yield from norm(layer, theirs[0], variables[1], part)
+        else:
+            yield from dense(layer, theirs, both, part, bias_part, variables[0])

@@ -6,12 +6,17 @@ import re
 
 import numpy as np
 
-from keras_vit.weights.dialects.dialect import Dialect, Row
+from keras_vit.weights.dialects.dialect import Dialect, exact
 from keras_vit.weights.dialects.keras_names import Named
-from keras_vit.weights.dialects.rows import NORM, dense, norm
+from keras_vit.weights.dialects.rows import QKV, group
 
-_LAYER = "encoder/layer_._{block}"
-_QKV = ("query", "key", "value")
+_EMBEDDING = (
+    *("cls_token", "position_embeddings", "patch_embeddings/projection", "distillation_token"),
+)
+_LAYERS = (
+    *("layernorm_before", tuple(f"attention/attention/{x}" for x in QKV), "attention/output/dense"),
+    *("layernorm_after", "intermediate/dense", "output/dense"),
+)
 
 # A path has the layer of the model, the model's class, and the layer again.
 _INNER = re.compile(r"(?:.*/)?(?:vit|deit)/((?:embeddings|encoder|layernorm|pooler)/.+)")
@@ -19,30 +24,9 @@ _OUTER = re.compile(r"(?:.*/)?(?:cls_)?(classifier|distillation_classifier)/(\w+
 
 
 _ROWS = (
-    Row("patch_encoder/class_token", "embeddings/cls_token", "11D"),
-    Row(
-        "patch_encoder/distillation_token",
-        "embeddings/distillation_token",
-        "11D",
-        "distillation token",
-    ),
-    Row("patch_encoder/positions", "embeddings/position_embeddings", "1TD -> TD"),
-    *dense("patch_encoder/projection", "embeddings/patch_embeddings/projection", "PQCD -> (PQC)D"),
-    *dense(
-        "block_{block}/attention/qkv",
-        tuple(f"{_LAYER}/attention/attention/{part}" for part in _QKV),
-        "DE",
-        bias_part="qkv bias",
-    ),
-    *dense("block_{block}/attention/out", f"{_LAYER}/attention/output/dense", "ED"),
-    *dense("block_{block}/mlp/expand", f"{_LAYER}/intermediate/dense", "DM"),
-    *dense("block_{block}/mlp/reduce", f"{_LAYER}/output/dense", "MD"),
-    *norm("block_{block}/norm_1", f"{_LAYER}/layernorm_before", NORM),
-    *norm("block_{block}/norm_2", f"{_LAYER}/layernorm_after", NORM),
-    *norm("encoder_norm", "layernorm", NORM),
-    *dense("pre_logits", "pooler/dense", "DR", "representation"),
-    *dense("head", "classifier", "FY", "head"),
-    *dense("distillation_head", "distillation_classifier", "FY", "distillation head"),
+    *group("embedding", _EMBEDDING, scope="embeddings/"),
+    *group("block", _LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
+    *group("top", ("layernorm", "pooler/dense", "classifier", "distillation_classifier")),
 )
 
 
@@ -68,11 +52,7 @@ TF_TRANSFORMERS = Dialect(
     "transformers for TensorFlow",
     _ROWS,
     marks=("embeddings/cls_token", "embeddings/patch_embeddings/projection/kernel"),
-    numerics=lambda _: {
-        "gelu": "exact",
-        "epsilon": 1e-12,
-        "position_interpolation": "bicubic_antialiased",
-    },
+    numerics=exact(epsilon=1e-12, position_interpolation="bicubic_antialiased"),
     left=(r"(?:.*/)?decoder/.*",),  # of a masked autoencoder
     tidy=_tidy,
 )

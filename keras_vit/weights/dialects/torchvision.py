@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
-from keras_vit.weights.dialects.dialect import Dialect, Row
-from keras_vit.weights.dialects.rows import TORCH, linear, norm
+from keras_vit.weights.dialects.dialect import Dialect, Row, exact, renamed
+from keras_vit.weights.dialects.rows import ALL_TORCH, group
 
 _LAYER = "encoder.layers.encoder_layer_{block}"
-_ATTENTION = f"{_LAYER}.self_attention"
+# Without queries, keys and values, whose variables are no layer's.
+_LAYERS = ("ln_1", "", "self_attention.out_proj", "ln_2", "mlp.0", "mlp.3")
 # Files of 2021 and 2022 name the perceptron's layers in words (`MLPBlock`, version 1).
 _OLD_MLP = re.compile(r"(encoder\.layers\.encoder_layer_\d+\.mlp)\.linear_([12])\.(\w+)")
 
 _ROWS = (
-    Row("patch_encoder/class_token", "class_token", "11D"),
-    Row("patch_encoder/positions", "encoder.pos_embedding", "1TD -> TD"),
-    Row("patch_encoder/projection/kernel", "conv_proj.weight", "DCPQ -> (PQC)D"),
-    Row("patch_encoder/projection/bias", "conv_proj.bias", "D"),
-    *norm("block_{block}/norm_1", f"{_LAYER}.ln_1", TORCH),
-    Row("block_{block}/attention/qkv/kernel", f"{_ATTENTION}.in_proj_weight", "UD -> DU"),
-    Row("block_{block}/attention/qkv/bias", f"{_ATTENTION}.in_proj_bias", "U"),
-    *linear("block_{block}/attention/out", f"{_ATTENTION}.out_proj", "DE"),
-    *norm("block_{block}/norm_2", f"{_LAYER}.ln_2", TORCH),
-    *linear("block_{block}/mlp/expand", f"{_LAYER}.mlp.0", "MD"),
-    *linear("block_{block}/mlp/reduce", f"{_LAYER}.mlp.3", "DM"),
-    *norm("encoder_norm", "encoder.ln", TORCH),
-    *linear("pre_logits", "heads.pre_logits", "RD", "representation"),
-    *linear("head", "heads.head", "YF", "head"),
+    *group("embedding", ("class_token", "encoder.pos_embedding", "conv_proj"), ALL_TORCH),
+    *group("block", _LAYERS, ALL_TORCH, scope=f"{_LAYER}."),
+    Row(
+        "block_{block}/attention/qkv/kernel", f"{_LAYER}.self_attention.in_proj_weight", "UD -> DU"
+    ),
+    Row("block_{block}/attention/qkv/bias", f"{_LAYER}.self_attention.in_proj_bias", "U"),
+    *group("top", ("encoder.ln", "heads.pre_logits", "heads.head"), ALL_TORCH),
 )
 
 
-def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+def _published(name: str) -> str:
     """Brings the names of the perceptron's layers to the present ones."""
-    number = {"1": "0", "2": "3"}
-    return {
-        _OLD_MLP.sub(lambda m: f"{m[1]}.{number[m[2]]}.{m[3]}", name): (name, tensor)
-        for name, tensor in tensors.items()
-    }
+    return _OLD_MLP.sub(lambda m: f"{m[1]}.{'0' if m[2] == '1' else '3'}.{m[3]}", name)
 
 
 # torchvision/models/vision_transformer.py (`norm_layer`, `interpolate_embeddings`) of
@@ -48,10 +36,6 @@ TORCHVISION = Dialect(
     "torchvision",
     _ROWS,
     marks=("conv_proj.weight", "encoder.ln.weight"),
-    numerics=lambda inferred: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-        "position_interpolation": "bicubic_aligned",
-    },
-    tidy=_tidy,
+    numerics=exact(epsilon=1e-6, position_interpolation="bicubic_aligned"),
+    tidy=renamed(_published),
 )

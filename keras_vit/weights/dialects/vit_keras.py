@@ -5,19 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from keras_vit.weights.dialects import keras_names
-from keras_vit.weights.dialects.dialect import Dialect
+from keras_vit.weights.dialects.dialect import Dialect, exact
 
-_BLOCK = "Transformer/encoderblock_{block}"
-_ATTENTION = f"{_BLOCK}/MultiHeadDotProductAttention_1"
+_ATTENTION = "MultiHeadDotProductAttention_1"
 
 # Version 0.1 has slashes in the names of its layers, 0.2 underscores.
+_OLD_OR_NEW = r"Transformer[/_]encoderblock_(\d+)"
+_OLD = r"Transformer/encoderblock_\1"
 _PATTERNS = {
-    r"Transformer[/_]encoderblock_(\d+)/MultiHeadDotProductAttention_1/(\w+)/(\w+)": (
-        r"Transformer/encoderblock_\1/MultiHeadDotProductAttention_1/\2/\3"
-    ),
-    r"Transformer[/_]encoderblock_(\d+)[/_](LayerNorm_[02]|Dense_[01])/(\w+)": (
-        r"Transformer/encoderblock_\1/\2/\3"
-    ),
+    rf"{_OLD_OR_NEW}/{_ATTENTION}/(\w+)/(\w+)": rf"{_OLD}/{_ATTENTION}/\2/\3",
+    rf"{_OLD_OR_NEW}[/_](LayerNorm_[02]|Dense_[01])/(\w+)": rf"{_OLD}/\2/\3",
     r"Transformer[/_](posembed_input|encoder_norm)/(\w+)": r"Transformer/\1/\2",
     r"(embedding|class_token|pre_logits|head)/(\w+)": r"\1/\2",
 }
@@ -29,19 +26,10 @@ _NUMBERED = {
 }
 
 _ROWS = keras_names.plain_rows(
-    {
-        "class_token": "class_token/cls",
-        "positions": "Transformer/posembed_input/pos_embedding",
-        "projection": "embedding",
-        "norm_1": f"{_BLOCK}/LayerNorm_0",
-        "attention": _ATTENTION,
-        "out": f"{_ATTENTION}/out",
-        "norm_2": f"{_BLOCK}/LayerNorm_2",
-        "expand": f"{_BLOCK}/Dense_0",
-        "reduce": f"{_BLOCK}/Dense_1",
-        "encoder_norm": "Transformer/encoder_norm",
-        "head": "head",
-    }
+    ("class_token/cls", "Transformer/posembed_input/pos_embedding", "embedding"),
+    "Transformer/encoderblock_{block}/",
+    ("LayerNorm_0", _ATTENTION, f"{_ATTENTION}/out", "LayerNorm_2", "Dense_0", "Dense_1"),
+    ("Transformer/encoder_norm", "head"),
 )
 
 
@@ -65,11 +53,7 @@ VIT_KERAS = Dialect(
     "vit-keras",
     _ROWS,
     marks=("embedding/kernel", "Transformer/encoder_norm/gamma"),
-    numerics=lambda _: {
-        "gelu": "exact",
-        "epsilon": 1e-6,
-        "position_interpolation": "bilinear_aligned",
-    },
+    numerics=exact(epsilon=1e-6, position_interpolation="bilinear_aligned"),
     left=keras_names.LEFT,
     tidy=_tidy,
 )
