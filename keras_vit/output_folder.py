@@ -68,9 +68,8 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
     there = sorted(os.listdir(folder)) if names is None else names
     starting = (_LOCK, f".{MARKER}")  # also of a marker that another process is writing
     found = [name for name in there if (folder / name).exists() and not name.startswith(starting)]
-    if is_output(folder):  # after the listing: a process that starts meanwhile marks it first
-        return
-    if found:
+    # After the listing: a process that starts meanwhile marks it first.
+    if found and not is_output(folder):
         raise ValueError(
             "`out` must be a new folder, or one that keras-vit created; nothing else is "
             f"overwritten. Received: out={str(folder)!r}, which holds {', '.join(found[:5])}"
@@ -144,18 +143,15 @@ def writing(
 @contextlib.contextmanager
 def alone(lock: Path, received: Callable[[], str]) -> Iterator[None]:
     """Holds a lock, or raises an error with what was received if another process holds it."""
-    file_lock = filelock.FileLock(lock)
     try:
-        file_lock.acquire(timeout=0)
+        held = filelock.FileLock(lock).acquire(timeout=0)
     except filelock.Timeout:
         raise ValueError(
             "The folder to write must not be in use. Wait until the other process has ended, or "
             f"stop it. Received: {received()}"
         ) from None
-    try:
+    with held:
         yield
-    finally:
-        file_lock.release()
 
 
 def _holder(marker: Path) -> str:

@@ -35,9 +35,8 @@ def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
     read = []
     for layer in layers:
         try:
-            made = (
-                keras.saving.deserialize_keras_object(layer) if isinstance(layer, dict) else layer
-            )
+            is_config = isinstance(layer, dict)
+            made = keras.saving.deserialize_keras_object(layer) if is_config else layer
         except (TypeError, ValueError, KeyError) as error:
             raise ValueError(
                 "`layers` must hold layers, or configurations made by "

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit import arguments
 from keras_vit.data.examples import Examples
-from keras_vit.data.image_audit import ImageAudit, audit
+from keras_vit.data.image_audit import ImageAudit, audit, sections
 from keras_vit.data.splits import split
 
 # A class with fewer images than this part of the largest one's is called rare.
 _RARE = 0.1
+_SIZES = ("smallest", "median", "largest")
 # A side this many times longer or shorter than the median one is called odd.
 _ODD = 4.0
 # Darker than this everywhere, of 255: pixels in [0, 1] that were written as whole numbers.
@@ -95,18 +95,14 @@ class DatasetReport:
         parts = [self.audit.text()] if self.audit.text() else []
         if self.audit.bad:
             parts.append(self.audit.remedy(self.source))
-        for title, names in (
-            ("Same content in several splits", [" = ".join(g) for g in self.leaks]),
-            ("Unusual size", list(self.odd_sizes)),
-            ("One single value everywhere", list(self.flat)),
-            ("Nearly black: values in [0, 1] written as [0, 255]?", list(self.dark)),
-            (
-                "Less than a tenth of the largest class (see class_weights=balanced)",
-                [f"{name}: {count}" for name, count in self.rare.items()],
-            ),
-        ):
-            if names:
-                parts.append(arguments.listed(f"{title} ({len(names)}):", names))
+        rare = "Less than a tenth of the largest class (see class_weights=balanced)"
+        parts += sections(
+            ("Same content in several splits", map(" = ".join, self.leaks)),
+            ("Unusual size", self.odd_sizes),
+            ("One single value everywhere", self.flat),
+            ("Nearly black: values in [0, 1] written as [0, 255]?", self.dark),
+            (rare, [f"{name}: {count}" for name, count in self.rare.items()]),
+        )
         if self.refused:
             parts.append(self.refused)
         parts = parts or ["Nothing is wrong with them; no two are equal to the pixel."]
@@ -152,11 +148,10 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
     sizes: dict[str, tuple[int, int]] = {}
     odd: list[str] = []
     if len(sides):
-        middle = np.median(sides, axis=0)
-        for name, value in (
-            ("smallest", sides.min(axis=0)), ("median", middle), ("largest", sides.max(axis=0))
-        ):  # fmt: skip
-            sizes[name] = (int(value[0]), int(value[1]))
+        quantiles = np.quantile(sides, (0, 0.5, 1), axis=0)
+        for name, (height, width) in zip(_SIZES, quantiles, strict=True):
+            sizes[name] = (int(height), int(width))
+        middle = quantiles[1]
         ratio = np.maximum(sides / middle, middle / sides).max(axis=1)
         odd = [kept.names[i] for i in np.flatnonzero(ratio > _ODD)]
     ranges = found.ranges

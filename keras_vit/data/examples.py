@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -145,18 +146,13 @@ class Examples:
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
         """Returns the images at `indices`, in that order, with the classes unchanged."""
 
-        def take(values: tuple | None) -> tuple | None:
+        def take(values: Any) -> Any:
             return None if values is None else tuple(values[i] for i in indices)
 
-        return dataclasses.replace(
-            self,
-            names=tuple(self.names[i] for i in indices),
-            labels=self.labels[np.asarray(indices, dtype=int)],
-            paths=take(self.paths),
-            encoded=take(self.encoded),
-            splits=take(self.splits),
-            columns={name: tuple(v[i] for i in indices) for name, v in self.columns.items()},
-        )
+        fields = {n: take(getattr(self, n)) for n in ("names", "paths", "encoded", "splits")}
+        labels = self.labels[np.asarray(indices, dtype=int)]
+        columns = {name: take(values) for name, values in self.columns.items()}
+        return dataclasses.replace(self, labels=labels, columns=columns, **fields)
 
     def read(self, index: int) -> bytes:
         """Returns the bytes of one image file as they are."""

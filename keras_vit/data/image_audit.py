@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -114,25 +114,32 @@ class ImageAudit:
         """Returns a report to print, of at most twenty names in each part; empty if all is well."""
         parts = [self._bad_text()] if self.bad else []
         agreeing = [group for group in self.duplicates if group not in self.contradictions]
-        for groups, fact in (
-            (self.contradictions, "Same content under different labels"),
-            (agreeing, "Same content more than once"),
-        ):
-            if groups:
-                lines = [" = ".join(group) for group in groups]
-                parts.append(arguments.listed(f"{fact} ({len(groups)}):", lines))
-        if self.narrow:
-            title = (
-                f"16-bit images that use less than a quarter of their range, and so are dark or "
-                f"flat in 8 bits; keras-vit data convert widens it ({len(self.narrow)}):"
-            )
-            parts.append(arguments.listed(title, list(self.narrow)))
+        narrow = (
+            "16-bit images that use less than a quarter of their range, and so are dark or flat in "
+            "8 bits; keras-vit data convert widens it"
+        )
+        parts += sections(
+            ("Same content under different labels", map(" = ".join, self.contradictions)),
+            ("Same content more than once", map(" = ".join, agreeing)),
+            (narrow, self.narrow),
+        )
         return "\n".join(parts)
 
     def _bad_text(self) -> str:
         total = len(self.bad) + len(self.digests)
         lines = [f"{name}: {reason}" for name, reason in self.bad]
         return arguments.listed(f"{len(self.bad)} of {total} images cannot be used:", lines)
+
+
+def sections(*found: tuple[str, Iterable[str]]) -> list[str]:
+    r"""Returns for each title what was found, and how much, below it; nothing for an empty list.
+
+    Example:
+        >>> sections(("Flowers", ["daisy", "rose"]), ("Trees", []))
+        ['Flowers (2):\n  daisy\n  rose']
+    """
+    listed = [(title, list(names)) for title, names in found]
+    return [arguments.listed(f"{title} ({len(names)}):", names) for title, names in listed if names]
 
 
 def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
@@ -151,17 +158,11 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
         ''
     """
     parts = [range(i, min(i + _AT_ONCE, len(examples))) for i in range(0, len(examples), _AT_ONCE)]
-    with (
-        ThreadPoolExecutor(os.cpu_count()) as threads,
-        _bar(len(examples), progress) as advance,
-    ):
-
-        def inspect(part: range) -> list[_Image | str]:
-            images = _inspect(examples, part)
-            advance(len(part))
-            return images
-
-        findings = list(itertools.chain.from_iterable(threads.map(inspect, parts)))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        inspected = threads.map(functools.partial(_inspect, examples), parts)
+        images = itertools.chain.from_iterable(inspected)
+        # A bar that is disabled writes a line in rich 13.
+        findings = list(_with_bar(images, len(examples)) if progress else images)
     bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
@@ -259,16 +260,11 @@ class _Image:
     narrow: bool
 
 
-@contextlib.contextmanager
-def _bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Yields a function that advances a progress bar."""
-    if not shown:  # a bar that is disabled writes a line in rich 13
-        yield lambda number: None
-        return
+def _with_bar(images: Iterable[_Image | str], total: int) -> Iterator[_Image | str]:
+    """Yields the images, and shows how many there were."""
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("Checking images", total=total)
-        yield lambda number: bar.advance(task, number)
+        yield from bar.track(images, total=total, description="Checking images")
 
 
 def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
@@ -312,13 +308,9 @@ def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
     if min(height, width) < MIN_IMAGE_SIDE:
         return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
     low, high = int(image.min()), int(image.max())
-    narrow = low < high < low + _NARROW and _has_16_bits(encoded)
+    has_16_bits = encoded.startswith(b"\x89PNG") and encoded[24] == 16
+    narrow = has_16_bits and low < high < low + _NARROW
     return _Image(_digest(image), (height, width), (low, high), oriented, narrow)
-
-
-def _has_16_bits(encoded: bytes) -> bool:
-    """Returns whether an image is a PNG of 16 bits a sample."""
-    return encoded.startswith(b"\x89PNG") and encoded[24] == 16
 
 
 def _digest(image: np.ndarray) -> str:

@@ -43,10 +43,9 @@ _MAGIC = {
 def _weights() -> np.ndarray:
     """Returns what each byte counts in each number, (_LENGTH, N)."""
     columns = np.zeros((len(_LITTLE_ENDIAN) + len(_BIG_ENDIAN), _LENGTH), np.int64)
-    for column, (start, count) in zip(columns, (*_LITTLE_ENDIAN, *_BIG_ENDIAN), strict=True):
-        column[start : start + count] = 256 ** np.arange(count)
-    for column, (start, count) in zip(columns[len(_LITTLE_ENDIAN) :], _BIG_ENDIAN, strict=True):
-        column[start : start + count] = 256 ** np.arange(count)[::-1]
+    for row, (start, count) in enumerate((*_LITTLE_ENDIAN, *_BIG_ENDIAN)):
+        order = 1 if row < len(_LITTLE_ENDIAN) else -1
+        columns[row, start : start + count] = 256 ** np.arange(count)[::order]
     return columns.T
 
 
@@ -179,15 +178,9 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Bytes of the colour table that the flags announce."""
         return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
 
-    def block(
-        position: tf.Tensor,
-        left: tf.Tensor,
-        drawn: tf.Tensor,
-        ended: tf.Tensor,
-        size: tf.Tensor,
-        control: tf.Tensor,
-    ) -> tuple[tf.Tensor, ...]:
+    def block(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Passes the head of an image or an extension and the blocks of bytes that follow it."""
+        position, left, _, _, size, control = state
         kind = at(position)
         image = kind == _IMAGE
         here = [

@@ -96,18 +96,12 @@ def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
         >>> find_files(folder)
         FoundFiles(images=('2024/a.jpg',), folders=('2024',), ignored={'.txt': 1})
     """
-    images: list[str] = []
-    folders: list[str] = []
-    ignored: Counter[str] = Counter()
-    for name, kind in _walk(Path(folder), "", frozenset()):
-        if kind == "image":
-            images.append(name)
-        elif kind == "folder":
-            folders.append(name)
-        else:
-            ignored[kind] += 1
-    ordered = dict(sorted(ignored.items(), key=lambda item: (-item[1], item[0])))
-    return FoundFiles(tuple(sorted(images)), tuple(sorted(folders)), ordered)
+    names: dict[str, list[str]] = {"image": [], "folder": []}
+    for name, kind in sorted(_walk(Path(folder), "", frozenset())):
+        names.setdefault(kind, []).append(name)
+    images, folders = tuple(names.pop("image")), tuple(names.pop("folder"))
+    ignored = sorted((-len(of_kind), kind) for kind, of_kind in names.items())
+    return FoundFiles(images, folders, {kind: -count for count, kind in ignored})
 
 
 def _walk(

@@ -66,7 +66,27 @@ def mix(
 
     def one(values: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, tf.Tensor]:
         place, neighbour, seed = values
-        return _mix_pair(images[place], images[neighbour], seed, mixup, cutmix, probability)
+        image, other = images[place], images[neighbour]
+        whether, which, how = tf.unstack(tf.random.split(seed, 3))
+
+        def by_mixup() -> tuple[tf.Tensor, tf.Tensor]:
+            share = _beta(how, mixup)
+            return share * image + (1 - share) * other, share
+
+        def by_cutmix() -> tuple[tf.Tensor, tf.Tensor]:
+            return _cut(image, other, how, cutmix)
+
+        def by_either() -> tuple[tf.Tensor, tf.Tensor]:
+            if not cutmix:
+                return by_mixup()
+            if not mixup:
+                return by_cutmix()
+            return tf.cond(tf.random.stateless_uniform((), which) < 0.5, by_mixup, by_cutmix)
+
+        if probability == 1:
+            return by_either()
+        mixes = tf.random.stateless_uniform((), whether) < probability
+        return tf.cond(mixes, by_either, lambda: (image, tf.ones(())))
 
     # One image after the other: it and its neighbour stay in the processor's cache meanwhile.
     mixed, share = tf.map_fn(
@@ -77,37 +97,6 @@ def mix(
     share = share[:, tf.newaxis]
     others = tf.gather(labels, neighbours)
     return tf.ensure_shape(mixed, images.shape), share * labels + (1 - share) * others
-
-
-def _mix_pair(
-    image: tf.Tensor,
-    other: tf.Tensor,
-    seed: tf.Tensor,
-    mixup: float,
-    cutmix: float,
-    probability: float,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the mixed image and the share of the first one."""
-    whether, which, how = tf.unstack(tf.random.split(seed, 3))
-
-    def by_mixup() -> tuple[tf.Tensor, tf.Tensor]:
-        share = _beta(how, mixup)
-        return share * image + (1 - share) * other, share
-
-    def by_cutmix() -> tuple[tf.Tensor, tf.Tensor]:
-        return _cut(image, other, how, cutmix)
-
-    def by_either() -> tuple[tf.Tensor, tf.Tensor]:
-        if not cutmix:
-            return by_mixup()
-        if not mixup:
-            return by_cutmix()
-        return tf.cond(tf.random.stateless_uniform((), which) < 0.5, by_mixup, by_cutmix)
-
-    if probability == 1:
-        return by_either()
-    mixes = tf.random.stateless_uniform((), whether) < probability
-    return tf.cond(mixes, by_either, lambda: (image, tf.ones(())))
 
 
 def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:

@@ -132,8 +132,7 @@ def split(
         members = np.flatnonzero(groups == group)
         # A generator for each class: another class may grow without moving this one's division.
         order = np.random.default_rng((seed, int(group))).permutation(len(members))
-        count = round(len(order) * validation_fraction)
-        count = min(max(count, 1), len(order) - 1)
+        count = min(max(round(len(order) * validation_fraction), 1), len(order) - 1)
         chosen[members[order[:count]]] = True
     if examples.multi_label:
         _put_on_both_sides(chosen, labels)

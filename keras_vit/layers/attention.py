@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
 
 
@@ -27,7 +28,7 @@ def has_fused_kernel() -> bool:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadSelfAttention(keras.layers.Layer):
+class MultiHeadSelfAttention(BaseLayer):
     """Multi-head self-attention with one projection for queries, keys and values.
 
     Appendix A of the paper: [q, k, v] = z U_qkv, A = softmax(q k^T / sqrt(d)), SA(z) = A v; the
@@ -64,6 +65,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
+    _config_names = ("num_heads", "qkv_bias", "dropout_rate")
     # Whether the weights of the queries hold 1 / sqrt(d), as in no model that is saved.
     scale_folded = False
     # Whether a subclass reads or changes the attention weights, which a fused kernel lacks.
@@ -81,18 +83,15 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
-        self.qkv = keras.layers.Dense(
+        self.qkv = self._part(
+            keras.layers.Dense,
             3 * d_model,
             use_bias=self.qkv_bias,
             # Glorot's limit for each of the three (D, D) matrices, not for the fused one.
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
-            trainable=self.trainable,
-            dtype=self.dtype_policy,
             name="qkv",
         )
-        self.out = keras.layers.Dense(
-            d_model, trainable=self.trainable, dtype=self.dtype_policy, name="out"
-        )
+        self.out = self._part(keras.layers.Dense, d_model, name="out")
         self.qkv.build(input_shape)
         self.out.build(input_shape)
 
@@ -175,11 +174,3 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             return z
         batch, t = inputs.shape[:2] if num_tokens is None else (None, num_tokens)
         return z, keras.KerasTensor((batch, self.num_heads, t, t), dtype=self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "qkv_bias": self.qkv_bias,
-            "dropout_rate": self.dropout_rate,
-        }

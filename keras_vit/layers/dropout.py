@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 
 # 2**32 / golden ratio: the multiples of it stay far apart modulo 2**32 (Knuth, The Art of
 # Computer Programming, volume 3, section 6.4).
@@ -57,7 +58,7 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dropout(keras.layers.Layer):
+class Dropout(BaseLayer):
     """Sets randomly chosen values to zero in training, other ones on every replica.
 
     The values that are kept are divided by 1 - rate, so that nothing changes at inference.
@@ -82,6 +83,8 @@ class Dropout(keras.layers.Layer):
     Reference: https://jmlr.org/papers/v15/srivastava14a.html
     """
 
+    _config_names = ("rate", "seed")
+
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = arguments.rate("rate", rate)
@@ -93,13 +96,12 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
             return inputs
-        return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
+        noise_shape = self._noise_shape(inputs)
+        return keras.random.dropout(inputs, self.rate, noise_shape, self.seed_generator)
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+    def _noise_shape(self, inputs: Any) -> tuple[Any, ...] | None:
+        """Returns the shape of what is drawn; None for that of the inputs."""
+        return None
 
 
 def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -177,13 +179,6 @@ class StochasticDepth(Dropout):
     Reference: https://arxiv.org/abs/1603.09382
     """
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        if not training or self.rate == 0:
-            return inputs
-        shape = ops.shape(inputs)
-        return keras.random.dropout(
-            inputs,
-            self.rate,
-            noise_shape=(shape[0],) + (1,) * (len(shape) - 1),
-            seed=self.seed_generator,
-        )
+    def _noise_shape(self, inputs: Any) -> tuple[Any, ...]:
+        batch, *others = ops.shape(inputs)
+        return (batch, *[1] * len(others))

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 
 GROUPS = 32  # as in the official code
 
@@ -42,7 +43,7 @@ def channels_in_groups(name: str, value: object) -> int:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GroupNorm(keras.layers.Layer):
+class GroupNorm(BaseLayer):
     """Normalises each of 32 groups of neighbouring channels, over all pixels of an image.
 
     The values of `keras.layers.GroupNormalization`, in a form that is several times as fast on
@@ -92,9 +93,6 @@ class GroupNorm(keras.layers.Layer):
         gamma, beta = (ops.cast(weight, x.dtype) for weight in (self.gamma, self.beta))
         scale = gamma * ops.rsqrt(_group_means(ops.square(x)) + self.epsilon)  # (B, 1, 1, C)
         return ops.cast(x * scale + beta, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return input_shape
 
     def get_config(self) -> dict[str, Any]:
         return {

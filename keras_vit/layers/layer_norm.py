@@ -123,9 +123,5 @@ def is_plain(layer: keras.layers.LayerNormalization) -> bool:
         False
     """
     config = layer.get_config()
-    return bool(
-        config["axis"] in (-1, [-1], (-1,))
-        and config["scale"]
-        and config["center"]
-        and not config.get("rms_scaling")
-    )
+    affine = config["scale"] and config["center"] and not config.get("rms_scaling")
+    return bool(affine and config["axis"] in (-1, [-1], (-1,)))

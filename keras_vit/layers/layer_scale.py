@@ -11,10 +11,11 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerScale(keras.layers.Layer):
+class LayerScale(BaseLayer):
     """Multiplies each channel of a residual branch by a learned number.
 
     Equation 1 of "Going deeper with Image Transformers": diag(lambda_1, ..., lambda_D) times the
@@ -40,6 +41,8 @@ class LayerScale(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2103.17239
     """
 
+    _config_names = ("initial_value",)
+
     def __init__(self, initial_value: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initial_value = arguments.positive("initial_value", initial_value)
@@ -53,9 +56,3 @@ class LayerScale(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         return inputs * ops.cast(self.gamma, inputs.dtype)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "initial_value": self.initial_value}

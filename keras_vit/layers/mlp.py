@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.fused_elementwise import in_training
 
@@ -23,7 +24,7 @@ _FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MLP(keras.layers.Layer):
+class MLP(BaseLayer):
     """Dense, GELU, Dense, with dropout after each.
 
     Section 3.1 of the paper: "The MLP contains two layers with a GELU non-linearity."
@@ -50,6 +51,8 @@ class MLP(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2010.11929 and https://arxiv.org/abs/1606.08415
     """
 
+    _config_names = ("mlp_dim", "gelu", "dropout_rate")
+
     def __init__(
         self, mlp_dim: int, gelu: str = "tanh", dropout_rate: float = 0.0, **kwargs: Any
     ) -> None:
@@ -58,11 +61,11 @@ class MLP(keras.layers.Layer):
         self.mlp_dim = arguments.positive_int("mlp_dim", mlp_dim)
         self.gelu = gelu
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        self.expand = self._dense(Dense, self.mlp_dim, "expand", activation=_FUNCTIONS[gelu])
+        self.expand = self._part(Dense, self.mlp_dim, activation=_FUNCTIONS[gelu], name="expand")
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        self.reduce = self._dense(keras.layers.Dense, input_shape[-1], "reduce")
+        self.reduce = self._part(keras.layers.Dense, input_shape[-1], name="reduce")
         self.expand.build(input_shape)
         self.reduce.build((*input_shape[:-1], self.mlp_dim))
 
@@ -74,22 +77,6 @@ class MLP(keras.layers.Layer):
         x = self.expand(inputs, training=training)  # (BT, M)
         x = self.reduce(self.dropout(x, training=training))  # (BT, D)
         return self.dropout(x, training=training)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "mlp_dim": self.mlp_dim,
-            "gelu": self.gelu,
-            "dropout_rate": self.dropout_rate,
-        }
-
-    def _dense(
-        self, kind: type[keras.layers.Dense], units: int | None, name: str, **kwargs: Any
-    ) -> keras.layers.Dense:
-        return kind(units, trainable=self.trainable, dtype=self.dtype_policy, name=name, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

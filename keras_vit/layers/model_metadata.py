@@ -8,11 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.layers.base import BaseLayer
 from keras_vit.preprocessing import Preprocessing
 
 
 @keras.saving.register_keras_serializable(package="keras_vit", name="ImageContract")  # in files
-class ModelMetadata(keras.layers.Layer):
+class ModelMetadata(BaseLayer):
     """Passes images through and carries the model's preprocessing and architecture.
 
     A `.keras` file stores nothing but layers and their configuration. As the first layer of a
@@ -51,9 +52,6 @@ class ModelMetadata(keras.layers.Layer):
 
     def call(self, images: Any) -> Any:
         return images
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return input_shape
 
     def save_own_variables(self, store: Any) -> None:
         content = {

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.position_embedding import (
     RESIZE_METHODS,
@@ -24,7 +25,7 @@ POSITION_EMBEDDINGS = ("learned", "learned_2d", "sincos_2d", "none")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEncoder(keras.layers.Layer):
+class PatchEncoder(BaseLayer):
     """Projects patches, adds position embeddings and prepends the class token.
 
     Equation 1 of the paper: z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos. The position table
@@ -67,6 +68,19 @@ class PatchEncoder(keras.layers.Layer):
     registers https://arxiv.org/abs/2309.16588
     """
 
+    _config_names = (
+        "hidden_size",
+        "class_token",
+        "distillation_token",
+        "register_tokens",
+        "position_embedding",
+        "prefix_position",
+        "patch_bias",
+        "position_grid",
+        "position_interpolation",
+        "dropout_rate",
+    )
+
     def __init__(
         self,
         hidden_size: int,
@@ -98,12 +112,11 @@ class PatchEncoder(keras.layers.Layer):
         self.position_interpolation = position_interpolation
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         check_channels(self.hidden_size, position_embedding)
-        self.projection = keras.layers.Dense(
+        self.projection = self._part(
+            keras.layers.Dense,
             self.hidden_size,
             use_bias=self.patch_bias,
             kernel_initializer="lecun_normal",
-            trainable=self.trainable,
-            dtype=self.dtype_policy,
             name="projection",
         )
         self.dropout = Dropout(self.dropout_rate, dtype=self.variable_dtype, name="dropout")
@@ -219,21 +232,6 @@ class PatchEncoder(keras.layers.Layer):
     def compute_output_spec(self, patches: Any, training: bool | None = None) -> Any:
         shape = self.compute_output_shape(patches.shape)
         return keras.KerasTensor(shape, dtype=self.variable_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "class_token": self.class_token,
-            "distillation_token": self.distillation_token,
-            "register_tokens": self.register_tokens,
-            "position_embedding": self.position_embedding,
-            "prefix_position": self.prefix_position,
-            "patch_bias": self.patch_bias,
-            "position_grid": self.position_grid,
-            "position_interpolation": self.position_interpolation,
-            "dropout_rate": self.dropout_rate,
-        }
 
     @property
     def num_prefix_tokens(self) -> int:

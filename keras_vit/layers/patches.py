@@ -12,10 +12,11 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Patches(keras.layers.Layer):
+class Patches(BaseLayer):
     """Cuts images into non-overlapping patches and flattens each one.
 
     The paper reshapes the image x of shape (H, W, C) into a sequence of flattened patches
@@ -45,6 +46,8 @@ class Patches(keras.layers.Layer):
 
     Reference: https://arxiv.org/abs/2010.11929
     """
+
+    _config_names = ("patch_size", "remainder")
 
     def __init__(
         self, patch_size: int | tuple[int, int], remainder: str = "error", **kwargs: Any
@@ -92,9 +95,8 @@ class Patches(keras.layers.Layer):
             (14, 20)
         """
         for side, patch in zip(image_size, self.patch_size, strict=True):
-            if not isinstance(side, int):
-                continue
-            if side < patch or (side % patch and self.remainder == "error"):
+            known = isinstance(side, int)
+            if known and (side < patch or (side % patch and self.remainder == "error")):
                 raise ValueError(self._size_message(image_size))
         h, w = (
             None if side is None else side // patch
@@ -102,26 +104,13 @@ class Patches(keras.layers.Layer):
         )
         return h, w
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "patch_size": self.patch_size,
-            "remainder": self.remainder,
-        }
-
     def _size_message(self, image_size: tuple[Any, Any]) -> str:
-        def multiple(side: Any, patch: int, round_up: bool) -> Any:
-            if not isinstance(side, int):
-                return side
-            return max(1, (side + (patch - 1) * round_up) // patch) * patch
+        def multiple(side: Any, patch: int, added: int) -> Any:
+            return max(1, (side + added) // patch) * patch if isinstance(side, int) else side
 
-        below, above = (
-            tuple(
-                multiple(side, patch, round_up)
-                for side, patch in zip(image_size, self.patch_size, strict=True)
-            )
-            for round_up in (False, True)
-        )
+        sides = list(zip(image_size, self.patch_size, strict=True))
+        below = tuple(multiple(side, patch, 0) for side, patch in sides)
+        above = tuple(multiple(side, patch, patch - 1) for side, patch in sides)
         nearest = f"size is {below}" if below == above else f"sizes are {below} and {above}"
         return (
             f"The image size must be a multiple of the patch size {self.patch_size} in height "

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.mlp import MLP
 
@@ -19,7 +20,7 @@ TOKEN_POOLINGS = ("token", "gap", "max")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TokenPooling(keras.layers.Layer):
+class TokenPooling(BaseLayer):
     """Takes the class token, or the mean or the maximum over the patches.
 
     Args:
@@ -46,6 +47,8 @@ class TokenPooling(keras.layers.Layer):
 
     Reference: https://arxiv.org/abs/2010.11929
     """
+
+    _config_names = ("mode", "prefix_tokens", "index")
 
     def __init__(
         self, mode: str = "token", prefix_tokens: int = 1, index: int = 0, **kwargs: Any
@@ -75,17 +78,9 @@ class TokenPooling(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (input_shape[0], input_shape[2])
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "mode": self.mode,
-            "prefix_tokens": self.prefix_tokens,
-            "index": self.index,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(keras.layers.Layer):
+class AttentionPooling(BaseLayer):
     """Pools tokens by attention from one learned query, followed by a perceptron.
 
     The multi-head attention pooling ("MAP") head of section 3.1 of "Scaling Vision
@@ -126,10 +121,8 @@ class AttentionPooling(keras.layers.Layer):
         super().__init__(**kwargs)
         self.num_heads = arguments.positive_int("num_heads", num_heads)
         self.epsilon = arguments.positive("epsilon", epsilon)
-        # A frozen layer out of a file freezes its parts.
-        common = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.norm = self.norm_class(epsilon=epsilon, name="norm", **common)
-        self.mlp = MLP(mlp_dim, gelu=gelu, name="mlp", **common)
+        self.norm = self._part(self.norm_class, epsilon=epsilon, name="norm")
+        self.mlp = self._part(MLP, mlp_dim, gelu=gelu, name="mlp")
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -137,9 +130,9 @@ class AttentionPooling(keras.layers.Layer):
         self.probe = self.add_weight(
             name="probe", shape=(1, 1, d_model), initializer="glorot_uniform"
         )
-        self.query = self._dense(d_model, "query")
-        self.key_value = self._dense(2 * d_model, "key_value")
-        self.out = self._dense(d_model, "out")
+        self.query = self._part(keras.layers.Dense, d_model, name="query")
+        self.key_value = self._part(keras.layers.Dense, 2 * d_model, name="key_value")
+        self.out = self._part(keras.layers.Dense, d_model, name="out")
         probe_shape = (1, 1, d_model)
         for layer in (self.query, self.out, self.norm, self.mlp):
             layer.build(probe_shape)
@@ -168,11 +161,6 @@ class AttentionPooling(keras.layers.Layer):
             "gelu": self.mlp.gelu,
             "epsilon": self.epsilon,
         }
-
-    def _dense(self, units: int, name: str) -> keras.layers.Layer:
-        return keras.layers.Dense(
-            units, trainable=self.trainable, dtype=self.dtype_policy, name=name
-        )
 
     def _heads(self, x: Any) -> Any:
         """Splits (B, T, D) into heads, (B, K, T, d)."""

@@ -13,11 +13,12 @@ import keras
 from keras import ops
 
 from keras_vit import arguments
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.group_norm import GroupNorm, channels_in_groups
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResidualUnit(keras.layers.Layer):
+class ResidualUnit(BaseLayer):
     """Bottleneck of three convolutions, added to a shortcut.
 
     Section 4.1 of the paper: as in "Big Transfer", the batch norms of the ResNet are group norms
@@ -47,6 +48,8 @@ class ResidualUnit(keras.layers.Layer):
     Reference: https://arxiv.org/abs/1912.11370 and https://arxiv.org/abs/2010.11929
     """
 
+    _config_names = ("filters", "strides", "epsilon")
+
     def __init__(
         self, filters: int, strides: int = 1, epsilon: float = 1e-6, **kwargs: Any
     ) -> None:
@@ -54,28 +57,26 @@ class ResidualUnit(keras.layers.Layer):
         self.filters = channels_in_groups("filters", filters)
         self.strides = arguments.positive_int("strides", strides)
         self.epsilon = arguments.positive("epsilon", epsilon)
-        self.conv1 = self._conv(self.filters, 1, 1, "conv1")
-        self.gn1 = self._norm("gn1")
-        self.conv2 = self._conv(self.filters, 3, self.strides, "conv2")
-        self.gn2 = self._norm("gn2")
-        self.conv3 = self._conv(4 * self.filters, 1, 1, "conv3")
-        self.gn3 = self._norm("gn3", gamma="zeros")
+        self.conv1 = self._part(StandardizedConv2D, self.filters, 1, name="conv1")
+        self.gn1 = self._part(GroupNorm, self.epsilon, name="gn1")
+        self.conv2 = self._part(StandardizedConv2D, self.filters, 3, self.strides, name="conv2")
+        self.gn2 = self._part(GroupNorm, self.epsilon, name="gn2")
+        self.conv3 = self._part(StandardizedConv2D, 4 * self.filters, 1, name="conv3")
+        self.gn3 = self._part(GroupNorm, self.epsilon, gamma_initializer="zeros", name="gn3")
         self.input_spec = keras.layers.InputSpec(ndim=4)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         shape = input_shape
-        for conv, norm in (
-            (self.conv1, self.gn1),
-            (self.conv2, self.gn2),
-            (self.conv3, self.gn3),
-        ):
+        for conv, norm in ((self.conv1, self.gn1), (self.conv2, self.gn2), (self.conv3, self.gn3)):
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
             norm.build(shape)
         self.projects = self.strides != 1 or input_shape[-1] != 4 * self.filters
         if self.projects:
-            self.conv_proj = self._conv(4 * self.filters, 1, self.strides, "conv_proj")
-            self.gn_proj = self._norm("gn_proj")
+            self.conv_proj = self._part(
+                StandardizedConv2D, 4 * self.filters, 1, self.strides, name="conv_proj"
+            )
+            self.gn_proj = self._part(GroupNorm, self.epsilon, name="gn_proj")
             self.conv_proj.build(input_shape)
             self.gn_proj.build(shape)
 
@@ -89,38 +90,12 @@ class ResidualUnit(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*self.conv2.compute_output_shape(input_shape)[:-1], 4 * self.filters)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "strides": self.strides,
-            "epsilon": self.epsilon,
-        }
-
-    def _conv(self, filters: int, kernel_size: int, strides: int, name: str) -> StandardizedConv2D:
-        # A frozen layer out of a file freezes its parts.
-        return StandardizedConv2D(
-            *(filters, kernel_size, strides),
-            trainable=self.trainable,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
-    def _norm(self, name: str, gamma: str = "ones") -> GroupNorm:
-        return GroupNorm(
-            self.epsilon,
-            gamma_initializer=gamma,
-            trainable=self.trainable,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
 
 EPSILON = 1e-5  # added to the standard deviation of a filter, as in the official code
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StandardizedConv2D(keras.layers.Layer):
+class StandardizedConv2D(BaseLayer):
     """Convolution whose filters have mean 0 and variance 1 whenever they are used.
 
     Weight Standardization replaces each filter w by (w - mean(w)) / std(w), over its rows,
@@ -147,6 +122,8 @@ class StandardizedConv2D(keras.layers.Layer):
 
     Reference: https://arxiv.org/abs/1903.10520 and https://arxiv.org/abs/2010.11929
     """
+
+    _config_names = ("filters", "kernel_size", "strides")
 
     def __init__(
         self,
@@ -186,14 +163,6 @@ class StandardizedConv2D(keras.layers.Layer):
         )
         return (batch, h, w, self.filters)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-        }
-
     def _standardized(self) -> Any:
         """Returns the filters as the convolution uses them, in float32 at least."""
         dtype = keras.backend.result_type(self.variable_dtype, "float32")
@@ -219,7 +188,7 @@ def resnet_stride(num_blocks: Sequence[int]) -> int:
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResNetStem(keras.layers.Layer):
+class ResNetStem(BaseLayer):
     """ResNet (BiT) whose feature map a hybrid model cuts into patches in place of the image.
 
     "As an alternative to raw image patches, the input sequence can be formed from feature maps
@@ -250,6 +219,8 @@ class ResNetStem(keras.layers.Layer):
     Reference: https://arxiv.org/abs/2010.11929 and https://arxiv.org/abs/1912.11370
     """
 
+    _config_names = ("num_blocks", "width", "epsilon")
+
     def __init__(
         self, num_blocks: Sequence[int], width: int = 64, epsilon: float = 1e-6, **kwargs: Any
     ) -> None:
@@ -264,17 +235,15 @@ class ResNetStem(keras.layers.Layer):
         )
         self.width = channels_in_groups("width", width)
         self.epsilon = arguments.positive("epsilon", epsilon)
-        # A frozen layer out of a file freezes its parts.
-        common = {"dtype": self.dtype_policy, "trainable": self.trainable}
-        self.conv_root = StandardizedConv2D(self.width, 7, strides=2, name="conv_root", **common)
-        self.gn_root = GroupNorm(epsilon, name="gn_root", **common)
+        self.conv_root = self._part(StandardizedConv2D, self.width, 7, 2, name="conv_root")
+        self.gn_root = self._part(GroupNorm, epsilon, name="gn_root")
         self.units = [
-            ResidualUnit(
+            self._part(
+                ResidualUnit,
                 self.width * 2**stage,
                 strides=2 if stage and unit == 0 else 1,
                 epsilon=epsilon,
                 name=f"block{stage + 1}_unit{unit + 1}",
-                **common,
             )
             for stage, units in enumerate(self.num_blocks)
             for unit in range(units)
@@ -323,11 +292,3 @@ class ResNetStem(keras.layers.Layer):
         batch, height, width, _ = input_shape
         channels = self.units[-1].filters * 4 if self.units else self.width
         return (batch, *self.output_size((height, width)), channels)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_blocks": self.num_blocks,
-            "width": self.width,
-            "epsilon": self.epsilon,
-        }

@@ -280,16 +280,13 @@ class MergingBlock(ReducingBlock):
     def compute_output_spec(  # type: ignore[override]
         self, inputs: Any, sizes: Any = None, training: bool | None = None
     ) -> tuple[Any, Any]:
-        batch, t, d_model = inputs.shape
-        left = self.tokens_after(t)
-        return (
-            keras.KerasTensor((batch, left, d_model), dtype=self.variable_dtype),
-            keras.KerasTensor((batch, left), dtype=self.variable_dtype),
+        tokens, sizes = (
+            keras.KerasTensor(shape, dtype=self.variable_dtype)
+            for shape in self.compute_output_shape(inputs.shape)
         )
+        return tokens, sizes
 
-    def compute_output_shape(  # type: ignore[override]
-        self, input_shape: tuple[int | None, ...]
-    ) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
         batch, t, d_model = input_shape
         left = self.tokens_after(t)
         return (batch, left, d_model), (batch, left)
@@ -356,10 +353,6 @@ class PruningBlock(ReducingBlock):
             z = ops.reshape(z, (-1, d_model))
         z = self._add_perceptron(z, left, training)
         return ops.reshape(z, (-1, left, d_model))  # (B, T - r, D)
-
-    def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
-        shape = self.compute_output_shape(inputs.shape)
-        return keras.KerasTensor(shape, dtype=self.variable_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         batch, t, d_model = input_shape

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_vit import arguments
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.dropout import Dropout, StochasticDepth, same_seeds
 from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
@@ -19,7 +20,7 @@ from keras_vit.layers.mlp import MLP
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(BaseLayer):
     """Self-attention and a perceptron, each normalised before and added to its input.
 
     Equations 2 and 3 of the paper:
@@ -74,27 +75,25 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        # A frozen layer out of a file freezes its parts.
-        common = {"dtype": self.dtype_policy, "trainable": self.trainable}
         self.epsilon = arguments.positive("epsilon", epsilon)
         self.layer_scale = layer_scale
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.stochastic_depth_rate = arguments.rate("stochastic_depth_rate", stochastic_depth_rate)
-        self.norm_1 = self.norm_class(epsilon=epsilon, name="norm_1", **common)
-        self.attention = self.attention_class(
+        self.norm_1 = self._part(self.norm_class, epsilon=epsilon, name="norm_1")
+        self.attention = self._part(
+            self.attention_class,
             num_heads,
             qkv_bias=qkv_bias,
             dropout_rate=attention_dropout_rate,
             name="attention",
-            **common,
         )
-        self.norm_2 = self.norm_class(epsilon=epsilon, name="norm_2", **common)
-        self.mlp = MLP(mlp_dim, gelu=gelu, dropout_rate=dropout_rate, name="mlp", **common)
+        self.norm_2 = self._part(self.norm_class, epsilon=epsilon, name="norm_2")
+        self.mlp = self._part(MLP, mlp_dim, gelu, dropout_rate, name="mlp")
         if layer_scale is not None:
-            self.scale_1 = LayerScale(layer_scale, name="scale_1", **common)
-            self.scale_2 = LayerScale(layer_scale, name="scale_2", **common)
-        self.dropout = Dropout(self.dropout_rate, name="dropout", **common)
-        self.drop_path = StochasticDepth(self.stochastic_depth_rate, name="drop_path", **common)
+            self.scale_1 = self._part(LayerScale, layer_scale, name="scale_1")
+            self.scale_2 = self._part(LayerScale, layer_scale, name="scale_2")
+        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
+        self.drop_path = self._part(StochasticDepth, self.stochastic_depth_rate, name="drop_path")
         # Whether training computes the block a second time on the way back and does not keep
         # what is inside: a property of a run, not of the model, so no argument.
         self.remat = False
@@ -150,11 +149,9 @@ class TransformerBlock(keras.layers.Layer):
             branch = ops.reshape(self.drop_path(branch, training=training), shape)
         return ops.cast(branch, self.variable_dtype)
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return input_shape
-
     def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
-        return keras.KerasTensor(inputs.shape, dtype=self.variable_dtype)
+        shape = self.compute_output_shape(inputs.shape)
+        return keras.KerasTensor(shape, dtype=self.variable_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -7,7 +7,7 @@ import dataclasses
 import keras
 
 from keras_vit.layers import LayerNorm, TransformerBlock
-from keras_vit.models.cloning import layers_of, to_float32
+from keras_vit.models.cloning import last_layer, layers_of, to_float32
 from keras_vit.models.introspection import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -115,12 +115,7 @@ def ending_of(model: keras.Model) -> str:
         >>> ending_of(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
         'linear'
     """
-    # A subclass, which has no list of operations, may do anything behind its last layer.
-    sequential = isinstance(model, keras.Sequential)
-    operations = model.layers if sequential else getattr(model, "operations", None)
-    last = operations[-1] if operations else None
-    if isinstance(last, keras.Model):
-        return ending_of(last)
+    last = last_layer(model)
     # `keras.ops.softmax` leaves an operation of this name, which is no public class.
     name = getattr(getattr(last, "activation", None), "__name__", type(last).__name__.lower())
     return name if name in ("softmax", "sigmoid", "linear") else "unknown"

@@ -52,10 +52,9 @@ def clone(
         return copies[layer]
 
     # Of a model that was compiled Keras would also copy losses, metrics and optimizer.
-    if isinstance(model, keras.Sequential):
-        bare = keras.Model(model.inputs[0], model.outputs[0], name=model.name)
-    else:
-        bare = keras.Model(model.input, model.output, name=model.name)
+    sequential = isinstance(model, keras.Sequential)
+    ends = (model.inputs[0], model.outputs[0]) if sequential else (model.input, model.output)
+    bare = keras.Model(*ends, name=model.name)
     copy = keras.models.clone_model(bare, clone_function=copied, call_function=call)
     for layer, new in copies.items():
         if _is_graph(layer) or not isinstance(layer, keras.layers.Layer):
@@ -153,16 +152,14 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
 
 def _answer(layers: list[Any]) -> list[Any]:
     """Returns the Dense that answers, or those whose mean does, and what follows; or nothing."""
-    kinds = (
-        *(keras.layers.Activation, keras.layers.Softmax),
-        *(keras.layers.Average, keras.layers.Identity),
-    )
+    kinds = keras.layers
+    follow = (kinds.Activation, kinds.Softmax, kinds.Average, kinds.Identity)
     end = len(layers)
-    while end and isinstance(layers[end - 1], kinds):
+    while end and isinstance(layers[end - 1], follow):
         end -= 1
-    means = [layer for layer in layers[end:] if isinstance(layer, keras.layers.Average)]
+    means = [layer for layer in layers[end:] if isinstance(layer, kinds.Average)]
     heads = max((len(layer.input) for layer in means), default=1)
-    dense = [i for i in range(end) if isinstance(layers[i], keras.layers.Dense)][-heads:]
+    dense = [i for i in range(end) if isinstance(layers[i], kinds.Dense)][-heads:]
     return layers[dense[0] :] if dense and dense[-1] == end - 1 else []
 
 
@@ -201,6 +198,27 @@ def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
             yield from layers_of(layer)
         else:
             yield layer
+
+
+def last_layer(model: keras.Model) -> Any:
+    """Returns the layer or operation that a model ends in, however deep.
+
+    Args:
+        model: Any Keras model; only functional and sequential ones tell it.
+
+    Returns:
+        The layer, or None if the model, or one that it ends in, does not tell.
+
+    Example:
+        >>> inner = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, name="a")])
+        >>> last_layer(keras.Sequential([inner])).name
+        'a'
+    """
+    # A subclass, which has no list of operations, may do anything behind its last layer.
+    sequential = isinstance(model, keras.Sequential)
+    operations = model.layers if sequential else getattr(model, "operations", None)
+    last = operations[-1] if operations else None
+    return last_layer(last) if isinstance(last, keras.Model) else last
 
 
 def _floats(layer: Any) -> set[str]:

@@ -64,13 +64,7 @@ def count_parameters(config: ViTConfig) -> int:
     total = stem + encoder + config.num_layers * (2 * norm + attention + mlp + scales) + norm
     if config.pooling == "map":
         total += d + 4 * _dense(d, d) + norm + mlp
-    r = config.representation_size
-    if r:
-        total += _dense(d, r)
-    if config.classes:
-        total += _dense(r or d, config.classes)
-        total += config.distillation_head * _dense(d, config.classes)
-    return total
+    return total + _dense(d, config.representation_size or 0) + count_head(config)
 
 
 def count_flops(config: ViTConfig) -> int:
@@ -144,8 +138,6 @@ def count_head(config: ViTConfig) -> int:
         >>> count_head(size("B/16"))  # 768 * 1000 weights and 1000 biases
         769000
     """
-    if not config.classes:
-        return 0
     d = config.hidden_size
     head = _dense(config.representation_size or d, config.classes)
     return head + config.distillation_head * _dense(d, config.classes)
@@ -217,8 +209,7 @@ def _patches(config: ViTConfig) -> tuple[int, int]:
 
 def _channels(config: ViTConfig) -> int:
     """Returns the channels that the patches are cut from."""
-    found = convolutions(config)
-    return max(c.filters for c in found) if found else config.channels
+    return max((c.filters for c in convolutions(config)), default=config.channels)
 
 
 def _halved(sides: tuple[int, int]) -> tuple[int, int]:

@@ -147,7 +147,7 @@ class FeatureExtractor:
                 "`reduce_tokens` was given. "
                 f"Received: model={model.name!r}, in which some go on the way"
             )
-        last = last_layer(model)
+        last = cloning.last_layer(model)
         decides = classifier.ending_of(model) in ("softmax", "sigmoid")
 
         def opened(layer: Any) -> Any:
@@ -173,9 +173,8 @@ class FeatureExtractor:
         self._pooling = next((layer for layer in found if isinstance(layer, _OpenPooling)), None)
         self._token_poolings = [layer for layer in found if isinstance(layer, layers.TokenPooling)]
         self.norm = next((layer for layer in found if layer.name == "encoder_norm"), None)
-        patches = next(layer for layer in found if isinstance(layer, layers.Patches))
-        stem = next((layer for layer in found if isinstance(layer, layers.ResNetStem)), None)
-        self.patches, self.stem = patches, stem
+        self.patches = next(layer for layer in found if isinstance(layer, layers.Patches))
+        self.stem = next((layer for layer in found if isinstance(layer, layers.ResNetStem)), None)
         self.source = model
 
     @classmethod
@@ -314,25 +313,6 @@ class FeatureExtractor:
         run = keras.tree.map_structure(ops.convert_to_numpy, run)
         pooling = run.pop("pooling")
         return Activations(self.encoder.grid, pooling=pooling[0] if pooling else None, **run)
-
-
-def last_layer(model: keras.Model) -> Any:
-    """Returns the layer or operation that a model ends in, however deep.
-
-    Args:
-        model: A functional or sequential model.
-
-    Returns:
-        The layer.
-
-    Example:
-        >>> inner = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, name="a")])
-        >>> last_layer(keras.Sequential([inner])).name
-        'a'
-    """
-    operations = model.layers if isinstance(model, keras.Sequential) else model.operations
-    last = operations[-1]
-    return last_layer(last) if isinstance(last, keras.Model) else last
 
 
 def _batch(images: Any) -> Any:

@@ -13,8 +13,8 @@ import numpy as np
 
 from keras_vit import arguments
 from keras_vit.models import classifier
-from keras_vit.models.cloning import clone, clone_layer, is_float, layers_of
-from keras_vit.models.feature_extractor import FeatureExtractor, last_layer
+from keras_vit.models.cloning import clone, clone_layer, is_float, last_layer, layers_of
+from keras_vit.models.feature_extractor import FeatureExtractor
 from keras_vit.models.introspection import preprocessing_of
 
 POOLS = ("token", "gap", "all")
@@ -111,12 +111,11 @@ class _TokenReader(keras.Model):
         super().__init__(name="token_reader")
         self.extractor = extractor = FeatureExtractor(model)
         depth = len(extractor.blocks)
-        for number in numbers:
-            if not -depth <= number < depth:
-                raise ValueError(
-                    f"`layers` must be numbers of the {depth} blocks, in [{-depth}, {depth}). "
-                    f"Received: layers={numbers}"
-                )
+        if not all(-depth <= number < depth for number in numbers):
+            raise ValueError(
+                f"`layers` must be numbers of the {depth} blocks, in [{-depth}, {depth}). "
+                f"Received: layers={numbers}"
+            )
         self.numbers = numbers
         arguments.one_of("pool", pool, (*POOLS, None))
         if pool == "token" and not extractor.encoder.class_token:

@@ -88,15 +88,12 @@ def optimize_for_inference(
             "once, before it computes anything (TensorFlow by tf.config.threading). "
             f"Received: threads={threads}"
         )
-    copy = (
-        cloning.to_bfloat16(model)
-        if precision == "bfloat16"
-        else cloning.with_dtype(model, "float32")
-    )
+    half = precision == "bfloat16"
+    copy = cloning.to_bfloat16(model) if half else cloning.with_dtype(model, "float32")
     if not is_enabled():
         return copy
     classifier.fold(copy)
-    return _in_process(copy, _form(copy, precision))
+    return _in_process(copy, _form(copy, half))
 
 
 def without_xla(model: keras.Model) -> Compute:
@@ -124,8 +121,7 @@ def _size(model: keras.Model) -> int:
     return sum(weight.numpy().nbytes for weight in model.weights)
 
 
-def _form(model: keras.Model, precision: str) -> Callable[[keras.Model], Compute]:
-    half = precision == "bfloat16"
+def _form(model: keras.Model, half: bool) -> Callable[[keras.Model], Compute]:
     if _size(model) > (LARGE if half else SMALL):
         return as_it_is
     compiles = not half and all(layer.supports_jit for layer in cloning.layers_of(model))

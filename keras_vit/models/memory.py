@@ -133,7 +133,10 @@ def count_memory(
         block = t * _block_bytes(config, t, half, compiled)
         between = t * FLOAT32 * d  # the tokens that enter a block
         kept = config.num_layers * between + block if remat else config.num_layers * block
-        kept += _stem_bytes(config, half)
+        # What a convolution of the ResNet returns, less its mean and in float32, and what becomes
+        # of it, which the next convolution takes.
+        stem = sum(math.prod(c.sides) * c.filters for c in convolutions(config))
+        kept += stem * (FLOAT32 + half)
         # The last norm, and one before the first block.
         kept += t * FLOAT32 * (d if compiled else 2 * d + 1) * (1 + config.pre_norm)
         if config.dropout_rate:  # of the tokens that enter the first block
@@ -183,11 +186,3 @@ def _forward_bytes(config: ViTConfig, t: int, half: int) -> int:
     d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
     attention = max(7 * d, 4 * d + 2 * scores)  # transposed; softmax
     return FLOAT32 * d + half * max(attention, d + 2 * m)
-
-
-def _stem_bytes(config: ViTConfig, half: int) -> int:
-    """Returns the bytes of an image that a ResNet before the patches keeps for the way back."""
-    # What a convolution returns, less its mean and in float32, and what becomes of it, which the
-    # next convolution takes.
-    values = sum(math.prod(c.sides) * c.filters for c in convolutions(config))
-    return values * (FLOAT32 + half)

@@ -18,7 +18,8 @@ from keras_vit import arguments
 from keras_vit.models import cloning
 from keras_vit.models.inference_model import refuse
 
-PRECISIONS = ("float32", "bfloat16")
+_HINTS = {"float32": "f32", "bfloat16": "bf16"}  # precision -> as OpenVINO calls it
+PRECISIONS = tuple(_HINTS)
 
 
 #: Images that one core computes at a time, where there are several for each: enough for fast
@@ -148,9 +149,7 @@ class OpenVINOModel:
         """Returns what computes one image on all cores, pieces on a core each, and the cores."""
         import openvino
 
-        hints: dict[str, Any] = {
-            "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[self.precision]
-        }
+        hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[self.precision]}
         if threads is not None:
             hints["INFERENCE_NUM_THREADS"] = threads
         core = openvino.Core()

@@ -52,11 +52,9 @@ class TokenEncoder:
             )
         self.cut = network.get_layer("patches")
         self.patch_encoder = network.get_layer("patch_encoder")
-        names = [layer.name for layer in network.layers]
-        before = ["pre_norm"] if "pre_norm" in names else []
-        blocks = sorted(name for name in names if name.startswith("block_"))
-        self.before = [network.get_layer(name) for name in before]
-        self.blocks = [network.get_layer(name) for name in blocks]
+        self.before = [layer for layer in network.layers if layer.name == "pre_norm"]
+        blocks = [layer for layer in network.layers if layer.name.startswith("block_")]
+        self.blocks = sorted(blocks, key=lambda layer: layer.name)
         self.norm = network.get_layer("encoder_norm")
         self.policy = self.norm.dtype_policy
         # Not `cut`: bfloat16 moves a pixel in [-1, 1] by up to a quarter of a grey level, which is

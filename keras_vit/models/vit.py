@@ -5,6 +5,7 @@ Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import keras
@@ -69,46 +70,24 @@ def build(
         z = layers.ResNetStem(
             config.stem_blocks, width=config.stem_width, dtype=policy, name="stem"
         )(z)
-    z = layers.Patches(config.patch_size, remainder=config.remainder, dtype=policy, name="patches")(
-        z
-    )
-    z = layers.PatchEncoder(
-        config.hidden_size,
-        class_token=config.class_token,
-        distillation_token=config.distillation_token,
-        register_tokens=config.register_tokens,
-        position_embedding=config.position_embedding,
-        prefix_position=config.prefix_position,
-        patch_bias=config.patch_bias,
-        position_grid=config.grid,
-        position_interpolation=config.position_interpolation,
-        dropout_rate=config.dropout_rate,
-        dtype=policy,
-        name="patch_encoder",
-    )(z)
+    z = _layer(layers.Patches, config, policy, "patches")(z)
+    z = _layer(layers.PatchEncoder, config, policy, "patch_encoder", position_grid=config.grid)(z)
     if config.pre_norm:
-        z = _norm(config, policy, "pre_norm")(z)
+        z = _layer(layers.LayerNorm, config, policy, "pre_norm")(z)
     for index in range(config.num_layers):
         depth = index / max(config.num_layers - 1, 1)
-        z = layers.TransformerBlock(
-            config.num_heads,
-            config.mlp_dim,
-            qkv_bias=config.qkv_bias,
-            gelu=config.gelu,
-            epsilon=config.epsilon,
-            layer_scale=config.layer_scale,
-            dropout_rate=config.dropout_rate,
-            attention_dropout_rate=config.attention_dropout_rate,
-            stochastic_depth_rate=config.stochastic_depth_rate * depth,
-            dtype=policy,
-            name=f"block_{index:02d}",
-        )(z)
-    norm = _norm(config, policy, "encoder_norm")
+        changes = {"stochastic_depth_rate": config.stochastic_depth_rate * depth}
+        z = _layer(layers.TransformerBlock, config, policy, f"block_{index:02d}", **changes)(z)
+    norm = _layer(layers.LayerNorm, config, policy, "encoder_norm")
     if not config.norm_after_pooling:
         z = norm(z)
     tokens = z
-    if config.pooling != "none":
-        z = _pooling(config, policy)(z)
+    if config.pooling == "map":
+        z = _layer(layers.AttentionPooling, config, policy, "pooling")(z)
+    elif config.pooling != "none":
+        z = layers.TokenPooling(
+            config.pooling, config.num_prefix_tokens, dtype=policy, name="pooling"
+        )(z)
     if config.norm_after_pooling:
         z = norm(z)
     if config.representation_size:
@@ -145,23 +124,11 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
     )
 
 
-def _pooling(config: ViTConfig, policy: Any) -> keras.layers.Layer:
-    if config.pooling == "map":
-        return layers.AttentionPooling(
-            config.num_heads,
-            config.mlp_dim,
-            gelu=config.gelu,
-            epsilon=config.epsilon,
-            dtype=policy,
-            name="pooling",
-        )
-    return layers.TokenPooling(
-        config.pooling, config.num_prefix_tokens, dtype=policy, name="pooling"
-    )
-
-
-def _norm(config: ViTConfig, policy: Any, name: str) -> keras.layers.Layer:
-    return layers.LayerNorm(epsilon=config.epsilon, dtype=policy, name=name)
+def _layer(kind: type, config: ViTConfig, policy: Any, name: str, **changes: Any) -> Any:
+    """Makes a layer, with the arguments that have the names of fields of the configuration."""
+    names = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
+    fields = {field: value for field, value in vars(config).items() if field in names}
+    return kind(**{**fields, **changes}, dtype=policy, name=name)
 
 
 def _head(config: ViTConfig, policy: Any, name: str, activation: str | None = None) -> Any:

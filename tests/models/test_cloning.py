@@ -8,6 +8,7 @@ from keras_vit.models.cloning import (
     clone,
     clone_layer,
     is_float32,
+    last_layer,
     layers_of,
     to_bfloat16,
     to_float32,
@@ -116,3 +117,9 @@ def test_what_answers_stays_in_float32() -> None:
 
 def computes_float32(layer: keras.layers.Layer) -> bool:
     return layer.compute_dtype == "float32" and not isinstance(layer, keras.layers.InputLayer)
+
+
+def test_last_layer_of_nested_models() -> None:
+    inner = keras.Sequential([keras.layers.Dense(3), keras.layers.Softmax(name="last")])
+    images = keras.Input((5,))
+    assert last_layer(keras.Model(images, inner(images))).name == "last"

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_vit.models import FeatureExtractor
-from keras_vit.models.feature_extractor import gradients, last_layer
+from keras_vit.models.feature_extractor import gradients
 from tests.helpers import assert_close, normal, numpy, randomise, tiny_model
 
 IMAGES = normal(3, 15, 14, 3)
@@ -175,12 +175,6 @@ def test_anatomy_of_a_stranger() -> None:
 def test_anatomy_of_an_anatomy_is_itself() -> None:
     extractor = FeatureExtractor(tiny_model())
     assert FeatureExtractor.of(extractor) is extractor
-
-
-def test_last_layer_of_nested_models() -> None:
-    inner = keras.Sequential([keras.layers.Dense(3), keras.layers.Softmax(name="last")])
-    images = keras.Input((5,))
-    assert last_layer(keras.Model(images, inner(images))).name == "last"
 
 
 def test_gradients_of_a_case_worked_by_hand() -> None:

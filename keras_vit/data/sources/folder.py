@@ -60,7 +60,7 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
     if outside := len(found.images) - len(inside):
         ignored[OUTSIDE] = outside
     splits = None
-    if layout.split:
+    if layout.depth:
         splits = tuple(SPLIT_NAMES[layout.levels(name)[0].lower()] for name in inside)
         trained = {name for name, split in zip(classes, splits, strict=True) if split == "train"}
         if untrained := sorted(set(class_names) - trained):
@@ -85,12 +85,8 @@ class _Layout:
     """Position of the class folders: below `prefix`, and there below folders of splits or not."""
 
     prefix: str
-    split: bool
+    depth: int  # 1 below folders of splits, or else 0
     notes: tuple[str, ...]
-
-    @property
-    def depth(self) -> int:
-        return int(self.split)
 
     def levels(self, name: str) -> list[str]:
         return name.removeprefix(self.prefix).split("/") if name.startswith(self.prefix) else []
@@ -114,7 +110,7 @@ def _layout(folder: Path, found: FoundFiles) -> _Layout:
         why = f"{flat[0]} has no subfolders" if flat else f"{others[0]} is none" if others else ""
         if why:
             notes.append(f"Classes, not splits, since {why}: {', '.join(named)}.")
-    return _Layout(prefix, split, tuple(notes))
+    return _Layout(prefix, int(split), tuple(notes))
 
 
 def _only_folder(images: Iterable[str], prefix: str) -> str | None:

@@ -90,12 +90,14 @@ def _unknown(name: str, tfds: Any) -> str:
 def _features(builder: Any, tfds: Any) -> tuple[str, str]:
     """The names of the image and the label feature."""
     features = builder.info.features
-    images = [key for key, value in features.items() if isinstance(value, tfds.features.Image)]
-    labels = [key for key, value in features.items() if isinstance(value, tfds.features.ClassLabel)]
     supervised = builder.info.supervised_keys or ()
-    # Where there are several, the dataset says which of them belong together.
-    images = [key for key in images if len(images) == 1 or key in supervised]
-    labels = [key for key in labels if len(labels) == 1 or key in supervised]
+
+    def chosen(kind: type) -> list[str]:
+        keys = [key for key, value in features.items() if isinstance(value, kind)]
+        # Where there are several, the dataset says which of them belong together.
+        return [key for key in keys if len(keys) == 1 or key in supervised]
+
+    images, labels = chosen(tfds.features.Image), chosen(tfds.features.ClassLabel)
     if len(images) != 1 or len(labels) != 1:
         raise ValueError(
             "`data` must be a dataset with one image and one class label. Received: "
