@@ -141,9 +141,7 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         Nothing is wrong with them; no two are equal to the pixel.
     """
     found = audit(examples, progress=progress)
-    usable = [i for i, name in enumerate(examples.names) if name in found.digests]
-    kept = examples.subset(usable)
-    counts = kept.class_counts()
+    kept = examples.subset([i for i, name in enumerate(examples.names) if name in found.digests])
     sides = np.array([found.sizes[name] for name in kept.names]).reshape(-1, 2)
     sizes: dict[str, tuple[int, int]] = {}
     odd: list[str] = []
@@ -162,7 +160,7 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         refused = str(error)
     return DatasetReport(
         source=examples.source,
-        counts=dict(zip(examples.class_names, counts.tolist(), strict=True)),
+        counts=dict(zip(examples.class_names, kept.class_counts().tolist(), strict=True)),
         audit=found,
         leaks=_leaks(examples, found),
         sizes=sizes,

@@ -52,9 +52,8 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
         replica = _replica()
         if replica is None:
             return seed
-        return seed + keras.ops.cast(replica, seed.dtype) * keras.ops.convert_to_tensor(
-            [_REPLICA_STEP, 0], dtype=seed.dtype
-        )
+        step = ops.convert_to_tensor([_REPLICA_STEP, 0], dtype=seed.dtype)
+        return seed + ops.cast(replica, seed.dtype) * step
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -206,11 +206,8 @@ class PatchEncoder(BaseLayer):
         elif self.position_embedding == "sincos_2d":
             table = ops.convert_to_tensor(self._sincos)
         elif self.position_embedding == "learned_2d":
-            h, w = self.rows.shape[0], self.columns.shape[1]
-            halves = [
-                ops.broadcast_to(self.rows, (h, w, self.hidden_size // 2)),
-                ops.broadcast_to(self.columns, (h, w, self.hidden_size // 2)),
-            ]
+            shape = (self.rows.shape[0], self.columns.shape[1], self.hidden_size // 2)
+            halves = [ops.broadcast_to(half, shape) for half in (self.rows, self.columns)]
             table = ops.concatenate(halves, axis=-1)
         else:
             raise ValueError(

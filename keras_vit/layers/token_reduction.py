@@ -156,6 +156,8 @@ class ReducingBlock(TransformerBlock):
     Reference: https://arxiv.org/abs/2210.09461
     """
 
+    _config_names = ("num_reduced", "prefix_tokens")
+
     def __init__(
         self,
         num_heads: int,
@@ -191,13 +193,6 @@ class ReducingBlock(TransformerBlock):
                 "model an image size. Received: inputs of shape (B, None, D)"
             )
         return num_tokens - min(self.num_reduced, (num_tokens - self.prefix_tokens) // 2)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_reduced": self.num_reduced,
-            "prefix_tokens": self.prefix_tokens,
-        }
 
 
 class _ProportionalAttention(MultiHeadSelfAttention):

@@ -74,6 +74,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
             f"of {', '.join(CLASS_COLUMNS)}. Received: {path} with the columns {header}"
         )
     names, file_notes = _files(path, rows)
+    others = [name for name in header if name not in COLUMNS]
     labels: np.ndarray | list[int]
     # What the messages show of a row.
     needed = {line: {name: row[name] for name in ("file", *columns)} for line, row in rows.items()}
@@ -94,11 +95,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
         source=str(path),
         paths=tuple(str(path.parent / name) for name in names),
         splits=_splits(path, rows) if "split" in header else None,
-        columns={
-            name: tuple(row[name] for row in rows.values())
-            for name in header
-            if name not in COLUMNS
-        },
+        columns={name: tuple(row[name] for row in rows.values()) for name in others},
         notes=notes + file_notes,
     )
 
