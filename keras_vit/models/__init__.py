@@ -5,14 +5,14 @@ from keras_vit.models.counting import count_flops, count_parameters, count_train
 from keras_vit.models.feature_extractor import Activations, FeatureExtractor
 from keras_vit.models.features import features
 from keras_vit.models.inference_runtime import optimize_for_inference
-from keras_vit.models.introspection import (
+from keras_vit.models.memory import Memory, count_memory
+from keras_vit.models.metadata import (
     config_of,
     has_config,
     preprocessing_of,
     rebuild,
     with_preprocessing,
 )
-from keras_vit.models.memory import Memory, count_memory
 from keras_vit.models.openvino_runtime import OpenVINOModel
 from keras_vit.models.token_reduction import reduce_tokens
 from keras_vit.models.vit import build, default_preprocessing

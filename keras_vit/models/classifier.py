@@ -8,7 +8,7 @@ import keras
 
 from keras_vit.layers import LayerNorm, TransformerBlock
 from keras_vit.models.cloning import last_layer, layers_of, to_float32
-from keras_vit.models.introspection import preprocessing_of
+from keras_vit.models.metadata import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
 _NORMS = ("norm", "norm_1", "norm_2")  # within blocks and poolings

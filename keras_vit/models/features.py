@@ -15,7 +15,7 @@ from keras_vit import arguments
 from keras_vit.models import classifier
 from keras_vit.models.cloning import clone, clone_layer, is_float, last_layer, layers_of
 from keras_vit.models.feature_extractor import FeatureExtractor
-from keras_vit.models.introspection import preprocessing_of
+from keras_vit.models.metadata import preprocessing_of
 
 POOLS = ("token", "gap", "all")
 _HEADS = ("head", "distillation_head")

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import Patches
-from keras_vit.models.introspection import config_of, preprocessing_of
+from keras_vit.models.metadata import config_of, preprocessing_of
 
 # The masks of the validation are the same in every epoch, so that its losses can be compared.
 VALIDATION_SEED = 2021

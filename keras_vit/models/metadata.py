@@ -1,4 +1,4 @@
-"""Reading what a finished model carries, and building it again with changes."""
+"""Configuration and preprocessing of a finished model, and copies with other ones."""
 
 from __future__ import annotations
 
