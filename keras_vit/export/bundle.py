@@ -335,8 +335,8 @@ def _drawn(total: int, seed: int) -> np.ndarray:
 
 def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: bool) -> None:
     """Raises `VerificationError` if something disagrees that must not."""
-    wrong = [r for r in results if not r.ok and (named or r.name not in tflite.QUANTIZATIONS)]
-    wrong += [r for r in results if not r.ok and r.name == "float32" and r not in wrong]
+    optional = () if named else tflite.QUANTIZATIONS.keys() - {"float32"}
+    wrong = [r for r in results if not r.ok and r.name not in optional]
     if not wrong:
         return
     agreeing = [r for r in results if r.ok and r.name in tflite.QUANTIZATIONS]

@@ -26,7 +26,7 @@ MEMORY = """
 import sys
 from pathlib import Path
 import numpy as np
-from keras_vit import data, models
+from keras_vit import data, files, models
 from keras_vit.tasks.evaluate import evaluate
 from keras_vit.tasks.classification.figures import confusion_matrix
 classes, folder = int(sys.argv[1]), Path(sys.argv[2])
@@ -44,7 +44,7 @@ examples = data.Examples(
 model = models.build(config)
 model.get_layer("head").kernel.assign(10 * np.random.default_rng(3).normal(size=(12, classes)))
 report = evaluate(model, examples, batch_size=200, verbose=0)
-report.write_json(folder / "evaluation.json")
+files.write_json(folder / "evaluation.json", report.to_json())
 confusion_matrix(report, folder / "confusion_matrix.png")
 report.text()
 print(int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn import metrics
 
-from keras_vit import files
 from keras_vit.evaluation.statistics import wilson
 
 
@@ -147,10 +145,6 @@ class Report:
             **confusion,
         }
 
-    def write_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_json()` to the file `path`."""
-        files.write_json(path, self.to_json())
-
 
 def left_out(rows: Sequence[Any], what: str) -> list[str]:
     """Returns the line that says how many rows a printed table lacks, if it does.
@@ -262,7 +256,12 @@ def _check(labels: np.ndarray, scores: np.ndarray, class_names: Sequence[str]) -
             f"`labels` must lie in [0, {len(class_names)}), the range of `class_names`. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
-    ends = scores.min(axis=1), scores.max(axis=1)  # no array of (N, classes)
+    require_finite(scores)
+
+
+def require_finite(scores: np.ndarray) -> None:
+    """Raises `ValueError` unless all `probabilities` (N, K) are finite."""
+    ends = scores.min(axis=1), scores.max(axis=1)  # no array of (N, K)
     broken = np.flatnonzero(~np.isfinite(ends).all(axis=0))
     if len(broken):
         raise ValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import metrics
 
-from keras_vit import files
-from keras_vit.tasks.classification.metrics import LONGEST_TABLE, left_out, shorten
+from keras_vit.tasks.classification.metrics import LONGEST_TABLE, left_out, require_finite, shorten
 
 
 class LabelScores(NamedTuple):
@@ -115,10 +113,6 @@ class MultiLabelReport:
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {**content, "per_label": [row._asdict() for row in self.per_label]}
 
-    def write_json(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_json()` to the file `path`."""
-        files.write_json(path, self.to_json())
-
 
 def _number(value: Any) -> str:
     return "-" if value is None else f"{value:.4f}"
@@ -218,13 +212,7 @@ def check_labels(labels: np.ndarray, probabilities: np.ndarray) -> None:
             f"`probabilities` must have the shape of the labels, {labels.shape}. "
             f"Received: probabilities of shape {probabilities.shape}"
         )
-    broken = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
-    if len(broken):
-        raise ValueError(
-            f"`probabilities` must be finite; {len(broken)} of {len(probabilities)} rows are not, "
-            "the usual sign of a training that diverged: try a smaller learning rate. "
-            f"Received: probabilities[{broken[0]}]={probabilities[broken[0]]}"
-        )
+    require_finite(probabilities)
 
 
 def _share(part: int, whole: int) -> float:

@@ -10,6 +10,7 @@ import pytest
 from sklearn import metrics
 from sklearn.metrics import f1_score
 
+from keras_vit import files
 from keras_vit.tasks.multi_label.metrics import (
     LabelScores,
     MultiLabelReport,
@@ -65,8 +66,8 @@ def test_text_without_any_label_that_occurs() -> None:
     assert "mean average precision -" in empty.text()
 
 
-def test_write_json_keeps_everything(tmp_path: Path) -> None:
-    REPORT.write_json(tmp_path / "evaluation.json")
+def test_json_keeps_everything(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "evaluation.json", REPORT.to_json())
     read = json.loads((tmp_path / "evaluation.json").read_text())
     assert read == REPORT.to_json()
     assert (read["num_examples"], read["mean_average_precision"]) == (53, 0.75)
