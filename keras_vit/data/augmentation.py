@@ -81,10 +81,9 @@ class Augmentation:
             if not arguments.is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
         for name in ("flip", "rand_augment_increasing", "three_augment"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(
-                    f"`{name}` must be true or false. Received: {name}={getattr(self, name)!r}"
-                )
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise ValueError(f"`{name}` must be true or false. Received: {name}={value!r}")
         area = self.crop_area
         two = isinstance(area, (tuple, list)) and len(area) == 2
         if not (two and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):

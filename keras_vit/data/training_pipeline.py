@@ -49,8 +49,7 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
     if steps == 0:
         raise ValueError(
             f"`batch_size` must be at most the number of training images, {len(examples)}; pass a "
-            f"smaller one (--batch-size). "
-            f"Received: batch_size={batch_size}"
+            f"smaller one (--batch-size). Received: batch_size={batch_size}"
         )
     return steps
 
@@ -254,8 +253,7 @@ def _check_augmentation(
     if augmentation.needs_color and preprocessing.num_channels != 3:
         raise ValueError(
             "`preprocessing` must have three channels for RandAugment, 3-Augment and colour "
-            "jitter. "
-            f"Received: channels={preprocessing.channels!r}"
+            f"jitter. Received: channels={preprocessing.channels!r}"
         )
     if augmentation.three_augment and min(preprocessing.size) < MIN_SIDE:
         raise ValueError(

@@ -40,12 +40,12 @@ def clone(
 
     def copied(layer: Any) -> Any:
         if layer not in copies:
-            if isinstance(layer, keras.Sequential):  # has no calls that could be changed
-                copies[layer] = keras.models.clone_model(layer, clone_function=copied)
-            elif _is_graph(layer):
-                # Keras' own `recursive` stops at the second level before Keras 3.14.
+            if _is_graph(layer):
+                # A Sequential has no calls that could be changed. Keras' own `recursive` stops at
+                # the second level before Keras 3.14.
+                changed_call = None if isinstance(layer, keras.Sequential) else call
                 copies[layer] = keras.models.clone_model(
-                    layer, clone_function=copied, call_function=call
+                    layer, clone_function=copied, call_function=changed_call
                 )
             else:
                 copies[layer] = (change(layer) if change else None) or clone_layer(layer)
@@ -261,8 +261,7 @@ def require_graph(model: keras.Model) -> None:
     if not _is_graph(model) or not model.built:
         raise ValueError(
             "`model` must be a functional or sequential Keras model that is built, whose layers "
-            "are known. "
-            f"Received: model={model!r} of the class {type(model).__name__}"
+            f"are known. Received: model={model!r} of the class {type(model).__name__}"
         )
 
 
