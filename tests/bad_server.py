@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from keras_vit.download.integrity import CRC32C
+import google_crc32c
 
 
 @dataclasses.dataclass
@@ -95,7 +95,7 @@ class Loopback(ThreadingHTTPServer):
 
 def goog_hash(content: bytes) -> str:
     """The header that Google Cloud Storage would send."""
-    crc = CRC32C()
+    crc = google_crc32c.Checksum()
     crc.update(content)
     digests = {"crc32c": crc.digest(), "md5": hashlib.md5(content).digest()}
     return ",".join(f"{name}={base64.b64encode(d).decode()}" for name, d in digests.items())
