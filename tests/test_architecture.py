@@ -49,7 +49,7 @@ ON_TENSORFLOW_ONLY = {
     PACKAGE / "layers" / "fused_elementwise.py",
     PACKAGE / "layers" / "dropout.py",
     PACKAGE / "models" / "feature_extractor.py",
-    PACKAGE / "models" / "inference_model.py",
+    PACKAGE / "models" / "inference_graphs.py",
 }
 SERVING = {PACKAGE / "tasks" / "serving.py", *PACKAGE.glob("tasks/*/serving.py")}
 WITH_MATPLOTLIB = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from keras_vit.cli import options as opt
-from keras_vit.cli.load_model import check_model, load_model
+from keras_vit.cli.model_argument import check_model, load_model
 from keras_vit.startup import start_keras
 
 _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")

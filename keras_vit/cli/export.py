@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Annotated, Literal
 
-from keras_vit.cli.load_model import check_model, load_model
+from keras_vit.cli.model_argument import check_model, load_model
 from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, of_server, option
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.startup import start_keras

@@ -14,7 +14,7 @@ import typer
 from keras_vit import arguments
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
-from keras_vit.cli.load_model import check_model, load_model
+from keras_vit.cli.model_argument import check_model, load_model
 from keras_vit.cli.options import check_exists, check_out, parse_size
 from keras_vit.startup import start_keras
 

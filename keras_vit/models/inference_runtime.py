@@ -11,7 +11,7 @@ from keras_vit import arguments
 from keras_vit.layers import ModelMetadata
 from keras_vit.layers.fused_elementwise import is_enabled
 from keras_vit.models import classifier, cloning
-from keras_vit.models.inference_model import (
+from keras_vit.models.inference_graphs import (
     Compute,
     InferenceLayer,
     InferenceModel,

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_vit import arguments
 from keras_vit.models import cloning
-from keras_vit.models.inference_model import refuse
+from keras_vit.models.inference_graphs import refuse
 
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}  # precision -> as OpenVINO calls it
 PRECISIONS = tuple(_HINTS)

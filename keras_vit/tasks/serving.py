@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import Limits, Read, read_each
 from keras_vit.models import cloning
-from keras_vit.models.inference_model import with_placeholders
+from keras_vit.models.inference_graphs import with_placeholders
 from keras_vit.models.inference_runtime import SMALL
 from keras_vit.preprocessing import Preprocessing
 

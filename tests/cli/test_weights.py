@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import choices, models, zoo
-from keras_vit.cli.load_model import load_model
+from keras_vit.cli.model_argument import load_model
 from keras_vit.weights import read_checkpoint, registry_table, save_weights
 from keras_vit.weights.save import FORMATS
 from tests.cli.commands import call_main, check_failure

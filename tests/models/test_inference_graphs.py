@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.models.inference_model import (
+from keras_vit.models.inference_graphs import (
     InferenceLayer,
     InferenceModel,
     as_it_is,

@@ -9,7 +9,7 @@ import keras
 import pytest
 
 from keras_vit.models import optimize_for_inference
-from keras_vit.models.inference_model import InferenceLayer, InferenceModel, as_it_is
+from keras_vit.models.inference_graphs import InferenceLayer, InferenceModel, as_it_is
 from tests.helpers import tiny_model
 
 on_tensorflow = pytest.mark.skipif(

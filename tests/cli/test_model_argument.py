@@ -6,7 +6,7 @@ import keras
 import pytest
 
 from keras_vit import zoo
-from keras_vit.cli.load_model import load_model
+from keras_vit.cli.model_argument import load_model
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 
