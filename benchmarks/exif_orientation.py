@@ -46,7 +46,7 @@ def photographs(orientation: int, size: tuple[int, int], count: int = 4) -> Exam
         files.append(file.getvalue())
     return Examples(
         names=tuple(f"{index}.jpg" for index in range(count)),
-        labels=np.arange(count) % 2,
+        targets=np.arange(count) % 2,
         class_names=("a", "b"),
         source="scikit-learn's photographs, enlarged",
         encoded=tuple(files),

@@ -148,7 +148,7 @@ def layers_pipeline(
             batch = layer(batch, training=True)
         return scale(batch["images"]), batch["labels"]
 
-    dataset = tf.data.Dataset.from_tensor_slices((files, examples.labels))
+    dataset = tf.data.Dataset.from_tensor_slices((files, examples.targets))
     dataset = dataset.shuffle(len(files)).repeat().map(decode, tf.data.AUTOTUNE)
     dataset = dataset.batch(batch_size, drop_remainder=True)
     return dataset.map(change, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
@@ -177,7 +177,7 @@ def photographs(count: int) -> Examples:
         files.append(file.getvalue())
     return Examples(
         names=tuple(f"{index:04d}.jpg" for index in range(count)),
-        labels=np.arange(count) % 10,
+        targets=np.arange(count) % 10,
         class_names=tuple("0123456789"),
         source="windows of 500 x 375 pixels of scikit-learn's photographs, JPEG of quality 85",
         encoded=tuple(files),

@@ -52,7 +52,7 @@ def features(network: keras.Model, examples: data.Examples) -> np.ndarray:
 
 def probe(network: keras.Model, training: data.Examples, held_out: data.Examples) -> float:
     """Returns the accuracy of a linear classifier on the images held out."""
-    x, y = features(network, training), training.labels
+    x, y = features(network, training), training.targets
     chosen = np.random.default_rng(0).permutation(len(y)) < len(y) // 4
 
     def fitted(strength: float, part: np.ndarray) -> Pipeline:
@@ -61,7 +61,7 @@ def probe(network: keras.Model, training: data.Examples, held_out: data.Examples
 
     scores = [fitted(c, ~chosen).score(x[chosen], y[chosen]) for c in STRENGTHS]
     best = fitted(STRENGTHS[int(np.argmax(scores))], np.full(len(y), True))
-    return float(best.score(features(network, held_out), held_out.labels))
+    return float(best.score(features(network, held_out), held_out.targets))
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def main() -> None:
         random.append(probe(network, training, held_out))
     learnt = probe(keras.saving.load_model(run.last), training, held_out)
     seeds = ", ".join(f"{accuracy:.4f}" for accuracy in random)
-    majority = np.bincount(held_out.labels).max() / len(held_out)
+    majority = np.bincount(held_out.targets).max() / len(held_out)
     text = (
         f"# Pre-training without labels: {options.method}, {options.model} at {size} pixels\n\n"
         f"{hardware()}; Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras "

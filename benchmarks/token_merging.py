@@ -165,7 +165,7 @@ def main() -> None:
         examples = examples.subset(sorted(chosen.tolist()))
         number = f"{len(examples)} of the {total} {kind}, chosen at random"
     found = measure(model, examples, options.per_block, options.batch_size)
-    labels = align(models.preprocessing_of(model).labels, examples)
+    labels = align(models.preprocessing_of(model).class_names, examples)
     note = "" if options.run else " The weights are random: only the speeds mean anything."
     text = (
         f"# Merging and pruning tokens: {name}\n\n{hardware()}; Python "

@@ -20,6 +20,7 @@ from keras_vit import arguments
 RESIZE_METHODS = ("crop", "squash", "squash_crop")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
+NAMES_IN_FILES = "labels"  # key of `class_names`
 _LATER = ("exif_orientation", "dct_scaling")  # false in what earlier versions wrote
 
 
@@ -44,7 +45,7 @@ class Preprocessing:
         mean: Subtracted from each channel, in units of pixel / 255; one number serves all.
         std: Divides each channel, in units of pixel / 255; one number serves all.
         channels: `"rgb"`, `"bgr"` or `"grayscale"`.
-        labels: Name of each class, in the order of the model's outputs, or None if unknown.
+        class_names: Name of each class, in the order of the model's outputs, or None if unknown.
         thresholds: For a model that says yes or no to each label by itself, the probability from
             which on it is a yes, in (0, 1), one for each label; None for a model whose classes
             exclude one another.
@@ -58,10 +59,10 @@ class Preprocessing:
 
     Raises:
         ValueError: If an argument is out of its range, `mean` or `std` does not fit `channels`, or
-            `thresholds` does not fit `labels`.
+            `thresholds` does not fit `class_names`.
 
     Example:
-        >>> preprocessing = Preprocessing(size=(32, 48), labels=("daisy", "rose"))
+        >>> preprocessing = Preprocessing(size=(32, 48), class_names=("daisy", "rose"))
         >>> preprocessing.scale(np.array([0, 255], "uint8").reshape(1, 1, 2, 1))[0, 0, :, 0]
         array([-1.,  1.], dtype=float32)
         >>> Preprocessing.from_config(preprocessing.get_config()) == preprocessing
@@ -76,7 +77,7 @@ class Preprocessing:
     mean: tuple[float, ...] = (0.5,)
     std: tuple[float, ...] = (0.5,)
     channels: str = "rgb"
-    labels: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
     thresholds: tuple[float, ...] | None = None
     exif_orientation: bool = True
     dct_scaling: bool = True
@@ -96,8 +97,8 @@ class Preprocessing:
             object.__setattr__(self, name, self._per_channel(name))
         if min(self.std) <= 0:
             raise ValueError(f"`std` must be positive. Received: std={self.std!r}")
-        if self.labels is not None:
-            object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         if self.thresholds is not None:
             object.__setattr__(self, "thresholds", self._checked_thresholds())
 
@@ -119,9 +120,9 @@ class Preprocessing:
                 "`thresholds` must be numbers in (0, 1), one for each label. "
                 f"Received: thresholds={self.thresholds!r}"
             )
-        if self.labels is not None and len(values) != len(self.labels):
+        if self.class_names is not None and len(values) != len(self.class_names):
             raise ValueError(
-                f"`thresholds` must be one number for each of the {len(self.labels)} labels. "
+                f"`thresholds` must be one number for each of the {len(self.class_names)} labels. "
                 f"Received: thresholds={self.thresholds!r}"
             )
         return values
@@ -225,13 +226,15 @@ class Preprocessing:
         for name in ("thresholds", "task", *_LATER):
             if not config[name]:
                 del config[name]
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in config.items()}
+        names = {"class_names": NAMES_IN_FILES}
+        return {names.get(k, k): list(v) if isinstance(v, tuple) else v for k, v in config.items()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Preprocessing:
         """Returns what `get_config` described, in this version or an earlier one."""
+        names = {NAMES_IN_FILES: "class_names"}
         values: dict[str, Any] = {
-            key: tuple(v) if isinstance(v, list) else v for key, v in config.items()
+            names.get(k, k): tuple(v) if isinstance(v, list) else v for k, v in config.items()
         }
         return cls(**{**dict.fromkeys(_LATER, False), **values})
 

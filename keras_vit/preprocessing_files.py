@@ -24,14 +24,16 @@ def texts(preprocessing: Preprocessing) -> dict[str, str]:
         `thresholds.txt`, one number per line.
 
     Example:
-        >>> texts(Preprocessing(labels=("daisy", "rose")))["labels.txt"]
+        >>> texts(Preprocessing(class_names=("daisy", "rose")))["labels.txt"]
         'daisy\nrose\n'
     """
     found = {
         PREPROCESSING: json.dumps(preprocessing.get_config(), indent=2, ensure_ascii=False) + "\n",
     }
-    if preprocessing.labels:
-        found[LABELS] = "".join(f"{' '.join(label.split())}\n" for label in preprocessing.labels)
+    if preprocessing.class_names:
+        found[LABELS] = "".join(
+            f"{' '.join(label.split())}\n" for label in preprocessing.class_names
+        )
     if preprocessing.thresholds:
         found[THRESHOLDS] = "".join(f"{threshold!r}\n" for threshold in preprocessing.thresholds)
     return found
@@ -47,7 +49,7 @@ def write(preprocessing: Preprocessing, folder: Path) -> None:
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> write(Preprocessing(labels=("daisy", "rose")), folder)
+        >>> write(Preprocessing(class_names=("daisy", "rose")), folder)
         >>> sorted(path.name for path in folder.iterdir())
         ['labels.txt', 'preprocessing.json']
     """
@@ -71,7 +73,7 @@ def lines(path: Path, count: int) -> tuple[str, ...]:
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> write(Preprocessing(labels=("daisy", "rose")), folder)
+        >>> write(Preprocessing(class_names=("daisy", "rose")), folder)
         >>> lines(folder / LABELS, 2)
         ('daisy', 'rose')
     """
@@ -100,7 +102,7 @@ def numbers(path: Path, count: int) -> tuple[float, ...]:
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> write(Preprocessing(labels=("daisy", "rose"), thresholds=(0.25, 0.5)), folder)
+        >>> write(Preprocessing(class_names=("daisy", "rose"), thresholds=(0.25, 0.5)), folder)
         >>> numbers(folder / THRESHOLDS, 2)
         (0.25, 0.5)
     """
@@ -130,7 +132,7 @@ def parse(preprocessing: str | bytes, artifact: str) -> Preprocessing:
         ValueError: If the content is damaged.
 
     Example:
-        >>> preprocessing = Preprocessing(size=(8, 12), labels=("daisy", "rose"))
+        >>> preprocessing = Preprocessing(size=(8, 12), class_names=("daisy", "rose"))
         >>> parse(texts(preprocessing)["preprocessing.json"], "serving/photos/1") == preprocessing
         True
     """

@@ -265,7 +265,7 @@ def _preprocessing(
         return None
     base = default_preprocessing(config)
     carried = checkpoint.preprocessing or base
-    labels = carried.labels
+    labels = carried.class_names
     if carried.num_channels != base.num_channels:
         scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}
         carried = dataclasses.replace(carried, **scaling)
@@ -275,7 +275,7 @@ def _preprocessing(
     return dataclasses.replace(
         carried,
         size=base.size,
-        labels=labels if kept else None,
+        class_names=labels if kept else None,
         thresholds=carried.thresholds if several else None,
     )
 

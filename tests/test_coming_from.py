@@ -167,7 +167,7 @@ def test_automl(page: Run) -> None:
     scope = page("AutoML and Vertex AI")
     found = data.load("data")
     assert found.names == tuple(f"flowers/{name}.jpg" for name in "abcde")
-    assert [found.class_names[label] for label in found.labels] == ["daisy"] * 2 + ["rose"] * 3
+    assert [found.class_names[label] for label in found.targets] == ["daisy"] * 2 + ["rose"] * 3
     assert found.splits == ("train", "validation", "test", "train", "train")
     assert scope["table"] == [
         ("flowers/a.jpg", "daisy", "test"),

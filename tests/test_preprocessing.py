@@ -22,7 +22,7 @@ PREPROCESSING = Preprocessing(
     mean=IMAGENET_MEAN,
     std=IMAGENET_STD,
     channels="bgr",
-    labels=("daisy", "rose"),
+    class_names=("daisy", "rose"),
 )
 
 
@@ -62,7 +62,7 @@ def test_contract_is_hashable_and_frozen() -> None:
         ({"thresholds": (0.5, 1.0)}, r"numbers in \(0, 1\), .*Received: thresholds=.0.5, 1.0."),
         ({"thresholds": (0.0,)}, r"`thresholds` must be numbers in \(0, 1\)"),
         ({"thresholds": ()}, r"`thresholds` must be numbers .* Received: thresholds=\(\)"),
-        ({"thresholds": (0.5,), "labels": ("a", "b")}, "one number for each of the 2 labels"),
+        ({"thresholds": (0.5,), "class_names": ("a", "b")}, "one number for each of the 2 labels"),
     ],
 )
 def test_contract_rejects(arguments: dict, message: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from keras_vit import preprocessing_files
 from keras_vit.preprocessing import Preprocessing
 
-PREPROCESSING = Preprocessing(size=(10, 14), labels=("daisy", "Gänseblümchen", "two\nlines"))
+PREPROCESSING = Preprocessing(size=(10, 14), class_names=("daisy", "Gänseblümchen", "two\nlines"))
 
 
 def test_parse_restores_the_contract() -> None:

@@ -276,7 +276,7 @@ def test_official_file_is_taken_over_as_it_is(official: Path) -> None:
     assert model.input_shape == (None, 20, 20, 3)
     preprocessing = preprocessing_of(model)
     assert preprocessing.size == (20, 20)
-    assert preprocessing.labels == imagenet_labels()
+    assert preprocessing.class_names == imagenet_labels()
     assert set(preprocessing.mean + preprocessing.std) == {0.5}
     head = official_tensors(MICRO.replace(representation_size=17))["head/kernel"]
     np.testing.assert_array_equal(weights_of(model)["head/kernel"], head)
@@ -287,14 +287,14 @@ def test_another_number_of_classes_gets_a_new_head_and_a_warning(official: Path)
         model = ViTMicro4(weights=official, classes=7)
     assert not weights_of(model)["head/kernel"].any()
     assert weights_of(model)["pre_logits/kernel"].shape == (96, 17)
-    assert preprocessing_of(model).labels is None
+    assert preprocessing_of(model).class_names is None
 
 
 def test_reset_head_keeps_no_labels(official: Path) -> None:
     with pytest.warns(UserWarning, match="head/kernel, head/bias start anew"):
         model = ViTMicro4(weights=str(official), reset_head=True)
     assert not weights_of(model)["head/kernel"].any()
-    assert preprocessing_of(model).labels is None
+    assert preprocessing_of(model).class_names is None
 
 
 def test_without_the_top_the_head_goes_silently(official: Path) -> None:
@@ -352,7 +352,9 @@ def test_missing_file(weights: str | Path) -> None:
 def test_keras_file_brings_architecture_labels_and_preprocessing(
     size: tuple[int | None, int | None], tmp_path: Path
 ) -> None:
-    preprocessing = Preprocessing(size=(20, 28), resize="squash", std=0.25, labels=tuple("abcdefg"))
+    preprocessing = Preprocessing(
+        size=(20, 28), resize="squash", std=0.25, class_names=tuple("abcdefg")
+    )
     config = MICRO.replace(
         image_size=size,
         position_grid=(5, 7),
@@ -375,7 +377,9 @@ def test_keras_file_brings_architecture_labels_and_preprocessing(
 
 
 def test_thresholds_go_with_the_labels_and_without_a_softmax(tmp_path: Path) -> None:
-    preprocessing = Preprocessing(size=(20, 28), labels=tuple("abc"), thresholds=(0.2, 0.3, 0.4))
+    preprocessing = Preprocessing(
+        size=(20, 28), class_names=tuple("abc"), thresholds=(0.2, 0.3, 0.4)
+    )
     config = MICRO.replace(image_size=(20, 28), classes=3, classifier_activation="sigmoid")
     build(config, preprocessing=preprocessing).save(tmp_path / "m.keras")
     found = {}

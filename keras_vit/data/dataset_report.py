@@ -169,7 +169,7 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         dark=tuple(name for name in kept.names if ranges[name][0] < ranges[name][1] <= _DARK),
         refused=refused,
         images=len(kept) if kept.multi_label else None,
-        without_class=int((~kept.labels.any(axis=1)).sum()) if kept.multi_label else 0,
+        without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else 0,
         notes=examples.notes,
     )
 

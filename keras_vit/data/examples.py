@@ -30,7 +30,7 @@ class Examples:
 
     Args:
         names: A unique name for each image, such as its path below the data folder.
-        labels: Index into `class_names` for each image, (N,); or, where an image may show several
+        targets: Index into `class_names` for each image, (N,); or, where an image may show several
             classes or none, 1 for those it shows and 0 for the others, (N, K).
         class_names: Name of each class.
         source: What the images were loaded from, for messages.
@@ -51,20 +51,20 @@ class Examples:
     Example:
         >>> examples = Examples(
         ...     names=("a.png", "b.png"),
-        ...     labels=np.array([1, 0]),
+        ...     targets=np.array([1, 0]),
         ...     class_names=("daisy", "rose"),
         ...     source="memory",
         ...     encoded=(b"...", b"+++"),
         ... )
         >>> len(examples), examples.read(1), examples.subset([1]).names
         (2, b'+++', ('b.png',))
-        >>> several = dataclasses.replace(examples, labels=np.array([[1, 1], [0, 0]]))
+        >>> several = dataclasses.replace(examples, targets=np.array([[1, 1], [0, 0]]))
         >>> several.multi_label, several.shown(0), several.shown(1)
         (True, ('daisy', 'rose'), ())
     """
 
     names: tuple[str, ...]
-    labels: np.ndarray
+    targets: np.ndarray
     class_names: tuple[str, ...]
     source: str
     paths: tuple[str, ...] | None = None
@@ -77,13 +77,13 @@ class Examples:
 
     def __post_init__(self) -> None:
         # A frozen dataclass can only be normalised through object.__setattr__.
-        object.__setattr__(self, "labels", self._checked_labels())
+        object.__setattr__(self, "targets", self._checked_targets())
         if (self.paths is None) == (self.encoded is None):
             raise ValueError(
                 "Exactly one of `paths` and `encoded` must be given. Received: "
                 f"paths={_brief(self.paths)}, encoded={_brief(self.encoded)}"
             )
-        fields = {name: getattr(self, name) for name in ("labels", "paths", "encoded", "splits")}
+        fields = {name: getattr(self, name) for name in ("targets", "paths", "encoded", "splits")}
         for name, values in {**self.columns, **fields}.items():
             if values is not None and len(values) != len(self.names):
                 raise ValueError(
@@ -96,32 +96,32 @@ class Examples:
         if (
             len(self)
             and not self.multi_label
-            and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names)
+            and not 0 <= self.targets.min() <= self.targets.max() < len(self.class_names)
         ):
             raise ValueError(
-                f"`labels` must be in [0, {len(self.class_names)}), indices of `class_names`. "
-                f"Received: labels from {self.labels.min()} to {self.labels.max()}"
+                f"`targets` must be in [0, {len(self.class_names)}), indices of `class_names`. "
+                f"Received: targets from {self.targets.min()} to {self.targets.max()}"
             )
         unknown = sorted(set(self.splits or ()) - set(SPLITS))
         if unknown:
             raise ValueError(f"`splits` must hold only {SPLITS}. Received: {unknown}")
 
-    def _checked_labels(self) -> np.ndarray:
-        labels = np.asarray(self.labels)
-        if labels.ndim < 2:
-            return labels.astype(np.int32)
-        if labels.ndim > 2 or labels.shape[1] != len(self.class_names):
+    def _checked_targets(self) -> np.ndarray:
+        targets = np.asarray(self.targets)
+        if targets.ndim < 2:
+            return targets.astype(np.int32)
+        if targets.ndim > 2 or targets.shape[1] != len(self.class_names):
             raise ValueError(
-                "`labels` must be of shape (N,), or (N, K) with a column for each of the "
-                f"{len(self.class_names)} classes. Received: labels of shape {labels.shape}"
+                "`targets` must be of shape (N,), or (N, K) with a column for each of the "
+                f"{len(self.class_names)} classes. Received: targets of shape {targets.shape}"
             )
-        wrong = ~np.isin(labels, (0, 1))
+        wrong = ~np.isin(targets, (0, 1))
         if wrong.any():
             raise ValueError(
-                "`labels` of shape (N, K) must be 1 for the classes that an image shows and 0 for "
-                f"the others. Received: {labels[wrong][0]!r} for image {np.argwhere(wrong)[0][0]}"
+                "`targets` of shape (N, K) must be 1 for the classes that an image shows and 0 for "
+                f"the others. Received: {targets[wrong][0]!r} for image {np.argwhere(wrong)[0][0]}"
             )
-        return labels.astype(np.uint8)
+        return targets.astype(np.uint8)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -129,19 +129,19 @@ class Examples:
     @property
     def multi_label(self) -> bool:
         """Whether an image may show several classes or none."""
-        return self.labels.ndim == 2
+        return self.targets.ndim == 2
 
     def class_counts(self) -> np.ndarray:
         """Returns how many images show each class, (K,), integers."""
         if self.multi_label:
-            return self.labels.sum(axis=0, dtype=np.int64)
-        return np.bincount(self.labels, minlength=len(self.class_names))
+            return self.targets.sum(axis=0, dtype=np.int64)
+        return np.bincount(self.targets, minlength=len(self.class_names))
 
     def shown(self, index: int) -> tuple[str, ...]:
         """Returns the names of the classes that an image shows, in the order of the classes."""
         if self.multi_label:
-            return tuple(self.class_names[k] for k in np.flatnonzero(self.labels[index]))
-        return (self.class_names[self.labels[index]],)
+            return tuple(self.class_names[k] for k in np.flatnonzero(self.targets[index]))
+        return (self.class_names[self.targets[index]],)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
         """Returns the images at `indices`, in that order, with the classes unchanged."""
@@ -150,9 +150,9 @@ class Examples:
             return None if values is None else tuple(values[i] for i in indices)
 
         fields = {n: take(getattr(self, n)) for n in ("names", "paths", "encoded", "splits")}
-        labels = self.labels[np.asarray(indices, dtype=int)]
+        targets = self.targets[np.asarray(indices, dtype=int)]
         columns = {name: take(values) for name, values in self.columns.items()}
-        return dataclasses.replace(self, labels=labels, columns=columns, **fields)
+        return dataclasses.replace(self, targets=targets, columns=columns, **fields)
 
     def read(self, index: int) -> bytes:
         """Returns the bytes of one image file as they are."""

@@ -172,7 +172,7 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
             good[name] = found
             groups[found.digest].append(index)
     repeated = [group for group in groups.values() if len(group) > 1]
-    disputed = [group for group in repeated if len(np.unique(examples.labels[group], axis=0)) > 1]
+    disputed = [group for group in repeated if len(np.unique(examples.targets[group], axis=0)) > 1]
 
     def names(groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(examples.names[i] for i in group) for group in groups)

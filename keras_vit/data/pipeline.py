@@ -132,7 +132,7 @@ def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tens
     files = examples.encoded if in_memory else [os.fsencode(path) for path in examples.paths or ()]
     with tf.device("CPU"):
         files = tf.constant(files, tf.string)
-        labels = tf.constant(examples.labels)
+        labels = tf.constant(examples.targets)
 
     def read(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         file = tf.gather(files, index)

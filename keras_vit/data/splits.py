@@ -36,7 +36,7 @@ def require_trainable(examples: Examples) -> None:
     """
     counts = examples.class_counts()
     present = [name for name, count in zip(examples.class_names, counts, strict=True) if count]
-    if examples.multi_label and len(np.unique(examples.labels, axis=0)) < 2:
+    if examples.multi_label and len(np.unique(examples.targets, axis=0)) < 2:
         raise ValueError(
             "Training needs images that do not all show the same classes. "
             f"Received: {examples.source}, where each of {len(examples)} images shows {present}"
@@ -125,7 +125,7 @@ def split(
                 "class, one to learn from and one to validate. Received: "
                 f"{examples.source} with {counts[label]} of class {examples.class_names[label]!r}"
             )
-    labels = examples.labels[different]
+    labels = examples.targets[different]
     groups = _rarest(labels, counts) if examples.multi_label else labels
     chosen = np.zeros(len(different), bool)
     for group in np.unique(groups):
@@ -167,7 +167,7 @@ def split_images(
 
     Example:
         >>> images = Examples(
-        ...     names=tuple("abcde"), labels=np.zeros(5), class_names=("image",), source="memory",
+        ...     names=tuple("abcde"), targets=np.zeros(5), class_names=("image",), source="memory",
         ...     encoded=(b"",) * 5,
         ... )
         >>> training, held_out = split_images(images, {name: name for name in "abcde"})
@@ -193,7 +193,7 @@ def split_images(
 def _has_classes(examples: Examples, digests: Mapping[str, str]) -> bool:
     """Tells whether `split` can divide every class: two at least, each with two contents."""
     counts = examples.subset(different_contents(examples, digests)).class_counts()
-    different = len(np.unique(examples.labels, axis=0))
+    different = len(np.unique(examples.targets, axis=0))
     return bool(different >= 2 and np.all(counts[examples.class_counts() > 0] >= 2))
 
 

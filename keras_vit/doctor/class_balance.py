@@ -35,7 +35,7 @@ def check_classes(context: DoctorContext) -> list[Finding]:
     rare = {name: count for name, count in check.rare.items() if count}
     fewest, most = min(filter(None, counts.values()), default=0), max(counts.values())
     looked_at, found = len(check.audit.digests) + len(check.audit.bad), Findings()
-    labels = context.preprocessing.labels
+    labels = context.preprocessing.class_names
     if labels and labels != names and context.matched == "index":
         found.warning(
             "classes unknown to the model",

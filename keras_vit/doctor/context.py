@@ -98,7 +98,7 @@ class DoctorContext:
         pool = np.arange(len(examples)) if pool is None else pool
         looked_at = _some(pool, len(examples), generator)
         self.check = data.check(examples.subset(looked_at), progress=progress)
-        self.matched, outputs = _match(self.preprocessing.labels, examples.class_names)
+        self.matched, outputs = _match(self.preprocessing.class_names, examples.class_names)
         indices = _only_class(examples)
         indices[indices >= 0] = outputs[indices[indices >= 0]]
         usable = np.isin(np.array(examples.names)[pool], list(self.check.audit.digests))
@@ -336,12 +336,12 @@ def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.n
 def _only_class(examples: data.Examples) -> np.ndarray:
     """Returns the class of each image, -1 for those that show several or none, (N,)."""
     if not examples.multi_label:
-        return examples.labels.astype(int)
-    return np.where(examples.labels.sum(axis=1) == 1, examples.labels.argmax(axis=1), -1)
+        return examples.targets.astype(int)
+    return np.where(examples.targets.sum(axis=1) == 1, examples.targets.argmax(axis=1), -1)
 
 
 def _pixels(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:
     """Returns the images resized and cropped, but not scaled, (N, h, w, C), [0, 255]."""
-    raw = dataclasses.replace(scaled(preprocessing, "0..255"), labels=None)
+    raw = dataclasses.replace(scaled(preprocessing, "0..255"), class_names=None)
     batches = [x.numpy() for x, _ in data.evaluation_dataset(examples, raw, batch_size=32)]
     return np.concatenate(batches)

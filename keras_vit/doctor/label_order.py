@@ -93,7 +93,7 @@ def check_names(context: DoctorContext) -> list[Finding]:
         >>> check_names(DoctorContext(model, data.load("digits").subset(range(50))))[0].name
         'classes without names'
     """
-    labels, outputs = context.preprocessing.labels, context.num_classes
+    labels, outputs = context.preprocessing.class_names, context.num_classes
     classes = len(context.examples.class_names)
     seen = f"The model has {outputs} outputs"
     seen += f" and {len(labels)} names for them" if labels else " without names"
@@ -118,9 +118,10 @@ def check_names(context: DoctorContext) -> list[Finding]:
         )
     return found.note(
         "classes without names",
-        "Nobody can tell what an output means. Models of keras_vit carry Preprocessing(labels=...):"
-        " keras_vit.models.rebuild(model, preprocessing=dataclasses.replace(preprocessing, "
-        "labels=...)). With others, keep the list of class_names beside the file.",
+        "Nobody can tell what an output means. Models of keras_vit carry "
+        "Preprocessing(class_names=...): keras_vit.models.rebuild(model, preprocessing="
+        "dataclasses.replace(preprocessing, class_names=...)). With others, keep the list of "
+        "class_names beside the file.",
     )
 
 
@@ -141,7 +142,7 @@ def class_name(context: DoctorContext, output: int) -> str:
         >>> class_name(DoctorContext(model, data.load("digits").subset(range(50))), 3)
         '3'
     """
-    labels = context.preprocessing.labels
+    labels = context.preprocessing.class_names
     names = labels if labels and context.matched == "name" else context.examples.class_names
     return names[output] if output < len(names) else str(output)
 

@@ -35,12 +35,12 @@ def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
     Example:
         >>> import types
         >>> examples = types.SimpleNamespace(
-        ...     labels=np.array([0, 1, 0]), class_names=("rose", "daisy")
+        ...     targets=np.array([0, 1, 0]), class_names=("rose", "daisy")
         ... )
         >>> align(["daisy", "rose", "tulip"], examples).tolist()
         [1, 0, 1]
     """
-    labels = np.asarray(examples.labels)
+    labels = np.asarray(examples.targets)
     several = labels.ndim == 2
     if model_labels is None or tuple(model_labels) == tuple(examples.class_names):
         return labels

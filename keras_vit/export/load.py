@@ -149,10 +149,10 @@ def _of_saved_model(folder: Path) -> Predictor:
         raise _foreign(folder)
     preprocessing = preprocessing_files.parse(description.read_bytes(), str(folder))
     # The texts beside it, which its graph reads, may have been changed since.
-    count = len(preprocessing.labels or ())
+    count = len(preprocessing.class_names or ())
     if count:
         labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, count)
-        preprocessing = dataclasses.replace(preprocessing, labels=labels)
+        preprocessing = dataclasses.replace(preprocessing, class_names=labels)
     if preprocessing.thresholds:
         thresholds = preprocessing_files.numbers(assets / preprocessing_files.THRESHOLDS, count)
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)

@@ -63,7 +63,7 @@ class Predictor:
     @property
     def labels(self) -> tuple[str, ...]:
         """Name of each class, in the order of the probabilities."""
-        return self.preprocessing.labels or ()
+        return self.preprocessing.class_names or ()
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:

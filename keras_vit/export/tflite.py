@@ -252,7 +252,7 @@ class TFLiteConverter:
             # The converter measures ranges with an interpreter that it calls deprecated itself.
             warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
             content = converter.convert()
-        if not self._preprocessing.labels:
+        if not self._preprocessing.class_names:
             return content
         return tflite_metadata.add(content, self._preprocessing, self._model.name)
 

@@ -32,8 +32,8 @@ class ModelMetadata(BaseLayer):
         The same tensor.
 
     Example:
-        >>> preprocessing = ModelMetadata(Preprocessing(labels=("cat", "dog")))
-        >>> ModelMetadata.from_config(preprocessing.get_config()).preprocessing.labels
+        >>> preprocessing = ModelMetadata(Preprocessing(class_names=("cat", "dog")))
+        >>> ModelMetadata.from_config(preprocessing.get_config()).preprocessing.class_names
         ('cat', 'dog')
     """
 

@@ -40,13 +40,13 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         ...     image_size=(8, 8), classes=3, classifier_activation=None
         ... )
         >>> network, preprocessing = with_probabilities(models.build(config))
-        >>> network.layers[-1].name, preprocessing.labels
+        >>> network.layers[-1].name, preprocessing.class_names
         ('softmax', ('0', '1', '2'))
     """
     preprocessing = preprocessing_of(model)
     _check(model, preprocessing)
     classes = model.output_shape[-1]
-    labels = preprocessing.labels or tuple(map(str, range(classes)))
+    labels = preprocessing.class_names or tuple(map(str, range(classes)))
     if len(labels) != classes:
         raise ValueError(
             "`model` must have one output per label of its preprocessing. "
@@ -74,7 +74,7 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
                 "`model` must have one output per threshold of its preprocessing. "
                 f"Received: {classes} outputs and {len(thresholds)} thresholds"
             )
-    return model, dataclasses.replace(preprocessing, labels=labels, thresholds=thresholds)
+    return model, dataclasses.replace(preprocessing, class_names=labels, thresholds=thresholds)
 
 
 def fold(model: keras.Model) -> None:

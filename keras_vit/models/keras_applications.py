@@ -145,6 +145,6 @@ def application_preprocessing(
         mean=tuple(mean / 255),
         std=tuple(std / 255),
         channels="bgr" if reversed_ else "rgb",
-        labels=labels,
+        class_names=labels,
         thresholds=thresholds,
     )

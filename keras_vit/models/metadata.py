@@ -132,8 +132,8 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     Example:
         >>> from keras_vit.models.config import size
         >>> model = build(size("Micro/4").replace(image_size=(8, 8), classes=2))
-        >>> preprocessing = Preprocessing(size=8, labels=("daisy", "rose"))
-        >>> preprocessing_of(with_preprocessing(model, preprocessing)).labels
+        >>> preprocessing = Preprocessing(size=8, class_names=("daisy", "rose"))
+        >>> preprocessing_of(with_preprocessing(model, preprocessing)).class_names
         ('daisy', 'rose')
     """
     metadata = _metadata_layer(model)

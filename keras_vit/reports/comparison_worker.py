@@ -194,7 +194,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
             names=np.array(held_out.names),
             labels=labels,
             probabilities=probabilities,
-            class_names=np.array(preprocessing.labels),
+            class_names=np.array(preprocessing.class_names),
         )
     times = [row for row in history.read(run.times) if row["steps"]]
     speeds = [config.recipe.batch_size * row["steps"] / row["training_seconds"] for row in times]

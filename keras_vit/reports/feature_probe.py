@@ -127,7 +127,7 @@ def probe(
         )
     labels = evaluation.align(training.class_names, test)
     parts = _features(model, (training, test), cache, batch_size, verbose)
-    known, asked = (parts[0], training.labels), (parts[1], labels)
+    known, asked = (parts[0], training.targets), (parts[1], labels)
     if sheet is not None:
         _draw_neighbours(model, (training, test), parts, sheet)
     if verbose:

@@ -134,7 +134,7 @@ def _front_matter(
 
 
 def _uses(preprocessing: Preprocessing) -> str:
-    labels = preprocessing.labels or ()
+    labels = preprocessing.class_names or ()
     shown = arguments.shortlist(labels, shown=50)
     anything = "gets one of them as well, perhaps with much confidence"
     if preprocessing.thresholds:
@@ -187,7 +187,7 @@ def _loading(preprocessing: Preprocessing) -> str:
     decide = (
         "present = preprocessing.present(probabilities)  # which labels the image shows"
         if preprocessing.thresholds
-        else "print(preprocessing.labels[probabilities.argmax()])"
+        else "print(preprocessing.class_names[probabilities.argmax()])"
     )
     return (
         "## How to load it\n\n```python\nimport keras\nimport tensorflow as tf\n\n"

@@ -58,7 +58,7 @@ def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
     pooling = "token" if has_class_token else "gap"
     model = start(config, checkpoint, include_top=False, pooling=pooling)
     preprocessing = models.preprocessing_of(model)
-    preprocessing = dataclasses.replace(preprocessing, labels=None, thresholds=None)
+    preprocessing = dataclasses.replace(preprocessing, class_names=None, thresholds=None)
     return in_training(model, preprocessing, config, dtype)
 
 

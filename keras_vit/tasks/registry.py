@@ -76,7 +76,7 @@ def finished(model: keras.Model) -> tuple[Task, keras.Model, Preprocessing]:
     Example:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
-        >>> finished(model)[2].labels
+        >>> finished(model)[2].class_names
         ('0', '1', '2')
     """
     task = of(preprocessing_of(model))

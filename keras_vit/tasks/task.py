@@ -197,7 +197,7 @@ class Task:
         """Returns the outputs of a finished model, and the targets that they are compared with."""
         network, preprocessing = self.finished(model)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
-        return Predictions(examples.labels, outputs, preprocessing)
+        return Predictions(examples.targets, outputs, preprocessing)
 
     def score(self, predictions: Predictions) -> Result:
         """Evaluates predictions."""

@@ -82,7 +82,7 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     if library is timm or image != transformers.write_preprocessing(base):
         preprocessing = library.read_preprocessing(image, base)
     if labels:
-        preprocessing = dataclasses.replace(preprocessing, labels=labels)
+        preprocessing = dataclasses.replace(preprocessing, class_names=labels)
     if image_size:
         checkpoint = _placed(checkpoint, image_size)
     inferred = checkpoint.inferred | config_fields

@@ -16,7 +16,7 @@ from typing import Any
 
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.models import ViTConfig
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.preprocessing import NAMES_IN_FILES, Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION
@@ -100,6 +100,8 @@ def _checked(kind: type, values: Any) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise TypeError(f"{kind.__name__} of {type(values).__name__}")
     hints = typing.get_type_hints(kind)
+    if kind is Preprocessing:
+        hints[NAMES_IN_FILES] = hints.pop("class_names")
     wrong = [n for n, value in values.items() if n not in hints or not _fits(value, hints[n])]
     if wrong:
         raise ValueError(f"unknown or of another type: {', '.join(wrong)}")

@@ -196,7 +196,7 @@ def preprocessing_for(row: PublishedWeights) -> Preprocessing:
         interpolation=row.interpolation,
         mean=mean,
         std=std,
-        labels=imagenet_labels() if row.labels == "imagenet1k" else None,
+        class_names=imagenet_labels() if row.labels == "imagenet1k" else None,
     )
 
 

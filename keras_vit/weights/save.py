@@ -176,7 +176,7 @@ def write(
     if format == "npz":
         containers.write_npz(path, written)
     elif format == "huggingface":
-        content = transformers.write_config(config, preprocessing.labels)
+        content = transformers.write_config(config, preprocessing.class_names)
         image = transformers.write_preprocessing(preprocessing)
         with atomic_path(path) as folder:
             folder.mkdir()

@@ -21,7 +21,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits as a folder."""
     folder = tmp_path_factory.mktemp("data") / "digits"
     for index in range(150):
-        path = folder / DIGITS.class_names[DIGITS.labels[index]] / DIGITS.names[index]
+        path = folder / DIGITS.class_names[DIGITS.targets[index]] / DIGITS.names[index]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(DIGITS.read(index))
     return folder

@@ -98,7 +98,7 @@ def compress(folder: str | Path) -> None:
 
 def build(dtype: str | None = None, thresholds: Any = None, **changes: Any) -> keras.Model:
     contract = keras_vit.Preprocessing(
-        size=(16, 16), mean=0.4, std=0.3, labels=CLASSES, thresholds=thresholds
+        size=(16, 16), mean=0.4, std=0.3, class_names=CLASSES, thresholds=thresholds
     )
     config = CONFIG.replace(classes=len(CLASSES), **changes)
     return rounded(models.build(config, preprocessing=contract, dtype=dtype))

@@ -58,7 +58,7 @@ def noise(save: Save) -> Callable[..., Examples]:
     def make(count: int, **fields: object) -> Examples:
         defaults = {
             "names": tuple(f"{i:03d}.png" for i in range(count)),
-            "labels": np.arange(count) % 3,
+            "targets": np.arange(count) % 3,
             "class_names": ("a", "b", "c"),
             "source": "noise",
             "encoded": tuple(save(seed) for seed in range(count)),
@@ -74,4 +74,4 @@ SEVERAL = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 1], [1, 0, 1], [0, 0
 @pytest.fixture
 def several(noise: Callable[..., Examples]) -> Examples:
     """Seven images of which a is shown by four, b and c by three each, and two show nothing."""
-    return noise(7, labels=SEVERAL)
+    return noise(7, targets=SEVERAL)

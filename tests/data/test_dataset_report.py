@@ -84,7 +84,7 @@ def test_odd_images_are_found(noise: Noise, save: Save) -> None:
 
 def test_rare_classes_are_named(noise: Noise) -> None:
     labels = np.array([0] * 22 + [1] * 2 + [2] * 3)
-    found = check(noise(27, labels=labels), progress=False)
+    found = check(noise(27, targets=labels), progress=False)
     assert found.rare == {"b": 2}  # a tenth of 22 is 2.2
     title = "Less than a tenth of the largest class (see class_weights=balanced) (1):\n  b: 2"
     assert found.text().endswith(title)
@@ -115,18 +115,18 @@ def test_leaks_are_images_of_both_parts(noise: Noise, save: Save) -> None:
 
 
 def test_what_training_refuses_is_said(noise: Noise, save: Save) -> None:
-    one_class = check(noise(7, labels=np.zeros(7)), progress=False)
+    one_class = check(noise(7, targets=np.zeros(7)), progress=False)
     assert one_class.refused.startswith("Training needs images of at least two classes")
     assert one_class.blocking
     assert one_class.text().endswith(one_class.refused)
 
-    lonely = check(noise(7, labels=np.array([0, 0, 0, 0, 1, 1, 2])), progress=False)
+    lonely = check(noise(7, targets=np.array([0, 0, 0, 0, 1, 1, 2])), progress=False)
     assert "at least two images, one to learn from" in lonely.refused
 
     # Two files of class c, but one picture: nothing is left to validate with.
     labels = np.array([0, 0, 0, 1, 1, 2, 2])
     twins = (*(save(i) for i in range(6)), save(5))
-    twice = check(noise(7, labels=labels, encoded=twins), progress=False)
+    twice = check(noise(7, targets=labels, encoded=twins), progress=False)
     assert "with 1 of class 'c'" in twice.refused
     assert twice.blocking
 

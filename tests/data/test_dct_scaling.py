@@ -104,7 +104,7 @@ def test_training_cuts_the_same_part_out_of_a_smaller_image(orientation: int) ->
     augmentation = Augmentation(crop_area=(0.3, 1.0))
     file = jpeg(1281, 853, orientation)
     examples = Examples(
-        names=("a.jpg",), labels=np.array([0]), class_names=("a", "b"), source="", encoded=(file,)
+        names=("a.jpg",), targets=np.array([0]), class_names=("a", "b"), source="", encoded=(file,)
     )
     found, expected = (
         np.concatenate(

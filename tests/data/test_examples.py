@@ -14,8 +14,8 @@ def test_subset_keeps_order_and_classes(noise: Callable[..., Examples]) -> None:
     examples = noise(7, splits=("train", "validation", *["train"] * 5), flip_safe=False)
     subset = examples.subset(np.array([4, 1, 6]))
     assert subset.names == ("004.png", "001.png", "006.png")
-    assert subset.labels.tolist() == [1, 1, 0]
-    assert subset.labels.dtype == np.int32
+    assert subset.targets.tolist() == [1, 1, 0]
+    assert subset.targets.dtype == np.int32
     assert subset.splits == ("train", "validation", "train")
     assert subset.class_names == examples.class_names
     assert [subset.read(i) for i in range(3)] == [examples.read(i) for i in (4, 1, 6)]
@@ -41,17 +41,17 @@ def test_read_returns_the_file_as_it_is(tmp_path: Path) -> None:
     [
         ({"encoded": None}, "Exactly one of `paths` and `encoded` .*paths=None, encoded=None"),
         ({"paths": ("a", "b", "c")}, "Exactly one of .*paths=3 entries, encoded=3 entries"),
-        ({"labels": [0, 1]}, "`labels` must have one entry for each of the 3 names.*: 2 entries"),
+        ({"targets": [0, 1]}, "`targets` must have one entry for each of the 3 names.*: 2 entries"),
         ({"splits": ("train",)}, "`splits` must have one entry"),
         ({"splits": ("train", "val", "train")}, r"`splits` must hold only .*Received: \['val'\]"),
         ({"names": ("a", "b", "a")}, r"`names` must be unique. .*\['a'\]"),
-        ({"labels": [0, 3, 1]}, r"`labels` must be in \[0, 3\).* labels from 0 to 3"),
-        ({"labels": np.ones((3, 2))}, r"column for each of the 3 .* of shape \(3, 2\)"),
-        ({"labels": np.ones((3, 3, 1))}, r"`labels` must be of shape .*\(3, 3, 1\)"),
-        ({"labels": [[0, 1, 0], [0, 2, 1], [0, 0, 0]]}, "must be 1 for .*2.* for image 1"),
-        ({"labels": [[0, 1, 0.5]] * 3}, "must be 1 for .*0.5.* for image 0"),
-        ({"labels": np.eye(3)[:2]}, "one entry for each of the 3 names.*Received: 2 entries"),
-        ({"labels": [0, -1, 1]}, r"`labels` must be in \[0, 3\).* labels from -1 to 1"),
+        ({"targets": [0, 3, 1]}, r"`targets` must be in \[0, 3\).* targets from 0 to 3"),
+        ({"targets": np.ones((3, 2))}, r"column for each of the 3 .* of shape \(3, 2\)"),
+        ({"targets": np.ones((3, 3, 1))}, r"`targets` must be of shape .*\(3, 3, 1\)"),
+        ({"targets": [[0, 1, 0], [0, 2, 1], [0, 0, 0]]}, "must be 1 for .*2.* for image 1"),
+        ({"targets": [[0, 1, 0.5]] * 3}, "must be 1 for .*0.5.* for image 0"),
+        ({"targets": np.eye(3)[:2]}, "one entry for each of the 3 names.*Received: 2 entries"),
+        ({"targets": [0, -1, 1]}, r"`targets` must be in \[0, 3\).* targets from -1 to 1"),
     ],
 )
 def test_examples_reject(noise: Callable[..., Examples], fields: dict, message: str) -> None:
@@ -61,21 +61,21 @@ def test_examples_reject(noise: Callable[..., Examples], fields: dict, message: 
 
 def test_an_image_may_show_several_classes_or_none(several: Examples) -> None:
     assert several.multi_label
-    assert several.labels.dtype == np.uint8
+    assert several.targets.dtype == np.uint8
     assert several.class_counts().tolist() == [4, 3, 3]
     assert [several.shown(i) for i in (3, 2, 6)] == [("b", "c"), (), ("a", "b", "c")]
     part = several.subset([4, 0])
-    assert (part.labels.tolist(), part.names) == ([[1, 0, 1], [1, 0, 0]], ("004.png", "000.png"))
+    assert (part.targets.tolist(), part.names) == ([[1, 0, 1], [1, 0, 0]], ("004.png", "000.png"))
     assert several.subset([]).class_counts().tolist() == [0, 0, 0]
 
 
 def test_yes_and_no_may_be_of_any_type(noise: Callable[..., Examples]) -> None:
     for labels in ([[True, False, True]], [[1.0, 0.0, 1.0]]):
-        assert noise(1, labels=labels).shown(0) == ("a", "c")
+        assert noise(1, targets=labels).shown(0) == ("a", "c")
 
 
 def test_one_class_an_image_is_counted_and_named(noise: Callable[..., Examples]) -> None:
-    examples = noise(5, labels=[2, 0, 2, 2, 0])
+    examples = noise(5, targets=[2, 0, 2, 2, 0])
     assert not examples.multi_label
     assert examples.class_counts().tolist() == [2, 0, 3]
     assert examples.shown(3) == ("c",)

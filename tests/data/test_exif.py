@@ -116,7 +116,7 @@ def examples() -> tuple[Examples, Examples]:
     def make(encoded: list[bytes]) -> Examples:
         return Examples(
             names=tuple(f"{i:02d}" for i in range(len(encoded))),
-            labels=np.arange(len(encoded)) % 2,
+            targets=np.arange(len(encoded)) % 2,
             class_names=("a", "b"),
             source="photographs",
             encoded=tuple(encoded),

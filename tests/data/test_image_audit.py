@@ -75,7 +75,7 @@ def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
         report.accept(examples)
     kept = report.accept(examples, on_bad_image="skip")
     assert kept.names == ("a/good.png", "b/good.jpg")
-    assert kept.labels.tolist() == [0, 1]
+    assert kept.targets.tolist() == [0, 1]
     with pytest.raises(ValueError, match="`on_bad_image` must be one of 'fail', 'skip'"):
         report.accept(examples, on_bad_image="ignore")
 

@@ -62,7 +62,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
         (folder / f"{number}{kind.suffix}").write_bytes(kind.data)
     return Examples(
         names=tuple(f"{name}{kind.suffix}" for name, kind in KINDS.items()),
-        labels=np.arange(len(NAMES)),
+        targets=np.arange(len(NAMES)),
         class_names=tuple(NAMES),
         source=str(folder),
         paths=tuple(str(folder / f"{i}{kind.suffix}") for i, kind in enumerate(KINDS.values())),

@@ -34,7 +34,7 @@ def test_evaluation_shows_all_images_as_the_contract_says(eleven: Examples) -> N
     y = np.concatenate([y for _, y in dataset])
     expected = [prepare(tf.constant(eleven.read(i)), PREPROCESSING) for i in range(11)]
     np.testing.assert_array_equal(x, expected)
-    np.testing.assert_array_equal(y, np.eye(3)[eleven.labels])
+    np.testing.assert_array_equal(y, np.eye(3)[eleven.targets])
 
 
 def test_image_dataset_equals_evaluation(eleven: Examples) -> None:
@@ -54,7 +54,7 @@ def test_files_are_read_like_memory(
     files = load(write(tmp_path, [f"{c}/caf\udce9{i}.png" for c in "ab" for i in range(3)]))
     memory = noise(
         6,
-        labels=files.labels,
+        targets=files.targets,
         class_names=files.class_names,
         encoded=tuple(files.read(i) for i in range(6)),
     )
@@ -84,7 +84,7 @@ def test_digits_are_read_in_their_own_contract() -> None:
     ((x, y),) = evaluation_dataset(digits, preprocessing, batch_size=13).as_numpy_iterator()
     assert x.shape == (13, 8, 8, 1)
     assert (x.min(), x.max()) == (-1, 1)
-    np.testing.assert_array_equal(y.argmax(-1), digits.labels)
+    np.testing.assert_array_equal(y.argmax(-1), digits.targets)
 
 
 def test_padded_batches_have_weights(eleven: Examples) -> None:
@@ -154,7 +154,7 @@ def test_reader_reads_by_index_inside_tf_data(eleven: Examples) -> None:
     dataset = tf.data.Dataset.range(11).map(reader(eleven))
     for i, (encoded, label) in enumerate(dataset.as_numpy_iterator()):
         assert encoded == eleven.read(i)
-        np.testing.assert_array_equal(label, np.eye(3)[eleven.labels[i]])
+        np.testing.assert_array_equal(label, np.eye(3)[eleven.targets[i]])
 
 
 def test_reader_gives_all_that_an_image_shows(several: Examples) -> None:
@@ -162,4 +162,4 @@ def test_reader_gives_all_that_an_image_shows(several: Examples) -> None:
     _, labels = dataset.element_spec
     assert (labels.shape, labels.dtype) == ((3,), tf.float32)
     found = [label for _, label in dataset.as_numpy_iterator()]
-    np.testing.assert_array_equal(found, several.labels)
+    np.testing.assert_array_equal(found, several.targets)

@@ -27,7 +27,7 @@ def distinct(examples: Examples) -> dict[str, str]:
 @pytest.fixture
 def uneven(noise: Noise) -> Examples:
     """50 images of class a, 23 of b, 2 of c."""
-    return noise(75, labels=[0] * 50 + [1] * 23 + [2] * 2, encoded=(b"",) * 75)
+    return noise(75, targets=[0] * 50 + [1] * 23 + [2] * 2, encoded=(b"",) * 75)
 
 
 def names(examples: Examples, indices: np.ndarray) -> set[str]:
@@ -36,7 +36,7 @@ def names(examples: Examples, indices: np.ndarray) -> set[str]:
 
 def test_every_class_is_divided_alike(uneven: Examples) -> None:
     train, validation = split(uneven, distinct(uneven), validation_fraction=0.3)
-    assert np.bincount(uneven.labels[validation]).tolist() == [15, 7, 1]
+    assert np.bincount(uneven.targets[validation]).tolist() == [15, 7, 1]
     assert sorted([*train, *validation]) == list(range(75))
     assert list(train) == sorted(train)
     assert list(validation) == sorted(validation)
@@ -47,7 +47,7 @@ def test_small_classes_are_on_both_sides(noise: Noise) -> None:
     for fraction in (0.01, 0.5, 0.99):
         train, validation = split(pairs, distinct(pairs), validation_fraction=fraction)
         for part in (train, validation):
-            assert sorted(pairs.labels[part]) == [0, 1, 2]
+            assert sorted(pairs.targets[part]) == [0, 1, 2]
 
 
 def test_seed_decides(uneven: Examples) -> None:
@@ -71,11 +71,11 @@ def test_one_class_may_grow_without_moving_another(noise: Noise, uneven: Example
     grown = noise(
         78,
         names=(*uneven.names, "x", "y", "z"),
-        labels=[*uneven.labels, 1, 1, 1],
+        targets=[*uneven.targets, 1, 1, 1],
         encoded=(b"",) * 78,
     )
     before, after = (
-        {n for n in names(e, split(e, distinct(e))[1]) if e.labels[e.names.index(n)] != 1}
+        {n for n in names(e, split(e, distinct(e))[1]) if e.targets[e.names.index(n)] != 1}
         for e in (uneven, grown)
     )
     assert before == after
@@ -110,7 +110,7 @@ def test_empty_part_of_a_division_is_refused(noise: Noise) -> None:
 
 
 def test_division_that_repeats_all_images_is_refused(noise: Noise) -> None:
-    examples = noise(4, labels=[0, 1, 0, 1], splits=("train",) * 2 + ("validation",) * 2)
+    examples = noise(4, targets=[0, 1, 0, 1], splits=("train",) * 2 + ("validation",) * 2)
     digests = dict(zip(examples.names, "xyxy", strict=True))
     with pytest.raises(ValueError, match=r"in no other set. Received: noise with 0 and 2"):
         split(examples, digests)
@@ -124,21 +124,21 @@ def test_split_rejects_fraction(noise: Noise, fraction: float) -> None:
 
 
 def test_one_class_only_is_refused(noise: Noise) -> None:
-    examples = noise(5, labels=[1] * 5)
+    examples = noise(5, targets=[1] * 5)
     for check in (require_trainable, lambda e: split(e, distinct(e))):
         with pytest.raises(ValueError, match=r"at least two classes.*noise .* classes \['b'\]"):
             check(examples)
 
 
 def test_class_with_one_image_is_refused(noise: Noise) -> None:
-    examples = noise(5, labels=[0, 0, 1, 2, 2])
+    examples = noise(5, targets=[0, 0, 1, 2, 2])
     for check in (require_trainable, lambda e: split(e, distinct(e))):
         with pytest.raises(ValueError, match=r"at least two images.*with one image of \['b'\]"):
             check(examples)
 
 
 def test_class_without_images_is_allowed(noise: Noise) -> None:
-    require_trainable(noise(5, labels=[0, 2, 0, 2, 2]))
+    require_trainable(noise(5, targets=[0, 2, 0, 2, 2]))
 
 
 def test_class_with_copies_of_one_image_is_refused(noise: Noise) -> None:
@@ -176,13 +176,13 @@ def test_changed_data_are_noticed(tmp_path: Path, noise: Noise) -> None:
     with pytest.raises(ValueError, match=r"Received: 1 missing: \['003.png'\]"):
         read_split(tmp_path / "split.csv", examples.subset([0, 1, 2, 4, 6]))
     with pytest.raises(ValueError, match=r"under another label: \['001.png'.*\]"):
-        read_split(tmp_path / "split.csv", noise(7, labels=[0, 0, 2, 0, 1, 2, 0]))
+        read_split(tmp_path / "split.csv", noise(7, targets=[0, 0, 2, 0, 1, 2, 0]))
 
 
 def test_several_labels_are_divided_by_the_rarest(noise: Noise) -> None:
     # c is rarer than b, b rarer than a; 30 show a, of these 20 also b or c; 10 show nothing.
     rows = [[1, 0, 0]] * 10 + [[1, 1, 0]] * 10 + [[1, 0, 1]] * 5 + [[1, 1, 1]] * 5 + [[0] * 3] * 10
-    examples = noise(40, labels=rows, encoded=(b"",) * 40)
+    examples = noise(40, targets=rows, encoded=(b"",) * 40)
     train, validation = split(examples, distinct(examples), validation_fraction=0.2)
     groups = [validation[(validation >= a) & (validation < b)].tolist()
               for a, b in ((0, 10), (10, 20), (20, 30), (30, 40))]  # fmt: skip
@@ -198,7 +198,7 @@ def test_every_label_is_learned_and_where_possible_validated(noise: Noise, seed:
     rows = np.random.default_rng(seed).random((31, 3)) < (0.5, 0.1, 0.08)
     rows[:2], rows[2:4] = [1, 1, 0], [0, 1, 1]
     rows[4:6] = [1, 0, 1]
-    examples = noise(31, labels=rows, encoded=(b"",) * 31)
+    examples = noise(31, targets=rows, encoded=(b"",) * 31)
     train, validation = split(examples, distinct(examples), validation_fraction=0.15, seed=seed)
     assert np.all(rows[train].any(axis=0))
     assert np.all(rows[validation].any(axis=0))
@@ -206,11 +206,11 @@ def test_every_label_is_learned_and_where_possible_validated(noise: Noise, seed:
 
 def test_learning_goes_before_validating(noise: Noise) -> None:
     # Each class has two images, and no two parts of these three have every class.
-    examples = noise(3, labels=[[1, 1, 0], [1, 0, 1], [0, 1, 1]])
+    examples = noise(3, targets=[[1, 1, 0], [1, 0, 1], [0, 1, 1]])
     for seed in range(9):
         train, validation = split(examples, distinct(examples), seed=seed)
         assert len(validation) == 1
-        assert np.all(examples.labels[train].any(axis=0))
+        assert np.all(examples.targets[train].any(axis=0))
 
 
 def test_both_sides_are_mended_by_hand_worked_moves() -> None:
@@ -223,15 +223,15 @@ def test_both_sides_are_mended_by_hand_worked_moves() -> None:
 
 
 def test_one_label_is_enough_that_some_show(noise: Noise) -> None:
-    examples = noise(4, labels=[[1], [0], [1], [0]], class_names=("a",))
+    examples = noise(4, targets=[[1], [0], [1], [0]], class_names=("a",))
     train, validation = split(examples, distinct(examples))
-    assert sorted(examples.labels[validation].ravel()) == sorted(examples.labels[train].ravel())
+    assert sorted(examples.targets[validation].ravel()) == sorted(examples.targets[train].ravel())
     with pytest.raises(ValueError, match=r"do not all show the same .*each of 4 .*\['a'\]"):
-        require_trainable(noise(4, labels=[[1]] * 4, class_names=("a",)))
+        require_trainable(noise(4, targets=[[1]] * 4, class_names=("a",)))
 
 
 def test_label_with_one_image_is_refused(noise: Noise) -> None:
-    examples = noise(4, labels=[[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
+    examples = noise(4, targets=[[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
     with pytest.raises(ValueError, match=r"at least two images.*with one image of \['b'\]"):
         require_trainable(examples)
 
@@ -245,14 +245,14 @@ def test_several_labels_are_written_and_read_back(tmp_path: Path, several: Examp
     ]
     train, validation = read_split(path, several)
     assert (train.tolist(), validation.tolist()) == ([6, 2, 0], [3, 1])
-    changed = several.labels.copy()
+    changed = several.targets.copy()
     changed[2, 1] = 1
     with pytest.raises(ValueError, match=r"Received: 1 under another label: \['002.png'\]"):
-        read_split(path, dataclasses.replace(several, labels=changed))
+        read_split(path, dataclasses.replace(several, targets=changed))
 
 
 def test_one_label_each_is_not_several(tmp_path: Path, noise: Noise) -> None:
-    one, several = noise(3), noise(3, labels=np.eye(3))
+    one, several = noise(3), noise(3, targets=np.eye(3))
     for examples, other in ((one, several), (several, one)):
         write_split(tmp_path / "split.csv", examples, [0, 1], [2])
         with pytest.raises(ValueError, match="Received: 3 under another label"):

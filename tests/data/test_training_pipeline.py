@@ -47,7 +47,7 @@ def identified(noise: Noise) -> Examples:
         tf.io.encode_png(tf.fill((5, 7, 3), tf.constant(10 * i, tf.uint8))).numpy()
         for i in range(11)
     )
-    return noise(11, labels=np.arange(11), class_names=tuple("abcdefghijk"), encoded=encoded)
+    return noise(11, targets=np.arange(11), class_names=tuple("abcdefghijk"), encoded=encoded)
 
 
 def batches(

@@ -18,7 +18,7 @@ def images(labels: list[int], splits: tuple[str, ...] | None = None) -> Examples
     names = tuple(f"{index:03d}.png" for index in range(len(labels)))
     return Examples(
         names=names,
-        labels=np.array(labels),
+        targets=np.array(labels),
         class_names=("ant", "bee", "cow"),
         source="memory",
         encoded=tuple(name.encode() for name in names),
@@ -36,7 +36,7 @@ def test_loose_images_are_found_however_deep(tmp_path: Path, write: Write) -> No
     examples = load_images(tmp_path)
     assert examples.names == ("2024/c.webp", "2024/may/a.PNG", "b.jpg")
     assert examples.class_names == ("image",)
-    assert examples.labels.tolist() == [0, 0, 0]
+    assert examples.targets.tolist() == [0, 0, 0]
     assert examples.read(1) == (tmp_path / "2024/may/a.PNG").read_bytes()
     assert examples.splits is None
 
@@ -138,7 +138,7 @@ def test_images_that_show_several_classes_are_held_out_as_in_training() -> None:
     labels = np.array([[1, 0], [1, 1], [0, 0], [0, 1], [1, 0], [0, 0], [1, 1]])
     examples = Examples(
         names=tuple("abcdefg"),
-        labels=labels,
+        targets=labels,
         class_names=("x", "y"),
         source="memory",
         encoded=(b"",) * 7,
@@ -147,5 +147,5 @@ def test_images_that_show_several_classes_are_held_out_as_in_training() -> None:
     found = split_images(examples, contents(examples), validation_fraction=0.4)
     assert [part.tolist() for part in found] == [part.tolist() for part in expected]
     # One image of x: what cannot be divided by class is divided as it comes.
-    lonely = dataclasses.replace(examples, labels=np.eye(7, 2, dtype=int))
+    lonely = dataclasses.replace(examples, targets=np.eye(7, 2, dtype=int))
     assert [len(part) for part in split_images(lonely, contents(lonely))] == [6, 1]

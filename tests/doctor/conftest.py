@@ -20,7 +20,7 @@ from tests.training.conftest import photos as photos
 from tests.training.conftest import train as train
 
 DIGITS = data.load("digits").subset(range(300))
-PREPROCESSING = Preprocessing(size=8, labels=DIGITS.class_names)
+PREPROCESSING = Preprocessing(size=8, class_names=DIGITS.class_names)
 RAW = dataclasses.replace(PREPROCESSING, mean=0.0, std=1 / 255)  # [0, 255]
 
 
@@ -41,7 +41,7 @@ def solve(
     front: Sequence[keras.layers.Layer] = (),
     activation: str = "tanh",
     ending: str | None = "softmax",
-    targets: np.ndarray = DIGITS.labels,
+    targets: np.ndarray = DIGITS.targets,
     classes: int = 10,
 ) -> keras.Model:
     """A random layer and a classifier on it, whose weights are the solution of a linear system.
@@ -83,9 +83,9 @@ def tiny_vit(classes: int = 10, **options: Any) -> keras.Model:
 
 def several(examples: data.Examples = DIGITS) -> data.Examples:
     """The digits for a model that may see several: every seventh image also counts as a 0."""
-    labels = np.eye(10, dtype=int)[examples.labels]
+    labels = np.eye(10, dtype=int)[examples.targets]
     labels[::7, 0] = 1
-    return dataclasses.replace(examples, labels=labels)
+    return dataclasses.replace(examples, targets=labels)
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def _decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def once(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def decoded(examples: data.Examples, *more: Any, **options: Any) -> Any:
             fields = dataclasses.asdict(examples) | {
-                "labels": examples.labels.tobytes(),
+                "labels": examples.targets.tobytes(),
                 "columns": tuple(examples.columns.items()),
                 "ignored": tuple(examples.ignored.items()),
             }

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tensorflow
 
 def first(counts: list[int]) -> data.Examples:
     """So many of each digit."""
-    places = [np.flatnonzero(DIGITS.labels == k)[:n] for k, n in enumerate(counts)]
+    places = [np.flatnonzero(DIGITS.targets == k)[:n] for k, n in enumerate(counts)]
     return DIGITS.subset(np.concatenate(places))
 
 
@@ -51,14 +51,14 @@ def test_data_that_can_only_be_evaluated_on_is_found() -> None:
 
 def test_classes_that_the_model_lacks_are_found() -> None:
     labels = (*"01234567", "eight", "9")
-    model = solve(carries=dataclasses.replace(PREPROCESSING, labels=labels))
+    model = solve(carries=dataclasses.replace(PREPROCESSING, class_names=labels))
     found = only(check_classes(DoctorContext(model, first([7] * 8 + [5, 7]))))
     assert (found.name, found.severity) == ("classes unknown to the model", "serious")
     assert found.numbers == {"unknown": ["8"], "images": 5}
 
 
 def test_names_that_have_nothing_in_common_are_matched_by_place() -> None:
-    model = solve(carries=dataclasses.replace(PREPROCESSING, labels=tuple("abcdefghij")))
+    model = solve(carries=dataclasses.replace(PREPROCESSING, class_names=tuple("abcdefghij")))
     context = DoctorContext(model, DIGITS)
     found = only(check_classes(context))
     assert (found.name, found.severity) == ("classes unknown to the model", "warning")
@@ -88,13 +88,15 @@ def test_what_the_data_check_finds_is_passed_on() -> None:
 
 def test_classes_of_images_that_show_several_are_counted() -> None:
     labels = (*"01234567", "eight", "9")
-    model = solve(carries=dataclasses.replace(PREPROCESSING, labels=labels), ending="sigmoid")
+    model = solve(carries=dataclasses.replace(PREPROCESSING, class_names=labels), ending="sigmoid")
     examples = several()
     found = only(check_classes(DoctorContext(model, examples)))
-    assert found.numbers == {"unknown": ["8"], "images": int((DIGITS.labels == 8).sum())}
+    assert found.numbers == {"unknown": ["8"], "images": int((DIGITS.targets == 8).sum())}
     found = only(check_classes(DoctorContext(solve(ending="sigmoid"), examples)))
     assert found.severity == "fine"
-    assert found.numbers["counts"]["0"] == examples.labels[:, 0].sum() > (DIGITS.labels == 0).sum()
+    assert (
+        found.numbers["counts"]["0"] == examples.targets[:, 0].sum() > (DIGITS.targets == 0).sum()
+    )
 
 
 def test_classes_are_counted_on_all_images_even_if_few_are_decoded(

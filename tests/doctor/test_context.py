@@ -30,7 +30,7 @@ L = keras.layers
 def test_context_looks_at_classes_equally_often() -> None:
     # Of the digits 0 to 4, ten, one, seven, twelve and two.
     wanted = [10, 1, 7, 12, 2]
-    chosen = [np.flatnonzero(DIGITS.labels == k)[:n] for k, n in enumerate(wanted)]
+    chosen = [np.flatnonzero(DIGITS.targets == k)[:n] for k, n in enumerate(wanted)]
     context = DoctorContext(solve(), DIGITS.subset(np.concatenate(chosen)), sample=17)
     # All of the two rare ones; the others share the rest, and one of them gets one less.
     counts = np.bincount(context.labels).tolist()
@@ -40,7 +40,7 @@ def test_context_looks_at_classes_equally_often() -> None:
 
 def test_context_prepares_images_as_the_model_wants_them(healthy: DoctorContext) -> None:
     first = np.flatnonzero([np.array_equal(healthy.pixels[0], image) for image in PIXELS])
-    assert DIGITS.labels[int(only(list(first)))] == healthy.labels[0]
+    assert DIGITS.targets[int(only(list(first)))] == healthy.labels[0]
     np.testing.assert_array_equal(
         healthy.inputs(PREPROCESSING, 3), PREPROCESSING.scale(healthy.pixels[:3])
     )
@@ -71,7 +71,7 @@ def test_context_gives_a_model_of_bytes_bytes() -> None:
 def test_context_matches_classes_by_name() -> None:
     labels = tuple("9876543210")
     context = DoctorContext(
-        solve(carries=dataclasses.replace(PREPROCESSING, labels=labels)), DIGITS
+        solve(carries=dataclasses.replace(PREPROCESSING, class_names=labels)), DIGITS
     )
     assert context.matched == "name"
     by_index = DoctorContext(solve(), DIGITS)
@@ -81,7 +81,7 @@ def test_context_matches_classes_by_name() -> None:
 def test_context_leaves_out_classes_that_the_model_lacks() -> None:
     labels = (*"01234567", "eight", "nine")
     context = DoctorContext(
-        solve(carries=dataclasses.replace(PREPROCESSING, labels=labels)), DIGITS
+        solve(carries=dataclasses.replace(PREPROCESSING, class_names=labels)), DIGITS
     )
     assert context.unknown == ("8", "9")
     assert set(context.labels) == set(range(8))
@@ -91,7 +91,7 @@ def test_context_of_logits_and_of_one_output_has_probabilities() -> None:
     logits, softmax = (DoctorContext(solve(ending=e), DIGITS) for e in (None, "softmax"))
     np.testing.assert_allclose(logits.probabilities, softmax.probabilities, atol=1e-5)
     two = dataclasses.replace(
-        DIGITS.subset(np.flatnonzero(DIGITS.labels < 2)), class_names=("zero", "one")
+        DIGITS.subset(np.flatnonzero(DIGITS.targets < 2)), class_names=("zero", "one")
     )
     model = keras.Sequential([keras.Input((8, 8, 3)), L.Flatten(), L.Dense(1, "sigmoid")])
     context = DoctorContext(model, two)
@@ -118,11 +118,11 @@ def test_context_predicts_each_way_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_context_looks_at_images_that_show_one_class() -> None:
     context = DoctorContext(solve(ending="sigmoid"), several(), sample=300)
-    also_zero = (np.arange(300) % 7 == 0) & (DIGITS.labels != 0)
-    expected = np.bincount(DIGITS.labels[~also_zero], minlength=10)
+    also_zero = (np.arange(300) % 7 == 0) & (DIGITS.targets != 0)
+    expected = np.bincount(DIGITS.targets[~also_zero], minlength=10)
     np.testing.assert_array_equal(np.bincount(context.labels), expected)
     assert context.accuracy > 0.9
-    every = dataclasses.replace(DIGITS, labels=np.ones((300, 10)))
+    every = dataclasses.replace(DIGITS, targets=np.ones((300, 10)))
     with pytest.raises(ValueError, match="`examples` must have images that decode and show one"):
         DoctorContext(solve(), every)
 
@@ -146,10 +146,10 @@ def test_context_without_usable_images_is_refused() -> None:
     broken = dataclasses.replace(DIGITS, encoded=(b"no image",) * len(DIGITS))
     with pytest.raises(ValueError, match="of which 300 do not decode, and classes it lacks: none"):
         DoctorContext(solve(), broken)
-    names = dataclasses.replace(PREPROCESSING, labels=("0", *"abcdefghi"))
+    names = dataclasses.replace(PREPROCESSING, class_names=("0", *"abcdefghi"))
     with pytest.raises(ValueError, match="classes it lacks: 3, 5"):
         DoctorContext(
-            solve(carries=names), DIGITS.subset(np.flatnonzero(np.isin(DIGITS.labels, (3, 5))))
+            solve(carries=names), DIGITS.subset(np.flatnonzero(np.isin(DIGITS.targets, (3, 5))))
         )
 
 
@@ -160,9 +160,9 @@ def test_context_that_is_no_classifier_is_refused() -> None:
         )
     with pytest.raises(ValueError, match="`model` must be a classifier and return one score per"):
         DoctorContext(tiny_vit(classes=0), DIGITS.subset(range(20)))
-    few = solve(carries=None, targets=DIGITS.labels % 2, classes=2)
+    few = solve(carries=None, targets=DIGITS.targets % 2, classes=2)
     with pytest.raises(ValueError, match=r"`model` must have an output for the classes.*2 outputs"):
-        DoctorContext(few, DIGITS.subset(np.flatnonzero(DIGITS.labels > 4)))
+        DoctorContext(few, DIGITS.subset(np.flatnonzero(DIGITS.targets > 4)))
     with pytest.raises(ValueError, match="of the size and channels that its preprocessing makes"):
         DoctorContext(solve(), DIGITS, preprocessing=Preprocessing(size=9))
 

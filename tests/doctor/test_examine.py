@@ -81,7 +81,7 @@ def test_a_healthy_model_of_keras_alone_has_no_alarms(tmp_path: Path) -> None:
     grey = dataclasses.replace(RAW, channels="grayscale", mean=0.0, std=1 / 255)
     model.compile(keras.optimizers.Adam(5e-3), "sparse_categorical_crossentropy")
     images = np.stack([_read(i, grey) for i in range(len(DIGITS))])
-    model.fit(images, DIGITS.labels, epochs=10, verbose=0)
+    model.fit(images, DIGITS.targets, epochs=10, verbose=0)
     model.save(tmp_path / "cnn.keras")
     findings = examine(tmp_path / "cnn.keras", DIGITS)
     assert {f.name: f.severity for f in findings if f.severity != "fine"} == {

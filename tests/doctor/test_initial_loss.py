@@ -85,7 +85,7 @@ def test_one_answer_of_a_model_that_may_be_new_is_a_warning() -> None:
 def test_one_answer_is_right_where_there_is_one_class() -> None:
     model = solve()
     change(model.get_layer("head"), 1, 30.0, 3)
-    threes = DIGITS.subset(np.flatnonzero(DIGITS.labels == 3))
+    threes = DIGITS.subset(np.flatnonzero(DIGITS.targets == 3))
     assert alarms(check_start(DoctorContext(model, threes))) == {}
 
 

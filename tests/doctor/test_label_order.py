@@ -15,12 +15,11 @@ pytestmark = pytest.mark.tensorflow
 
 def check(meaning: list[int], **options: int) -> Finding:
     """Of a model whose output `meaning[k]` stands for the digit k."""
-    targets = np.array(meaning)[DIGITS.labels]
+    targets = np.array(meaning)[DIGITS.targets]
     carries = None if options else PREPROCESSING
     model = solve(PREPROCESSING, carries, targets=targets, **options)
-    return only(check_labels(DoctorContext(model, DIGITS,
-                                     preprocessing=dataclasses.replace(PREPROCESSING, labels=None)
-                                     if options else None)))  # fmt: skip
+    unnamed = dataclasses.replace(PREPROCESSING, class_names=None) if options else None
+    return only(check_labels(DoctorContext(model, DIGITS, preprocessing=unnamed)))
 
 
 def test_labels_that_fit_are_fine(healthy: DoctorContext) -> None:
@@ -58,9 +57,9 @@ def test_two_swapped_classes_among_ten_are_found() -> None:
 
 
 def test_two_swapped_classes_of_two_are_found() -> None:
-    two = DIGITS.subset(np.flatnonzero(DIGITS.labels < 2))
-    carries = dataclasses.replace(PREPROCESSING, labels=("1", "0"))
-    model = solve(PREPROCESSING, carries, targets=(DIGITS.labels > 0).astype(int), classes=2)
+    two = DIGITS.subset(np.flatnonzero(DIGITS.targets < 2))
+    carries = dataclasses.replace(PREPROCESSING, class_names=("1", "0"))
+    model = solve(PREPROCESSING, carries, targets=(DIGITS.targets > 0).astype(int), classes=2)
     found = only(check_labels(DoctorContext(model, two)))
     assert (found.name, found.severity) == ("labels permuted", "serious")
     assert found.numbers["permutation"] == {"0": 0, "1": 1}  # which it calls 1 and 0
@@ -91,14 +90,14 @@ def test_confusions_of_a_weak_model_are_no_permutation() -> None:
 def names(outputs: int, labels: tuple[str, ...] | None) -> Finding:
     context = DoctorContext(solve(), DIGITS)
     context.num_classes = outputs
-    context.preprocessing = dataclasses.replace(PREPROCESSING, labels=labels)
+    context.preprocessing = dataclasses.replace(PREPROCESSING, class_names=labels)
     return only(check_names(context))
 
 
 @pytest.mark.parametrize(
     ("outputs", "labels", "name", "severity"),
     [
-        (10, PREPROCESSING.labels, "names", "fine"),
+        (10, PREPROCESSING.class_names, "names", "fine"),
         (12, (*"0123456789", "a", "b"), "names", "fine"),
         (10, None, "classes without names", "note"),
         (7, None, "outputs differ from classes", "serious"),
@@ -124,11 +123,11 @@ def test_new_model_without_names_is_told_how_to_get_them() -> None:
 def test_class_name_is_the_models_where_classes_are_matched_by_name() -> None:
     labels = tuple("9876543210")
     context = DoctorContext(
-        solve(carries=dataclasses.replace(PREPROCESSING, labels=labels)), DIGITS
+        solve(carries=dataclasses.replace(PREPROCESSING, class_names=labels)), DIGITS
     )
     assert class_name(context, 2) == "7"
     renamed = DoctorContext(
-        solve(carries=dataclasses.replace(PREPROCESSING, labels=tuple("abcdefghij"))), DIGITS
+        solve(carries=dataclasses.replace(PREPROCESSING, class_names=tuple("abcdefghij"))), DIGITS
     )
     assert class_name(renamed, 2) == "2"
     assert class_name(renamed, 12) == "12"

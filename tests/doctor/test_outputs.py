@@ -113,7 +113,7 @@ def test_softmax_over_one_output_is_found() -> None:
     model = keras.Sequential(
         [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(1, "softmax")]
     )
-    two = DIGITS.subset(np.flatnonzero(DIGITS.labels < 2))
+    two = DIGITS.subset(np.flatnonzero(DIGITS.targets < 2))
     found = only(check_outputs(DoctorContext(model, two)))
     assert (found.name, found.severity) == ("softmax over one output", "serious")
 

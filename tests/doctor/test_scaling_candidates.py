@@ -67,6 +67,6 @@ def test_scaled_refuses_what_it_does_not_know() -> None:
 
 
 def test_scaled_keeps_all_else() -> None:
-    preprocessing = Preprocessing(size=(5, 7), resize="squash", labels=("daisy", "rose"))
+    preprocessing = Preprocessing(size=(5, 7), resize="squash", class_names=("daisy", "rose"))
     expected = dataclasses.replace(preprocessing, mean=0.0, std=1.0)
     assert scaled(preprocessing, "0..1") == expected

@@ -9,7 +9,7 @@ from keras_vit.evaluation import align
 
 
 def examples(labels: list[int], *class_names: str) -> SimpleNamespace:
-    return SimpleNamespace(labels=np.array(labels, "int32"), class_names=class_names)
+    return SimpleNamespace(targets=np.array(labels, "int32"), class_names=class_names)
 
 
 def test_align_matches_names() -> None:
@@ -49,7 +49,7 @@ def test_align_keeps_its_message_short() -> None:
 
 def test_align_moves_every_label_that_an_image_shows() -> None:
     shown = np.array([[1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]], "uint8")
-    data = SimpleNamespace(labels=shown, class_names=("tulip", "daisy", "rose", "moss"))
+    data = SimpleNamespace(targets=shown, class_names=("tulip", "daisy", "rose", "moss"))
     found = align(["daisy", "iris", "rose", "tulip", "lily"], data)
     assert found.tolist() == [[0, 0, 1, 1, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
     assert align(data.class_names, data) is shown

@@ -20,7 +20,7 @@ from tests.cli.conftest import run as run
 
 LABELS = ("daisy", "dandelion", "rose", "sunflower", "tulip", "violet", "cornflower")
 PREPROCESSING = Preprocessing(
-    size=(10, 14), labels=LABELS, mean=(0.5, 0.4, 0.3), std=(0.5, 0.6, 0.7)
+    size=(10, 14), class_names=LABELS, mean=(0.5, 0.4, 0.3), std=(0.5, 0.6, 0.7)
 )
 
 
@@ -70,7 +70,7 @@ def images() -> list[bytes]:
 def labelled(images: list[bytes]) -> Examples:
     return Examples(
         names=tuple(f"{i}.png" for i in range(len(images))),
-        labels=np.arange(len(images)) % 7,
+        targets=np.arange(len(images)) % 7,
         class_names=LABELS,
         source="memory",
         encoded=tuple(images),

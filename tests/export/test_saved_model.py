@@ -182,7 +182,7 @@ def test_write_serves_a_mixed_precision_model_of_any_size_in_float32(
 
 def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path: Path) -> None:
     grayscale = dataclasses.replace(
-        PREPROCESSING, channels="grayscale", mean=0.5, std=0.5, labels=None
+        PREPROCESSING, channels="grayscale", mean=0.5, std=0.5, class_names=None
     )
     backbone = tiny(grayscale, channels=1, classes=0)
     backbone.trainable = False

@@ -7,7 +7,7 @@ from keras_vit.preprocessing import Preprocessing
 from tests.helpers import check_layer, normal, numpy
 
 PREPROCESSING = Preprocessing(
-    size=(24, 40), resize="squash", std=0.25, labels=("cat", "dog", "owl")
+    size=(24, 40), resize="squash", std=0.25, class_names=("cat", "dog", "owl")
 )
 
 

@@ -27,7 +27,7 @@ def model() -> keras.Model:
 
 
 def backbone(**kwargs) -> keras.Model:
-    return tiny(dataclasses.replace(PREPROCESSING, labels=None), classes=0, **kwargs)
+    return tiny(dataclasses.replace(PREPROCESSING, class_names=None), classes=0, **kwargs)
 
 
 def test_prepare_leaves_a_complete_model_alone(model: keras.Model) -> None:
@@ -43,8 +43,16 @@ def test_prepare_adds_the_softmax_to_logits() -> None:
 
 
 def test_prepare_numbers_the_classes_of_a_model_without_labels() -> None:
-    unnamed = tiny(dataclasses.replace(PREPROCESSING, labels=None))
-    assert classifier.with_probabilities(unnamed)[1].labels == ("0", "1", "2", "3", "4", "5", "6")
+    unnamed = tiny(dataclasses.replace(PREPROCESSING, class_names=None))
+    assert classifier.with_probabilities(unnamed)[1].class_names == (
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+    )
 
 
 @pytest.mark.parametrize("policy", ["bfloat16", "float16", "float64"])
@@ -88,7 +96,7 @@ def test_prepare_makes_a_users_mixed_model_float32_at_every_depth() -> None:
     keras.config.set_dtype_policy("float32")
     network, preprocessing = classifier.with_probabilities(user)
     assert {layer.dtype_policy.name for layer in layers_of(network)} == {"float32"}
-    assert preprocessing.labels == ("0", "1", "2", "3", "4")
+    assert preprocessing.class_names == ("0", "1", "2", "3", "4")
     probabilities = np.array(network(IMAGES))
     np.testing.assert_allclose(probabilities, softmax(np.array(user(IMAGES), "float32")), atol=0.05)
 
@@ -154,7 +162,7 @@ def test_prepare_knows_no_thresholds_behind_a_softmax() -> None:
 
 
 def test_prepare_rejects_thresholds_of_other_classes() -> None:
-    preprocessing = dataclasses.replace(PREPROCESSING, labels=None, thresholds=(0.5,) * 7)
+    preprocessing = dataclasses.replace(PREPROCESSING, class_names=None, thresholds=(0.5,) * 7)
     with pytest.raises(ValueError, match="Received: 5 outputs and 7 thresholds"):
         classifier.with_probabilities(
             tiny(preprocessing, classes=5, classifier_activation="sigmoid")

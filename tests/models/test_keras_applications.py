@@ -51,7 +51,7 @@ def network() -> keras.Model:
 
 def test_build_application_carries_labels_and_preprocessing(network: keras.Model) -> None:
     preprocessing = models.preprocessing_of(network)
-    assert (preprocessing.labels, preprocessing.size) == (LABELS, (32, 48))
+    assert (preprocessing.class_names, preprocessing.size) == (LABELS, (32, 48))
     assert not models.has_config(network)
     # A head of zeros: every class is as likely.
     assert_close(network(preprocessing.scale(PIXELS)), np.zeros((2, 3)), 0.0)

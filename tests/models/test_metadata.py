@@ -8,7 +8,7 @@ from keras_vit.models import build, config_of, preprocessing_of, rebuild
 from keras_vit.preprocessing import Preprocessing
 from tests.helpers import assert_close, normal, numpy, tiny_config, tiny_model
 
-PREPROCESSING = Preprocessing(size=(15, 14), crop_fraction=0.7, labels=tuple("abcdefghijk"))
+PREPROCESSING = Preprocessing(size=(15, 14), crop_fraction=0.7, class_names=tuple("abcdefghijk"))
 IMAGES = normal(2, 15, 14, 3)
 
 

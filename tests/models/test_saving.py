@@ -19,7 +19,7 @@ from tests.helpers import JIT, normal, numpy, randomise, tiny_config, tiny_model
 IMAGES = normal(2, 15, 14, 3)
 LABELS = tuple(f"class {index}" for index in range(11))
 PREPROCESSING = Preprocessing(
-    size=(15, 14), mean=(0.1, 0.2, 0.3), interpolation="nearest", labels=LABELS
+    size=(15, 14), mean=(0.1, 0.2, 0.3), interpolation="nearest", class_names=LABELS
 )
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -91,7 +91,7 @@ import keras_vit
 folder = Path(sys.argv[1])
 model = keras.saving.load_model(folder / "m.keras")
 np.save(folder / "loaded.npy", model.predict(np.load(folder / "images.npy"), verbose=0))
-print(*keras_vit.models.preprocessing_of(model).labels, sep="|")
+print(*keras_vit.models.preprocessing_of(model).class_names, sep="|")
 """
 
 

@@ -79,7 +79,7 @@ def test_fingerprint_sees_weights_graph_and_images(model: keras.Model) -> None:
 
 
 def test_a_class_of_two_images_has_no_linear_classifier(model: keras.Model) -> None:
-    labels = np.array(DIGITS.labels)
+    labels = np.array(DIGITS.targets)
     few = np.r_[np.flatnonzero(labels == 0)[:2], np.flatnonzero(labels == 1)[:9]]
     found = probe(model, DIGITS.subset(few), DIGITS.subset(np.flatnonzero(labels < 2)[50:70]))
     assert found.linear is None
@@ -88,7 +88,7 @@ def test_a_class_of_two_images_has_no_linear_classifier(model: keras.Model) -> N
 
 def test_images_of_several_classes_cannot_be_probed(model: keras.Model) -> None:
     several = dataclasses.replace(
-        DIGITS.subset(range(5)), labels=np.eye(10, dtype=int)[DIGITS.labels[:5]]
+        DIGITS.subset(range(5)), targets=np.eye(10, dtype=int)[DIGITS.targets[:5]]
     )
     with pytest.raises(ValueError, match="must have images of one class each to probe"):
         probe(model, several, several)
@@ -96,6 +96,6 @@ def test_images_of_several_classes_cannot_be_probed(model: keras.Model) -> None:
 
 def test_no_class_is_said_to_have_more_examples_than_it_has(model: keras.Model) -> None:
     digits = data.load("digits")
-    few = digits.subset([i for k in range(10) for i in np.flatnonzero(digits.labels == k)[:7]])
+    few = digits.subset([i for k in range(10) for i in np.flatnonzero(digits.targets == k)[:7]])
     found = probe(model, few, digits.subset(range(100, 130)))
     assert [row.shots for row in found.few_shot] == [1, 5]

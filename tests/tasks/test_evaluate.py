@@ -36,7 +36,7 @@ config = models.size("Micro/2").replace(
 digits, many = data.load("digits"), range(20_000)
 examples = data.Examples(
     names=tuple(f"{i}.png" for i in many),
-    labels=np.array(many) % classes,
+    targets=np.array(many) % classes,
     class_names=tuple(map(str, range(classes))),
     source="memory",
     encoded=tuple(digits.read(i % len(digits)) for i in many),
@@ -61,7 +61,7 @@ def build(
         classes=classes,
         classifier_activation=activation,
     )
-    model = models.build(config, preprocessing=Preprocessing(size=8, labels=labels))
+    model = models.build(config, preprocessing=Preprocessing(size=8, class_names=labels))
     if classes:
         bias = np.zeros(classes, "float32")
         bias[[3, 7]] = 2, 1
@@ -74,7 +74,7 @@ def digits() -> data.Examples:
     """Of the digits 0 to 9 these many: 2, 3, 2, 5 (digit 3), 2, ..."""
     every = data.load("digits")
     wanted = [2, 3, 2, 5, 2, 1, 1, 3, 2, 2]
-    places = [np.flatnonzero(every.labels == digit)[:count] for digit, count in enumerate(wanted)]
+    places = [np.flatnonzero(every.targets == digit)[:count] for digit, count in enumerate(wanted)]
     return every.subset(np.concatenate(places))
 
 
@@ -152,9 +152,9 @@ def test_official_weights_classify_imagenet_photographs(test_data: Path) -> None
 @pytest.fixture(scope="module")
 def pairs(digits: data.Examples) -> data.Examples:
     """The same images, each labelled with its digit and the next one, but for the 9 nothing."""
-    one = np.eye(10, dtype=int)[digits.labels]
-    labels = np.where(digits.labels[:, None] == 9, 0, one + np.roll(one, 1, axis=1))
-    return dataclasses.replace(digits, labels=labels)
+    one = np.eye(10, dtype=int)[digits.targets]
+    labels = np.where(digits.targets[:, None] == 9, 0, one + np.roll(one, 1, axis=1))
+    return dataclasses.replace(digits, targets=labels)
 
 
 def several(
@@ -162,7 +162,7 @@ def several(
 ) -> keras.Model:
     """Says 0.88 for class 3, 0.73 for 7, and 0.5 for all others."""
     model = build(activation=activation)
-    preprocessing = Preprocessing(size=8, labels=CLASSES, thresholds=thresholds)
+    preprocessing = Preprocessing(size=8, class_names=CLASSES, thresholds=thresholds)
     return models.rebuild(model, preprocessing=preprocessing)
 
 
@@ -200,7 +200,7 @@ def test_evaluate_refuses_classes_that_exclude_one_another(pairs: data.Examples)
 
 def test_predict_returns_what_is_compared(pairs: data.Examples) -> None:
     labels, probabilities, preprocessing = predict(several(None), pairs, verbose=0)
-    np.testing.assert_array_equal(labels, pairs.labels)
+    np.testing.assert_array_equal(labels, pairs.targets)
     expected = 1 / (1 + np.exp(-np.array([0, 0, 0, 2, 0, 0, 0, 1, 0, 0])))
     np.testing.assert_allclose(probabilities, np.tile(expected, (23, 1)), atol=1e-6)
     assert preprocessing.thresholds == (0.6,) * 10

@@ -281,7 +281,7 @@ def test_run_starts_from_weights(
 ) -> None:
     built = zoo.constructor(config.model).config.replace(classes=5, **changes)
     preprocessing = Preprocessing(
-        size=(8, 8), mean=0.3, labels=tuple("abcde"), thresholds=(0.5,) * 5
+        size=(8, 8), mean=0.3, class_names=tuple("abcde"), thresholds=(0.5,) * 5
     )
     model = randomise(models.build(built, preprocessing=preprocessing))
     model.save(tmp_path / "model.keras")
@@ -293,7 +293,7 @@ def test_run_starts_from_weights(
     network = seen["training_model"].network
     assert models.config_of(network).pooling == built.pooling
     found = models.preprocessing_of(network)
-    assert found == dataclasses.replace(preprocessing, labels=None, thresholds=None)
+    assert found == dataclasses.replace(preprocessing, class_names=None, thresholds=None)
     for mine, its in zip(network.get_weights(), model.get_weights()[:-2], strict=True):
         np.testing.assert_array_equal(mine, its)
 

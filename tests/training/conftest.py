@@ -56,7 +56,7 @@ def save_teacher(path: Path, class_names: tuple[str, ...]) -> Path:
         **{"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 17},
         **{"image_size": (8, 8), "classes": len(class_names)},
     )
-    preprocessing = Preprocessing(size=(8, 8), mean=0.3, std=0.4, labels=class_names)
+    preprocessing = Preprocessing(size=(8, 8), mean=0.3, std=0.4, class_names=class_names)
     randomise(models.build(config, preprocessing=preprocessing)).save(path)
     return path
 

@@ -53,7 +53,7 @@ def test_rows_of_classes_are_kept_to_the_bit_by_name(
     new = build_network(config, ("ant", "bat", "bee", "cow", "dog"))
     note = "keeps the rows of 4 classes, matched by name; new rows, from zeros: bat."
     assert note in capsys.readouterr().out
-    assert models.preprocessing_of(new).labels == ("ant", "bat", "bee", "cow", "dog")
+    assert models.preprocessing_of(new).class_names == ("ant", "bat", "bee", "cow", "dog")
     old = keras.saving.load_model(run.last)
     for before, after in zip(head_of(old), head_of(new), strict=True):
         np.testing.assert_array_equal(after[..., [0, 2, 3, 4]], before)
@@ -85,7 +85,7 @@ def test_other_classes_start_from_zeros(
 def test_labels_that_repeat_keep_no_row(nano: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", nano, ("crane", "dog"))
     model = keras.saving.load_model(run.last)
-    preprocessing = Preprocessing(size=(8, 8), labels=("crane", "crane"))
+    preprocessing = Preprocessing(size=(8, 8), class_names=("crane", "crane"))
     models.rebuild(model, preprocessing=preprocessing).save(run.last)
     config = RunConfig("digits", nano, weights=str(run.last), recipe=SMALL)
     assert not head_of(build_network(config, ("crane", "dog")))[0].any()
@@ -112,7 +112,7 @@ def test_run_folder_is_a_checkpoint(nano: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", nano, CLASSES)
     checkpoint = weights.read_checkpoint(run.path)
     assert checkpoint.preprocessing
-    assert checkpoint.preprocessing.labels == CLASSES
+    assert checkpoint.preprocessing.class_names == CLASSES
     run.last.unlink()
     with pytest.raises(ValueError, match="which a run has after its first epoch"):
         weights.read_checkpoint(run.path)

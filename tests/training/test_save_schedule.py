@@ -39,7 +39,7 @@ def build(precision: str = "mixed_bfloat16", **recipe: Any) -> TrainingModel:
         dropout_rate=0.2,
         stochastic_depth_rate=0.1,
     )
-    preprocessing = Preprocessing(size=(4, 6), labels=tuple("abcde"))
+    preprocessing = Preprocessing(size=(4, 6), class_names=tuple("abcde"))
     network = models.build(config, preprocessing=preprocessing, dtype=precision)
     numbers = Recipe(**{"learning_rate": 0.1} | recipe)
     training_model = in_training(ClassificationObjective, network)
@@ -327,7 +327,7 @@ def test_full_disk_leaves_the_earlier_files(
 
 
 def test_finished_model_of_several_labels_ends_in_a_sigmoid() -> None:
-    preprocessing = Preprocessing(size=(4, 6), labels=tuple("abcde"), thresholds=(0.3,) * 5)
+    preprocessing = Preprocessing(size=(4, 6), class_names=tuple("abcde"), thresholds=(0.3,) * 5)
     copy = finished_classifier(
         models.rebuild(build("float32").network, preprocessing=preprocessing)
     )

@@ -116,7 +116,7 @@ def test_history_has_a_row_for_each_epoch(run: Run) -> None:
 def test_models_load_in_safe_mode_with_labels_and_preprocessing(run: Run, name: str) -> None:
     model = keras.saving.load_model(run.path / name, safe_mode=True)
     preprocessing = models.preprocessing_of(model)
-    assert preprocessing.labels == ("ant", "bee", "cow")
+    assert preprocessing.class_names == ("ant", "bee", "cow")
     assert preprocessing.size == (8, 8)
     assert model.predict(np.zeros((2, 8, 8, 3)), verbose=0).sum(axis=1) == pytest.approx([1, 1])
 

@@ -19,7 +19,7 @@ from tests.helpers import randomise, tiny_config, weights_of
 from tests.weights.files import SQUARE, official_tensors, save, save_old_h5
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
-PREPROCESSING = Preprocessing(size=15, crop_fraction=0.7, std=(0.1, 0.2, 0.3), labels=LABELS)
+PREPROCESSING = Preprocessing(size=15, crop_fraction=0.7, std=(0.1, 0.2, 0.3), class_names=LABELS)
 # What every format has a place for.
 FIELDS = {"image_size": (15, 15), "patch_size": 3}
 NPZ = "Ti_16-augreg-i21k-imagenet2012-res_224.npz"

@@ -18,7 +18,7 @@ from keras_vit.weights.dialects import DIALECTS
 from tests.helpers import randomise, tiny_config
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
-PREPROCESSING = Preprocessing(size=15, crop_fraction=0.77, labels=LABELS, antialias=False)
+PREPROCESSING = Preprocessing(size=15, crop_fraction=0.77, class_names=LABELS, antialias=False)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_folder_of_theirs_tells_what_json_can(folder: Path) -> None:
     assert [checkpoint.inferred[name] for name in told] == [4, 1e-4, "tanh"]
     assert "image_size" not in checkpoint.inferred
     found = checkpoint.preprocessing
-    assert found.labels == LABELS
+    assert found.class_names == LABELS
     assert found.crop_fraction == 15 / 19  # int(15 / 0.77) pixels
     assert found == dataclasses.replace(PREPROCESSING, crop_fraction=15 / 19, antialias=True)
 
@@ -65,7 +65,7 @@ def test_what_is_changed_beside_our_metadata_goes_first(folder: Path) -> None:
     checkpoint = read_checkpoint(folder)
     assert checkpoint.inferred["epsilon"] == 1e-3
     assert checkpoint.preprocessing == dataclasses.replace(
-        PREPROCESSING, labels=tuple("ABCDEFGHIJK")
+        PREPROCESSING, class_names=tuple("ABCDEFGHIJK")
     )
     change(folder / "preprocessor_config.json", resample=2)
     found = read_checkpoint(folder).preprocessing
@@ -75,7 +75,7 @@ def test_what_is_changed_beside_our_metadata_goes_first(folder: Path) -> None:
 def test_placeholders_are_no_labels(folder: Path) -> None:
     placeholders = {str(index): f"LABEL_{index}" for index in range(11)}
     change(strip(folder) / "config.json", id2label=placeholders)
-    assert read_checkpoint(folder).preprocessing.labels is None
+    assert read_checkpoint(folder).preprocessing.class_names is None
 
 
 def test_a_folder_of_timm(folder: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_folder_of_timm(folder: Path, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(path.parent)
     assert (checkpoint.inferred["num_heads"], checkpoint.inferred["gelu"]) == (4, "tanh")
     assert checkpoint.preprocessing == Preprocessing(
-        size=(15, 14), crop_fraction=0.7, labels=LABELS
+        size=(15, 14), crop_fraction=0.7, class_names=LABELS
     )
 
 

@@ -81,7 +81,7 @@ def test_repository_of_transformers(hub: Loopback, tmp_path: Path) -> None:
         classifier_activation=None, position_interpolation="bicubic", position_grid=None
     )
     np.testing.assert_array_equal(checkpoint.tensors["head/kernel"], expected["head/kernel"])
-    assert checkpoint.preprocessing.labels == tuple(labels)
+    assert checkpoint.preprocessing.class_names == tuple(labels)
     assert checkpoint.preprocessing.resize == "squash"
     assert checkpoint.preprocessing.mean == (0.1, 0.2, 0.3)
     assert f"/somebody/vit-flowers/resolve/{SHA}/README.md" not in {a.path for a in hub.asked}

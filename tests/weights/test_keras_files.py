@@ -70,7 +70,7 @@ def test_read_keras_of_a_strangers_model(tmp_path: Path) -> None:
 
 
 def test_read_keras_brings_configuration_and_preprocessing(tmp_path: Path) -> None:
-    preprocessing = Preprocessing(size=(15, 14), labels=tuple("abcdefghijk"))
+    preprocessing = Preprocessing(size=(15, 14), class_names=tuple("abcdefghijk"))
     config = tiny_config(image_size=(None, None), position_grid=(5, 7), gelu="exact", epsilon=1e-5)
     build(config, preprocessing=preprocessing).save(tmp_path / "m.keras")
     checkpoint = keras_files.read_keras(tmp_path / "m.keras")

@@ -15,7 +15,7 @@ from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION, jo
 from tests.helpers import tiny_config, tiny_model, weights_of
 
 PREPROCESSING = Preprocessing(
-    size=(15, 14), crop_fraction=0.7, std=(0.1, 0.2, 0.3), labels=tuple("abcdefghijk")
+    size=(15, 14), crop_fraction=0.7, std=(0.1, 0.2, 0.3), class_names=tuple("abcdefghijk")
 )
 
 

@@ -200,6 +200,6 @@ def test_published_file_loads(test_data: Path) -> None:
     path = test_data / "weights" / "Ti_16-augreg-i21k-imagenet2012-res_224.npz"
     model = keras_vit.ViTTi16(weights=path)
     assert model.count_params() == 5_717_416
-    assert keras_vit.models.preprocessing_of(model).labels[207] == "golden_retriever"
+    assert keras_vit.models.preprocessing_of(model).class_names[207] == "golden_retriever"
     with np.load(path) as file:
         np.testing.assert_array_equal(weights_of(model)["head/kernel"], file["head/kernel"])

@@ -38,7 +38,7 @@ def test_named_weights_download_once_and_load(mirror: Loopback, tmp_path: Path) 
     assert cached.read_bytes() == mirror.pages[PATH].content
     with np.load(cached) as file:
         np.testing.assert_array_equal(weights_of(model)["head/kernel"], file["head/kernel"])
-    assert keras_vit.models.preprocessing_of(model).labels[207] == "golden_retriever"
+    assert keras_vit.models.preprocessing_of(model).class_names[207] == "golden_retriever"
     again = keras_vit.ViTTi16(weights="imagenet")  # the same file by its usual name
     for name, weight in weights_of(again).items():
         np.testing.assert_array_equal(weight, weights_of(model)[name])

@@ -342,10 +342,10 @@ def test_preprocessing_for_both_scalings() -> None:
     half = preprocessing_for(find_weights("ViTB16", "hf_in21k_ft_in1k_384"))
     assert (half.mean, half.std) == ((0.5,) * 3, (0.5,) * 3)
     assert (half.resize, half.interpolation, half.size) == ("squash", "bilinear", (384, 384))
-    assert half.labels == imagenet_labels()
+    assert half.class_names == imagenet_labels()
     imagenet = preprocessing_for(find_weights("ViTL16", "torchvision_in1k"))
     assert (imagenet.mean, imagenet.std) == (constants.IMAGENET_MEAN, constants.IMAGENET_STD)
     # torchvision resizes the shorter side to 242 pixels.
     assert np.floor(224 / imagenet.crop_fraction) == 242
     for name in ("orig_in21k", "mae"):
-        assert preprocessing_for(find_weights("ViTB16", name)).labels is None
+        assert preprocessing_for(find_weights("ViTB16", name)).class_names is None

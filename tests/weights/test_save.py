@@ -17,7 +17,11 @@ from tests.helpers import normal, numpy, randomise, tiny_config, tiny_model, wei
 
 LABELS = tuple(f"kind {letter}" for letter in "abcdefghijk")
 PREPROCESSING = Preprocessing(
-    size=(15, 14), crop_fraction=0.7, std=(0.1, 0.2, 0.3), interpolation="bilinear", labels=LABELS
+    size=(15, 14),
+    crop_fraction=0.7,
+    std=(0.1, 0.2, 0.3),
+    interpolation="bilinear",
+    class_names=LABELS,
 )
 SQUARE = {"image_size": (15, 15), "patch_size": 3}  # the transformers library has no others
 EXACT = {"gelu": "exact", "epsilon": 1e-6}  # what timm and torchvision compute with
@@ -361,7 +365,7 @@ def test_an_interruption_leaves_the_earlier_file(
 
 
 def test_labels_of_another_number_are_not_written(tmp_path: Path) -> None:
-    preprocessing = dataclasses.replace(PREPROCESSING, labels=LABELS[:5])
+    preprocessing = dataclasses.replace(PREPROCESSING, class_names=LABELS[:5])
     model = build(tiny_config(**SQUARE), preprocessing=preprocessing)
     save_weights(model, tmp_path / "m")
     config = json.loads((tmp_path / "m" / "config.json").read_text())

@@ -90,7 +90,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
         labels, class_names = _classes(path, needed, columns)
     return Examples(
         names=names,
-        labels=np.array(labels),
+        targets=np.array(labels),
         class_names=class_names,
         source=str(path),
         paths=tuple(str(path.parent / name) for name in names),

@@ -70,7 +70,7 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
             )
     return Examples(
         names=tuple(inside),
-        labels=np.searchsorted(class_names, classes),
+        targets=np.searchsorted(class_names, classes),
         class_names=tuple(class_names),
         source=str(folder),
         paths=tuple(str(folder / name) for name in inside),

@@ -97,7 +97,7 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
         return load(data)
     return Examples(
         names=found.images,
-        labels=np.zeros(len(found.images), "int32"),
+        targets=np.zeros(len(found.images), "int32"),
         class_names=(_NO_CLASS,),
         source=str(folder),
         paths=tuple(str(folder / name) for name in found.images),
@@ -111,7 +111,7 @@ def _digits() -> Examples:
     pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
     return Examples(
         names=tuple(f"digit_{i:04d}.png" for i in range(len(pixels))),
-        labels=digits.target,
+        targets=digits.target,
         class_names=tuple(str(digit) for digit in range(10)),
         source="digits",
         encoded=tuple(tf.io.encode_png(image).numpy() for image in pixels),

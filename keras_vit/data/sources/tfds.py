@@ -71,7 +71,7 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     names, encoded, labels, parts = zip(*rows, strict=True)
     return Examples(
         names=names,
-        labels=np.array(labels),
+        targets=np.array(labels),
         class_names=tuple(builder.info.features[label].names),
         source=f"tfds:{name}",
         encoded=encoded,

@@ -34,7 +34,7 @@ def details(
     exclusive = preprocessing.thresholds is None and len(labels) > 1
     predicted = probabilities.argmax(axis=1)
     return ClassificationDetails(
-        scores=evaluate_predictions(labels, probabilities, preprocessing.labels or ()),
+        scores=evaluate_predictions(labels, probabilities, preprocessing.class_names or ()),
         calibration=calibrate(labels, probabilities) if exclusive else None,
         mistakes=_mistakes(model, examples, labels, probabilities, preprocessing),
         slices=slice_accuracies(labels, predicted, examples.columns),
@@ -60,7 +60,7 @@ def _mistakes(
         images = preprocessing.scale(pixels)
         maps = maps_in_batches(extractor, images, [_METHOD], predicted[chosen])[_METHOD]
         explained = list(overlay(shown, maps))
-    names = preprocessing.labels or ()
+    names = preprocessing.class_names or ()
     return tuple(
         Mistake(
             examples.names[i], names[labels[i]], names[predicted[i]], float(confidence[i]), *both

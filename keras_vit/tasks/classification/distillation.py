@@ -140,17 +140,17 @@ class Teacher(keras.layers.Layer):
         return ops.cast(self.model(images, training=False), "float32")
 
     def _check(self) -> None:
-        labels = self.student.labels or ()
+        labels = self.student.class_names or ()
         shape = self.model.output_shape
         if len(shape) != 2 or shape[-1] != len(labels):
             raise ValueError(
                 "`teacher` must give one probability for each class of the student. "
                 f"Received: outputs of the shape {shape} for {len(labels)} classes"
             )
-        if self.own is not None and self.own.labels not in (None, labels):
+        if self.own is not None and self.own.class_names not in (None, labels):
             raise ValueError(
                 "`teacher` must know the student's classes, in their order. Received: "
-                f"{self.own.labels[:20]} for the student's {labels[:20]}"
+                f"{self.own.class_names[:20]} for the student's {labels[:20]}"
             )
         if self.own is not None and self.own.channels != self.student.channels:
             raise ValueError(

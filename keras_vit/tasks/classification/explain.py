@@ -100,13 +100,13 @@ def explain(
         arguments.regular_file("paths", path)
     network, preprocessing = classifier.with_probabilities(model)
     extractor = FeatureExtractor(network)
-    chosen = None if of_class is None else find_class(of_class, preprocessing.labels or ())
+    chosen = None if of_class is None else find_class(of_class, preprocessing.class_names or ())
     encoded = [Path(path).read_bytes() for path in paths]
     pixels = read_files(paths, encoded, preprocessing)
     scores = network.predict(preprocessing.scale(pixels), verbose=0)
     classes = scores.argmax(axis=1) if chosen is None else np.full(len(paths), chosen)
     maps = maps_in_batches(extractor, preprocessing.scale(pixels), methods, classes)
-    labels = preprocessing.labels or ()
+    labels = preprocessing.class_names or ()
     titles = [
         _title(shorten(Path(path).name), labels, row, shown)
         for path, row, shown in zip(paths, scores, classes, strict=True)

@@ -62,7 +62,7 @@ def draw_mistakes(
     sure = surest_mistakes(labels, probabilities, _SHOWN)
     if not len(sure):
         return None
-    names = preprocessing.labels or ()
+    names = preprocessing.class_names or ()
     captions = [
         f"{names[labels[i]]}, not\n{names[predicted[i]]} ({probabilities[i].max():.0%})"
         for i in sure

@@ -83,16 +83,20 @@ def build_network(
                 name: _take(tensor, rows) if name.startswith(_HEADS) else tensor
                 for name, tensor in checkpoint.tensors.items()
             }
-            preprocessing = dataclasses.replace(preprocessing, labels=class_names, thresholds=None)
+            preprocessing = dataclasses.replace(
+                preprocessing, class_names=class_names, thresholds=None
+            )
             checkpoint = checkpoint.replace(tensors=tensors, preprocessing=preprocessing)
     model = start(config, checkpoint, classes=len(class_names), classifier_activation=None)
     preprocessing = models.preprocessing_of(model)
-    if preprocessing.labels not in (None, class_names):
+    if preprocessing.class_names not in (None, class_names):
         print("Note: the classifier starts from zeros: the weights have it for other classes.")
         for layer in model.layers:
             if f"{layer.name}/" in _HEADS:
                 layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
-    preprocessing = dataclasses.replace(preprocessing, labels=class_names, thresholds=thresholds)
+    preprocessing = dataclasses.replace(
+        preprocessing, class_names=class_names, thresholds=thresholds
+    )
     return in_training(model, preprocessing, config, dtype)
 
 
@@ -108,7 +112,7 @@ def _rows_to_keep(
     config: RunConfig, trained: Preprocessing, new: tuple[str, ...]
 ) -> list[int] | None:
     """Returns the row of the classifier for each class, -1 for zeros; None where none is kept."""
-    old = trained.labels
+    old = trained.class_names
     if not old or len({*old}) < len(old) or (old != new and all(name.isdigit() for name in old)):
         return None
     contained = {*old} <= {*new} or {*new} <= {*old}

@@ -43,6 +43,6 @@ def predict(
             "several classes or none. "
             f"Received: model={model.name!r}, whose classes exclude one another"
         )
-    labels = align(models.preprocessing_of(model).labels, examples)
+    labels = align(models.preprocessing_of(model).class_names, examples)
     probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)
     return Predictions(labels, probabilities, preprocessing)

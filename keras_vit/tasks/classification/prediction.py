@@ -74,7 +74,7 @@ def prediction(
     """Returns the prediction of probabilities (R,)."""
     if message:
         return Prediction(np.zeros_like(probabilities), (), (), message=message)
-    labels = preprocessing.labels or ()
+    labels = preprocessing.class_names or ()
     best = np.argsort(-probabilities, kind="stable")
     present = None
     if preprocessing.thresholds:

@@ -19,7 +19,7 @@ _LONGEST_NAME, _LONGEST_SUFFIX = 200, 20  # bytes; file systems allow 255
 def write_samples(run: Run, validation: data.Examples) -> None:
     """Keeps a few validation images as they are, evenly spread over the classes' order."""
     run.samples.mkdir(parents=True, exist_ok=True)
-    labels = validation.labels
+    labels = validation.targets
     order = np.argsort(labels.argmax(axis=1) if validation.multi_label else labels, kind="stable")
     spread = np.linspace(0, len(order) - 1, min(_SAMPLES, len(order))).round().astype(int)
     for index in order[np.unique(spread)]:

@@ -149,7 +149,7 @@ class Classification(Task):
 
     def score(self, predictions: Predictions) -> Any:
         targets, probabilities, preprocessing = predictions
-        return evaluate_predictions(targets, probabilities, preprocessing.labels or ())
+        return evaluate_predictions(targets, probabilities, preprocessing.class_names or ())
 
     def details(
         self, model: keras.Model, examples: data.Examples, predictions: Predictions
@@ -185,7 +185,7 @@ class Classification(Task):
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
         several = preprocessing.thresholds is not None
-        return Scores(preprocessing.labels or (), several, every_class)
+        return Scores(preprocessing.class_names or (), several, every_class)
 
     def next_commands(self, run: Run) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)
@@ -233,7 +233,7 @@ def class_weights(training: data.Examples) -> np.ndarray:
     present = np.flatnonzero(counts)
     weights = np.zeros(len(counts))
     weights[present] = sklearn.utils.compute_class_weight(
-        "balanced", classes=present, y=training.labels
+        "balanced", classes=present, y=training.targets
     )
     return weights
 

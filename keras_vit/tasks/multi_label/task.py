@@ -44,7 +44,7 @@ class MultiLabel(Classification):
 
     def score(self, predictions: Predictions) -> Any:
         targets, probabilities, preprocessing = predictions
-        names = preprocessing.labels or ()
+        names = preprocessing.class_names or ()
         return evaluate_labels(targets, probabilities, names, preprocessing.thresholds or ())
 
     def agreement(
@@ -91,7 +91,7 @@ def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
         >>> import numpy as np
     from sklearn.metrics import accuracy_score
         >>> images = data.Examples(
-        ...     names=("a", "b"), labels=np.array([[1, 1], [0, 1]]), class_names=("daisy", "rose"),
+        ...     names=("a", "b"), targets=np.array([[1, 1], [0, 1]]), class_names=("daisy", "rose"),
         ...     source="memory", encoded=(b"", b""),
         ... )
         >>> fit_to_labels(RunConfig("memory", "ViTMicro4"), images).recipe.loss

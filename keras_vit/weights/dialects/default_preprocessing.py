@@ -23,7 +23,7 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
         The preprocessing; its size is that of the model that is built.
 
     Example:
-        >>> preprocessing(Checkpoint("a.npz", {}, {"classes": 1000})).labels[0]
+        >>> preprocessing(Checkpoint("a.npz", {}, {"classes": 1000})).class_names[0]
         'tench'
     """
     inferred = checkpoint.inferred
@@ -33,7 +33,7 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
         "crop_fraction": 0.9,  # as timm evaluates these files at 224 pixels
         "interpolation": "bicubic",
         "channels": "grayscale" if grayscale else "rgb",
-        "labels": labels if inferred.get("classes") == len(labels) else None,
+        "class_names": labels if inferred.get("classes") == len(labels) else None,
     }
     if checkpoint.origin.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels

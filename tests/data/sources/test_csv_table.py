@@ -29,7 +29,7 @@ def test_label_alone_gives_sorted_classes(table: Callable[[str], Path]) -> None:
     examples = load_table(path)
     assert examples.names == ("sub/3.png", "1.png", "2.png")
     assert examples.class_names == ("daisy", "tulip")
-    assert examples.labels.tolist() == [1, 0, 1]
+    assert examples.targets.tolist() == [1, 0, 1]
     assert examples.read(0) == (path.parent / "sub" / "3.png").read_bytes()
     assert examples.columns == {"author": ("x", "y", "z")}
 
@@ -51,7 +51,7 @@ def test_spreadsheet_export_is_understood(table: Callable[[str], Path]) -> None:
 )
 def test_imagenet_columns_give_the_1000_classes(table: Callable[[str], Path], text: str) -> None:
     examples = load_table(table(text))
-    assert examples.labels.tolist() == [985, 0]
+    assert examples.targets.tolist() == [985, 0]
     assert examples.class_names == imagenet_labels()
 
 
@@ -59,7 +59,7 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
     path = table("file,class_index,label\n1.png,1,ant\n2.png,0,bee\nsub/3.png,1,ant\n")
     examples = load_table(path)
     assert examples.class_names == ("bee", "ant")
-    assert examples.labels.tolist() == [1, 0, 1]
+    assert examples.targets.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_imagenet_sample(test_data: Path) -> None:
     examples = load_table(test_data / "data" / "imagenet_sample" / "labels.csv")
     assert len(examples) == 200
     assert len(examples.class_names) == 1000
-    assert examples.class_names[examples.labels[0]] == "jeep"
+    assert examples.class_names[examples.targets[0]] == "jeep"
 
 
 def test_labels_name_all_that_an_image_shows(table: Callable[[str], Path]) -> None:
     path = table("file,labels\nsub/3.png,rose | daisy\n1.png,\n2.png,tulip\n")
     examples = load_table(path)
     assert examples.class_names == ("daisy", "rose", "tulip")
-    assert examples.labels.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert examples.targets.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
     assert examples.names == ("sub/3.png", "1.png", "2.png")
 
 

@@ -22,7 +22,7 @@ def test_class_folders_become_sorted_classes(tmp_path: Path, write: Write) -> No
         "rose/a.jpeg",
         "rose/b.jpg",
     )
-    assert examples.labels.tolist() == [0, 1, 1, 2, 2]
+    assert examples.targets.tolist() == [0, 1, 1, 2, 2]
     assert examples.splits is None
     assert examples.flip_safe
     assert examples.read(4) == (tmp_path / "rose" / "b.jpg").read_bytes()

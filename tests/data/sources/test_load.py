@@ -27,7 +27,7 @@ def test_first_table_of_a_folder_counts(tmp_path: Path, write: Callable[..., Pat
     (tmp_path / "metadata.jsonl").write_text('{"file_name": "a/1.png", "labels": ["ant", "cow"]}\n')
     examples = load(tmp_path)
     assert examples.class_names == ("ant", "cow")
-    assert examples.labels.tolist() == [[1, 1]]
+    assert examples.targets.tolist() == [[1, 1]]
     assert not any("ignored" in note for note in examples.notes)
     (tmp_path / "metadata.csv").write_text("file_name,label\nb/2.png,7\n")
     examples = load(tmp_path)
@@ -59,7 +59,7 @@ def test_tfds_name_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_digits_are_the_bundled_ones() -> None:
     digits, original = load("digits"), load_digits()
     assert len(digits) == 1797
-    assert digits.labels.tolist() == original.target.tolist()
+    assert digits.targets.tolist() == original.target.tolist()
     assert digits.class_names == tuple("0123456789")
     assert not digits.flip_safe  # a mirrored digit is another sign
     image = tf.io.decode_png(digits.read(5)).numpy()[..., 0]

@@ -72,7 +72,7 @@ def test_images_stay_encoded_and_lossless(data_dir: Path) -> None:
     assert examples.splits is None
     decoded = {
         tf.io.decode_png(examples.read(i)).numpy().tobytes(): label
-        for i, label in enumerate(examples.labels)
+        for i, label in enumerate(examples.targets)
     }
     assert decoded == {image("train", i).tobytes(): i % 3 for i in range(7)}
 

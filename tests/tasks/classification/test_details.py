@@ -17,7 +17,7 @@ from tests.helpers import randomise, tiny_model
 
 pytestmark = pytest.mark.tensorflow
 
-PREPROCESSING = Preprocessing(size=(15, 14), labels=("ant", "bee", "cow"))
+PREPROCESSING = Preprocessing(size=(15, 14), class_names=("ant", "bee", "cow"))
 
 
 def model(**changes: object) -> keras.Model:
@@ -46,7 +46,7 @@ def test_mistakes_are_the_surest_ones_with_what_was_seen(photos: Path) -> None:
     for mistake in found:
         index = examples.names.index(mistake.name)
         assert mistake.true == examples.shown(index)[0]
-        assert mistake.predicted == PREPROCESSING.labels[probabilities[index].argmax()]
+        assert mistake.predicted == PREPROCESSING.class_names[probabilities[index].argmax()]
         np.testing.assert_array_equal(
             mistake.pixels, read_pixels([examples.read(index)], PREPROCESSING)[0]
         )
@@ -55,7 +55,7 @@ def test_mistakes_are_the_surest_ones_with_what_was_seen(photos: Path) -> None:
 
 
 def test_a_model_that_is_right_has_no_mistakes() -> None:
-    digits = data.load("digits").subset(np.flatnonzero(data.load("digits").labels == 3)[:5])
+    digits = data.load("digits").subset(np.flatnonzero(data.load("digits").targets == 3)[:5])
     sure = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=10))
     head = sure.get_layer("head")
     head.set_weights([head.get_weights()[0], 9.0 * np.eye(10)[3]])
@@ -83,7 +83,7 @@ def test_confidence_of_classes_that_do_not_exclude_one_another_is_left_alone(
 
 def test_several_labels_have_scores_of_their_own(photos: Path) -> None:
     examples = data.load(photos)
-    several = dataclasses.replace(examples, labels=np.eye(3, dtype=int)[examples.labels])
+    several = dataclasses.replace(examples, targets=np.eye(3, dtype=int)[examples.targets])
     found = evaluate_in_detail(model(classifier_activation="sigmoid"), several)
     assert found.scores.num_examples == 33
     json.dumps(found.to_json())
@@ -93,7 +93,7 @@ def test_several_labels_have_scores_of_their_own(photos: Path) -> None:
 def test_a_network_without_blocks_has_mistakes_without_maps(photos: Path) -> None:
     from keras_vit.models.keras_applications import build_application
 
-    network = build_application("MobileNetV2", PREPROCESSING.labels, image_size=(32, 32))
+    network = build_application("MobileNetV2", PREPROCESSING.class_names, image_size=(32, 32))
     found = evaluate_in_detail(network, data.load(photos))
     assert found.mistakes
     assert all(mistake.explained is None for mistake in found.mistakes)

@@ -16,7 +16,7 @@ from tests.helpers import in_training, numpy, randomise
 from tests.training.conftest import save_teacher
 
 NAMES = ("a", "b", "c")
-STUDENT = Preprocessing(size=(8, 8), labels=NAMES)
+STUDENT = Preprocessing(size=(8, 8), class_names=NAMES)
 
 
 def student(distilled: bool = False) -> keras.Model:
@@ -89,7 +89,7 @@ def test_teacher_sees_its_own_scaling(tmp_path: Path) -> None:
 
 def test_teacher_of_another_size_sees_resized_images(tmp_path: Path) -> None:
     path = save_teacher(tmp_path / "teacher.keras", NAMES)
-    large = Preprocessing(size=(16, 16), labels=NAMES)
+    large = Preprocessing(size=(16, 16), class_names=NAMES)
     flat = np.full((2, 16, 16, 3), 0.25, "float32")
     answers = load_teacher(path, large)(flat)
     expected = load_teacher(path, STUDENT)(flat[:, :8, :8])

@@ -18,7 +18,7 @@ from tests.helpers import randomise, tiny_model
 pytestmark = pytest.mark.tensorflow
 
 LABELS = ("ant", "bee", "cow")
-PREPROCESSING = Preprocessing(size=(15, 14), labels=LABELS)
+PREPROCESSING = Preprocessing(size=(15, 14), class_names=LABELS)
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def test_mistakes_are_drawn_with_what_they_are(
 
 def test_no_mistake_no_picture(tmp_path: Path) -> None:
     digits = data.load("digits")
-    threes = digits.subset(np.flatnonzero(digits.labels == 3)[:5])
+    threes = digits.subset(np.flatnonzero(digits.targets == 3)[:5])
     assert draw_mistakes(always(3), threes, tmp_path / "mistakes.png") is None
     assert not (tmp_path / "mistakes.png").exists()
 

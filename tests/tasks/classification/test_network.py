@@ -20,7 +20,7 @@ def test_network_ends_in_logits_at_the_precision_of_training(nano: str) -> None:
     assert models.config_of(network).classifier_activation is None
     assert models.config_of(network).dropout_rate == 0.1
     assert network.get_layer("block_00").compute_dtype == "bfloat16"
-    assert models.preprocessing_of(network).labels == ("a", "b", "c")
+    assert models.preprocessing_of(network).class_names == ("a", "b", "c")
 
 
 def test_classifier_of_other_classes_is_replaced_by_zeros(

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.tensorflow
 )
 def test_samples_stay_in_their_folder(tmp_path: Path, label: str, name: str, sample: str) -> None:
     examples = data.Examples(
-        names=(name,), labels=np.zeros(1), class_names=(label,), source="", encoded=(b"image",)
+        names=(name,), targets=np.zeros(1), class_names=(label,), source="", encoded=(b"image",)
     )
     run = Run(tmp_path / "run")
     module = importlib.import_module(

@@ -22,13 +22,13 @@ SMALL = Recipe(image_size=(8, 8), precision="float32")
 
 def test_balanced_weights_of_a_class_without_images_are_zero(nano: str) -> None:
     digits = data.load("digits")
-    training = digits.subset(np.flatnonzero(digits.labels < 3)[:30])
+    training = digits.subset(np.flatnonzero(digits.targets < 3)[:30])
     config = RunConfig("digits", nano, recipe=SMALL.replace(class_weights="balanced"))
     task = Classification(config)
     objective = task.objective(build_network(config, digits.class_names))
     task.use_training_set(objective, training)
     found = objective.class_weights
-    counts = np.bincount(training.labels)
+    counts = np.bincount(training.targets)
     np.testing.assert_allclose(found[:3], 30 / (3 * counts), rtol=1e-6)
     assert not np.any(found[3:])
 
@@ -49,7 +49,7 @@ def test_teacher_makes_a_distilled_classifier(nano: str, tmp_path: Path) -> None
 def test_balanced_weights_of_several_labels(nano: str) -> None:
     digits = data.load("digits").subset(range(7))
     labels = [[1, 0, 1, 1]] * 2 + [[0, 0, 1, 1]] * 3 + [[0, 0, 1, 0]] * 2
-    training = dataclasses.replace(digits, labels=np.array(labels), class_names=tuple("abcd"))
+    training = dataclasses.replace(digits, targets=np.array(labels), class_names=tuple("abcd"))
     config = RunConfig("digits", nano, recipe=SMALL.replace(class_weights="balanced"))
     task = MultiLabel(config)
     objective = task.objective(build_network(config, tuple("abcd"), multi_label=True))

@@ -80,7 +80,7 @@ def test_run_leaves_a_model_that_says_yes_or_no(found: tuple[Run, MultiLabelRepo
         model = keras.saving.load_model(path)
         assert models.config_of(model).classifier_activation == "sigmoid"
         preprocessing = models.preprocessing_of(model)
-        assert preprocessing.labels == NAMES
+        assert preprocessing.class_names == NAMES
         assert preprocessing.thresholds not in (None, (0.5,) * 3)
     assert [row.name for row in report.per_label] == list(NAMES)
     assert report.num_examples == len(held_out_rows(run))
@@ -197,7 +197,7 @@ def test_set_thresholds_leaves_the_weights(colours: Path, tmp_path: Path) -> Non
         **{"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 17},
         **{"image_size": (8, 8), "classes": 3, "classifier_activation": "sigmoid"},
     )
-    preprocessing = Preprocessing(size=8, labels=NAMES, thresholds=(0.5,) * 3)
+    preprocessing = Preprocessing(size=8, class_names=NAMES, thresholds=(0.5,) * 3)
     model = models.build(config, preprocessing=preprocessing)
     head = model.get_layer("head")
     head.set_weights([np.zeros((12, 3)), np.log([3.0, 1.0, 1 / 3])])

@@ -88,7 +88,7 @@ def test_read_labels(names: Any, expected: tuple[str, ...] | None) -> None:
 
 
 def test_read_preprocessing() -> None:
-    base = Preprocessing(labels=("a", "b"), antialias=False)
+    base = Preprocessing(class_names=("a", "b"), antialias=False)
     assert read_preprocessing(PUBLISHED, base) == Preprocessing(
         size=(384, 320),
         resize="squash",
@@ -96,7 +96,7 @@ def test_read_preprocessing() -> None:
         interpolation="bilinear",
         mean=(0.4, 0.5, 0.6),
         std=(0.1, 0.2, 0.3),
-        labels=("a", "b"),
+        class_names=("a", "b"),
         antialias=False,
     )
 

@@ -92,10 +92,10 @@ CLIP |= {"do_center_crop": True, "resample": 1, "do_normalize": False}
 
 
 def test_read_preprocessing_of_published_files() -> None:
-    base = Preprocessing(labels=("a", "b"), crop_fraction=0.77)
+    base = Preprocessing(class_names=("a", "b"), crop_fraction=0.77)
     vit = read_preprocessing(VIT, base)
     assert (vit.size, vit.resize, vit.interpolation) == ((384, 384), "squash", "bilinear")
-    assert (vit.mean, vit.std, vit.labels) == ((0.5,) * 3, (0.5,) * 3, ("a", "b"))
+    assert (vit.mean, vit.std, vit.class_names) == ((0.5,) * 3, (0.5,) * 3, ("a", "b"))
     deit = read_preprocessing(DEIT, base)
     assert (deit.size, deit.resize, deit.crop_fraction) == ((224, 224), "squash_crop", 0.875)
     assert (deit.interpolation, deit.mean[0], deit.std[2]) == ("bicubic", 0.485, 0.225)

@@ -49,5 +49,5 @@ def test_crop_and_filter_of_each_source() -> None:
 
 @pytest.mark.parametrize("classes", [0, 999, 21843, None])
 def test_labels_are_those_of_imagenet_if_there_are_as_many(classes: int | None) -> None:
-    assert defaults("timm", classes=1000).labels == imagenet_labels()
-    assert defaults("timm", **{} if classes is None else {"classes": classes}).labels is None
+    assert defaults("timm", classes=1000).class_names == imagenet_labels()
+    assert defaults("timm", **{} if classes is None else {"classes": classes}).class_names is None

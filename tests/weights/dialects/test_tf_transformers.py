@@ -89,7 +89,7 @@ def test_folder_tells_the_configuration(tmp_path: Path) -> None:
     config = config_of(checkpoint)
     assert (config.num_heads, config.epsilon, config.gelu) == (4, 1e-5, "tanh")
     assert (config.image_size, config.distillation_token) == ((15, 10), True)
-    assert checkpoint.preprocessing.labels[10] == "class 10"
+    assert checkpoint.preprocessing.class_names[10] == "class 10"
 
 
 def test_file_alone_has_the_numerics_of_the_library(tmp_path: Path) -> None:
