@@ -159,7 +159,7 @@ def _keras(run: Path) -> Callable[[bytes], object]:
 
     from keras_vit import models
 
-    network, preprocessing = models.classifier.with_probabilities(
+    network, preprocessing = models.last_activation.with_probabilities(
         keras.saving.load_model(run / "last.keras", compile=False)
     )
     height, width = preprocessing.size

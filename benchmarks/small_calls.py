@@ -28,8 +28,8 @@ from turns import spread
 
 from keras_vit import optimize_for_inference
 from keras_vit.export import saved_model
-from keras_vit.models.classifier import with_probabilities
 from keras_vit.models.inference_runtime import without_xla
+from keras_vit.models.last_activation import with_probabilities
 
 SIGNATURE = "signature"
 

@@ -31,7 +31,7 @@ from turns import spread
 from keras_vit import data, models, training, visualization, zoo
 from keras_vit.evaluation.class_alignment import align
 from keras_vit.evaluation.statistics import wilson
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.visualization.drawing import COLOURS, GREY, open_axes
 
 METHODS = {"merge": "merging (ToMe)", "prune": "pruning by the class token"}
@@ -56,7 +56,7 @@ def measure(
     model: keras.Model, examples: data.Examples, numbers: list[int], batch_size: int
 ) -> dict[tuple[str, int], Found]:
     """Lets the model and its copies take turns; the model is `("merge", 0)`."""
-    network, preprocessing = classifier.with_probabilities(model)
+    network, preprocessing = last_activation.with_probabilities(model)
     copies = {("merge", 0): network} | {
         (method, n): models.reduce_tokens(network, n, method) for n in numbers for method in METHODS
     }

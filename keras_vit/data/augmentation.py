@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_vit import arguments
 from keras_vit.constants import CROP_AREA, CROP_RATIO
-from keras_vit.data import exif, image_ops
+from keras_vit.data import augmentation_ops, exif
 from keras_vit.data.decode_and_resize import Stored, resize_for_training
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
@@ -282,7 +282,7 @@ def random_erasing(
         rows = _within(h, u[2] * (h - height), height)
         columns = _within(w, u[3] * (w - width), width)
         values = tf.random.stateless_normal(image.shape, noise)
-        return image_ops.paste(image, values, rows, columns)
+        return augmentation_ops.paste(image, values, rows, columns)
 
     chosen = tf.random.stateless_uniform((), whether) < probability
     return tf.cond(chosen, erased, lambda: image)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data import image_ops
+from keras_vit.data import augmentation_ops
 
 
 def mix(
@@ -123,7 +123,7 @@ def _cut(
     rows = _inside(h, y * h, side * h)
     columns = _inside(w, x * w, side * w)
     height, width = (tf.reduce_sum(tf.cast(mark, tf.float32)) for mark in (rows, columns))
-    return image_ops.paste(image, other, rows, columns), 1 - height * width / (h * w)
+    return augmentation_ops.paste(image, other, rows, columns), 1 - height * width / (h * w)
 
 
 def _inside(side: int, centre: tf.Tensor, length: tf.Tensor) -> tf.Tensor:

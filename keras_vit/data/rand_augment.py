@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_vit.data import image_ops
+from keras_vit.data import augmentation_ops
 
 # The magnitude at which the operations are as strong as the papers' figures show them.
 MAX_MAGNITUDE = 10.0
@@ -89,9 +89,9 @@ def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     changed = tf.switch_case(
         tf.random.stateless_uniform((), which, 0, 3, tf.int32),
         [
-            lambda: image_ops.color(image, 0.0),
-            lambda: image_ops.solarize(image, 128),
-            lambda: image_ops.blur(image, sigma),
+            lambda: augmentation_ops.color(image, 0.0),
+            lambda: augmentation_ops.solarize(image, 128),
+            lambda: augmentation_ops.blur(image, sigma),
         ],
     )
     return tf.ensure_shape(changed, image.shape)
@@ -114,9 +114,9 @@ def color_jitter(image: tf.Tensor, seed: tf.Tensor, *, strength: float) -> tf.Te
     """
     low = max(0.0, 1 - strength)
     factors = tf.unstack(tf.random.stateless_uniform((3,), seed, low, 1 + strength))
-    image = image_ops.brightness(image, factors[0])
-    image = image_ops.contrast(image, factors[1])
-    return image_ops.color(image, factors[2])
+    image = augmentation_ops.brightness(image, factors[0])
+    image = augmentation_ops.contrast(image, factors[1])
+    return augmentation_ops.color(image, factors[2])
 
 
 def _branches(
@@ -131,17 +131,17 @@ def _branches(
     bits, threshold = tf.clip_by_value(bits, 0, 8), tf.clip_by_value(threshold, 0, 256)
     return [
         lambda: image,
-        lambda: image_ops.autocontrast(image),
-        lambda: image_ops.equalize(image),
-        lambda: image_ops.rotate(image, sign * 30 * strength),
-        lambda: image_ops.solarize(image, threshold),
-        lambda: image_ops.color(image, factor),
-        lambda: image_ops.posterize(image, bits),
-        lambda: image_ops.contrast(image, factor),
-        lambda: image_ops.brightness(image, factor),
-        lambda: image_ops.sharpness(image, factor),
-        lambda: image_ops.shear_x(image, sign * 0.3 * strength),
-        lambda: image_ops.shear_y(image, sign * 0.3 * strength),
-        lambda: image_ops.translate_x(image, sign * 0.45 * strength),
-        lambda: image_ops.translate_y(image, sign * 0.45 * strength),
+        lambda: augmentation_ops.autocontrast(image),
+        lambda: augmentation_ops.equalize(image),
+        lambda: augmentation_ops.rotate(image, sign * 30 * strength),
+        lambda: augmentation_ops.solarize(image, threshold),
+        lambda: augmentation_ops.color(image, factor),
+        lambda: augmentation_ops.posterize(image, bits),
+        lambda: augmentation_ops.contrast(image, factor),
+        lambda: augmentation_ops.brightness(image, factor),
+        lambda: augmentation_ops.sharpness(image, factor),
+        lambda: augmentation_ops.shear_x(image, sign * 0.3 * strength),
+        lambda: augmentation_ops.shear_y(image, sign * 0.3 * strength),
+        lambda: augmentation_ops.translate_x(image, sign * 0.45 * strength),
+        lambda: augmentation_ops.translate_y(image, sign * 0.45 * strength),
     ]

@@ -20,7 +20,7 @@ from keras_vit.doctor.loading import check_input, preprocessing_for
 from keras_vit.doctor.output_kind import as_logits, likely_ending, mean_loss
 from keras_vit.doctor.scaling_candidates import scaled
 from keras_vit.layers import ModelMetadata
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
@@ -141,7 +141,7 @@ class DoctorContext:
     @functools.cached_property
     def ending(self) -> str:
         """The last activation, or where the layer does not tell, what the outputs look like."""
-        ending = classifier.ending_of(self.model)
+        ending = last_activation.ending_of(self.model)
         if ending != "unknown":
             return ending
         return likely_ending(self.raw) if self.finite else "linear"
@@ -251,7 +251,7 @@ def _is_backbone(model: keras.Model) -> bool:
     """Returns whether a model of this package has no classifier, in it or behind it."""
     found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
     none = any(layer.architecture.get("classes") == 0 for layer in found)
-    return none and classifier.ending_of(model) == "unknown"
+    return none and last_activation.ending_of(model) == "unknown"
 
 
 def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:

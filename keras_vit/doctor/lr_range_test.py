@@ -129,7 +129,7 @@ def range_test(
         images: Its input, (N, h, w, C), divided into four batches.
         labels: True classes, as probabilities (N, K).
         optimizer: A new optimizer; its learning rate is replaced.
-        ending: The last activation of `network`, as `keras_vit.models.classifier.ending_of`
+        ending: The last activation of `network`, as `keras_vit.models.last_activation.ending_of`
             names it.
         low: First learning rate.
         high: Last learning rate.

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit import layers
-from keras_vit.models import classifier, cloning
+from keras_vit.models import cloning, last_activation
 
 
 class _KeepsWeights:
@@ -148,7 +148,7 @@ class FeatureExtractor:
                 f"Received: model={model.name!r}, in which some go on the way"
             )
         last = cloning.last_layer(model)
-        decides = classifier.ending_of(model) in ("softmax", "sigmoid")
+        decides = last_activation.ending_of(model) in ("softmax", "sigmoid")
 
         def opened(layer: Any) -> Any:
             if layer is last and decides and not hasattr(layer, "activation"):

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit import arguments
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.models.cloning import clone, clone_layer, is_float, last_layer, layers_of
 from keras_vit.models.feature_extractor import FeatureExtractor
 from keras_vit.models.metadata import preprocessing_of
@@ -92,7 +92,7 @@ def representation(model: keras.Model) -> keras.Model:
         (None, 96)
     """
     heads = _classifiers(model)
-    last, ending = last_layer(model), classifier.ending_of(model)
+    last, ending = last_layer(model), last_activation.ending_of(model)
     decides = heads and ending in ("softmax", "sigmoid") and not hasattr(last, "kernel")
     dropped = [*heads, last] if decides else heads
 

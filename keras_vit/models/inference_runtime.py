@@ -10,7 +10,7 @@ import keras
 from keras_vit import arguments
 from keras_vit.layers import ModelMetadata
 from keras_vit.layers.fused_elementwise import is_enabled
-from keras_vit.models import classifier, cloning
+from keras_vit.models import cloning, last_activation
 from keras_vit.models.inference_graphs import (
     Compute,
     InferenceLayer,
@@ -92,7 +92,7 @@ def optimize_for_inference(
     copy = cloning.to_bfloat16(model) if half else cloning.with_dtype(model, "float32")
     if not is_enabled():
         return copy
-    classifier.fold(copy)
+    last_activation.fold(copy)
     return _in_process(copy, _form(copy, half))
 
 
@@ -113,7 +113,7 @@ def without_xla(model: keras.Model) -> Compute:
         (2, 3)
     """
     copy = cloning.with_dtype(model, "float32")
-    classifier.fold(copy)
+    last_activation.fold(copy)
     return (frozen if _size(copy) <= SMALL else as_it_is)(copy)
 
 

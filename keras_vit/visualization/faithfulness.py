@@ -16,7 +16,7 @@ import PIL.Image
 import PIL.ImageFilter
 
 from keras_vit import arguments
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 
 Predict = Callable[[np.ndarray], np.ndarray]
 _BLUR = 0.05  # radius of the blur that insertion begins with, as a share of the longer side
@@ -98,7 +98,7 @@ def faithfulness(
             "`maps` and `classes` must have one entry for each image. Received: "
             f"{len(images)} images, {len(maps)} maps, {len(classes)} classes"
         )
-    network, preprocessing = classifier.with_probabilities(model)
+    network, preprocessing = last_activation.with_probabilities(model)
     grey = preprocessing.scale(np.full((1, 1, images.shape[-1]), 127.5))
     blurred = np.stack([_blur(image, preprocessing) for image in images])
     order = [np.argsort(-np.ravel(m), kind="stable") for m in maps]

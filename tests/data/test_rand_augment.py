@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data import image_ops, rand_augment
+from keras_vit.data import augmentation_ops, rand_augment
 from keras_vit.data.rand_augment import color_jitter, three_augment
 
 IMAGE = np.random.default_rng(5).integers(0, 256, (13, 17, 3), "uint8")
@@ -31,7 +31,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return record
 
     for name in (*OPERATIONS, "blur"):
-        monkeypatch.setattr(image_ops, name, recorder(name))
+        monkeypatch.setattr(augmentation_ops, name, recorder(name))
     return made
 
 
@@ -201,7 +201,7 @@ def test_three_augment_takes_the_smallest_images() -> None:
     small = tf.constant(IMAGE[:side, :side])
     assert all(three_augment(small, [0, i]).shape == (side, side, 3) for i in range(9))
     with pytest.raises(tf.errors.InvalidArgumentError):
-        image_ops.blur(small[1:], tf.constant(1.0))
+        augmentation_ops.blur(small[1:], tf.constant(1.0))
 
 
 def test_color_jitter_draws_its_factors(calls: Calls) -> None:

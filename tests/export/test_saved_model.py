@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit.data.decode_and_resize import decode, prepare, resize_and_crop, scale
 from keras_vit.export import load_predictor, saved_model
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from tests.export.conftest import LABELS, PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
@@ -194,7 +194,7 @@ def test_write_serves_a_users_model_on_a_backbone(images: list[bytes], tmp_path:
         image_bytes=tf.constant(images)
     )
     prepared = np.stack([prepare(image, grayscale) for image in images])
-    expected = classifier.with_probabilities(user)[0].predict(prepared, verbose=0)
+    expected = last_activation.with_probabilities(user)[0].predict(prepared, verbose=0)
     # 1.2e-6 measured, with AVX-512.
     np.testing.assert_allclose(answer["probabilities"], expected, atol=3e-6)
     assert set(answer["top_labels"].numpy().ravel()) == {b"0", b"1", b"2"}

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit import data, models
 from keras_vit.data.pipeline import read_pixels
 from keras_vit.evaluation import slice_accuracies
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.calibration import calibrate
 from keras_vit.tasks.classification.explain import maps_in_batches
@@ -56,7 +56,7 @@ def _mistakes(
     shown = preprocessing.to_rgb(pixels)
     explained: list[np.ndarray | None] = [None] * len(chosen)
     with contextlib.suppress(ValueError):  # no Vision Transformer, or none that can be opened
-        extractor = models.FeatureExtractor(classifier.with_probabilities(model)[0])
+        extractor = models.FeatureExtractor(last_activation.with_probabilities(model)[0])
         images = preprocessing.scale(pixels)
         maps = maps_in_batches(extractor, images, [_METHOD], predicted[chosen])[_METHOD]
         explained = list(overlay(shown, maps))

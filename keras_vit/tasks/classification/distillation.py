@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from keras_vit import arguments, models
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.weights.whole_models import load_model
@@ -120,7 +120,7 @@ class Teacher(keras.layers.Layer):
         except ValueError:
             self.own = None
         if self.own is not None:
-            model, complete = classifier.with_probabilities(model)
+            model, complete = last_activation.with_probabilities(model)
             if complete.thresholds is not None:
                 raise ValueError(
                     "`teacher` must have classes that exclude one another, not a yes or no for "

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit import arguments
 from keras_vit.data.pipeline import read_files
-from keras_vit.models import FeatureExtractor, classifier
+from keras_vit.models import FeatureExtractor, last_activation
 from keras_vit.visualization import relevance_sheet
 from keras_vit.visualization.attention_maps import METHODS, OF_A_CLASS, maps_of
 from keras_vit.visualization.drawing import shorten
@@ -98,7 +98,7 @@ def explain(
         )
     for path in paths:
         arguments.regular_file("paths", path)
-    network, preprocessing = classifier.with_probabilities(model)
+    network, preprocessing = last_activation.with_probabilities(model)
     extractor = FeatureExtractor(network)
     chosen = None if of_class is None else find_class(of_class, preprocessing.class_names or ())
     encoded = [Path(path).read_bytes() for path in paths]

@@ -7,7 +7,7 @@ import keras
 from keras_vit import models
 from keras_vit.data import Examples
 from keras_vit.evaluation.class_alignment import align
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.tasks.task import Predictions, network_outputs
 
 
@@ -36,7 +36,7 @@ def predict(
         >>> predict(models.build(config), digits, verbose=0)[1].shape
         (7, 10)
     """
-    network, preprocessing = classifier.with_probabilities(model)
+    network, preprocessing = last_activation.with_probabilities(model)
     if examples.multi_label and preprocessing.thresholds is None:
         raise ValueError(
             "`model` must end in a sigmoid, a yes or no for each label, where images may show "

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit import preprocessing_files
-from keras_vit.models import FeatureExtractor, classifier
+from keras_vit.models import FeatureExtractor, last_activation
 from keras_vit.tasks.classification.prediction import BEST
 from keras_vit.tasks.serving import Answer, ServedModel, Signature
 
@@ -52,7 +52,7 @@ class ServedClassifier(ServedModel):
             network, run = super().prepare(network)
         else:
             network, run = self._extractor.network, self._observe
-        classifier.fold(network)
+        last_activation.fold(network)
         return network, run
 
     def tables(self, texts: Path) -> list[Any]:

@@ -12,7 +12,7 @@ import sklearn.utils
 from sklearn.metrics import accuracy_score
 
 from keras_vit import arguments, data, files, models, zoo
-from keras_vit.models import classifier, cloning
+from keras_vit.models import cloning, last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
@@ -142,7 +142,7 @@ class Classification(Task):
             )
 
     def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
-        return classifier.with_probabilities(model)
+        return last_activation.with_probabilities(model)
 
     def predict(self, model: keras.Model, *args: Any, **options: Any) -> Predictions:
         return predict(model, *args, **options)
@@ -208,7 +208,7 @@ def finished_classifier(network: keras.Model) -> keras.Model:
         'softmax'
     """
     if not models.has_config(network):  # of keras.applications
-        return classifier.with_probabilities(cloning.with_dtype(network, "float32"))[0]
+        return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
     thresholds = models.preprocessing_of(network).thresholds
     return models.rebuild(
         network,

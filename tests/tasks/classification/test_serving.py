@@ -12,7 +12,7 @@ import keras_vit
 from keras_vit import preprocessing_files
 from keras_vit.data.decode_and_resize import prepare
 from keras_vit.data.image_reading import Limits
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.tasks.classification.serving import ServedClassifier
 from keras_vit.visualization import relevance_maps
 from tests.export.conftest import PREPROCESSING, tiny
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.tensorflow
 
 
 def served(model: keras.Model, folder: Path) -> ServedClassifier:
-    network, preprocessing = classifier.with_probabilities(model)
+    network, preprocessing = last_activation.with_probabilities(model)
     preprocessing_files.write(preprocessing, folder)
     return ServedClassifier(network, preprocessing, "probabilities", folder, Limits())
 
@@ -50,7 +50,7 @@ def test_explain_and_embed_are_what_looking_inside_tells(
     np.testing.assert_allclose(
         explained["map"][:-1], relevance_maps(model, scaled, "rollout"), atol=1e-6
     )
-    expected = classifier.with_probabilities(model)[0].predict(scaled, verbose=0)
+    expected = last_activation.with_probabilities(model)[0].predict(scaled, verbose=0)
     np.testing.assert_allclose(explained["probabilities"][:-1], expected, atol=1e-6)
     pools = {"mean": "gap", "token": "token"}
     assert set(known) - {"ok", "message"} == ({"mean"} if "class_token" in changes else set(pools))

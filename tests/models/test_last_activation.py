@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.models import classifier
+from keras_vit.models import last_activation
 from keras_vit.models.cloning import layers_of
 from tests.export.conftest import PREPROCESSING, randomise, tiny
 from tests.helpers import tiny_model
@@ -31,20 +31,20 @@ def backbone(**kwargs) -> keras.Model:
 
 
 def test_prepare_leaves_a_complete_model_alone(model: keras.Model) -> None:
-    network, preprocessing = classifier.with_probabilities(model)
+    network, preprocessing = last_activation.with_probabilities(model)
     assert network is model
     assert preprocessing == PREPROCESSING
 
 
 def test_prepare_adds_the_softmax_to_logits() -> None:
     logits = tiny(classifier_activation=None)
-    network, _ = classifier.with_probabilities(logits)
+    network, _ = last_activation.with_probabilities(logits)
     np.testing.assert_allclose(network(IMAGES), softmax(np.array(logits(IMAGES))), atol=1e-6)
 
 
 def test_prepare_numbers_the_classes_of_a_model_without_labels() -> None:
     unnamed = tiny(dataclasses.replace(PREPROCESSING, class_names=None))
-    assert classifier.with_probabilities(unnamed)[1].class_names == (
+    assert last_activation.with_probabilities(unnamed)[1].class_names == (
         "0",
         "1",
         "2",
@@ -58,7 +58,7 @@ def test_prepare_numbers_the_classes_of_a_model_without_labels() -> None:
 @pytest.mark.parametrize("policy", ["bfloat16", "float16", "float64"])
 def test_prepare_makes_a_model_of_one_other_precision_float32(policy: str) -> None:
     trained = tiny(dtype=policy)
-    network, _ = classifier.with_probabilities(trained)
+    network, _ = last_activation.with_probabilities(trained)
     assert {weight.dtype for weight in network.weights} == {network.output.dtype} == {"float32"}
     same = tiny()
     same.set_weights([np.array(weight, "float32") for weight in trained.weights])
@@ -70,7 +70,7 @@ def test_prepare_computes_in_float32_while_another_policy_holds() -> None:
     try:
         images = keras.Input((*PREPROCESSING.size, 3), dtype="uint8")
         base = tiny(dtype="bfloat16", classifier_activation=None)
-        network, _ = classifier.with_probabilities(
+        network, _ = last_activation.with_probabilities(
             keras.Model(images, base(keras.layers.Rescaling(1 / 255)(images)))
         )
     finally:
@@ -82,7 +82,7 @@ def test_prepare_computes_in_float32_while_another_policy_holds() -> None:
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_prepare_computes_in_float32(policy: str, model: keras.Model) -> None:
     trained = tiny(dtype=policy)
-    network, _ = classifier.with_probabilities(trained)
+    network, _ = last_activation.with_probabilities(trained)
     # The same weights in float32 are `model`, to the bit.
     np.testing.assert_array_equal(network(IMAGES), model(IMAGES))
     assert np.abs(np.array(trained(IMAGES)) - np.array(model(IMAGES))).max() > 1e-4
@@ -94,7 +94,7 @@ def test_prepare_makes_a_users_mixed_model_float32_at_every_depth() -> None:
     z = backbone(dtype="mixed_bfloat16", image_size=(None, None))(inputs)
     user = randomise(keras.Model(inputs, keras.layers.Dense(5)(z)))
     keras.config.set_dtype_policy("float32")
-    network, preprocessing = classifier.with_probabilities(user)
+    network, preprocessing = last_activation.with_probabilities(user)
     assert {layer.dtype_policy.name for layer in layers_of(network)} == {"float32"}
     assert preprocessing.class_names == ("0", "1", "2", "3", "4")
     probabilities = np.array(network(IMAGES))
@@ -104,7 +104,7 @@ def test_prepare_makes_a_users_mixed_model_float32_at_every_depth() -> None:
 def test_prepare_takes_a_sequential_model() -> None:
     user = keras.Sequential([backbone(), keras.layers.Dense(5)])
     user(IMAGES)
-    network, _ = classifier.with_probabilities(randomise(user))
+    network, _ = last_activation.with_probabilities(randomise(user))
     np.testing.assert_allclose(network(IMAGES), softmax(np.array(user(IMAGES))), atol=1e-6)
 
 
@@ -120,12 +120,12 @@ def test_prepare_takes_a_sequential_model() -> None:
 def test_prepare_knows_probabilities_however_they_are_made(ending) -> None:
     base = backbone()
     user = keras.Model(base.inputs[0], ending(base.outputs[0]))
-    assert classifier.with_probabilities(user)[0] is user
+    assert last_activation.with_probabilities(user)[0] is user
 
 
 def test_prepare_rejects_a_model_without_a_classifier() -> None:
     with pytest.raises(ValueError, match=r"`model` must end in a classifier: .*'pooling'"):
-        classifier.with_probabilities(backbone())
+        last_activation.with_probabilities(backbone())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_prepare_rejects_a_model_without_a_classifier() -> None:
 def test_prepare_keeps_a_yes_or_no_for_each_label(ending) -> None:
     base = backbone()
     user = keras.Model(base.inputs[0], ending(base.outputs[0]))
-    network, preprocessing = classifier.with_probabilities(user)
+    network, preprocessing = last_activation.with_probabilities(user)
     assert network is user
     assert preprocessing.thresholds == (0.5,) * 5
 
@@ -148,23 +148,23 @@ def test_prepare_adds_the_sigmoid_where_there_are_thresholds() -> None:
     thresholds = tuple(k / 10 for k in range(1, 8))
     preprocessing = dataclasses.replace(PREPROCESSING, thresholds=thresholds)
     logits = tiny(preprocessing, classifier_activation=None)
-    network, found = classifier.with_probabilities(logits)
+    network, found = last_activation.with_probabilities(logits)
     assert found == preprocessing
     expected = 1 / (1 + np.exp(-np.array(logits(IMAGES))))
     np.testing.assert_allclose(network(IMAGES), expected, atol=1e-6)
     trained = tiny(preprocessing, classifier_activation=None, dtype="mixed_bfloat16")
-    assert classifier.with_probabilities(trained)[0].output.dtype == "float32"
+    assert last_activation.with_probabilities(trained)[0].output.dtype == "float32"
 
 
 def test_prepare_knows_no_thresholds_behind_a_softmax() -> None:
     preprocessing = dataclasses.replace(PREPROCESSING, thresholds=(0.5,) * 7)
-    assert classifier.with_probabilities(tiny(preprocessing))[1] == PREPROCESSING
+    assert last_activation.with_probabilities(tiny(preprocessing))[1] == PREPROCESSING
 
 
 def test_prepare_rejects_thresholds_of_other_classes() -> None:
     preprocessing = dataclasses.replace(PREPROCESSING, class_names=None, thresholds=(0.5,) * 7)
     with pytest.raises(ValueError, match="Received: 5 outputs and 7 thresholds"):
-        classifier.with_probabilities(
+        last_activation.with_probabilities(
             tiny(preprocessing, classes=5, classifier_activation="sigmoid")
         )
 
@@ -173,30 +173,30 @@ def test_prepare_rejects_another_activation() -> None:
     base = backbone()
     user = keras.Model(base.inputs[0], keras.layers.Dense(5, activation="tanh")(base.outputs[0]))
     with pytest.raises(ValueError, match="`model` must end in a classifier: "):
-        classifier.with_probabilities(user)
+        last_activation.with_probabilities(user)
 
 
 def test_prepare_rejects_tokens() -> None:
     with pytest.raises(ValueError, match=r"one score per class.*\(None, 36, 24\)"):
-        classifier.with_probabilities(backbone(pooling="none"))
+        last_activation.with_probabilities(backbone(pooling="none"))
 
 
 def test_prepare_rejects_labels_of_other_classes() -> None:
     with pytest.raises(ValueError, match="Received: 5 outputs and 7 labels"):
-        classifier.with_probabilities(tiny(classes=5))
+        last_activation.with_probabilities(tiny(classes=5))
 
 
 def test_prepare_rejects_another_image_size() -> None:
     inputs = keras.Input((20, 28, 3))
     base = tiny(image_size=(None, None))
     with pytest.raises(ValueError, match=r"\(10, 14, 3\).*\(None, 20, 28, 3\)"):
-        classifier.with_probabilities(keras.Model(inputs, base(inputs)))
+        last_activation.with_probabilities(keras.Model(inputs, base(inputs)))
 
 
 def test_prepare_rejects_a_model_of_another_kind() -> None:
     other = keras.Sequential([keras.Input((10, 14, 3)), keras.layers.Flatten()])
     with pytest.raises(ValueError, match="`model` must be a model of keras_vit, or contain one"):
-        classifier.with_probabilities(other)
+        last_activation.with_probabilities(other)
 
 
 @pytest.mark.parametrize(
@@ -215,15 +215,17 @@ def test_prepare_rejects_a_model_of_another_kind() -> None:
 def test_ending_is_read_from_the_last_operation(
     ending: list[keras.layers.Layer], expected: str
 ) -> None:
-    assert classifier.ending_of(keras.Sequential([keras.Input((5,)), *ending])) == expected
+    assert last_activation.ending_of(keras.Sequential([keras.Input((5,)), *ending])) == expected
 
 
 def test_ending_of_an_operation_and_of_our_own_models() -> None:
     inputs = keras.Input((5,))
     softmax = keras.Model(inputs, keras.ops.softmax(keras.layers.Dense(3)(inputs)))
-    assert classifier.ending_of(softmax) == "softmax"
-    assert classifier.ending_of(tiny_model(num_layers=1)) == "softmax"
-    assert classifier.ending_of(tiny_model(num_layers=1, classifier_activation=None)) == "linear"
+    assert last_activation.ending_of(softmax) == "softmax"
+    assert last_activation.ending_of(tiny_model(num_layers=1)) == "softmax"
+    assert (
+        last_activation.ending_of(tiny_model(num_layers=1, classifier_activation=None)) == "linear"
+    )
 
 
 def test_ending_of_a_subclass_is_unknown() -> None:
@@ -235,4 +237,4 @@ def test_ending_of_a_subclass_is_unknown() -> None:
         def call(self, inputs: object) -> object:
             return keras.ops.softmax(self.dense(inputs))
 
-    assert classifier.ending_of(Hidden()) == "unknown"
+    assert last_activation.ending_of(Hidden()) == "unknown"
