@@ -45,7 +45,7 @@ model = models.build(config)
 model.get_layer("head").kernel.assign(10 * np.random.default_rng(3).normal(size=(12, classes)))
 report = evaluate(model, examples, batch_size=200, verbose=0)
 files.write_json(folder / "evaluation.json", report.to_json())
-confusion_matrix(report, folder / "confusion_matrix.png")
+confusion_matrix(report).savefig(folder / "confusion_matrix.png")
 report.text()
 print(int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024)
 """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from keras_vit.tasks.classification.calibration import Calibration, Reliability
 from keras_vit.tasks.classification.metrics import Report
-from keras_vit.visualization.drawing import COLOURS, GREY, POINT, open_axes, save_figure, shorten
+from keras_vit.visualization.drawing import COLOURS, GREY, POINT, open_axes, shorten
 
 _MARKERS = "osD^vPX*"
 
@@ -23,7 +21,7 @@ _MAX_ANNOTATED = 30  # classes; above, the cells are too small for numbers
 _MAX_DRAWN, _MOST_CONFUSED = 100, 50  # classes; of more than the first, the second are drawn
 
 
-def confusion_matrix(report: Report, path: str | os.PathLike[str]) -> Path:
+def confusion_matrix(report: Report) -> Figure:
     """Draws the confusion matrix of a report.
 
     Each row is a true class. A cell shows the number of examples and their fraction of the row,
@@ -33,37 +31,14 @@ def confusion_matrix(report: Report, path: str | os.PathLike[str]) -> Path:
 
     Args:
         report: A `Report`.
-        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
 
     Returns:
-        The path.
-
-    Raises:
-        ValueError: If matplotlib does not know the suffix.
-
-    Example:
-        >>> import tempfile
-        >>> from keras_vit.tasks.classification.metrics import evaluate_predictions
-        >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
-        >>> confusion_matrix(report, Path(tempfile.mkdtemp()) / "confusion_matrix.png").name
-        'confusion_matrix.png'
-    """
-    return save_figure(confusion_figure(report), path)
-
-
-def confusion_figure(report: Report) -> Figure:
-    """Draws the confusion matrix of a report, as `confusion_matrix` does, to put it elsewhere.
-
-    Args:
-        report: A `Report`.
-
-    Returns:
-        The figure.
+        The figure, for `save_figure` or a notebook.
 
     Example:
         >>> from keras_vit.tasks.classification.metrics import evaluate_predictions
         >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
-        >>> confusion_figure(report).axes[0].get_ylabel()
+        >>> confusion_matrix(report).axes[0].get_ylabel()
         'true class'
     """
     counts = report.confusion  # of NumPy or sparse

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.evaluation.slices import Slice
 from keras_vit.tasks.classification.calibration import Calibration
-from keras_vit.tasks.classification.figures import confusion_figure, reliability_diagram
+from keras_vit.tasks.classification.figures import confusion_matrix, reliability_diagram
 from keras_vit.tasks.classification.metrics import Report, shorten
 from keras_vit.tasks.task import Details
 from keras_vit.visualization import html_page
@@ -108,7 +108,7 @@ def _classes(scores: Report) -> Section:
 
 
 def _confusion(scores: Report) -> Section:
-    parts = [html_page.drawing(to_svg(confusion_figure(scores), "confusion matrix"))]
+    parts = [html_page.drawing(to_svg(confusion_matrix(scores), "confusion matrix"))]
     if pairs := _confused(scores):
         parts.append(html_page.table(["true class", "taken for", "times", "of its images"], pairs))
     return Section("confusion", "Which classes does it take for one another?", parts)

@@ -31,6 +31,7 @@ from keras_vit.tasks.classification.serving import ServedClassifier
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.registry import get
 from keras_vit.tasks.task import Details, Predictions, Task
+from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights import list_weights
 
 _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
@@ -157,7 +158,8 @@ class Classification(Task):
         return details(model, examples, *predictions)
 
     def draw(self, result: Report, folder: Path) -> dict[str, Path]:
-        return {"confusion": confusion_matrix(result, folder / "confusion_matrix.png")}
+        picture = save_figure(confusion_matrix(result), folder / "confusion_matrix.png")
+        return {"confusion": picture}
 
     def draw_examples(
         self, model: keras.Model, examples: data.Examples, folder: Path

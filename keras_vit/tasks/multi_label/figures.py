@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport
-from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figure, shorten
+from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten
 
 _MAX_LABELS = 100  # above, only those with the lowest average precision are drawn
 _ROW = 0.24  # inch
 _PRECISION, _F1 = COLOURS[0], GREY
 
 
-def label_scores(report: MultiLabelReport, path: str | os.PathLike[str]) -> Path:
+def label_scores(report: MultiLabelReport) -> Figure:
     """Draws the scores of each label, the hardest label on top.
 
     A bar is the average precision, a dot the F1 at the label's threshold; beside the name stands
     how many images show it. Of more than 100 labels the hardest 100 are drawn.
 
     Args:
-        report: A `keras_vit.evaluation.MultiLabelReport`.
-        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
+        report: The report.
 
     Returns:
-        The path.
-
-    Raises:
-        ValueError: If matplotlib does not know the suffix.
-
-    Example:
-        >>> import tempfile
-        >>> from keras_vit.tasks.multi_label.metrics import evaluate_labels
-        >>> shown, probabilities = [[1, 0], [1, 1]], [[0.9, 0.1], [0.2, 0.8]]
-        >>> report = evaluate_labels(shown, probabilities, ["daisy", "rose"], (0.5, 0.5))
-        >>> label_scores(report, Path(tempfile.mkdtemp()) / "label_scores.png").name
-        'label_scores.png'
-    """
-    return save_figure(label_figure(report), path)
-
-
-def label_figure(report: MultiLabelReport) -> Figure:
-    """Draws the scores of each label, as `label_scores` does, to put it elsewhere.
-
-    Args:
-        report: A `keras_vit.evaluation.MultiLabelReport`.
-
-    Returns:
-        The figure.
+        The figure, for `save_figure` or a notebook.
 
     Example:
         >>> from keras_vit.tasks.multi_label.metrics import evaluate_labels
         >>> report = evaluate_labels([[1], [0]], [[0.9], [0.2]], ["daisy"], [0.5])
-        >>> len(label_figure(report).axes)
+        >>> len(label_scores(report).axes)
         1
     """
     # A label without images has no average precision, and only mistakes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keras_vit.tasks.classification.metrics import shorten
-from keras_vit.tasks.multi_label.figures import label_figure
+from keras_vit.tasks.multi_label.figures import label_scores
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport
 from keras_vit.tasks.task import Details
 from keras_vit.visualization import html_page
@@ -39,6 +39,6 @@ def _labels(scores: MultiLabelReport) -> html_page.Section:
         for r in scores.per_label
     ]  # fmt: skip
     head = ["label", "precision", "recall", "F1", "average precision", "images", "threshold"]
-    drawing = html_page.drawing(to_svg(label_figure(scores), "scores of the labels"))
+    drawing = html_page.drawing(to_svg(label_scores(scores), "scores of the labels"))
     parts = [html_page.table(head, rows), drawing]
     return html_page.Section("classes", "How good is it on each label?", parts)

@@ -20,6 +20,7 @@ from keras_vit.tasks.multi_label import figures
 from keras_vit.tasks.multi_label.metrics import choose_thresholds, evaluate_labels
 from keras_vit.tasks.multi_label.page import MultiLabelDetails
 from keras_vit.tasks.task import Details, Predictions, Task
+from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights.whole_models import load_model
 
 
@@ -63,7 +64,8 @@ class MultiLabel(Classification):
         return MultiLabelDetails(self.score(predictions))
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
-        return {"confusion": figures.label_scores(result, folder / "label_scores.png")}
+        picture = save_figure(figures.label_scores(result), folder / "label_scores.png")
+        return {"confusion": picture}
 
     def draw_examples(
         self, model: keras.Model, examples: data.Examples, folder: Path

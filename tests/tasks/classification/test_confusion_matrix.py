@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.tasks.classification.figures import confusion_figure, confusion_matrix
+from keras_vit.tasks.classification.figures import confusion_matrix
 from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
+from keras_vit.visualization.drawing import save_figure
 from tests.visualization.pictures import boxes, drawn
 
 
@@ -27,7 +28,7 @@ def report(num_classes: int, num_examples: int = 0, long_names: bool = True) -> 
 )
 @pytest.mark.parametrize("long_names", [False, True])
 def test_confusion_matrix_labels_do_not_overlap(num_classes: int, long_names: bool) -> None:
-    matrix = drawn(confusion_figure(report(num_classes, 3, long_names))).axes[0]
+    matrix = drawn(confusion_matrix(report(num_classes, 3, long_names))).axes[0]
     for labels in (matrix.get_xticklabels(), matrix.get_yticklabels()):
         extents = boxes(labels)
         assert len(extents) == (num_classes if num_classes <= 100 else 50)
@@ -37,7 +38,7 @@ def test_confusion_matrix_labels_do_not_overlap(num_classes: int, long_names: bo
 def test_confusion_matrix_shows_counts_and_shares_of_the_row() -> None:
     scores = np.eye(3)[[0, 0, 0, 1, 1, 2]]
     small = evaluate_predictions([0, 0, 0, 0, 1, 2], scores, ["daisy", "rose", "tulip"])
-    matrix = drawn(confusion_figure(small)).axes[0]
+    matrix = drawn(confusion_matrix(small)).axes[0]
     assert [text.get_text() for text in matrix.texts] == (
         ["3", "75%", "1", "25%", "1", "100%", "1", "100%"]
     )
@@ -55,7 +56,7 @@ def test_confusion_matrix_of_many_classes_shows_those_that_are_confused_most(
     for limit in (1000, 100):
         monkeypatch.setattr("keras_vit.tasks.classification.metrics.DENSE_CLASSES", limit)
         found = evaluate_predictions(labels, np.eye(120)[taken], [f"{i}" for i in range(120)])
-        axes = confusion_figure(found).axes[0]
+        axes = confusion_matrix(found).axes[0]
         names = {int(label.get_text()) for label in axes.get_yticklabels()}
         assert len(names) == 50
         assert names <= set(range(40, 120))  # what is taken for another, or is what it is taken for
@@ -65,7 +66,7 @@ def test_confusion_matrix_of_many_classes_shows_those_that_are_confused_most(
 
 
 def test_confusion_matrix_numbers_stay_in_their_cells() -> None:
-    matrix = drawn(confusion_figure(report(13, 150_000))).axes[0]
+    matrix = drawn(confusion_matrix(report(13, 150_000))).axes[0]
     assert max(len(text.get_text()) for text in matrix.texts) == 4
     extents = boxes(matrix.texts)
     assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))
@@ -86,5 +87,5 @@ def test_confusion_matrix_writes_a_picture_with_all_its_labels(
 
 def test_confusion_matrix_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown"):
-        confusion_matrix(report(3), tmp_path / "matrix.unknown")
+        save_figure(confusion_matrix(report(3)), tmp_path / "matrix.unknown")
     assert list(tmp_path.iterdir()) == []
