@@ -18,7 +18,7 @@ from keras_vit import arguments, files, preprocessing_files
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.image_reading import fit_within
 from keras_vit.export import tflite_metadata
-from keras_vit.export.quantizable import quantizable
+from keras_vit.export.integer_operators import quantizable
 from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.layers import ReducingBlock
 from keras_vit.models import cloning

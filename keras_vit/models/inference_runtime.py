@@ -8,9 +8,9 @@ from collections.abc import Callable
 import keras
 
 from keras_vit import arguments
-from keras_vit.layers import ModelMetadata
+from keras_vit.layers import LayerNorm, ModelMetadata, TransformerBlock
 from keras_vit.layers.fused_elementwise import is_enabled
-from keras_vit.models import cloning, last_activation
+from keras_vit.models import cloning
 from keras_vit.models.inference_graphs import (
     Compute,
     InferenceLayer,
@@ -29,6 +29,7 @@ FEW = 4
 SMALL = 128 * 2**20
 #: Bytes of weights up to which they become constants in bfloat16; B/16 has 346e6.
 LARGE = 512 * 2**20
+_NORMS = ("norm", "norm_1", "norm_2")  # within blocks and poolings
 
 
 def optimize_for_inference(
@@ -92,8 +93,33 @@ def optimize_for_inference(
     copy = cloning.to_bfloat16(model) if half else cloning.with_dtype(model, "float32")
     if not is_enabled():
         return copy
-    last_activation.fold(copy)
+    fold(copy)
     return _in_process(copy, _form(copy, half))
+
+
+def fold(model: keras.Model) -> None:
+    """Moves scalings of Transformer blocks into their weights, and lets layer norms be fused.
+
+    In place, so for a copy. Weights in other precisions, which would lose digits, stay as they are.
+
+    Args:
+        model: A functional or sequential model.
+
+    Example:
+        >>> from keras_vit import models
+        >>> model = models.build(models.size("Micro/4").replace(num_layers=1, image_size=(8, 8)))
+        >>> fold(model)
+        >>> model.get_layer("block_00").attention.scale_folded
+        True
+    """
+    for layer in cloning.layers_of(model):
+        if layer.variable_dtype != "float32":
+            continue
+        if isinstance(layer, TransformerBlock):
+            layer.fold()
+        for norm in (layer, *(getattr(layer, name, None) for name in _NORMS)):
+            if isinstance(norm, LayerNorm):
+                norm.fused = True
 
 
 def without_xla(model: keras.Model) -> Compute:
@@ -113,7 +139,7 @@ def without_xla(model: keras.Model) -> Compute:
         (2, 3)
     """
     copy = cloning.with_dtype(model, "float32")
-    last_activation.fold(copy)
+    fold(copy)
     return (frozen if _size(copy) <= SMALL else as_it_is)(copy)
 
 

@@ -6,12 +6,9 @@ import dataclasses
 
 import keras
 
-from keras_vit.layers import LayerNorm, TransformerBlock
-from keras_vit.models.cloning import last_layer, layers_of, to_float32
+from keras_vit.models.cloning import last_layer, to_float32
 from keras_vit.models.metadata import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
-
-_NORMS = ("norm", "norm_1", "norm_2")  # within blocks and poolings
 
 
 def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
@@ -75,31 +72,6 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
                 f"Received: {classes} outputs and {len(thresholds)} thresholds"
             )
     return model, dataclasses.replace(preprocessing, class_names=labels, thresholds=thresholds)
-
-
-def fold(model: keras.Model) -> None:
-    """Moves scalings of Transformer blocks into their weights, and lets layer norms be fused.
-
-    In place, so for a copy. Weights in other precisions, which would lose digits, stay as they are.
-
-    Args:
-        model: A functional or sequential model.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(num_layers=1, image_size=(8, 8)))
-        >>> fold(model)
-        >>> model.get_layer("block_00").attention.scale_folded
-        True
-    """
-    for layer in layers_of(model):
-        if layer.variable_dtype != "float32":
-            continue
-        if isinstance(layer, TransformerBlock):
-            layer.fold()
-        for norm in (layer, *(getattr(layer, name, None) for name in _NORMS)):
-            if isinstance(norm, LayerNorm):
-                norm.fused = True
 
 
 def ending_of(model: keras.Model) -> str:

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit import preprocessing_files
-from keras_vit.models import FeatureExtractor, last_activation
+from keras_vit.models import FeatureExtractor, inference_runtime
 from keras_vit.tasks.classification.prediction import BEST
 from keras_vit.tasks.serving import Answer, ServedModel, Signature
 
@@ -52,7 +52,7 @@ class ServedClassifier(ServedModel):
             network, run = super().prepare(network)
         else:
             network, run = self._extractor.network, self._observe
-        last_activation.fold(network)
+        inference_runtime.fold(network)
         return network, run
 
     def tables(self, texts: Path) -> list[Any]:

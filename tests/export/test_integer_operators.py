@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.export.quantizable import quantizable
+from keras_vit.export.integer_operators import quantizable
 from tests.export.conftest import randomise, tiny
 
 IMAGES = np.random.default_rng(5).normal(size=(3, 10, 14, 3)).astype("float32")
