@@ -9,19 +9,7 @@ _DISKS_AND_NETWORK = ("0x01", "0x02")  # PCI classes of what else Google makes
 
 
 def detect(root: Path = Path("/")) -> str:
-    """Returns the fastest kind of device that this machine has, on Linux.
-
-    Args:
-        root: Root of the file system.
-
-    Returns:
-        `"tpu"`, `"gpu"` (NVIDIA, with its driver, or that of Windows under WSL2), `"amd"` (a GPU,
-        with its driver) or `"cpu"`.
-
-    Example:
-        >>> detect(Path("nowhere"))
-        'cpu'
-    """
+    """Returns the fastest kind of device that this machine has, on Linux."""
     devices = root.glob("sys/bus/pci/devices/*")
     if any(root.glob("dev/accel[0-9]*")) or any(_is_tpu(device) for device in devices):
         return "tpu"
@@ -32,18 +20,7 @@ def detect(root: Path = Path("/")) -> str:
 
 
 def cpu_features(root: Path = Path("/")) -> frozenset[str]:
-    """Returns the instruction sets of the processor as Linux names them, such as `"amx_bf16"`.
-
-    Args:
-        root: Root of the file system.
-
-    Returns:
-        The names; none on other systems.
-
-    Example:
-        >>> cpu_features(Path("nowhere"))
-        frozenset()
-    """
+    """Returns the instruction sets of the processor as Linux names them, such as `"amx_bf16"`."""
     try:
         lines = (root / "proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -18,15 +18,6 @@ class OnePassAdam(keras.optimizers.Adam):
     There Keras' update makes twelve, a noticeable part of a step
     (docs/decisions/0019-performance.md). Elsewhere the compiler of the whole step fuses
     them.
-
-    Args:
-        **kwargs: What Keras' optimizer takes.
-
-    Example:
-        >>> variable = keras.Variable([1.0])
-        >>> OnePassAdam(0.25).apply([keras.ops.ones(1)], [variable])
-        >>> round(float(variable[0]), 4)  # the first step is the learning rate
-        0.75
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

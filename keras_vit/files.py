@@ -20,25 +20,6 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     raises (a full disk, Ctrl-C), the temporary file or folder is removed and the old one is
     untouched. Keras opens files in place, so a kill while saving destroys the earlier file. The
     new file has the permissions of the earlier one.
-
-    Args:
-        path: The final name. Its folder is created if needed. A folder can only be written
-            where none exists yet.
-
-    Yields:
-        The path to write to: a hidden folder beside `path`, and in it the same file name, so
-        that suffixes keep their meaning.
-
-    Raises:
-        OSError: If writing or renaming fails, with the earlier file left as it was.
-
-    Example:
-        >>> import tempfile
-        >>> target = Path(tempfile.mkdtemp()) / "labels.txt"
-        >>> with atomic_path(target) as temporary:
-        ...     _ = temporary.write_text("daisy")
-        >>> target.read_text()
-        'daisy'
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,16 +38,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Writes `content` as indented JSON, atomically.
-
-    Args:
-        path: The file to write.
-        content: Anything that `json` can serialise.
-
-    Example:
-        >>> import tempfile
-        >>> write_json(Path(tempfile.mkdtemp()) / "config.json", {"epochs": 3})
-    """
+    """Writes `content` as indented JSON, atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

@@ -51,21 +51,7 @@ _HEAD = 132  # bytes; the longest signature (DICOM's) ends there
 
 
 def image_format(head: bytes, name: str = "") -> str | None:
-    """Returns the format of an image file.
-
-    Args:
-        head: The first bytes of the file, 132 at least if it has them.
-        name: File name; its suffix distinguishes camera raw files from other TIFF files, and
-            decides for SVG and Netpbm files, which have no signature.
-
-    Returns:
-        One of `DECODED`, or the name of another format, such as `"HEIC"`; None if the content is
-        not that of an image.
-
-    Example:
-        >>> image_format(b"GIF89a" + bytes(126)), image_format(b"file,label"), image_format(b"")
-        ('GIF', None, None)
-    """
+    """Returns the format of an image file."""
     for found, signatures in _SIGNATURES.items():
         if head.startswith(signatures):
             raw = found == "TIFF" and _RAW_SUFFIX.search(name)
@@ -92,20 +78,10 @@ def read_head(path: str | os.PathLike[str]) -> bytes:
 
 
 def has_image_suffix(name: str) -> bool:
-    """Returns whether a file name ends as those of images do.
-
-    Example:
-        >>> has_image_suffix("tulip.JFIF"), has_image_suffix("notes.txt")
-        (True, False)
-    """
+    """Returns whether a file name ends as those of images do."""
     return bool(_SUFFIX.search(name) or _RAW_SUFFIX.search(name))
 
 
 def is_backup(name: str) -> bool:
-    """Returns whether a file name is that of a program's backup copy.
-
-    Example:
-        >>> is_backup("tulip.jpg_original"), is_backup("tulip.jpg")
-        (True, False)
-    """
+    """Returns whether a file name is that of a program's backup copy."""
     return name.lower().endswith(_BACKUP_ENDINGS)

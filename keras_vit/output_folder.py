@@ -27,19 +27,7 @@ _EARLIER = (
 
 
 def is_output(folder: str | os.PathLike[str]) -> bool:
-    """Returns whether a command of this package created a folder.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        Whether it holds the marker that commands write first, or the files of an earlier version.
-
-    Example:
-        >>> import tempfile
-        >>> is_output(tempfile.mkdtemp())
-        False
-    """
+    """Returns whether a command of this package created a folder."""
     folder = Path(folder)
     if (folder / MARKER).is_file():
         return True
@@ -47,19 +35,7 @@ def is_output(folder: str | os.PathLike[str]) -> bool:
 
 
 def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> None:
-    """Raises an error if writing would overwrite what a user has put there.
-
-    Args:
-        folder: The folder to write, which need not exist.
-        names: The files that will be written; None for any, which needs a folder of its own.
-
-    Raises:
-        ValueError: If the folder was not created by a command of this package and holds one of
-            the files, or anything if `names` is None.
-
-    Example:
-        >>> require_writable("evaluation", ["evaluation.json"])
-    """
+    """Raises an error if writing would overwrite what a user has put there."""
     folder = Path(folder)
     if not folder.exists():
         return
@@ -77,17 +53,7 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
 
 
 def require_new_run(folder: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` if a folder already holds a run, or files of the user.
-
-    Args:
-        folder: The folder of the run, which need not exist.
-
-    Raises:
-        ValueError: If it does.
-
-    Example:
-        >>> require_new_run("runs/new")
-    """
+    """Raises `ValueError` if a folder already holds a run, or files of the user."""
     if (Path(folder) / "config.yaml").exists():
         raise ValueError(
             f"`out` must be a new folder. Received: out={str(folder)!r}, which holds a run. "
@@ -103,21 +69,6 @@ def writing(
     """Keeps other processes from writing to a folder, and marks it if it is new.
 
     A new folder in which nothing was written is removed if the block raises.
-
-    Args:
-        folder: The folder; it is created if needed.
-        command: The command that writes, for messages.
-        names: As for `require_writable`.
-
-    Raises:
-        ValueError: As `require_writable` does, or if another process writes to the folder.
-        OSError: If the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> with writing(tempfile.mkdtemp(), "evaluate"):
-        ...     print("alone")
-        alone
     """
     folder = Path(folder)
     require_writable(folder, names)

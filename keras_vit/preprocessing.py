@@ -305,27 +305,12 @@ def imagenet_labels() -> tuple[str, ...]:
     """Returns the labels of the 1000 ImageNet classes, in the order of the class index.
 
     Two labels occur twice, for different classes: `crane` (bird and machine) and `maillot`.
-
-    Returns:
-        The labels, as `keras.applications` spells them.
-
-    Example:
-        >>> imagenet_labels()[207]
-        'golden_retriever'
     """
     return _imagenet_classes()[1]
 
 
 def imagenet_wnids() -> tuple[str, ...]:
-    """Returns the WordNet ids of the 1000 ImageNet classes, in the order of the class index.
-
-    Returns:
-        The ids: `n` and eight digits each.
-
-    Example:
-        >>> imagenet_wnids()[207]
-        'n02099601'
-    """
+    """Returns the WordNet ids of the 1000 ImageNet classes, in the order of the class index."""
     return _imagenet_classes()[0]
 
 

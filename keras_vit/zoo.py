@@ -37,16 +37,6 @@ class Constructor:
     The model expects pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or as the
     preprocessing that its weights carry says (`keras_vit.models.preprocessing_of`).
 
-    Args:
-        name: Name of the constructor.
-        config: The size, at its default image size.
-
-    Example:
-        >>> import keras_vit
-        >>> model = keras_vit.ViTMicro4(weights=None, input_shape=(16, 16, 1), classes=10)
-        >>> model.output_shape
-        (None, 10)
-
     Reference: https://arxiv.org/abs/2010.11929
     """
 
@@ -79,54 +69,7 @@ class Constructor:
         overrides: Mapping[str, Any] | None = None,
         dtype: Any = None,
     ) -> keras.Model:
-        """Builds the model.
-
-        Args:
-            include_top: Whether the classifier is included.
-            weights: None for random values; the name of published weights of this model,
-                such as `"imagenet"` (`keras_vit.list_weights` has them all); the path of a
-                file or a folder, such as a run; `"hf://org/repository"`; `"timm/NAME"`; or an
-                https address. The content decides the format. Or what
-                `keras_vit.weights.read_checkpoint` returned.
-            input_tensor: Keras tensor of shape (B, H, W, C) to build upon.
-            input_shape: (height, width, channels); any multiple of the patch size, square or
-                not, also with the classifier. (None, None, C) builds one graph that takes any
-                size. By default the size that the weights were trained at.
-            pooling: `"token"`, `"gap"` (Keras' `"avg"`), `"max"` or `"map"`. By default the
-                classifier pools as the weights do, and without a classifier all tokens are
-                returned.
-            classes: Number of classes. A file with another number gets a new classifier of
-                zeros; published weights by name do so with `reset_head`.
-            classifier_activation: Activation of the classifier, which is the last layer,
-                `model.layers[-1]`; None for logits. Two classifiers (DeiT's distilled models) are
-                followed by their mean and an activation.
-            name: Name of the model.
-            reset_head: Whether the classifier starts from zeros although the weights have a
-                fitting one.
-            class_token: Whether there is a class token; by default as in the weights, without
-                weights unless `pooling` does without.
-            representation_size: Width of the tanh layer before the classifier; by default as
-                in the weights, 0 for none.
-            position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`; by
-                default as in the weights, without weights `"learned"`.
-            position_interpolation: How positions are resized for another image size; by
-                default as the source of the weights does it.
-            overrides: Other fields of `ViTConfig`, which go before what the weights say, such
-                as `{"gelu": "exact"}`, or without weights `{"register_tokens": 4}`. With
-                another `patch_size` the weights' kernel is resized.
-            dropout_rate: In [0, 1), in training.
-            attention_dropout_rate: In [0, 1), in training.
-            stochastic_depth_rate: Rate of the last block in [0, 1), in training.
-            dtype: Keras dtype or policy of the layers.
-
-        Returns:
-            A functional `keras.Model`: images (B, H, W, C) to probabilities (B, classes);
-            without the classifier to tokens (B, T, D) or the pooled vector (B, D).
-
-        Raises:
-            ValueError: If an argument is out of range or the weights do not fit.
-            ConnectionError: If weights cannot be downloaded.
-        """
+        """Builds the model."""
         if weights is None or isinstance(weights, Checkpoint):
             checkpoint = weights
         else:
@@ -281,21 +224,7 @@ def _preprocessing(
 
 
 def constructor(name: str) -> Constructor:
-    """Returns the constructor of this name.
-
-    Args:
-        name: Such as `"ViTB16"`.
-
-    Returns:
-        The constructor.
-
-    Raises:
-        ValueError: If there is none of this name; the nearest one is suggested.
-
-    Example:
-        >>> constructor("ViTB16")
-        <keras_vit.ViTB16>
-    """
+    """Returns the constructor of this name."""
     arguments.one_of("model", name, tuple(CONSTRUCTORS))
     return CONSTRUCTORS[name]
 

@@ -24,20 +24,7 @@ def load_model(
     *,
     classifier: bool = True,
 ) -> Any:
-    """Returns the Keras model of a run folder, a `.keras` file or a weight file.
-
-    Args:
-        path: What the user named.
-        constructor: That a weight file belongs to.
-        image_size: Height and width to build a weight file's model for, in pixels.
-        classifier: Whether it must have one.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: If there is nothing, or it needs a constructor, or lacks a classifier.
-    """
+    """Returns the Keras model of a run folder, a `.keras` file or a weight file."""
     from keras_vit import training, weights, zoo
     from keras_vit.weights import whole_models
 

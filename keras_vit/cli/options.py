@@ -84,21 +84,7 @@ _PATHS = {"data", "weights", "teacher"}
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
-    """Returns height and width in pixels that `--image-size` names.
-
-    Args:
-        text: `"224"` or `"224x320"`; None where the option was not given.
-
-    Returns:
-        Height and width, or None.
-
-    Raises:
-        ValueError: If it reads otherwise.
-
-    Example:
-        >>> parse_size("224x320"), parse_size("224")
-        ((224, 320), (224, 224))
-    """
+    """Returns height and width in pixels that `--image-size` names."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
@@ -110,18 +96,7 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
 
 
 def check_images(paths: list[Path]) -> None:
-    """Refuses what is no file, before a model is loaded.
-
-    Args:
-        paths: What the user named as images.
-
-    Raises:
-        ValueError: If there is a folder, a pipe or a device, or nothing.
-
-    Example:
-        >>> Path("a.png").touch()
-        >>> check_images([Path("a.png")])
-    """
+    """Refuses what is no file, before a model is loaded."""
     folders = [str(path) for path in paths if path.is_dir()]
     if folders:
         raise ValueError(
@@ -180,38 +155,12 @@ def check_out(
 
 
 def absolute(name: str | None) -> str | None:
-    """Returns an existing path as an absolute one, and any other name as it is.
-
-    Args:
-        name: A path, or the name of data or weights.
-
-    Returns:
-        The name under which it is also found from another folder.
-
-    Example:
-        >>> absolute("digits"), absolute(None)
-        ('digits', None)
-    """
+    """Returns an existing path as an absolute one, and any other name as it is."""
     return str(Path(name).resolve()) if name and Path(name).exists() else name
 
 
 def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
-    """Returns what `--set NAME=VALUE` sets, the value read as YAML does, and the options beside it.
-
-    Args:
-        settings: What stands behind each `--set`; None where there is none.
-        **options: Values of options of their own; None where one was not given.
-
-    Returns:
-        Name -> value; lists are tuples.
-
-    Raises:
-        ValueError: If one reads otherwise, or sets what an option sets.
-
-    Example:
-        >>> read_settings(["mixup=1e-1", "crop_area=[0.3, 1]", "flip=false"])
-        {'mixup': 0.1, 'crop_area': (0.3, 1), 'flip': False}
-    """
+    """Returns the values of `--set NAME=VALUE`, parsed as YAML, and of the options beside it."""
     import yaml
 
     read = {}
@@ -252,45 +201,20 @@ def recipe_settings(context: typer.Context, **options: Any) -> dict[str, Any]:
 
 
 def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
-    """Returns the fields of a run's configuration that options give, but for the recipe.
-
-    Args:
-        context: Of the command.
-        config: `RunConfig` or `PretrainConfig`.
-
-    Returns:
-        Name -> value; paths are absolute, so that the run can be resumed from any folder.
-    """
+    """Returns the fields of a run's configuration that options give, but for the recipe."""
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
     given = {name: context.params[name] for name in names - {"recipe"}}
     return given | {name: absolute(str(given[name])) for name in names & _PATHS}
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Returns the names of the options that the user gave.
-
-    Args:
-        context: Of the command.
-
-    Returns:
-        Names of its parameters.
-    """
+    """Returns the names of the options that the user gave."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
 def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
-    """Refuses options beside `--resume` that would be ignored, and ends if the run is finished.
-
-    Args:
-        context: Of the command.
-        out: The run folder.
-        *beside: Parameters that change where and how a run is watched, not its result.
-
-    Raises:
-        ValueError: If there is no run, or an option that would be ignored.
-        typer.Exit: If the run is finished.
-    """
+    """Refuses options beside `--resume` that would be ignored, and ends if the run is finished."""
     import yaml
 
     path = out / "config.yaml"

@@ -106,21 +106,7 @@ def plan(
 
 
 def parse_bytes(text: str) -> int:
-    """Returns the bytes that `--device` names.
-
-    Args:
-        text: Such as `"16GiB"`, for short `"16G"`, or in powers of ten `"24GB"`.
-
-    Returns:
-        The number.
-
-    Raises:
-        ValueError: If it reads otherwise, or names nothing.
-
-    Example:
-        >>> parse_bytes("1.5GiB"), parse_bytes("1.5G"), parse_bytes("24 GB")
-        (1610612736, 1610612736, 24000000000)
-    """
+    """Returns the bytes that `--device` names."""
     match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})", text)
     if not match or not float(match[1]):
         raise ValueError(f"`--device` must read like 16GiB, 16G or 24GB. Received: --device {text}")

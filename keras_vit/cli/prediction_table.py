@@ -35,17 +35,7 @@ class Embeddings:
 
 
 def check(path: Path) -> None:
-    """Raises an error unless a table can be written to `path`.
-
-    Args:
-        path: The file.
-
-    Raises:
-        ValueError: If its suffix is another one, or it exists.
-
-    Example:
-        >>> check(Path("answers.csv"))
-    """
+    """Raises an error unless a table can be written to `path`."""
     if path.suffix not in SUFFIXES:
         raise ValueError(f"`to` must end in {', '.join(SUFFIXES)}. Received: {path}")
     if path.exists():
@@ -54,21 +44,7 @@ def check(path: Path) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
-    r"""Yields a function that writes a row; the file has its name once it is complete.
-
-    Args:
-        path: The file; its suffix decides on the format.
-        names: The columns.
-
-    Raises:
-        ValueError: If another process writes to it.
-
-    Example:
-        >>> with writing(Path("answers.jsonl"), ["file", "label"]) as write:
-        ...     write({"file": "a.jpg", "label": "rose"})
-        >>> Path("answers.jsonl").read_text()
-        '{"file": "a.jpg", "label": "rose"}\n'
-    """
+    """Yields a function that writes a row; the file has its name once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))
     with output_folder.alone(lock, lambda: f"to={path}, to which another process writes"):

@@ -112,22 +112,7 @@ def augment(
     preprocessing: Preprocessing,
     augmentation: Augmentation,
 ) -> tf.Tensor:
-    """Changes one image in all the ways that need no other one and no scaling.
-
-    Args:
-        image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or an image as it is stored.
-        seed: Two integers (2,).
-        preprocessing: The preprocessing; the random crop takes the place of its `resize`.
-        augmentation: What to do.
-
-    Returns:
-        Pixels (h, w, C), uint8, with a static shape.
-
-    Example:
-        >>> image = tf.zeros((50, 37, 3), "uint8")
-        >>> augment(image, [3, 5], Preprocessing(size=(13, 17)), Augmentation()).shape
-        TensorShape([13, 17, 3])
-    """
+    """Changes one image in all the ways that need no other one and no scaling."""
     crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
     area = augmentation.crop_area
     image = random_resized_crop(image, crop_seed, preprocessing, area=area)
@@ -253,20 +238,6 @@ def random_erasing(
     ratio: tuple[float, float] = (0.3, 10 / 3),
 ) -> tf.Tensor:
     """Replaces a random rectangle by normal noise, with some probability.
-
-    Args:
-        image: A scaled image (h, w, C), float32, with a static shape.
-        seed: Two integers (2,).
-        probability: In [0, 1].
-        area: Smallest and largest share of the image's area, in (0, 1].
-        ratio: Smallest and largest height / width of the rectangle; drawn on a logarithmic scale.
-
-    Returns:
-        The image (h, w, C), float32. A rectangle longer than the image is cut to its side.
-
-    Example:
-        >>> random_erasing(tf.zeros((13, 17, 3)), [3, 5], probability=0.25).shape
-        TensorShape([13, 17, 3])
 
     Reference: https://arxiv.org/abs/1708.04896; noise in every pixel as in DeiT.
     """

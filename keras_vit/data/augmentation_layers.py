@@ -16,22 +16,7 @@ _LABEL_METHODS = ("transform_labels", "augment_label", "augment_labels")
 
 
 def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
-    """Returns layers, made from their configurations where these are given.
-
-    Args:
-        layers: Layers, or dictionaries as `keras.saving.serialize_keras_object` makes them.
-
-    Returns:
-        The layers.
-
-    Raises:
-        ValueError: If one is neither, its class cannot be found, or it does not compute in float32.
-
-    Example:
-        >>> config = keras.saving.serialize_keras_object(keras.layers.RandomContrast(0.2))
-        >>> read_layers([config])[0].name.startswith("random_contrast")
-        True
-    """
+    """Returns layers, made from their configurations where these are given."""
     read = []
     for layer in layers:
         try:
@@ -82,24 +67,7 @@ def write_layers(layers: Sequence[Any]) -> list[dict[str, Any]]:
 def apply_layers(
     images: tf.Tensor, labels: tf.Tensor, layers: Sequence[keras.layers.Layer]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Runs a batch through augmentation layers, as in training.
-
-    Args:
-        images: Pixels (B, h, w, C), [0, 255].
-        labels: Labels (B, K), float32; layers that mix images change them.
-        layers: The layers.
-
-    Returns:
-        Pixels (B, h, w, C), float32, and labels (B, K), float32.
-
-    Raises:
-        ValueError: If a layer changes the shape of the images.
-
-    Example:
-        >>> images, labels = tf.zeros((2, 5, 7, 3), "uint8"), tf.eye(2)
-        >>> apply_layers(images, labels, [keras.layers.RandomFlip()])[0].dtype
-        tf.float32
-    """
+    """Runs a batch through augmentation layers, as in training."""
     shape = images.shape
     images = tf.cast(images, tf.float32)
     for layer in layers:

@@ -16,20 +16,7 @@ _GREY = 128
 
 
 def blend(degenerate: tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Goes from a degenerate image (factor 0) to the image (1) and beyond (above 1).
-
-    Args:
-        degenerate: Pixels, or anything that broadcasts to them.
-        image: Pixels (h, w, 3).
-        factor: Scalar, 0 or more.
-
-    Returns:
-        Pixels (h, w, 3), uint8.
-
-    Example:
-        >>> int(blend(tf.zeros((1, 1, 3)), tf.fill((1, 1, 3), 100), 1.5)[0, 0, 0])
-        150
-    """
+    """Goes from a degenerate image (factor 0) to the image (1) and beyond (above 1)."""
     start = tf.cast(degenerate, tf.float32)
     moved = start + factor * (tf.cast(image, tf.float32) - start)
     return tf.saturate_cast(tf.round(moved), tf.uint8)
@@ -91,20 +78,7 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
 
 
 def affine(image: tf.Tensor, *rows: tf.Tensor) -> tf.Tensor:
-    """Fetches pixel (x, y) from (a x + b y + c, d x + e y + f), between pixels linearly.
-
-    Args:
-        image: Pixels (h, w, 3), uint8.
-        *rows: The six numbers a to f; lengths in pixels.
-
-    Returns:
-        Pixels (h, w, 3), uint8.
-
-    Example:
-        >>> image = tf.constant([[[10], [20], [30]]], "uint8") * tf.ones((1, 1, 3), "uint8")
-        >>> affine(image, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0)[0, :, 0].numpy()
-        array([ 20,  30, 128], dtype=uint8)
-    """
+    """Fetches pixel (x, y) from (a x + b y + c, d x + e y + f), between pixels linearly."""
     transform = tf.stack([tf.cast(number, tf.float32) for number in (*rows, 0.0, 0.0)])
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[tf.newaxis],
@@ -156,23 +130,7 @@ def blur(image: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
 
 
 def paste(image: tf.Tensor, other: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Puts a part of another image into an image.
-
-    Args:
-        image: Image (h, w, C) of any type, with a static shape.
-        other: Another one of the same shape and type.
-        rows: Whether a row has a share in the part, (h,), bool.
-        columns: The same for the columns, (w,).
-
-    Returns:
-        The image (h, w, C).
-
-    Example:
-        >>> black, white = tf.zeros((2, 3, 1)), tf.ones((2, 3, 1))
-        >>> paste(black, white, [True, False], [False, True, True])[..., 0].numpy()
-        array([[0., 1., 1.],
-               [0., 0., 0.]], dtype=float32)
-    """
+    """Puts a part of another image into an image."""
     h, w, c = image.shape
     # A mask that is repeated for the channels is much faster than one that broadcasts to them.
     inside = tf.expand_dims(rows, 1) & tf.repeat(columns, c)  # (h, w * C)

@@ -87,16 +87,6 @@ def decode_as_stored(
 
     It is turned in less time once it has the model's size, by `resize_and_crop` and
     `resize_for_training`.
-
-    Args:
-        encoded: The file's bytes, a scalar string.
-        preprocessing: Its `channels`, `exif_orientation` and `dct_scaling`.
-        shrinkage: Returns by what the sides of a JPEG will be divided, at least, of its sides and
-            its orientation. Where that is much, the preprocessing allows it, and the filter is an
-            antialiasing one, the JPEG is decoded at 1/2 or 1/4. None for all pixels.
-
-    Returns:
-        The image, uint8.
     """
     encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
     orientation = exif.orientation(encoded) if preprocessing.exif_orientation else one
@@ -221,18 +211,6 @@ def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing)
 
     Bilinear and bicubic filters do not widen where the image shrinks to no less than two thirds,
     which takes a third of the time (docs/decisions/0010).
-
-    Args:
-        image: As of `resize_and_crop`.
-        preprocessing: Its `size`, `interpolation` and `antialias`.
-
-    Returns:
-        Pixels (h, w, C), uint8, with a static shape.
-
-    Example:
-        >>> image = tf.zeros((50, 37, 3), "uint8")
-        >>> resize_for_training(image, Preprocessing(size=(13, 17))).shape
-        TensorShape([13, 17, 3])
     """
     squashed = dataclasses.replace(preprocessing, resize="squash")
     stored = image if isinstance(image, Stored) else Stored.of(image)

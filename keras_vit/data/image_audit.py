@@ -132,12 +132,7 @@ class ImageAudit:
 
 
 def sections(*found: tuple[str, Iterable[str]]) -> list[str]:
-    r"""Returns for each title what was found, and how much, below it; nothing for an empty list.
-
-    Example:
-        >>> sections(("Flowers", ["daisy", "rose"]), ("Trees", []))
-        ['Flowers (2):\n  daisy\n  rose']
-    """
+    """Returns for each title what was found, and how much, below it; nothing for an empty list."""
     listed = [(title, list(names)) for title, names in found]
     return [arguments.listed(f"{title} ({len(names)}):", names) for title, names in listed if names]
 

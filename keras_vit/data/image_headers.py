@@ -83,17 +83,6 @@ def head(encoded: tf.Tensor) -> Head:
 
     Of an animated WebP, TensorFlow 2.21 writes all frames into the memory of one. A PNG whose size
     does not stand at its start passes every limit on it.
-
-    Args:
-        encoded: The file's bytes, a scalar string.
-
-    Returns:
-        Format, size, and whether the kind is refused.
-
-    Example:
-        >>> found = head(tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")))
-        >>> FORMATS[found.format], found.sides.numpy().tolist(), bool(found.refused)
-        ('png', [5, 7], False)
     """
     data = _first_bytes(encoded)
     little, big = _numbers(data)
@@ -129,14 +118,7 @@ def head(encoded: tf.Tensor) -> Head:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the colors of a BMP of 8 bits a pixel.
-
-    Args:
-        encoded: The file's bytes, a scalar string that starts as a BMP.
-
-    Returns:
-        Red, green and blue, uint8 (256, 3); the identity for a BMP of more bits.
-    """
+    """Returns the colors of a BMP of 8 bits a pixel."""
     little, _ = _numbers(_first_bytes(encoded))
     start = tf.cast(14 + tf.minimum(little[14, 4], 1024), tf.int32)
     entries = tf.cast(tf.minimum(little[46, 4], 256), tf.int32)
@@ -148,25 +130,10 @@ def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    r"""Cuts a GIF after its first image, and makes that opaque.
+    """Cuts a GIF after its first image, and makes that opaque.
 
     Decoders read all frames of a GIF into memory before they return the first one, and draw what
     is transparent black.
-
-    Args:
-        encoded: The file's bytes, a scalar string that starts as a GIF.
-
-    Returns:
-        The bytes of a GIF with one image, height and width of that image's rectangle, int64 (2,),
-        and row and column of its corner, int64 (2,). A file without a complete image in its first
-        32768 blocks comes back empty, with 0.
-
-    Example:
-        >>> gif = b"GIF89a" + bytes([1, 0, 1, 0, 0, 0, 0]) + b"," + bytes([0, 0, 0, 0, 1, 0, 1, 0])
-        >>> gif += bytes([0, 2, 2, 68, 1, 0]) + b"rest;"
-        >>> frame, size, corner = first_frame(tf.constant(gif))
-        >>> frame.numpy()[-6:], size.numpy(), corner.numpy()
-        (b'\x02\x02D\x01\x00;', array([1, 1]), array([0, 0]))
     """
     data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data)
@@ -232,18 +199,8 @@ def scans(encoded: tf.Tensor) -> tf.Tensor:
     A progressive one has about ten scans. Each costs a decoder as much time as the whole image,
     whatever it holds, so that a small file with many of them keeps a processor busy for minutes.
 
-    Args:
-        encoded: The file's bytes, a scalar string that starts as a JPEG.
-
-    Returns:
-        The number of start-of-scan markers, a scalar int64; those of a thumbnail count as well.
-
     Reference: "Two Issues with the JPEG Standard",
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
-
-    Example:
-        >>> int(scans(tf.io.encode_jpeg(tf.zeros((5, 7, 3), "uint8"))))
-        1
     """
     data = tf.io.decode_raw(encoded, tf.uint8)
     return tf.math.count_nonzero((data[:-1] == 0xFF) & (data[1:] == 0xDA))
@@ -254,16 +211,6 @@ def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
 
     In a JPEG of four channels these programs turn light and dark round. Without the segment
     TensorFlow takes the channels as they are, and Pillow turns them round all the same.
-
-    Args:
-        encoded: The file's bytes, a scalar string that starts as a JPEG.
-
-    Returns:
-        A scalar bool.
-
-    Example:
-        >>> bool(lacks_adobe(tf.io.encode_jpeg(tf.zeros((5, 7, 3), "uint8"))))
-        True
     """
     parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=_ADOBE, maxsplit=1)
     return tf.size(parts.values) < 2

@@ -117,18 +117,7 @@ class Read(NamedTuple):
 
 
 def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
-    """Reads what decides whether an image is decoded.
-
-    Args:
-        encoded: The file's bytes, a scalar string.
-        limits: The limits.
-
-    Returns:
-        The code and the size.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If the header of a JPEG is damaged.
-    """
+    """Reads what decides whether an image is decoded."""
     length = tf.strings.length(encoded)
 
     def jpeg() -> tuple[tf.Tensor, ...]:
@@ -215,22 +204,7 @@ def _turns() -> tf.CriticalSection:
 
 
 def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) -> Read:
-    """Decodes, resizes and crops images, with a message for those that cannot be.
-
-    Args:
-        encoded: Image files, string (B,).
-        preprocessing: The preprocessing.
-        limits: What is not even decoded.
-
-    Returns:
-        The pixels and what is wrong.
-
-    Example:
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
-        >>> read = read_each(tf.stack([png, "text"]), Preprocessing(size=3), Limits())
-        >>> read.pixels.shape, read.ok.numpy(), read.message[1].numpy()[:19]
-        (TensorShape([2, 3, 3, 3]), array([ True, False]), b'The image is no JPE')
-    """
+    """Decodes, resizes and crops images, with a message for those that cannot be."""
     shape = (*preprocessing.size, preprocessing.num_channels)
     blank = tf.zeros(shape, tf.uint8)
     none = tf.constant(0, tf.int64)
@@ -284,19 +258,7 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
 def fit_within(
     encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits = LOCAL
 ) -> tf.Tensor:
-    """Decodes, resizes and crops an image, if it is within limits.
-
-    Args:
-        encoded: The file's bytes, a scalar string.
-        preprocessing: The preprocessing.
-        limits: The limits.
-
-    Returns:
-        Pixels (h, w, C), uint8, with a static shape.
-
-    Raises:
-        tf.errors.InvalidArgumentError: If the image exceeds the limits or is damaged.
-    """
+    """Decodes, resizes and crops an image, if it is within limits."""
     header = read_header(encoded, limits)
 
     @one_operator
@@ -339,15 +301,7 @@ def _results(
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
-    """Decodes an image of this machine's disk, if it can be.
-
-    Args:
-        encoded: The file's bytes, a scalar string.
-
-    Returns:
-        Pixels (H, W, 3), uint8, none if the header's code is not `GOOD`; whether the image has an
-        orientation other than upright; and the header.
-    """
+    """Decodes an image of this machine's disk, if it can be."""
     # What does not decode raises, and a data set passes over it: from Python 3.12 on, TensorFlow
     # hangs if two threads raise an error.
     none = tf.constant(0, tf.int64)
@@ -361,16 +315,7 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
 
 @one_operator(input_signature=[tf.TensorSpec((None,), tf.string)])
 def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
-    """Decodes several images as `inspect` does, in a fraction of the time.
-
-    Args:
-        encoded: The files' bytes, string (B,).
-
-    Returns:
-        Of K images: indices, int32 (K,); heights and widths (K, 2), 0 for one that is large or not
-        good; whether they have an orientation other than upright (K,); and pixels (H, W, 3),
-        serialized (K,), whose last bytes they are. Damaged images are missing.
-    """
+    """Decodes several images as `inspect` does, in a fraction of the time."""
 
     def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
         found, turned, _ = _inspected(image, _SMALL)

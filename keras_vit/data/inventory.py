@@ -43,12 +43,6 @@ class Inventory:
         used: Number of images that can be used.
         unreadable: Number of the other images, by reason and class.
         ignored: Number of files that are no images of the data set and of empty folders, by kind.
-
-    Example:
-        >>> print(Inventory(29, {"HEIC": {"rose": 20, "tulip": 23}}, {".txt": 1}).text())
-        29  images that can be used
-        43  HEIC: rose 20, tulip 23
-         1  ignored: .txt
     """
 
     used: int = 0
@@ -77,24 +71,6 @@ def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
     The content decides what an image is; a file of unknown content is one if its suffix is an
     image's. Hidden files, backup copies, outputs of this package and all but regular files are
     not images.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        The images, folders, and counts of the other files.
-
-    Raises:
-        ValueError: If a folder cannot be listed, or a folder name begins with two dots.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> (folder / "2024").mkdir()
-        >>> (folder / "2024" / "a.jpg").touch()
-        >>> (folder / "notes.txt").touch()
-        >>> find_files(folder)
-        FoundFiles(images=('2024/a.jpg',), folders=('2024',), ignored={'.txt': 1})
     """
     names: dict[str, list[str]] = {"image": [], "folder": []}
     for name, kind in sorted(_walk(Path(folder), "", frozenset())):
@@ -164,17 +140,7 @@ def count_images(
     bad: tuple[tuple[str, str], ...],
     ignored: Mapping[str, int],
 ) -> Inventory:
-    """Counts images by whether they can be used.
-
-    Args:
-        names: Name of each image.
-        shown: Names of the classes of each.
-        bad: Name and reason for each image that cannot be used.
-        ignored: Number of other files by kind.
-
-    Returns:
-        The counts, the commonest reason first.
-    """
+    """Counts images by whether they can be used."""
     classes = dict(zip(names, shown, strict=True))
     unreadable: dict[str, Counter[str]] = {}
     for name, reason in bad:

@@ -30,26 +30,6 @@ def mix(
     neighbour, of 1 - lam of the area, into the example. Labels are mixed by the same shares. lam
     follows Beta(a, a) with a = `mixup` or `cutmix`.
 
-    Args:
-        images: Images (B, h, w, C), float32.
-        labels: Labels (B, K), float32.
-        seeds: Two integers for every example, (B, 2); an example's change follows from its own.
-        mixup: Parameter of the Beta distribution; 0 for no MixUp.
-        cutmix: The same for CutMix.
-        probability: Of an example to be mixed at all, in [0, 1].
-
-    Returns:
-        Mixed images and labels of the same shapes.
-
-    Raises:
-        ValueError: If both `mixup` and `cutmix` are 0, or B is known to be odd.
-
-    Example:
-        >>> images, labels = tf.random.normal((2, 5, 7, 3)), tf.eye(2)
-        >>> x, y = mix(images, labels, [[3, 5], [3, 6]], mixup=0.2, cutmix=0)
-        >>> x.shape, tf.reduce_sum(y, axis=1).numpy()
-        (TensorShape([2, 5, 7, 3]), array([1., 1.], dtype=float32))
-
     Reference: https://arxiv.org/abs/1710.09412 and https://arxiv.org/abs/1905.04899
     """
     if not mixup and not cutmix:

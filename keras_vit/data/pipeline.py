@@ -112,21 +112,7 @@ def image_dataset(
 
 
 def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Returns a function that reads an image inside `tf.data`.
-
-    Args:
-        examples: The images.
-
-    Returns:
-        Function of an index, an integer scalar: the encoded image, a scalar string, and its label,
-        (K,), float32, 1 for its class, or for all that it shows, and 0 elsewhere.
-
-    Example:
-        >>> from keras_vit.data import load
-        >>> encoded, label = reader(load("digits"))(tf.constant(3))
-        >>> label.numpy()
-        array([0., 0., 0., 1., 0., 0., 0., 0., 0., 0.], dtype=float32)
-    """
+    """Returns a function that reads an image inside `tf.data`."""
     in_memory = examples.encoded is not None
     # A path need not be valid UTF-8.
     files = examples.encoded if in_memory else [os.fsencode(path) for path in examples.paths or ()]
@@ -146,18 +132,7 @@ def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tens
 
 
 def check_shard(batch_size: int, shard: tuple[int, int]) -> None:
-    """Raises `ValueError` unless the workers can share a batch equally.
-
-    Args:
-        batch_size: Images in a batch, of all workers together.
-        shard: Number of one worker, counted from 0, and of all of them.
-
-    Raises:
-        ValueError: If there is no such worker, or its part of a batch is no whole number.
-
-    Example:
-        >>> check_shard(6, shard=(2, 3))
-    """
+    """Raises `ValueError` unless the workers can share a batch equally."""
     index, workers = shard
     if not 0 <= index < workers:
         raise ValueError(
@@ -175,17 +150,6 @@ def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
 
     Not tuned by tf.data: whoever drops an iterator waits for the tuner's thread, which may sleep on
     for as long as the iterator has lived, up to a minute (docs/decisions/0019-performance.md).
-
-    Args:
-        dataset: A finished pipeline, of batches.
-        number: Of elements that are ready at most.
-
-    Returns:
-        The same elements.
-
-    Example:
-        >>> list(read_ahead(tf.data.Dataset.range(3)).as_numpy_iterator())
-        [np.int64(0), np.int64(1), np.int64(2)]
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -200,20 +164,7 @@ def _batches(
 
 
 def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.ndarray:
-    """Returns images as a model sees them, before they are scaled.
-
-    Args:
-        encoded: Bytes of image files.
-        preprocessing: The preprocessing.
-
-    Returns:
-        Pixels (N, h, w, C), uint8, channels in the preprocessing's order.
-
-    Example:
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8")).numpy()
-        >>> read_pixels([png], Preprocessing(size=(8, 12))).shape
-        (1, 8, 12, 3)
-    """
+    """Returns images as a model sees them, before they are scaled."""
     with tf.device("CPU"):
         images = [fit_within(tf.constant(file), preprocessing) for file in encoded]
         return np.stack([np.asarray(image) for image in images]).astype(np.uint8)

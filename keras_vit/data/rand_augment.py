@@ -29,27 +29,6 @@ def rand_augment(
     10), solarize, colour, posterize, contrast, brightness, sharpness, shear (0.3) and translate
     (45% of the side) along x or y; these turn, shear and shift either way with equal chance.
 
-    Args:
-        image: Pixels (h, w, 3), uint8, [0, 255].
-        seed: Two integers (2,).
-        num_ops: How many operations follow one another.
-        magnitude: Their strength; 10 is full, the official code goes up to 20.
-        magnitude_std: Standard deviation of the strength, which is then drawn for each operation
-            and kept in [0, 10].
-        increasing: Whether more magnitude m always changes more, as in timm's "inc1": colour,
-            contrast, brightness and sharpness by a factor of 1 +- 0.9 m / 10, solarize from
-            256 - 25.6 m up, posterize to 4 - 0.4 m bits. Else as in the official code, whose
-            magnitude 0 is not nothing: 0.1 + 1.8 m / 10, 25.6 m, 0.4 m. 25.6 m and 0.4 m are
-            cut to whole numbers.
-
-    Returns:
-        Pixels (h, w, 3), uint8, of the same static shape.
-
-    Example:
-        >>> image = tf.zeros((7, 11, 3), "uint8")
-        >>> rand_augment(image, [3, 5], num_ops=2, magnitude=9).shape
-        TensorShape([7, 11, 3])
-
     Reference: https://arxiv.org/abs/1909.13719; with the ranges of
     https://github.com/tensorflow/tpu/blob/master/models/official/efficientnet/autoaugment.py
     """
@@ -70,17 +49,6 @@ def rand_augment(
 def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Makes the image grey, solarizes it at 128 or blurs it, with equal chance ("3-Augment").
 
-    Args:
-        image: Pixels (h, w, 3), uint8, [0, 255]; at least 7 pixels on each side.
-        seed: Two integers (2,).
-
-    Returns:
-        Pixels (h, w, 3), uint8, of the same static shape.
-
-    Example:
-        >>> three_augment(tf.zeros((7, 11, 3), "uint8"), [3, 5]).shape
-        TensorShape([7, 11, 3])
-
     Reference: section 3.2 of https://arxiv.org/abs/2204.07118; the blur's standard deviation in
     [0.1, 2] pixels is that of https://github.com/facebookresearch/deit/blob/main/augment.py
     """
@@ -98,20 +66,7 @@ def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def color_jitter(image: tf.Tensor, seed: tf.Tensor, *, strength: float) -> tf.Tensor:
-    """Changes brightness, contrast and colour by factors in [1 - strength, 1 + strength].
-
-    Args:
-        image: Pixels (h, w, 3), uint8, [0, 255].
-        seed: Two integers (2,).
-        strength: In [0, 1].
-
-    Returns:
-        Pixels (h, w, 3), uint8.
-
-    Example:
-        >>> color_jitter(tf.zeros((7, 11, 3), "uint8"), [3, 5], strength=0.3).shape
-        TensorShape([7, 11, 3])
-    """
+    """Changes brightness, contrast and colour by factors in [1 - strength, 1 + strength]."""
     low = max(0.0, 1 - strength)
     factors = tf.unstack(tf.random.stateless_uniform((3,), seed, low, 1 + strength))
     image = augmentation_ops.brightness(image, factors[0])

@@ -152,27 +152,6 @@ def split_images(
     Then what is held out in training with labels, with the same seed, is held out here too, and
     no image is seen in pre-training that accuracy is later measured on. Where there are no
     classes to divide, all images are divided alike. The same content stays together.
-
-    Args:
-        examples: The images.
-        digests: Name of each image -> digest of its content, as `audit` finds them.
-        validation_fraction: Share that is held out, in (0, 1).
-        seed: Seed of the division.
-
-    Returns:
-        Indices of the training and of the validation images, each in increasing order.
-
-    Raises:
-        ValueError: If there are fewer than two different images.
-
-    Example:
-        >>> images = Examples(
-        ...     names=tuple("abcde"), targets=np.zeros(5), class_names=("image",), source="memory",
-        ...     encoded=(b"",) * 5,
-        ... )
-        >>> training, held_out = split_images(images, {name: name for name in "abcde"})
-        >>> len(training), len(held_out)
-        (4, 1)
     """
     if examples.splits is not None or _has_classes(examples, digests):
         return split(examples, digests, validation_fraction=validation_fraction, seed=seed)
@@ -207,22 +186,7 @@ def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def different_contents(examples: Examples, digests: Mapping[str, str]) -> np.ndarray:
-    """Returns one image for each content: the first name decides what the content shows.
-
-    Args:
-        examples: The images.
-        digests: Name of each image -> digest of its content.
-
-    Returns:
-        Indices, in an order that follows from the names, whatever that of the examples is.
-
-    Example:
-        >>> from keras_vit.data import load
-        >>> digits = load("digits").subset([2, 1, 0])
-        >>> names = digits.names
-        >>> different_contents(digits, {names[0]: "x", names[1]: "y", names[2]: "x"}).tolist()
-        [1, 2]
-    """
+    """Returns one image for each content: the first name decides what the content shows."""
     by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
     first = {digests[examples.names[i]]: i for i in reversed(by_name)}
     return np.array(list(reversed(first.values())), dtype=int)
@@ -355,14 +319,7 @@ def read_split(
 
 
 def training_digests(path: str | os.PathLike[str]) -> frozenset[str]:
-    """Returns the digests of the training images that a division names, 32 digits each.
-
-    Args:
-        path: The file, written by `write_split`.
-
-    Returns:
-        The digests; empty for a file of an earlier version, which has none.
-    """
+    """Returns the digests of the training images that a division names, 32 digits each."""
     rows = _rows(path)
     return frozenset(row[_PIXELS] for row in rows if row["split"] == "train" and row.get(_PIXELS))
 

@@ -25,24 +25,7 @@ _LARGE, _LARGE_IN_HALF = 1e6, 65504 / 2
 
 
 def check_activations(context: DoctorContext) -> list[Finding]:
-    """Looks for what is no number, for dead units, and for activations that grow too large.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        Any of `"weights that are no numbers"`, `"outputs that are no numbers"`,
-        `"dead activations"` and `"exploding activations"`, or `"activations"` where nothing is
-        wrong.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> context = DoctorContext(model, data.load("digits").subset(range(50)))
-        >>> check_activations(context)[0].severity
-        'fine'
-    """
+    """Looks for what is no number, for dead units, and for activations that grow too large."""
     found, weights = Findings(), context.model.weights
     broken = [weight.path for weight in weights if not np.isfinite(_float32(weight)).all()]
     if broken:

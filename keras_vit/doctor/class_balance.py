@@ -10,23 +10,7 @@ from keras_vit.doctor.finding import Finding, Findings
 
 
 def check_classes(context: DoctorContext) -> list[Finding]:
-    """Reports what `keras_vit.data.check` found that hurts training, and what the model lacks.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        Any of `"classes unknown to the model"`, `"images that do not decode"`, `"data that cannot
-        be trained on"`, `"contradicting labels"`, `"images in both parts"`, `"classes without
-        images"` and `"class imbalance"`; or `"classes"` where nothing is wrong.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> check_classes(DoctorContext(model, data.load("digits").subset(range(50))))[0].severity
-        'fine'
-    """
+    """Reports what `keras_vit.data.check` found that hurts training, and what the model lacks."""
     examples, names = context.examples, context.examples.class_names
     counts = dict(zip(names, examples.class_counts().tolist(), strict=True))
     # Of all images, not only of those that were decoded.

@@ -34,36 +34,7 @@ _SIGNIFICANCE = 1e-3
 
 
 class DoctorContext:
-    """Everything the checks ask about.
-
-    Args:
-        model: A Keras model from one batch of images to one score per class.
-        examples: All the images; the model's answers are looked at on a sample of those that show
-            one class, in which classes are as equally frequent as possible.
-        pool: Indices of the images to sample from, such as the ones held out; by default all.
-        preprocessing: How an image becomes the model's input; by default what the model carries,
-            or else a guess.
-        run: The run that the model comes from, if it was trained here.
-        learning_rate: What it is, or will be, trained with; by default what the run or the
-            compiled model says.
-        sample: Number N of images in the sample, at most.
-        batch_size: Images in a step.
-        range_steps: Steps of the learning rate test; 0 for none.
-        seed: Of the sample.
-        progress: Whether decoding shows a progress bar.
-
-    Raises:
-        ValueError: If the model is no classifier of images, no image can be used, or a number is
-            out of range.
-
-    Example:
-        >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> context = DoctorContext(model, data.load("digits").subset(range(100)), sample=50)
-        >>> len(context.labels), context.num_classes, round(context.loss, 3)
-        (50, 10, 2.303)
-    """
+    """Everything the checks ask about."""
 
     def __init__(
         self,
@@ -198,16 +169,7 @@ class DoctorContext:
         return better_than_guessing(self.right, self.labels, self.num_classes)
 
     def inputs(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
-        """Returns the sample, or the first images of it, prepared as a preprocessing says.
-
-        Args:
-            preprocessing: As the model's in size; only scaling and the order of channels may
-            differ.
-            count: How many images; by default all.
-
-        Returns:
-            Model input (N, h, w, C), of the dtype that the model takes.
-        """
+        """Returns the sample, or the first images of it, prepared as a preprocessing says."""
         pixels = self.pixels[:count]
         if preprocessing.channels != self.preprocessing.channels:
             pixels = pixels[..., ::-1]
@@ -255,42 +217,14 @@ def _is_backbone(model: keras.Model) -> bool:
 
 
 def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
-    """Returns whether guesses are right more often than chance explains.
-
-    Args:
-        right: Whether each guess is right, (N,).
-        labels: True classes, (N,); always naming the most frequent one is chance too.
-        num_classes: Number K of classes.
-
-    Returns:
-        Whether they are, at a significance of 0.001.
-
-    Example:
-        >>> labels = np.array([0, 1] * 20)
-        >>> better_than_guessing(labels == labels, labels, 2)
-        True
-    """
+    """Returns whether guesses are right more often than chance explains."""
     chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
     test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
     return bool(test.pvalue < _SIGNIFICANCE)
 
 
 def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
-    """Returns whether guesses are better than others by more than chance.
-
-    Args:
-        new: Whether each guess of the one kind is right, (N,).
-        old: Whether each guess of the other kind is right, (N,).
-        gain: Smallest difference of the accuracies that counts, in [0, 1).
-
-    Returns:
-        Whether they are, at a significance of 0.001 (McNemar's test, exact).
-
-    Example:
-        >>> right, wrong = np.ones(23, bool), np.zeros(23, bool)
-        >>> clearly_better(right, wrong, 0.1), clearly_better(right[:5], wrong[:5], 0.1)
-        (True, False)
-    """
+    """Returns whether guesses are better than others by more than chance."""
     won, lost = int((new & ~old).sum()), int((old & ~new).sum())
     if (won - lost) / len(new) < max(gain, 1 / len(new)):
         return False
@@ -298,18 +232,7 @@ def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
 
 
 def turns(labels: np.ndarray) -> np.ndarray:
-    """Returns how many images of the same class come before each.
-
-    Args:
-        labels: Classes of N images, (N,).
-
-    Returns:
-        Integers (N,), from 0.
-
-    Example:
-        >>> turns(np.array([7, 3, 7, 7, 3])).tolist()
-        [0, 0, 1, 2, 1]
-    """
+    """Returns how many images of the same class come before each."""
     turn = np.zeros(len(labels), int)
     for label in np.unique(labels):
         mine = labels == label

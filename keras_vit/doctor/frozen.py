@@ -18,21 +18,6 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     """Counts what is trained and what is not.
 
     A model that a run has trained is looked at as the run's recipe has it.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        `"nothing is trained"`, `"classifier frozen"`, `"frozen parameters"` (a note: it may be
-        meant), or `"trainable parameters"` where all are.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> model.trainable = False
-        >>> check_frozen(DoctorContext(model, data.load("digits").subset(range(50))))[0].name
-        'nothing is trained'
     """
     model = context.model
     before = [variable.trainable for variable in model.weights]

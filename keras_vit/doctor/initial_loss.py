@@ -26,22 +26,6 @@ def check_start(context: DoctorContext) -> list[Finding]:
 
     A classifier that starts from small weights has that loss; a higher one costs the first epochs,
     and a trained one that has it, or names one class whatever it sees, has learned nothing.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        `"one answer for everything"`, `"loss above that of guessing"`, `"nothing learned"` or
-        `"start far from guessing"`, or `"loss"` where nothing is wrong.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> context = DoctorContext(model, data.load("digits").subset(range(50)))
-        >>> print(check_start(context)[0].evidence)
-        The loss on 50 images is 2.303, log(10) = 2.303; accuracy 14.0%. All classes are equally
-        probable, as a new classifier has it.
     """
     loss, start, number = context.loss, context.start, len(context.labels)
     counts = np.bincount(context.guesses, minlength=context.num_classes)

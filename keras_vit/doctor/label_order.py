@@ -24,19 +24,6 @@ def check_labels(context: DoctorContext) -> list[Finding]:
 
     A permutation is found on one half of the images and judged on the other: on those it was
     found on, it would look good by chance.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        `"labels shifted by one"` or `"labels permuted"`, or `"labels"` where nothing is wrong.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> check_labels(DoctorContext(model, data.load("digits").subset(range(50))))[0].severity
-        'fine'
     """
     guesses, labels, classes = context.guesses, context.labels, context.num_classes
     plain = context.accuracy
@@ -77,22 +64,7 @@ def check_labels(context: DoctorContext) -> list[Finding]:
 
 
 def check_names(context: DoctorContext) -> list[Finding]:
-    """Compares the number of outputs and their names with the classes of the data.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        `"outputs differ from labels"`, `"outputs differ from classes"` or `"classes without
-        names"`, or `"names"` where nothing is wrong.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> check_names(DoctorContext(model, data.load("digits").subset(range(50))))[0].name
-        'classes without names'
-    """
+    """Compares the number of outputs and their names with the classes of the data."""
     labels, outputs = context.preprocessing.class_names, context.num_classes
     classes = len(context.examples.class_names)
     seen = f"The model has {outputs} outputs"
@@ -126,22 +98,7 @@ def check_names(context: DoctorContext) -> list[Finding]:
 
 
 def class_name(context: DoctorContext, output: int) -> str:
-    """Returns the name that the data has for one of the model's outputs.
-
-    Args:
-        context: The model and its images.
-        output: Index of the output.
-
-    Returns:
-        The name, or the index as text.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> class_name(DoctorContext(model, data.load("digits").subset(range(50))), 3)
-        '3'
-    """
+    """Returns the name that the data has for one of the model's outputs."""
     labels = context.preprocessing.class_names
     names = labels if labels and context.matched == "name" else context.examples.class_names
     return names[output] if output < len(names) else str(output)

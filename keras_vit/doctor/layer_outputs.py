@@ -12,21 +12,7 @@ Watch = Callable[[keras.layers.Layer, Any, Any], None]
 
 
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns the layers of a model, of the models in it and of its layers.
-
-    Args:
-        model: Any Keras model.
-
-    Returns:
-        The layers from the input to the output, each before those it is made of; neither models
-        nor input layers.
-
-    Example:
-        >>> inner = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, name="a")])
-        >>> outer = keras.Sequential([keras.Input((5,)), inner, keras.layers.Dense(2, name="b")])
-        >>> [layer.name for layer in layers_of(outer)]
-        ['a', 'b']
-    """
+    """Returns the layers of a model, of the models in it and of its layers."""
     found: list[keras.layers.Layer] = []
 
     def visit(layer: keras.layers.Layer) -> None:
@@ -47,17 +33,6 @@ def watched(layers: list[keras.layers.Layer], watch: Watch) -> Iterator[None]:
     """Shows `watch` what goes into layers and what comes out, as long as it is entered.
 
     The model has to be called itself, and eagerly: `predict` calls a compiled graph.
-
-    Args:
-        layers: The layers to watch.
-        watch: Is called with a layer, its first argument and its result.
-
-    Example:
-        >>> layer, seen = keras.layers.Rescaling(2.0), []
-        >>> with watched([layer], lambda layer, x, y: seen.append((float(x), float(y)))):
-        ...     result = layer(keras.ops.ones(()))
-        >>> seen
-        [(1.0, 2.0)]
     """
 
     def observed(layer: keras.layers.Layer) -> Callable[..., Any]:

@@ -34,21 +34,6 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
 
     What is trained is a copy, or is put back as it was; files are never written. A model that has
     learned starts with a new classifier, or there would be nothing to fall.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        `"learning rate too high"`, `"learning rate too low"` or `"no learning rate works"`, or
-        `"learning rate"` where nothing is wrong or there is none to compare.
-
-    Example:
-        >>> from keras_vit import data
-        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Rescaling(1 / 255),
-        ...                           keras.layers.Flatten(), keras.layers.Dense(10)])
-        >>> model.compile(keras.optimizers.Adam(50.0))
-        >>> check_learning_rate(DoctorContext(model, data.load("digits").subset(range(90))))[0].name
-        'learning rate too high'
     """
     if not context.range_steps:
         return [Finding("learning rate", "note", "Not tested, as asked for.")]
@@ -70,23 +55,7 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
 def judge(
     curve: Curve, rate: float | None, optimizer: str, steps: int | None, renewed: bool
 ) -> Finding:
-    """Compares a learning rate with what a test saw.
-
-    Args:
-        curve: The test.
-        rate: The learning rate; None if unknown.
-        optimizer: Its name, for the evidence.
-        steps: Steps of the whole training; None if unknown.
-        renewed: Whether the classifier was started anew.
-
-    Returns:
-        The finding.
-
-    Example:
-        >>> curve = Curve(np.logspace(-4, 2, 7), np.array([1, 1, 0.9, 0.6, 0.3, 0.9, 5]))
-        >>> judge(curve, 50.0, "SGD", None, False).name
-        'learning rate too high'
-    """
+    """Compares a learning rate with what a test saw."""
     falls, lowest, rises = curve.falls_from, curve.lowest_at, curve.rises_from
     least = float(curve.smooth.min())
     numbers: dict[str, Any] = {
@@ -136,23 +105,7 @@ def judge(
 
 
 def rate_of(context: DoctorContext) -> float | None:
-    """Returns the learning rate that a model is trained with.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        What was given, else the run's, else the compiled optimizer's (the highest one of a
-        schedule), else None.
-
-    Example:
-        >>> from keras_vit import data
-        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(),
-        ...                           keras.layers.Dense(10)])
-        >>> model.compile(keras.optimizers.SGD(0.25))
-        >>> rate_of(DoctorContext(model, data.load("digits").subset(range(50))))
-        0.25
-    """
+    """Returns the learning rate that a model is trained with."""
     if context.learning_rate is not None:
         return context.learning_rate
     if context.config is not None:

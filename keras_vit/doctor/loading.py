@@ -19,24 +19,7 @@ _DEFAULT_SIDE = 224
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
-    """Loads a run's last model, or any file that Keras can load.
-
-    Args:
-        path: A run folder, or a `.keras` or `.h5` file.
-
-    Returns:
-        The model, compiled if the file says how, and the run if it is one.
-
-    Raises:
-        ValueError: If there is no such file, or Keras cannot load it.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "model.keras"
-        >>> keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()]).save(path)
-        >>> load_model(path)[0].output_shape
-        (None, 192)
-    """
+    """Loads a run's last model, or any file that Keras can load."""
     path = Path(path)
     if path.is_dir():
         run = Run(path)
@@ -62,24 +45,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
 
 
 def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
-    """Returns how images become the input of a model.
-
-    Args:
-        model: Any Keras model of images (B, height, width, channels).
-
-    Returns:
-        The preprocessing, and whether that is known and not guessed. What is not known is as
-        `keras.utils.image_dataset_from_directory` does it: squashed, bilinear, in [0, 255].
-
-    Raises:
-        ValueError: If the model takes no images.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((8, 12, 1)), keras.layers.Flatten()])
-        >>> preprocessing, known = preprocessing_for(model)
-        >>> preprocessing.size, preprocessing.channels, known
-        ((8, 12), 'grayscale', False)
-    """
+    """Returns how images become the input of a model."""
     try:
         return preprocessing_of(model), True
     except ValueError:
@@ -87,19 +53,7 @@ def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
 
 
 def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
-    """Raises `ValueError` unless a model takes the images that its preprocessing makes.
-
-    Args:
-        model: Any Keras model.
-        preprocessing: Its preprocessing.
-
-    Raises:
-        ValueError: If the model has several inputs, or one of another shape.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((8, 12, 3)), keras.layers.Flatten()])
-        >>> check_input(model, Preprocessing(size=(8, 12)))
-    """
+    """Raises `ValueError` unless a model takes the images that its preprocessing makes."""
     needed = (*preprocessing.size, preprocessing.num_channels)
     given = _input_shape(model)[1:] or needed
     fits = len(given) == 3 and all(g in (None, n) for g, n in zip(given, needed, strict=True))

@@ -32,11 +32,6 @@ class Curve:
         rates: Learning rate of each step, growing, (S,).
         losses: The loss after each step, divided by that of the same images before the first
             one, (S,); infinite where it was NaN.
-
-    Example:
-        >>> curve = Curve(np.logspace(-4, 2, 7), np.array([1, 1, 0.9, 0.6, 0.3, 0.9, 5]))
-        >>> curve.falls_from, curve.lowest_at, curve.rises_from
-        (0.01, 1.0, 10.0)
     """
 
     rates: np.ndarray
@@ -123,29 +118,6 @@ def range_test(
 
     Every loss is measured by that of the same batch before the test, so that batches can be few
     and small.
-
-    Args:
-        network: A classifier; its variables are the same afterwards.
-        images: Its input, (N, h, w, C), divided into four batches.
-        labels: True classes, as probabilities (N, K).
-        optimizer: A new optimizer; its learning rate is replaced.
-        ending: The last activation of `network`, as `keras_vit.models.last_activation.ending_of`
-            names it.
-        low: First learning rate.
-        high: Last learning rate.
-        steps: Number of steps.
-        loss: `"softmax"` or `"sigmoid"`.
-        renewed: Variables that start from zeros, such as those of the classifier.
-        **settings: As for `keras_vit.training.training_model.TrainingModel`, such as `clip_norm`.
-
-    Returns:
-        Rates and losses.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-        >>> x = np.tile(np.eye(2, dtype="float32"), (4, 1))
-        >>> len(range_test(model, x, x, optimizer=keras.optimizers.SGD(), steps=5).rates)
-        5
 
     Reference: section 3.3 of https://arxiv.org/abs/1506.01186
     """

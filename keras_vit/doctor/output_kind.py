@@ -16,21 +16,7 @@ _SUM_TOLERANCE = 0.02
 
 
 def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
-    """Returns the parameters of the classifier.
-
-    Args:
-        model: Any Keras model.
-        outputs: Number of its outputs.
-
-    Returns:
-        Kernels and biases of the last layer with as many outputs, and of a second one of the same
-        shape beside it; empty if there is none.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> [variable.name for variable in head_of(model, 3)]
-        ['kernel', 'bias']
-    """
+    """Returns the parameters of the classifier."""
     found: list[keras.Variable] = []
     for layer in reversed(layers_of(model)):
         own = [v for name in ("kernel", "bias") if (v := getattr(layer, name, None)) is not None]
@@ -48,55 +34,19 @@ def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
 
 
 def likely_ending(outputs: np.ndarray) -> str:
-    """Returns which activation outputs look like.
-
-    Args:
-        outputs: Of a model, (B, K).
-
-    Returns:
-        `"softmax"` for rows that are positive and sum to 1, `"sigmoid"` for other numbers in
-        [0, 1], else `"linear"`.
-
-    Example:
-        >>> likely_ending(np.array([[0.25, 0.75]])), likely_ending(np.array([[-1.0, 7.0]]))
-        ('softmax', 'linear')
-    """
+    """Returns which activation outputs look like."""
     if outputs.min() < 0 or outputs.max() > 1 + _SUM_TOLERANCE:
         return "linear"
     return "softmax" if sums_to_one(outputs) else "sigmoid"
 
 
 def sums_to_one(outputs: np.ndarray) -> bool:
-    """Returns whether every row sums to 1, as far as half precision allows.
-
-    Args:
-        outputs: (B, K).
-
-    Returns:
-        Whether it does.
-
-    Example:
-        >>> sums_to_one(np.array([[0.5, 0.5], [0.5, 0.6]]))
-        False
-    """
+    """Returns whether every row sums to 1, as far as half precision allows."""
     return bool(np.abs(outputs.sum(axis=1) - 1).max() < _SUM_TOLERANCE)
 
 
 def as_logits(outputs: Any, ending: str) -> Any:
-    """Returns logits whose softmax are the probabilities that outputs mean.
-
-    Args:
-        outputs: (B, K), tensor; one column means the probability, or logit, of the second of two
-            classes.
-        ending: `"softmax"`, `"sigmoid"` or `"linear"`.
-
-    Returns:
-        Logits, (B, max(K, 2)).
-
-    Example:
-        >>> tuple(as_logits(keras.ops.array([[0.0]]), "linear").shape)
-        (1, 2)
-    """
+    """Returns logits whose softmax are the probabilities that outputs mean."""
     outputs = ops.cast(outputs, "float32")
     if ending == "softmax":
         outputs = ops.log(ops.maximum(outputs, _SMALLEST))
@@ -109,18 +59,6 @@ def as_logits(outputs: Any, ending: str) -> Any:
 
 
 def mean_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the mean cross-entropy, in nats.
-
-    Args:
-        probabilities: (B, K).
-        labels: True classes, (B,).
-
-    Returns:
-        The loss; log(K) for equal probabilities.
-
-    Example:
-        >>> mean_loss(np.array([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0]))
-        1.0397207708399179
-    """
+    """Returns the mean cross-entropy, in nats."""
     chosen = probabilities[np.arange(len(labels)), labels]
     return float(-np.log(np.maximum(chosen, _SMALLEST)).mean())

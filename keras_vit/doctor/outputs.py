@@ -14,21 +14,7 @@ from keras_vit.doctor.output_kind import sums_to_one
 
 
 def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
-    """Returns the loss that a model was compiled with.
-
-    Args:
-        model: Any Keras model.
-
-    Returns:
-        Its name, as in `"categorical_crossentropy"`, and whether it takes logits, None if that is
-        no question for it; or None if the model is not compiled with one loss.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> model.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
-        >>> compiled_loss(model)
-        ('categorical_crossentropy', True)
-    """
+    """Returns the loss that a model was compiled with."""
     loss: Any = getattr(model, "loss", None) if getattr(model, "compiled", False) else None
     while isinstance(loss, (list, tuple, dict)) and len(loss) == 1:
         loss = next(iter(loss.values() if isinstance(loss, dict) else loss))
@@ -46,24 +32,7 @@ def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
 
 
 def check_outputs(context: DoctorContext) -> list[Finding]:
-    """Compares the last activation with the loss, and the outputs with what they should be.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        `"softmax twice"`, `"logits taken for probabilities"`, `"probabilities that do not sum to
-        1"`, `"softmax over one output"`, `"loss of another kind"` or `"softmax for several
-        classes"`; or `"outputs"` where nothing is wrong.
-
-    Example:
-        >>> from keras_vit import data
-        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(),
-        ...                           keras.layers.Dense(10)])
-        >>> model.compile(loss="categorical_crossentropy")
-        >>> check_outputs(DoctorContext(model, data.load("digits").subset(range(50))))[0].name
-        'logits taken for probabilities'
-    """
+    """Compares the last activation with the loss, and the outputs with what they should be."""
     outputs, ending = context.raw, context.ending
     sums = outputs.sum(axis=1)
     numbers = {

@@ -26,22 +26,7 @@ _SQUEEZED, _UNSCALED = 0.02, 10.0
 
 
 def check_pixels(context: DoctorContext) -> list[Finding]:
-    """Compares what reaches the weights with what they answer best to.
-
-    Args:
-        context: The model and its images.
-
-    Returns:
-        `"pixels scaled twice"`, `"pixels not scaled"`, `"pixels scaled otherwise"`,
-        `"channels swapped"` or `"pixels all alike"`, or `"pixels"` where nothing is wrong.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
-        >>> model = models.build(config)
-        >>> check_pixels(DoctorContext(model, data.load("digits").subset(range(50))))[0].severity
-        'fine'
-    """
+    """Compares what reaches the weights with what they answer best to."""
     given = context.inputs(context.preprocessing)
     scalings = _scalings(context)
     spread = float(given.std())
@@ -119,18 +104,6 @@ def assume_best(context: DoctorContext) -> None:
     """Replaces a guessed preprocessing by the one that the model answers best to.
 
     If it answers to none, pixels are in [0, 255] where it scales them itself, else in [0, 1].
-
-    Args:
-        context: The model and its images; a preprocessing that is known stays.
-
-    Example:
-        >>> from keras_vit import data
-        >>> model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(),
-        ...                           keras.layers.Dense(10)])
-        >>> context = DoctorContext(model, data.load("digits").subset(range(50)))
-        >>> assume_best(context)  # an untrained model does not tell
-        >>> context.preprocessing.std
-        (1.0, 1.0, 1.0)
     """
     if context.known or not context.finite:
         return

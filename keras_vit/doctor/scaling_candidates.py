@@ -27,23 +27,7 @@ SCALES: dict[str, dict[str, Any]] = {
 
 
 def scaled(preprocessing: Preprocessing, pixels: str) -> Preprocessing:
-    """Returns a preprocessing with another scaling.
-
-    Args:
-        preprocessing: The preprocessing.
-        pixels: A key of `SCALES`.
-
-    Returns:
-        The same size and cropping, with the mean and standard deviation of `pixels`, and the order
-        of channels that belongs to them.
-
-    Raises:
-        ValueError: If there is no such key, or it does not fit the model's channels.
-
-    Example:
-        >>> scaled(Preprocessing(), "0..1").std
-        (1.0, 1.0, 1.0)
-    """
+    """Returns a preprocessing with another scaling."""
     arguments.one_of("pixels", pixels, tuple(SCALES))
     if not _fits(pixels, preprocessing):
         raise ValueError(
@@ -54,20 +38,7 @@ def scaled(preprocessing: Preprocessing, pixels: str) -> Preprocessing:
 
 
 def candidates(preprocessing: Preprocessing) -> dict[str, Preprocessing]:
-    """Returns the preprocessing and what else the weights might have been trained with.
-
-    Args:
-        preprocessing: What is believed.
-
-    Returns:
-        Contracts by name, the believed one first. Scaling twice is written as one scaling: with
-        y = (x / 255 - m) / s, (y / 255 - m) / s = (x / 255 - (m + 255 s m)) / (255 s^2).
-
-    Example:
-        >>> list(candidates(Preprocessing()))  # doctest: +NORMALIZE_WHITESPACE
-        ['as prepared', '0..255', '0..1', 'imagenet', 'caffe', 'scaled twice',
-         'channels in reverse']
-    """
+    """Returns the preprocessing and what else the weights might have been trained with."""
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     twice: dict[str, Any] = {"mean": tuple(mean + 255 * std * mean), "std": tuple(255 * std**2)}
     others = {name: scaled(preprocessing, name) for name in SCALES if _fits(name, preprocessing)}

@@ -29,10 +29,6 @@ class Download:
         sha256: Its SHA-256, 64 hexadecimal digits.
         level: How far it was verified, in words: `"SHA-256"`, or what stood in for it, such as
             `"https, size, MD5, content"`.
-
-    Example:
-        >>> Download(Path("a.npz"), "0" * 64, "SHA-256").level
-        'SHA-256'
     """
 
     path: Path
@@ -72,37 +68,6 @@ def fetch(
       is asked for `http://127.0.0.1:8000/vit_models/augreg/X.npz`. A mirror of the hub must pass
       on both of its headers.
     - `KERAS_VIT_OFFLINE`: anything but empty or 0 forbids connections.
-
-    Args:
-        urls: Addresses of the same file, all https; tried in this order.
-        file_name: Its name in the cache, by which alone it is found again: other files need
-            other names.
-        folder: A folder in the cache, for files that belong together.
-        size: Bytes.
-        sha256: 64 hexadecimal digits.
-        sha256_prefix: The first 8 of them, as in the file names of torch.
-        needs_sha256: Whether the server must state the SHA-256 of what it sends: for a file on a
-            branch of the hub, whose content may change. From a server that does not, nothing is
-            downloaded.
-        check: Reads the file and raises `ValueError` if the content is not the right one. Its
-            path is temporary, with `.part` after its name.
-
-    Returns:
-        The path, the SHA-256, and how far the file was verified.
-
-    Raises:
-        ValueError: If an argument or a mirror is malformed, a file in the cache was changed, or
-            what was downloaded is not the right file, or no server states its SHA-256.
-        ConnectionError: If no address can be reached, with what to put where by hand.
-        OSError: If the cache cannot be written.
-
-    Example:
-        >>> from unittest import mock
-        >>> with mock.patch.dict(os.environ, KERAS_HOME="home", KERAS_VIT_OFFLINE="1"):
-        ...     cache_folder().mkdir(parents=True)
-        ...     _ = (cache_folder() / "a.npz").write_bytes(bytes(7))  # put there by hand
-        ...     fetch(["https://example.org/a.npz"], "a.npz", size=7).level
-        'size'
     """
     expected = Expected(size, sha256, sha256_prefix, check)
     if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
@@ -143,15 +108,7 @@ def _alone(path: Path, waiting: str) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Returns the folder of downloaded weights, which need not exist.
-
-    Returns:
-        `models/keras_vit` in `KERAS_HOME`, or in `~/.keras` if that is unset.
-
-    Example:
-        >>> cache_folder().parts[-2:]
-        ('models', 'keras_vit')
-    """
+    """Returns the folder of downloaded weights, which need not exist."""
     home = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser().absolute()
     return home / "models" / "keras_vit"
 

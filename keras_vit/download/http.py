@@ -40,10 +40,6 @@ class Source:
         sha256: The SHA-256 that the Hugging Face hub states before it redirects to the file, in
             `X-Linked-Etag`; None without it.
         commit: The commit that it was taken from, in `X-Repo-Commit`; None without it.
-
-    Example:
-        >>> Source("https://example.org/a.npz", 3, None, "md5=7Qdih1MuhjZehB6Sv8UNjA==").size
-        3
     """
 
     url: str
@@ -67,22 +63,6 @@ def transfer(
     server says by `If-Range`, and by the SHA-256 if it states one, that the file is still the
     same; otherwise it starts anew. After an interruption of any kind, `part` stays. Nothing is
     verified but the length.
-
-    Args:
-        url: An http or https address. No redirect leads from https to http.
-        part: The partial file; its folder exists. What the server said stands beside it, in a
-            file with `.json` after its name.
-        size: The expected size in bytes; a server that offers another is not asked for the file.
-        needs_sha256: Whether to refuse a server that does not state the SHA-256.
-
-    Returns:
-        What the server said of the file.
-
-    Raises:
-        ConnectionError: If the server cannot be reached, refuses, or cuts the connection again
-            and again.
-        ValueError: If the server offers a file of another size, or does not state the SHA-256.
-        OSError: If `part` cannot be written.
     """
     for pause in _PAUSES:
         try:
@@ -93,45 +73,19 @@ def transfer(
 
 
 def discard(part: Path) -> None:
-    """Removes a partial file and what is noted of it.
-
-    Args:
-        part: The partial file; it need not exist.
-
-    Example:
-        >>> discard(Path("a.npz.part"))
-    """
+    """Removes a partial file and what is noted of it."""
     part.unlink(missing_ok=True)
     _notes(part).unlink(missing_ok=True)
 
 
 def say(text: str) -> None:
-    """Prints a line where Keras prints its progress bars, and only if it does.
-
-    Args:
-        text: The line.
-
-    Example:
-        >>> say("Downloading a.npz")
-        Downloading a.npz
-    """
+    """Prints a line where Keras prints its progress bars, and only if it does."""
     if keras.config.is_interactive_logging_enabled():
         print(text, flush=True)
 
 
 def mebibytes(size: int | None) -> str:
-    """Words for a size.
-
-    Args:
-        size: In bytes, or None.
-
-    Returns:
-        The words.
-
-    Example:
-        >>> mebibytes(39_000_000)
-        '37.2 MiB'
-    """
+    """Words for a size."""
     return "unknown size" if size is None else f"{size / _MIB:.1f} MiB"
 
 

@@ -26,14 +26,6 @@ class Expected:
         sha256: 64 hexadecimal digits.
         sha256_prefix: The first 8 of them.
         check: Reads the file and raises `ValueError` if the content is not the right one.
-
-    Raises:
-        ValueError: If an argument is malformed.
-
-    Example:
-        >>> _ = Path("a.npz").write_bytes(bytes(7))
-        >>> Expected(size=7).verify(Path("a.npz"))[1]
-        'size'
     """
 
     size: int | None = None
@@ -55,32 +47,13 @@ class Expected:
                 )
 
     def compare(self, size: int, sha256: str) -> None:
-        """Raises `ValueError` if a file with these figures is another one.
-
-        Args:
-            size: Its size in bytes.
-            sha256: Its SHA-256, in lower case.
-
-        Raises:
-            ValueError: With what is wrong.
-        """
+        """Raises `ValueError` if a file with these figures is another one."""
         _same("size in bytes", size, self.size)
         _same("SHA-256", sha256, self.sha256 and self.sha256.lower())
         _same("SHA-256", sha256[:8], self.sha256_prefix and self.sha256_prefix.lower())
 
     def verify(self, path: Path, source: Source | None = None) -> tuple[str, str]:
-        """Verifies a file by `sha256`, or else by everything else that is known.
-
-        Args:
-            path: The file.
-            source: What its server said of it.
-
-        Returns:
-            Its SHA-256, and what it was verified by, in words.
-
-        Raises:
-            ValueError: With what is wrong.
-        """
+        """Verifies a file by `sha256`, or else by everything else that is known."""
         size = path.stat().st_size
         _same("size in bytes", size, self.size)
         _same("size in bytes", size, source and source.size)
@@ -132,21 +105,7 @@ ALGORITHMS: dict[str, Callable[[], Any]] = {
 
 
 def file_digests(path: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Reads a file once for several checksums.
-
-    Args:
-        path: The file.
-        names: Keys of `ALGORITHMS`.
-
-    Returns:
-        Digests by name.
-
-    Example:
-        >>> path = Path("a.txt")
-        >>> _ = path.write_bytes(b"123456789")
-        >>> file_digests(path, ["crc32c"])["crc32c"].hex()
-        'e3069283'
-    """
+    """Reads a file once for several checksums."""
     checksums = {name: ALGORITHMS[name]() for name in names}
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -47,10 +47,6 @@ class Artifact:
         path: Its file or folder.
         exact: Whether it computes in float32, so that it has to agree on every image.
         min_agreement: Share of the images on which another one has to; None for that of `verify`.
-
-    Example:
-        >>> Artifact("float32", "tflite", Path("float32.tflite"), exact=True).tolerance
-        0.0001
     """
 
     name: str
@@ -117,25 +113,6 @@ def verify(
 
     The first artifact has to be a SavedModel: its `preprocess` signature makes the pixels that the
     others are given, so that every artifact sees what a server would.
-
-    Args:
-        artifacts: What was exported.
-        images: Encoded images, N of them; real ones tell most.
-        expected: Predictions of the Keras model.
-        folder: A folder for what passes between the processes.
-        names: What the images are called, in messages.
-        min_agreement: Share of the images on which artifacts that are not `exact` have to agree.
-        progress: Whether to print it.
-
-    Returns:
-        One result per artifact.
-
-    Raises:
-        VerificationError: If the process fails; an artifact that disagrees is not `ok`.
-        ValueError: If there is no image.
-
-    Example:
-        See `keras_vit.export.bundle`, which is the one that calls this.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / "images.tfrecord")) as records:
@@ -171,25 +148,7 @@ def compared(
     expected: Predictions,
     min_agreement: float,
 ) -> ArtifactComparison:
-    """Compares what an artifact answered with what the Keras model did.
-
-    Args:
-        artifact: What answered.
-        milliseconds: How long one image takes, by number of threads.
-        found: Its outputs, (N, ...).
-        expected: As for `verify`.
-        min_agreement: As for `verify`.
-
-    Returns:
-        The result.
-
-    Example:
-        >>> artifact = Artifact("int8", "tflite", Path(__file__), exact=False)
-        >>> scores = np.array([[0.6, 0.4]], np.float32)
-        >>> expected = Predictions(np.array([0]), scores, Preprocessing())
-        >>> compared(artifact, {}, scores, expected, 0.99).agreement
-        1.0
-    """
+    """Compares what an artifact answered with what the Keras model did."""
     differences = np.abs(found - expected.outputs).reshape(len(found), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
     close = artifact.tolerance if artifact.exact else 0.0
@@ -247,20 +206,7 @@ def _run(folder: Path, progress: bool) -> None:
 
 
 def table(results: Sequence[ArtifactComparison]) -> str:
-    """Returns results as lines to print.
-
-    Args:
-        results: What `verify` returned.
-
-    Returns:
-        A heading and a line per artifact.
-
-    Example:
-        >>> result = ArtifactComparison("int8", 6_400_000, {"1": 51.0}, 0.97, 0.98, 0.2, 3, False)
-        >>> print(table([result]))
-        artifact      MiB   1 thread  2 threads  accuracy  agreement  difference
-        int8          6.1    51.0 ms          -    0.9700     0.9800     2.0e-01  REFUSED
-    """
+    """Returns results as lines to print."""
     width = max(11, *(len(result.name) for result in results))
     lines = [
         f"{'artifact':<{width}} {'MiB':>5}   1 thread  2 threads  accuracy  agreement  difference"

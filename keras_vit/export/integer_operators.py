@@ -49,23 +49,7 @@ _MEASURED_FORMS = {
 
 
 def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
-    """Returns a copy of a model without operators that TFLite knows only in floating point.
-
-    Args:
-        model: A functional or sequential model in float32.
-        measured: Whether activations will have ranges that are measured on images, one for all
-            tokens; costs a little time.
-
-    Returns:
-        The copy, with weights of its own. It computes the same up to rounding.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
-        >>> images = ops.ones((1, 8, 8, 3))
-        >>> bool(ops.max(ops.abs(quantizable(model)(images) - model(images))) < 1e-6)
-        True
-    """
+    """Returns a copy of a model without operators that TFLite knows only in floating point."""
     forms = _MEASURED_FORMS if measured else _FORMS
 
     def changed(layer: Any) -> Any:

@@ -28,16 +28,7 @@ def write(
     images: int,
     **facts: Any,
 ) -> None:
-    """Writes the manifest into both folders of a version, with the hashes of their files.
-
-    Args:
-        staged: Folder with `saved_model` and `files`.
-        preprocessing: The preprocessing.
-        limits: How large an image may be.
-        results: How each artifact agrees with the Keras model.
-        images: Number of images that were compared.
-        **facts: What else stands at the start.
-    """
+    """Writes the manifest into both folders of a version, with the hashes of their files."""
     content = {
         **facts,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -24,17 +24,7 @@ _NEEDED = {"onnx": ("tf2onnx", "onnxruntime"), "openvino": ("openvino",)}
 
 
 def require(kind: str) -> None:
-    """Raises `ImportError` unless what writes and runs a kind of file is installed.
-
-    Args:
-        kind: `"onnx"` or `"openvino"`.
-
-    Raises:
-        ImportError: With what to install.
-
-    Example:
-        >>> require("tflite")
-    """
+    """Raises `ImportError` unless what writes and runs a kind of file is installed."""
     missing = [name for name in _NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"{kind} needs {' and '.join(missing)}; {arguments.install_hint(kind)}")
@@ -45,22 +35,6 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 
     Input: `pixels`, uint8 (B, h, w, C) at the model's size, [0, 255], scaled inside. Output:
     `probabilities`, float32 (B, classes). Labels and preprocessing are in the file's metadata.
-
-    Args:
-        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-        path: The `.onnx` file to write.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
-        ImportError: If tf2onnx or onnxruntime is not installed.
-
-    Example:
-        >>> import keras_vit
-        >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
-        >>> write_onnx(model, "model.onnx")  # doctest: +SKIP
     """
     require_tensorflow()
     require("onnx")
@@ -86,22 +60,6 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     Input and output are those of `write_onnx`. Labels and preprocessing are in the description,
     below `rt_info`, `keras_vit`. On a CPU with bfloat16 OpenVINO computes in that unless it is told
     `{"INFERENCE_PRECISION_HINT": "f32"}`.
-
-    Args:
-        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-        path: The `.xml` file to write; the weights go beside it, into the `.bin` file.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
-        ImportError: If openvino is not installed.
-
-    Example:
-        >>> import keras_vit
-        >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
-        >>> write_openvino(model, "model.xml")  # doctest: +SKIP
     """
     require_tensorflow()
     require("openvino")

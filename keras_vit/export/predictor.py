@@ -157,14 +157,7 @@ def rows(
     read: Callable[[list[bytes]], Any],
     run: Callable[[Any], Answers],
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yields the outputs (...) of a network for each image, and what is wrong with the image.
-
-    Args:
-        images: As for `Predictor.predict`; any iterable.
-        batch_size: Number of images that are computed at once.
-        read: As for `Predictor`.
-        run: As for `Predictor`.
-    """
+    """Yields the outputs (...) of a network for each image, and what is wrong with the image."""
     left = iter(images)
     arguments.positive_int("batch_size", batch_size)
 
@@ -189,16 +182,7 @@ def on_pixels(
     run: Callable[[np.ndarray], np.ndarray],
     at_once: int | None = None,
 ) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Answers]]:
-    """Returns `read` and `run` of a `Predictor` whose network takes pixels.
-
-    Args:
-        preprocessing: The preprocessing.
-        run: Takes pixels at the model's size, uint8 (B, h, w, C), and returns outputs (B, ...).
-        at_once: Number of images that `run` takes at most; None for any.
-
-    Returns:
-        The two functions.
-    """
+    """Returns `read` and `run` of a `Predictor` whose network takes pixels."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
     def read_batch(encoded: tf.Tensor) -> Any:

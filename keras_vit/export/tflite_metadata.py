@@ -53,18 +53,7 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     `labels.txt`, which has to be appended as a ZIP archive, names the outputs. The schema has no
     word for blue before red: such a model's colours are called unknown.
 
-    Args:
-        content: The file, with one input and one output.
-        preprocessing: The preprocessing, with labels.
-        name: What the model is called.
-
-    Returns:
-        The file with the description.
-
     Reference: https://github.com/google-ai-edge/mediapipe/blob/master/mediapipe/tasks/metadata/metadata_schema.fbs
-
-    Example:
-        See `keras_vit.export.tflite.write`.
     """
     height, width = preprocessing.size
     colours = {"rgb": _RGB, "grayscale": _GRAYSCALE}.get(preprocessing.channels, _UNKNOWN_COLOURS)

@@ -24,21 +24,12 @@ BATCH_SIZES = tuple(2**power for power in range(MAX_BATCH_SIZE.bit_length()))
 
 
 def is_possible() -> bool:
-    """Tells whether the package with the requests' format is there.
-
-    Example:
-        >>> is_possible()
-        True
-    """
+    """Tells whether the package with the requests' format is there."""
     return importlib.util.find_spec("tensorflow_serving") is not None
 
 
 def require() -> None:
-    """Raises `ImportError` unless the package with the requests' format is there.
-
-    Example:
-        >>> require()
-    """
+    """Raises `ImportError` unless the package with the requests' format is there."""
     if not is_possible():
         raise ImportError(f"Requests to warm a server up with cannot be written: {NEEDED}")
 
@@ -50,31 +41,7 @@ def write(
     name: str,
     batch_sizes: Sequence[int] = BATCH_SIZES,
 ) -> Path:
-    """Writes a request for each signature and batch size beside a SavedModel.
-
-    Args:
-        folder: The SavedModel.
-        images: Encoded images to send, over and over; a few small ones do.
-        name: What the model is called on the server.
-        batch_sizes: Images in a request.
-
-    Returns:
-        The file.
-
-    Raises:
-        ImportError: If tensorflow-serving-api is not installed.
-        ValueError: If there are no images.
-
-    Example:
-        >>> import tempfile
-        >>> from keras_vit import models
-        >>> from keras_vit.export import saved_model
-        >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
-        >>> folder = saved_model.write(models.build(config), Path(tempfile.mkdtemp()) / "1")
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8")).numpy()
-        >>> len(requests(write(folder, [png], name="vit", batch_sizes=[1, 2])))
-        14
-    """
+    """Writes a request for each signature and batch size beside a SavedModel."""
     require()
     if not images:
         raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
@@ -90,24 +57,7 @@ def write(
 
 
 def requests(path: Path) -> list[Any]:
-    """Reads such a file back.
-
-    Args:
-        path: What `write` returned.
-
-    Returns:
-        The requests, `PredictRequest`s.
-
-    Raises:
-        ImportError: If tensorflow-serving-api is not installed.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / FILE
-        >>> path.touch()
-        >>> requests(path)
-        []
-    """
+    """Reads such a file back."""
     require()
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -108,19 +108,6 @@ def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     For rematerialisation, which computes a layer again on the way back: other masks would give
     the gradient of another function.
-
-    Args:
-        compute: A function that calls layers with `ReplicaSeedGenerator`s.
-
-    Returns:
-        The function; what is drawn at its first call is used for the others.
-
-    Example:
-        >>> layer = Dropout(0.5)
-        >>> masked = same_seeds(lambda x: layer(x, training=True))
-        >>> first, second = masked(np.ones(64)), masked(np.ones(64))
-        >>> bool(keras.ops.all(first == second))
-        True
     """
     drawn: list[Any] = []
     calls = 0

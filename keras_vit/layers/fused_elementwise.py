@@ -16,36 +16,13 @@ import keras
 
 
 def in_training(compute: Callable[..., Any], training: Any) -> Callable[..., Any]:
-    """Returns a function to call instead of `compute`, which may be itself.
-
-    Args:
-        compute: A module's function, or an object that is the same at each call: it is compiled
-            once for each. From tensors to one tensor; keeps nothing and draws nothing at random.
-        training: Whether this is training, as layers are told.
-
-    Returns:
-        What computes the same up to rounding, with its gradient. The gradient computes `compute`
-        again, so that nothing inside it is kept.
-
-    Example:
-        >>> square = in_training(keras.ops.square, training=True)
-        >>> float(square(keras.ops.convert_to_tensor(3.0)))
-        9.0
-    """
+    """Returns a function to call instead of `compute`, which may be itself."""
     return _differentiable(compute) if training is True and is_enabled() else compute
 
 
 @functools.cache
 def is_enabled() -> bool:
-    """Tells whether models are computed by TensorFlow on a CPU.
-
-    Returns:
-        Whether to compile chains; elsewhere the compiler of the whole model fuses them.
-
-    Example:
-        >>> is_enabled() == (keras.backend.backend() == "tensorflow")  # without a GPU or TPU
-        True
-    """
+    """Tells whether models are computed by TensorFlow on a CPU."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -81,18 +58,7 @@ def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
 @functools.cache
 def one_pass(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a chain by XLA, where it `is_enabled`.
-
-    Args:
-        compute: As `in_training` takes it, but may return several tensors.
-
-    Returns:
-        What computes the same up to rounding, of tensors or variables.
-
-    Example:
-        >>> float(one_pass(keras.ops.square)(keras.ops.convert_to_tensor(3.0)))
-        9.0
-    """
+    """Compiles a chain by XLA, where it `is_enabled`."""
     import tensorflow as tf
 
     run = tf.function(compute, jit_compile=True, autograph=False, reduce_retracing=True)

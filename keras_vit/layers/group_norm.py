@@ -17,22 +17,7 @@ GROUPS = 32  # as in the official code
 
 
 def channels_in_groups(name: str, value: object) -> int:
-    """Returns `value` if that many channels make `GROUPS` groups of equal size.
-
-    Args:
-        name: Name of the argument, for the message.
-        value: What was received.
-
-    Returns:
-        The value as an `int`.
-
-    Raises:
-        ValueError: If `value` is not a positive multiple of `GROUPS`.
-
-    Example:
-        >>> channels_in_groups("width", 64)
-        64
-    """
+    """Returns `value` if that many channels make `GROUPS` groups of equal size."""
     channels = arguments.positive_int(name, value)
     if channels % GROUPS:
         raise ValueError(

@@ -110,18 +110,7 @@ def _normalise(epsilon: float, dtype: str, affine: bool = True) -> Callable[...,
 
 
 def is_plain(layer: keras.layers.LayerNormalization) -> bool:
-    """Tells a layer norm over the last axis, with a gain and an offset, from others.
-
-    Args:
-        layer: Any layer norm of Keras.
-
-    Returns:
-        Whether `LayerNorm` computes the same.
-
-    Example:
-        >>> is_plain(keras.layers.LayerNormalization(scale=False))
-        False
-    """
+    """Tells a layer norm over the last axis, with a gain and an offset, from others."""
     config = layer.get_config()
     affine = config["scale"] and config["center"] and not config.get("rms_scaling")
     return bool(affine and config["axis"] in (-1, [-1], (-1,)))

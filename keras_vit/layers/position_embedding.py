@@ -43,18 +43,7 @@ _LARGEST_TABLE = 2**24  # ViT-G/14 at 980 pixels has half of it, and a hostile f
 
 
 def check_channels(hidden_size: int, position_embedding: str) -> None:
-    """Raises `ValueError` unless tokens of this width can have such positions.
-
-    Args:
-        hidden_size: Channels D of a token.
-        position_embedding: `"learned_2d"` halves them, `"sincos_2d"` quarters them.
-
-    Raises:
-        ValueError: If they cannot be divided.
-
-    Example:
-        >>> check_channels(12, "sincos_2d")
-    """
+    """Raises `ValueError` unless tokens of this width can have such positions."""
     if position_embedding == "learned_2d" and hidden_size % 2:
         raise ValueError(
             "`hidden_size` must be even for position_embedding='learned_2d'. "
@@ -79,23 +68,6 @@ def sincos_2d(
     A quarter of the channels each holds sin and cos of the column, then sin and cos of the
     row, at geometrically spaced frequencies (the order of MoCo v3 and big_vision).
 
-    Args:
-        grid: Rows and columns of patches.
-        hidden_size: Channels D, a multiple of 4.
-        temperature: The longest wavelength, in patches, divided by 2 pi.
-        endpoint: Whether the slowest frequency is 1 / temperature itself, or one step of the
-            geometric series faster, as in MAE.
-
-    Returns:
-        float32 array of shape (h, w, D) with values in [-1, 1].
-
-    Raises:
-        ValueError: If `hidden_size` is not a multiple of 4, or the table is over-large.
-
-    Example:
-        >>> sincos_2d((5, 7), 12).shape
-        (5, 7, 12)
-
     Reference: https://arxiv.org/abs/2104.02057, and `posemb_sincos_2d` of
     https://github.com/google-research/big_vision/blob/main/big_vision/models/vit.py
     """
@@ -116,25 +88,6 @@ def sincos_2d(
 def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_aligned") -> Any:
     """Resizes a position table to another grid of patches.
 
-    Args:
-        table: Tensor of shape (h, w, D).
-        grid: New rows and columns; integers, or scalar tensors where the size of the image is
-            only known when the model runs.
-        method: `"bilinear_aligned"` keeps the corner samples in place and interpolates
-            linearly between (the official code: `scipy.ndimage.zoom` of order 1); `"bilinear"`
-            is timm's for official files; `"bicubic"` the transformers library's;
-            `"bicubic_aligned"` torchvision's; `"bicubic_antialiased"` timm's.
-
-    Returns:
-        Tensor of shape (new h, new w, D), float32.
-
-    Raises:
-        ValueError: If `method` is unknown.
-
-    Example:
-        >>> tuple(resize_table(np.zeros((14, 14, 12), "float32"), (24, 16)).shape)
-        (24, 16, 12)
-
     Reference: `interpolate_posembed` of
     https://github.com/google-research/vision_transformer/blob/main/vit_jax/checkpoint.py
     """
@@ -149,20 +102,7 @@ def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_alig
 
 
 def resize_matrix(old: int, new: Any, method: str) -> Any:
-    """Returns the matrix that resizes one side of a table.
-
-    Args:
-        old: Samples on that side.
-        new: Samples wanted; an integer or a scalar tensor.
-        method: See `resize_table`.
-
-    Returns:
-        Tensor of shape (new, old), float32, whose rows weigh the old samples of each new one.
-
-    Example:
-        >>> keras.ops.convert_to_numpy(resize_matrix(2, 3, "bilinear_aligned")).tolist()
-        [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
-    """
+    """Returns the matrix that resizes one side of a table."""
     how = _METHODS[method]
     target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
     size = ops.cast(new, "float32")

@@ -172,18 +172,7 @@ class StandardizedConv2D(BaseLayer):
 
 
 def resnet_stride(num_blocks: Sequence[int]) -> int:
-    """Returns how many pixels of the image one of the feature map stands for, in each direction.
-
-    Args:
-        num_blocks: Residual units of each stage, see `ResNetStem`.
-
-    Returns:
-        4 for the root and the first stage; each further stage doubles it.
-
-    Example:
-        >>> resnet_stride((3, 4, 9))
-        16
-    """
+    """Returns how many pixels of the image one of the feature map stands for, in each direction."""
     return 4 * 2 ** max(0, len(num_blocks) - 1)
 
 

@@ -44,20 +44,7 @@ class Matching:
 
 
 def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
-    """Finds the pairs with the most alike vectors: for each token in a its nearest in b.
-
-    Args:
-        metric: What is compared, by the cosine, (B, T, D).
-        pairs: Number r of pairs, at most half of the patches' tokens.
-        prefix_tokens: Number p of tokens in front, which are in no pair.
-
-    Returns:
-        The matching.
-
-    Example:
-        >>> tuple(match(ops.ones((2, 7, 3)), pairs=2).left.shape)
-        (2, 5)
-    """
+    """Finds the pairs with the most alike vectors: for each token in a its nearest in b."""
     t = metric.shape[1]
     in_a, in_b = (np.arange(prefix_tokens + i, t, 2, dtype="int32") for i in (0, 1))
     metric = ops.normalize(metric)
@@ -79,23 +66,7 @@ def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
 
 
 def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
-    """Moves tokens to the mean of themselves and what is merged into them.
-
-    Args:
-        tokens: Tensor of shape (B, T, D).
-        sizes: How much each counts in a mean, (B, T).
-        matching: What `match` returned.
-
-    Returns:
-        The tokens that are left, (B, T - r, D), and their sizes, (B, T - r).
-
-    Example:
-        >>> tokens = ops.convert_to_tensor([[[0.0], [1.0], [4.0]]])
-        >>> sizes = ops.convert_to_tensor([[2.0, 1.0, 1.0]])
-        >>> pairs = Matching(*map(ops.convert_to_tensor, ([[1, 2]], [[0]], [[1]])))
-        >>> [ops.convert_to_numpy(x).tolist() for x in merge(tokens, sizes, pairs)]
-        [[[[1.0], [1.3333...]]], [[1.0, 3.0]]]
-    """
+    """Moves tokens to the mean of themselves and what is merged into them."""
     left, sizes = take_tokens(tokens, matching.left), sizes[..., None]
     moved = take_tokens(sizes, matching.merged)  # (B, r, 1)
     # A product adds up where several have one partner, without a scatter, whose order a GPU
@@ -109,20 +80,7 @@ def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
 
 
 def take_tokens(tokens: Any, numbers: Any) -> Any:
-    """Takes some of the tokens of each example.
-
-    Args:
-        tokens: Tensor of shape (B, T, D).
-        numbers: Whole numbers in [0, T), (B, n).
-
-    Returns:
-        Tensor of shape (B, n, D).
-
-    Example:
-        >>> tokens = ops.convert_to_tensor([[[0.0], [1.0]], [[2.0], [3.0]]])
-        >>> ops.convert_to_numpy(take_tokens(tokens, ops.convert_to_tensor([[1], [0]]))).tolist()
-        [[[1.0]], [[2.0]]]
-    """
+    """Takes some of the tokens of each example."""
     tokens, numbers = ops.convert_to_tensor(tokens), ops.convert_to_tensor(numbers)
     if keras.backend.backend() != "tensorflow":
         # Stays within an example, so that devices that share a batch need not communicate.

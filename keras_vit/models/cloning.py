@@ -13,28 +13,7 @@ def clone(
     change: Callable[[Any], Any] | None = None,
     call: Callable[..., Any] | None = None,
 ) -> keras.Model:
-    """Copies a functional or sequential model, with weights of its own that have the same values.
-
-    Args:
-        model: The model, which may hold others, however deep.
-        change: Called with every layer that is no model, and with every operation of `keras.ops`
-            in the graph; what it returns takes its place, a layer or an operation, with as many
-            weights or none. None leaves it as it is.
-        call: Called with each layer and operation of the copy, and models in it, and with what it
-            is called with; returns what takes the place of the outputs. Not inside of a
-            `Sequential` within the model.
-
-    Returns:
-        The copy, not compiled.
-
-    Raises:
-        ValueError: If the model is a subclass of `keras.Model`, which cannot be taken apart.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> clone(model, lambda layer: keras.layers.Identity()).output_shape
-        (None, 5)
-    """
+    """Copies a functional or sequential model with its weights."""
     require_graph(model)
     copies: dict[Any, Any] = {}  # a layer may be shared, also by the models within
 
@@ -67,76 +46,22 @@ def clone(
 
 
 def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **changes: Any) -> Any:
-    """Builds a layer again from its configuration, without its weights.
-
-    Args:
-        layer: The layer, or an operation of `keras.ops` in a graph.
-        kind: Class of the new layer; by default the same.
-        **changes: Entries of the configuration that are replaced.
-
-    Returns:
-        The new layer, of the same name.
-
-    Example:
-        >>> clone_layer(keras.layers.Dense(3, activation="relu"), activation="linear").units
-        3
-    """
+    """Builds a layer again from its configuration, without its weights."""
     return (kind or type(layer)).from_config({**layer.get_config(), **changes})
 
 
 def to_float32(model: keras.Model) -> keras.Model:
-    """Returns a model that computes in float32.
-
-    Args:
-        model: A functional or sequential model.
-
-    Returns:
-        The model itself if all of it is in float32, or else a copy with weights of its own.
-
-    Example:
-        >>> layer = keras.layers.Dense(3, dtype="mixed_bfloat16")
-        >>> to_float32(keras.Sequential([keras.Input((5,)), layer])).layers[-1].compute_dtype
-        'float32'
-    """
+    """Returns a model that computes in float32."""
     return model if is_float32(model) else with_dtype(model, "float32")
 
 
 def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
-    """Copies a model into another precision.
-
-    Args:
-        model: A functional or sequential model.
-        dtype: Keras dtype or policy of the copy's layers; those for whole numbers keep theirs.
-
-    Returns:
-        The copy, with weights of its own.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> with_dtype(model, "mixed_bfloat16").layers[-1].compute_dtype
-        'bfloat16'
-    """
+    """Copies a model into another precision."""
     return clone(model, lambda layer: clone_layer(layer, dtype=dtype) if is_float(layer) else None)
 
 
 def to_bfloat16(model: keras.Model) -> keras.Model:
-    """Copies a model with products of matrices in bfloat16, and a classifier's answer in float32.
-
-    Args:
-        model: A functional or sequential model.
-
-    Returns:
-        The copy, with weights of its own. If layers of the model compute in bfloat16 already, all
-        keep their precision; if not, all get the policy `mixed_bfloat16`. But where a Dense, or the
-        mean of several, answers, also through an activation, these are in float32, for the answer
-        would lose digits; features and other outputs are in bfloat16.
-
-    Example:
-        >>> layers = [keras.layers.Dense(5), keras.layers.Dense(3), keras.layers.Softmax()]
-        >>> model = to_bfloat16(keras.Sequential([keras.Input((5,)), *layers]))
-        >>> [layer.compute_dtype for layer in layers_of(model)][-3:]
-        ['bfloat16', 'float32', 'float32']
-    """
+    """Copies a model with matrix products in bfloat16 and the classifier in float32."""
     found = list(layers_of(model))
     if any(layer.compute_dtype == "bfloat16" for layer in found):
         return clone(model)
@@ -164,35 +89,12 @@ def _answer(layers: list[Any]) -> list[Any]:
 
 
 def is_float32(model: keras.Model) -> bool:
-    """Tells whether a model computes in float32 and keeps its weights in it.
-
-    Args:
-        model: The model.
-
-    Returns:
-        Whether all of its layers do, however deep.
-
-    Example:
-        >>> is_float32(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
-        True
-    """
+    """Tells whether a model computes in float32 and keeps its weights in it."""
     return all(_floats(layer) <= {"float32"} for layer in layers_of(model))
 
 
 def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields the layers of a model and of the models in it.
-
-    Args:
-        model: The model.
-
-    Yields:
-        Layers that are no models, in the order of the models' lists.
-
-    Example:
-        >>> inner = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> [layer.name for layer in layers_of(keras.Sequential([inner]))]
-        ['dense']
-    """
+    """Yields the layers of a model and of the models in it."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from layers_of(layer)
@@ -201,19 +103,7 @@ def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
 
 
 def last_layer(model: keras.Model) -> Any:
-    """Returns the layer or operation that a model ends in, however deep.
-
-    Args:
-        model: Any Keras model; only functional and sequential ones tell it.
-
-    Returns:
-        The layer, or None if the model, or one that it ends in, does not tell.
-
-    Example:
-        >>> inner = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, name="a")])
-        >>> last_layer(keras.Sequential([inner])).name
-        'a'
-    """
+    """Returns the layer or operation that a model ends in, however deep."""
     # A subclass, which has no list of operations, may do anything behind its last layer.
     sequential = isinstance(model, keras.Sequential)
     operations = model.layers if sequential else getattr(model, "operations", None)
@@ -230,34 +120,12 @@ def _floats(layer: Any) -> set[str]:
 
 
 def is_float(layer: Any) -> bool:
-    """Tells layers that compute with floating-point numbers from others, and from operations.
-
-    Args:
-        layer: A layer, or an operation of `keras.ops` in a graph.
-
-    Returns:
-        Whether its precision can be changed.
-
-    Example:
-        >>> is_float(keras.layers.Dense(3)), is_float(keras.layers.Dense(3, dtype="mixed_bfloat16"))
-        (True, True)
-    """
+    """Tells layers that compute with floating-point numbers from others, and from operations."""
     return bool(_floats(layer))
 
 
 def require_graph(model: keras.Model) -> None:
-    """Raises `ValueError` unless a model can be taken apart.
-
-    Args:
-        model: The model.
-
-    Raises:
-        ValueError: If it is a subclass of `keras.Model`, whose layers may do anything, or not
-            built yet.
-
-    Example:
-        >>> require_graph(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
-    """
+    """Raises `ValueError` unless a model can be taken apart."""
     if not _is_graph(model) or not model.built:
         raise ValueError(
             "`model` must be a functional or sequential Keras model that is built, whose layers "

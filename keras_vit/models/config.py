@@ -281,20 +281,7 @@ _WIDTHS: dict[str, dict[str, Any]] = {
 
 
 def published_heads(hidden_size: int, num_layers: int, mlp_dim: int) -> int | None:
-    """Returns the number of heads of the published width with these sizes.
-
-    Args:
-        hidden_size: Channels D of a token.
-        num_layers: Number L of blocks.
-        mlp_dim: Width M of each perceptron.
-
-    Returns:
-        The number, or None if no published width has them.
-
-    Example:
-        >>> published_heads(768, 12, 3072)
-        12
-    """
+    """Returns the number of heads of the published width with these sizes."""
     wanted = {"hidden_size": hidden_size, "num_layers": num_layers, "mlp_dim": mlp_dim}
     found = (width for width in _WIDTHS.values() if wanted.items() <= width.items())
     return next((int(width["num_heads"]) for width in found), None)

@@ -20,10 +20,6 @@ class Convolution(NamedTuple):
         kernel: Side of its kernel.
         inputs: Channels of what it takes.
         filters: Channels of what it returns.
-
-    Example:
-        >>> Convolution((5, 7), 3, 11, 13).multiplications  # 5 * 7 * 3 * 3 * 11 * 13
-        45045
     """
 
     sides: tuple[int, int]
@@ -125,19 +121,7 @@ def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: b
 
 
 def count_head(config: ViTConfig) -> int:
-    """Returns the number of parameters of the classifier.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The number; 0 for a model without one.
-
-    Example:
-        >>> from keras_vit.models.config import size
-        >>> count_head(size("B/16"))  # 768 * 1000 weights and 1000 biases
-        769000
-    """
+    """Returns the number of parameters of the classifier."""
     d = config.hidden_size
     head = _dense(config.representation_size or d, config.classes)
     return head + config.distillation_head * _dense(d, config.classes)
@@ -151,19 +135,7 @@ def _block(config: ViTConfig) -> int:
 
 
 def convolutions(config: ViTConfig) -> list[Convolution]:
-    """Returns the convolutions of a hybrid's ResNet.
-
-    Args:
-        config: The configuration, as for `count_flops`.
-
-    Returns:
-        Each of them; nothing without a ResNet.
-
-    Example:
-        >>> from keras_vit.models.config import size
-        >>> convolutions(size("R26+S/32"))[0]
-        Convolution(sides=(112, 112), kernel=7, inputs=3, filters=64)
-    """
+    """Returns the convolutions of a hybrid's ResNet."""
     if config.stem_blocks is None:
         return []
     sides, channels = _halved(config.usual_size), config.stem_width
@@ -183,19 +155,7 @@ def convolutions(config: ViTConfig) -> list[Convolution]:
 
 
 def count_tokens(config: ViTConfig) -> int:
-    """Returns the number of tokens that a block sees of one image.
-
-    Args:
-        config: The configuration, as for `count_flops`.
-
-    Returns:
-        Those of the patches and those before them.
-
-    Example:
-        >>> from keras_vit.models.config import size
-        >>> count_tokens(size("B/16"))  # 14 * 14 patches and the class token
-        197
-    """
+    """Returns the number of tokens that a block sees of one image."""
     return _patches(config)[0] + config.num_prefix_tokens
 
 

@@ -322,26 +322,7 @@ def _batch(images: Any) -> Any:
 def gradients(
     function: Callable[[list[Any]], tuple[Any, Any]], tensors: list[Any]
 ) -> tuple[list[Any], Any]:
-    """Returns what a scalar changes by where tensors change.
-
-    Args:
-        function: Takes a list of tensors; returns a scalar, and whatever else it computed, of
-            tensors in lists and dictionaries.
-        tensors: Where the gradient is taken.
-
-    Returns:
-        The gradient of the scalar for each tensor, of the tensor's shape; and what else the
-        function computed.
-
-    Raises:
-        ValueError: If Keras runs on a backend other than TensorFlow and JAX.
-
-    Example:
-        >>> x = keras.ops.convert_to_tensor([1.0, 3.0])
-        >>> found, _ = gradients(lambda tensors: (keras.ops.sum(tensors[0] ** 2), None), [x])
-        >>> keras.ops.convert_to_numpy(found[0]).tolist()
-        [2.0, 6.0]
-    """
+    """Returns what a scalar changes by where tensors change."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf

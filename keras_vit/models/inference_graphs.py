@@ -26,18 +26,6 @@ class InferenceModel(keras.Model):
     """A functional model with an `InferenceLayer`, whose methods refuse before they open a file.
 
     The function `keras.saving.save_model` opens the file first, and leaves an incomplete one.
-
-    Args:
-        **kwargs: What `keras.Model` takes.
-
-    Raises:
-        ValueError: Where it, or its weights, are saved, loaded or exported, and where it is copied.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> InferenceModel(inputs=inputs, outputs=keras.layers.Dense(3)(inputs)).save("m.keras")
-        Traceback (most recent call last):
-        ValueError: A model made by `optimize_for_inference` is for the process that made it and ...
     """
 
     save = save_weights = load_weights = export = refuse
@@ -47,28 +35,7 @@ Compute = Callable[[Any], Any]
 
 
 class InferenceLayer(keras.layers.Layer):
-    """A layer that computes what a model does, in a form that cannot be saved.
-
-    Args:
-        model: A functional model.
-        form: Called with the model; returns what computes the same: `as_it_is`, `frozen` or
-            `compiled_for_few`.
-
-    Call arguments:
-        inputs: As the model takes them.
-
-    Returns:
-        What the model returns.
-
-    Raises:
-        ValueError: Where it is saved or copied.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-        >>> tuple(InferenceLayer(model, as_it_is)(np.ones((2, 5), "float32")).shape)
-        (2, 3)
-    """
+    """A layer that computes what a model does, in a form that cannot be saved."""
 
     def __init__(
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
@@ -89,20 +56,7 @@ class InferenceLayer(keras.layers.Layer):
 
 
 def as_it_is(model: keras.Model) -> Compute:
-    """Makes a model a function of TensorFlow, without XLA.
-
-    Args:
-        model: A functional model.
-
-    Returns:
-        From inputs of the model to its outputs in inference.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-        >>> tuple(as_it_is(model)(np.ones((2, 5), "float32")).shape)
-        (2, 3)
-    """
+    """Makes a model a function of TensorFlow, without XLA."""
     return graph_of(model.input, functools.partial(model, training=False))
 
 
@@ -112,18 +66,6 @@ def frozen(model: keras.Model) -> Compute:
     oneDNN brings a matrix of weights into the order of its kernels before it multiplies, and in
     bfloat16 TensorFlow casts it: constants once, variables at every step. What this brings, and
     takes of memory: docs/decisions/0019-performance.md.
-
-    Args:
-        model: A functional model.
-
-    Returns:
-        From inputs of the model to its outputs in inference; keeps no reference to the model.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-        >>> tuple(frozen(model)(keras.ops.ones((2, 5))).shape)
-        (2, 3)
     """
     forward = with_constants(model, functools.partial(model, training=False))
     return graph_of(model.input, forward).get_concrete_function()
@@ -171,20 +113,6 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
     """Lets XLA compile a model for a few images, where products are not most of the time.
 
     With variables, for constants take half a gigabyte of memory more under XLA.
-
-    Args:
-        model: A functional model.
-        few: Number of images up to which it is compiled, once for each number; more are computed
-            as by `frozen`.
-
-    Returns:
-        From inputs of the model, (B, ...), to its outputs in inference.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-        >>> tuple(compiled_for_few(model, few=4)(np.ones((2, 5), "float32")).shape)
-        (2, 3)
     """
     import tensorflow as tf
 
@@ -202,18 +130,7 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
 
 
 def graph_of(inputs: Any, compute: Compute, jit_compile: bool = False) -> Any:
-    """Returns a `tf.function` that is traced once, also for several batch sizes.
-
-    Args:
-        inputs: Symbolic inputs, such as those of a model.
-        compute: From such inputs to outputs.
-        jit_compile: Whether XLA compiles it.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> tuple(graph_of(inputs, keras.ops.square)(np.ones((2, 5), "float32")).shape)
-        (2, 5)
-    """
+    """Returns a `tf.function` that is traced once, also for several batch sizes."""
     import tensorflow as tf
 
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs)

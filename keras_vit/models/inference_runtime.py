@@ -101,16 +101,6 @@ def fold(model: keras.Model) -> None:
     """Moves scalings of Transformer blocks into their weights, and lets layer norms be fused.
 
     In place, so for a copy. Weights in other precisions, which would lose digits, stay as they are.
-
-    Args:
-        model: A functional or sequential model.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(num_layers=1, image_size=(8, 8)))
-        >>> fold(model)
-        >>> model.get_layer("block_00").attention.scale_folded
-        True
     """
     for layer in cloning.layers_of(model):
         if layer.variable_dtype != "float32":
@@ -123,21 +113,7 @@ def fold(model: keras.Model) -> None:
 
 
 def without_xla(model: keras.Model) -> Compute:
-    """Makes a function of a model that computes on TensorFlow what its SavedModel does.
-
-    Args:
-        model: A functional or sequential model in float32.
-
-    Returns:
-        From inputs of the model to its outputs in inference, for any batch size; it does not change
-        with the model.
-
-    Example:
-        >>> inputs = keras.Input((5,))
-        >>> model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-        >>> tuple(without_xla(model)(np.ones((2, 5), "float32")).shape)
-        (2, 3)
-    """
+    """Makes a function of a model that computes on TensorFlow what its SavedModel does."""
     copy = cloning.with_dtype(model, "float32")
     fold(copy)
     return (frozen if _size(copy) <= SMALL else as_it_is)(copy)

@@ -19,15 +19,7 @@ _IMAGE_SIZE = (224, 224)
 
 
 def application_names() -> tuple[str, ...]:
-    """Returns the names of the networks that Keras brings along.
-
-    Returns:
-        Names such as `"ResNet50"`, sorted.
-
-    Example:
-        >>> {"ResNet50", "EfficientNetV2S", "ConvNeXtTiny"} <= set(application_names())
-        True
-    """
+    """Returns the names of the networks that Keras brings along."""
     found = vars(keras.applications).items()
     return tuple(sorted(name for name, item in found if inspect.isfunction(item)))
 
@@ -45,26 +37,6 @@ def build_application(
 
     Its feature maps are averaged and classified by one dense layer that starts from zeros, as in
     a Vision Transformer of this package.
-
-    Args:
-        name: Name of the network.
-        labels: Name of each class.
-        weights: None for random values, `"imagenet"` to let Keras download those published, a
-            file of the network without its classifier, or a model that was built here.
-        image_size: Height and width in pixels; by default 224.
-        thresholds: For images that may show several classes, see `Preprocessing`.
-        dtype: Keras dtype or policy; the classifier computes in float32 under mixed precision.
-
-    Returns:
-        Images, scaled as its preprocessing says, (B, h, w, 3), to logits (B, classes).
-
-    Raises:
-        ValueError: If there is no such network, or weights and size do not fit.
-
-    Example:
-        >>> model = build_application("MobileNetV2", ("daisy", "rose"), image_size=(32, 48))
-        >>> model.input_shape, model.output_shape
-        ((None, 32, 48, 3), (None, 2))
     """
     arguments.one_of("name", name, application_names())
     size = image_size or _IMAGE_SIZE
@@ -102,27 +74,7 @@ def application_preprocessing(
     labels: tuple[str, ...] | None = None,
     thresholds: tuple[float, ...] | None = None,
 ) -> Preprocessing:
-    """Returns the preprocessing of a network, read off the function that Keras ships for it.
-
-    Args:
-        name: Name of the network.
-        size: Height and width that it receives, in pixels.
-        labels: Name of each class.
-        thresholds: For images that may show several classes, see `Preprocessing`.
-
-    Returns:
-        The preprocessing, with the crop of this package's own models.
-
-    Raises:
-        ValueError: If there is no such network, or its function is more than a scaling of each
-            channel.
-
-    Example:
-        >>> application_preprocessing("ResNet50", (32, 32)).channels
-        'bgr'
-        >>> application_preprocessing("ResNet50V2", (32, 32)).mean
-        (0.5, 0.5, 0.5)
-    """
+    """Returns the preprocessing of a network, read off the function that Keras ships for it."""
     arguments.one_of("name", name, application_names())
     scale = sys.modules[getattr(keras.applications, name).__module__].preprocess_input
     probes = np.concatenate([np.zeros((1, 3)), 255 * np.eye(3)]).astype("float32")

@@ -18,27 +18,6 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
     sigmoid, a yes or no for each label, stays as it is, and completes logits whose preprocessing
     has thresholds; any other logits get a softmax. Other precisions are a property of training;
     the copy computes in float32.
-
-    Args:
-        model: A classifier of keras_vit, or a functional or sequential Keras model that
-            contains a keras_vit backbone.
-
-    Returns:
-        The model, which shares its weights with `model` if all of that one is in float32, and
-        its preprocessing with a label for every class, `"0"`, `"1"`, ... where it has none, and
-        with a threshold for every one behind a sigmoid, 0.5 where it has none, and only there.
-
-    Raises:
-        ValueError: If the model is no classifier of images in the format of its preprocessing.
-
-    Example:
-        >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(
-        ...     image_size=(8, 8), classes=3, classifier_activation=None
-        ... )
-        >>> network, preprocessing = with_probabilities(models.build(config))
-        >>> network.layers[-1].name, preprocessing.class_names
-        ('softmax', ('0', '1', '2'))
     """
     preprocessing = preprocessing_of(model)
     _check(model, preprocessing)
@@ -75,18 +54,7 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 
 
 def ending_of(model: keras.Model) -> str:
-    """Returns the last activation of a model, as far as its last operation tells it.
-
-    Args:
-        model: Any Keras model; only functional and sequential ones tell it.
-
-    Returns:
-        `"softmax"`, `"sigmoid"`, `"linear"` or `"unknown"`.
-
-    Example:
-        >>> ending_of(keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)]))
-        'linear'
-    """
+    """Returns the last activation of a model, as far as its last operation tells it."""
     last = last_layer(model)
     # `keras.ops.softmax` leaves an operation of this name, which is no public class.
     name = getattr(getattr(last, "activation", None), "__name__", type(last).__name__.lower())

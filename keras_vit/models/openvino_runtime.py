@@ -85,18 +85,7 @@ class OpenVINOModel:
         self._one, self._many, self._cores = self._compile(model, threads)
 
     def __call__(self, images: Any, training: bool | None = None) -> np.ndarray:
-        """Computes one batch.
-
-        Args:
-            images: Array or tensor of shape (B, ...), as the Keras model takes it.
-            training: As a Keras model takes it, but not True.
-
-        Returns:
-            What the Keras model returns, (B, ...), float32.
-
-        Raises:
-            ValueError: If the shape is another, or in training.
-        """
+        """Computes one batch."""
         if training:
             raise ValueError(
                 "`training` must be False: a model that OpenVINO computes does not learn. "

@@ -22,20 +22,6 @@ class TokenEncoder:
     """The layers of a network from its patches to its last norm.
 
     They are the network's own, so that what they learn is learnt by the network.
-
-    Args:
-        network: A functional model of this package, for images of one size, that cuts its
-            patches from pixels.
-
-    Raises:
-        ValueError: If the size of the images is open, or a ResNet comes before the patches.
-
-    Example:
-        >>> from keras_vit import models
-        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
-        >>> encoder = TokenEncoder(network)
-        >>> encoder.grid, encoder.num_prefix, encoder.patch_values
-        ((2, 3), 1, 48)
     """
 
     def __init__(self, network: keras.Model) -> None:
@@ -67,42 +53,19 @@ class TokenEncoder:
         self.preprocessing = preprocessing_of(network)
 
     def patches(self, images: Any) -> Any:
-        """Returns the patches as they are to be predicted.
-
-        Args:
-            images: Tensor of shape (B, H, W, C), scaled for the network.
-
-        Returns:
-            Tensor of shape (B, N, F), float32, row by row; a patch is flattened row, column,
-            channel.
-        """
+        """Returns the patches as they are to be predicted."""
         patches = self._cut_exactly(images)  # (B, h, w, F)
         return ops.reshape(patches, (-1, self.num_patches, self.patch_values))  # (B, N, F)
 
     def images(self, patches: Any) -> Any:
-        """Returns the images that patches were cut from, the inverse of `patches`.
-
-        Args:
-            patches: Tensor of shape (B, N, F).
-
-        Returns:
-            Tensor of shape (B, hP, wQ, C); what the patches left out of the images is gone.
-        """
+        """Returns the images that patches were cut from, the inverse of `patches`."""
         (h, w), (p, q), c = self.grid, self.cut.patch_size, self.config.channels
         images = ops.reshape(patches, (-1, h, w, p, q * c))  # (B, h, w, P, QC)
         images = ops.transpose(images, (0, 1, 3, 2, 4))  # (B, h, P, w, QC)
         return ops.reshape(images, (-1, h * p, w * q, c))  # (B, hP, wQ, C)
 
     def encode(self, tokens: Any, training: bool) -> Any:
-        """Runs the blocks and the last norm.
-
-        Args:
-            tokens: Tensor of shape (B, T, D) from `patch_encoder`, any of its tokens.
-            training: Whether to drop values.
-
-        Returns:
-            Tensor of shape (B, T, D).
-        """
+        """Runs the blocks and the last norm."""
         z = tokens
         for norm in self.before:
             z = norm(z)

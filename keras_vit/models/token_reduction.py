@@ -106,12 +106,7 @@ def _encoder(model: keras.Model) -> PatchEncoder:
 
 
 class _Follower:
-    """Calls the layers of a copy, and follows its tokens and their sizes through them.
-
-    Args:
-        model: What is copied, for messages.
-        method: A key of `METHODS`.
-    """
+    """Calls the layers of a copy, and follows its tokens and their sizes through them."""
 
     def __init__(self, model: keras.Model, method: str) -> None:
         self._name, self._method = model.name, method

@@ -81,21 +81,7 @@ class ModelResult:
 
 
 def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
-    """Trains and measures a model in a process of its own, or reads what an earlier one found.
-
-    Args:
-        name: As the user called it.
-        config: What to train.
-        folder: Where its run, its answers and its cost go. A run in it that was interrupted goes
-            on, and a complete one is not trained again.
-
-    Returns:
-        The result.
-
-    Raises:
-        ValueError: If the folder holds another model, or the training failed.
-        KeyboardInterrupt: After the training has saved its state, if the user stops it.
-    """
+    """Trains and measures a model in a process of its own, or reads what an earlier one found."""
     path = folder / CONFIG
     if path.is_file() and read_config(path) != config:
         raise ValueError(
@@ -109,19 +95,7 @@ def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
 
 
 def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
-    """Measures a model that was trained before.
-
-    Args:
-        name: As the user called it.
-        run: Its run folder, which is not changed.
-        folder: Where its answers and its cost go.
-
-    Returns:
-        The result.
-
-    Raises:
-        ValueError: If it is no complete run.
-    """
+    """Measures a model that was trained before."""
     run.require_complete()
     folder.mkdir(parents=True, exist_ok=True)
     _in_a_process(name, folder, run.path.resolve())
@@ -129,12 +103,7 @@ def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
 
 
 def main(folder: str, run: str | None = None) -> None:
-    """Trains what `config.yaml` in a folder says, if need be, and writes what it cost beside.
-
-    Args:
-        folder: The folder.
-        run: A run that was made elsewhere, which is only measured.
-    """
+    """Trains what `config.yaml` in a folder says, if need be, and writes what it cost beside."""
     path = Path(folder)
     try:
         if run is not None:

@@ -19,17 +19,6 @@ def flops(model: keras.Model) -> int | None:
     """Returns the floating-point operations of one image, as TensorFlow's or XLA's count has them.
 
     A multiplication and an addition count as two.
-
-    Args:
-        model: A model of one input with a known size.
-
-    Returns:
-        The number; None on other backends.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3, use_bias=False)])
-        >>> flops(model)
-        30
     """
     shape = (1, *model.input_shape[1:])
     backend = keras.backend.backend()
@@ -64,15 +53,7 @@ def flops(model: keras.Model) -> int | None:
 
 
 def peak_memory() -> int | None:
-    """Returns the most memory that this process has held at once.
-
-    Returns:
-        Bytes, resident; None where the system does not tell (`/proc` does, on Linux).
-
-    Example:
-        >>> peak_memory() is None or peak_memory() > 1e7
-        True
-    """
+    """Returns the most memory that this process has held at once."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return None
@@ -82,21 +63,7 @@ def peak_memory() -> int | None:
 
 
 def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) -> float:
-    """Measures how fast `predict` is on this machine, on noise that lies in memory.
-
-    Args:
-        model: A model of one input with a known size.
-        images: How many images a turn has.
-        batch_size: Images in a step.
-
-    Returns:
-        Images a second, of the fastest of three turns.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
-        >>> inference_speed(model) > 0
-        True
-    """
+    """Measures how fast `predict` is on this machine, on noise that lies in memory."""
     noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:])).astype("float32")
     model.predict(noise[:batch_size], batch_size, verbose=0)  # traces and compiles
     timer = timeit.Timer(lambda: model.predict(noise, batch_size, verbose=0))

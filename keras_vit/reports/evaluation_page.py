@@ -80,18 +80,7 @@ def _check(examples: data.Examples, progress: bool) -> data.DatasetReport:
 
 
 def without_folders(value: Any) -> Any:
-    """Returns a value with the last part of every absolute path in it: folders are private.
-
-    Args:
-        value: Text, numbers, and lists and dictionaries of them.
-
-    Returns:
-        The same, with lists for tuples.
-
-    Example:
-        >>> without_folders({"data": "/home/me/photos", "model": "ViTB16", "names": ("a/b.jpg",)})
-        {'data': 'photos', 'model': 'ViTB16', 'names': ['a/b.jpg']}
-    """
+    """Returns a value with the last part of every absolute path in it: folders are private."""
     if isinstance(value, dict):
         return {key: without_folders(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -177,21 +177,7 @@ def _read(path: _Path) -> dict[str, np.ndarray]:
 
 
 def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
-    """Returns what is the same where features are, and hardly ever else.
-
-    Args:
-        model: The model: its configuration and its weights count.
-        parts: The images: their bytes and their order count.
-
-    Returns:
-        A SHA-256, 64 hexadecimal digits.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
-        >>> len(fingerprint(model, (data.load("digits").subset([1]),)))
-        64
-    """
+    """Returns what is the same where features are, and hardly ever else."""
     digest = hashlib.sha256(model.to_json().encode())
     for weight in model.get_weights():
         digest.update(np.ascontiguousarray(weight).tobytes())

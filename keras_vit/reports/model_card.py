@@ -89,21 +89,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
 
 
 def weights_licence(weights: str | None, model: str) -> tuple[str, str]:
-    """Returns under what licence a model's first weights stand, as far as that is known.
-
-    Args:
-        weights: What training started from: a name, file or address; None for random weights.
-        model: Name of the constructor.
-
-    Returns:
-        The licence as hubs write it, or `"unknown"`; and a sentence's end that says so.
-
-    Example:
-        >>> weights_licence(None, "ViTB16")[1]
-        'none, it started from random weights'
-        >>> weights_licence("imagenet", "ViTB16")[0]
-        'apache-2.0'
-    """
+    """Returns under what licence a model's first weights stand, as far as that is known."""
     if weights is None:
         return _UNKNOWN, "none, it started from random weights"
     name = Path(weights).name or weights

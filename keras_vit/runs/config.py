@@ -41,9 +41,6 @@ class CommonConfig:
         save_minutes: Minutes between two states within an epoch, if `save_steps` is 0; 0 for none.
         keep: States that are kept.
         recipe: The numbers.
-
-    Raises:
-        ValueError: If a value is out of range.
     """
 
     data: str
@@ -188,20 +185,7 @@ class PretrainConfig(CommonConfig):
 
 
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:
-    """Writes a configuration as YAML.
-
-    Args:
-        path: The file.
-        config: The configuration.
-        **more: Further sections, `resolved` and `versions`, which reading passes over.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "config.yaml"
-        >>> write_config(path, RunConfig("digits", "ViTMicro4"))
-        >>> read_config(path).model
-        'ViTMicro4'
-    """
+    """Writes a configuration as YAML."""
     augmentation = config.recipe.augmentation
     content = dataclasses.asdict(config)
     content["recipe"]["augmentation"]["layers"] = write_layers(augmentation.layers)
@@ -234,18 +218,7 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
 
 
 def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
-    """Reads the configuration of one kind of run, as `read_config` does.
-
-    Args:
-        kind: Its class.
-        path: A YAML file with its fields; those left out have their defaults.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        ValueError: As `read_config` does.
-    """
+    """Reads the configuration of one kind of run, as `read_config` does."""
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
@@ -303,15 +276,7 @@ def as_yaml(value: Any) -> Any:
 
 
 def versions() -> dict[str, str | None]:
-    """Returns the versions of Python and of the packages that compute.
-
-    Returns:
-        Name -> version; None for a package that is not there.
-
-    Example:
-        >>> versions()["keras"] == keras.__version__
-        True
-    """
+    """Returns the versions of Python and of the packages that compute."""
     packages = ("keras-vit-toolkit", "keras", "tensorflow", "jax", "numpy")
     found = {name: _version(name) for name in packages}
     return {"python": platform.python_version(), **found}

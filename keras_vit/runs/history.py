@@ -22,19 +22,7 @@ def write(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> Non
 
 
 def read(path: str | os.PathLike[str]) -> list[dict[str, float]]:
-    """Reads a table of `write` or of `keras.callbacks.CSVLogger`.
-
-    Args:
-        path: The CSV file.
-
-    Returns:
-        A row for each epoch, with NaN for a metric that it does not have; none where there is no
-        file.
-
-    Example:
-        >>> read("nowhere.csv")
-        []
-    """
+    """Reads a table of `write` or of `keras.callbacks.CSVLogger`."""
     if not Path(path).is_file():
         return []
     with Path(path).open(newline="", encoding="utf-8") as file:

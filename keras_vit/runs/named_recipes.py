@@ -22,10 +22,6 @@ class NamedRecipe:
         what: One line: what it is for.
         source: Where the numbers stand.
         notes: What differs from the source, and why.
-
-    Example:
-        >>> RECIPES["linear_probe"].recipe.trainable
-        ('head/*',)
     """
 
     recipe: Recipe

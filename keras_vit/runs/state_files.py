@@ -28,10 +28,6 @@ class Progress:
         steps: Steps in an epoch.
         best: Highest validation accuracy, or mean average precision, so far.
         history: What was reported after every complete epoch.
-
-    Example:
-        >>> Progress(epoch=2, step=7).history
-        ()
     """
 
     epoch: int = 0
@@ -42,20 +38,7 @@ class Progress:
 
 
 class StateFiles:
-    """The last states of a run in a folder, written beside and renamed.
-
-    Args:
-        folder: The folder.
-        keep: How many states are kept.
-
-    Example:
-        >>> import tempfile
-        >>> checkpoints = StateFiles(tempfile.mkdtemp())
-        >>> checkpoints.save(12, Progress(epoch=1), {"model/0": np.ones(3)})
-        >>> progress, variables = checkpoints.load()
-        >>> progress.epoch, sorted(variables)
-        (1, ['model/0'])
-    """
+    """The last states of a run in a folder, written beside and renamed."""
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
         self.folder = Path(folder)
@@ -69,16 +52,7 @@ class StateFiles:
         return sorted(found, reverse=True)
 
     def save(self, steps: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
-        """Writes a state, and only then removes those that are not kept.
-
-        Args:
-            steps: Number of steps since the start of the run, which names the file.
-            progress: How far the run has come.
-            variables: All that the next step depends on, by name.
-
-        Raises:
-            OSError: If it cannot be written; the earlier states stay.
-        """
+        """Writes a state, and only then removes those that are not kept."""
         text = json.dumps(dataclasses.asdict(progress))
         content: dict[str, Any] = {"progress": np.array(text), **variables}
         with files.atomic_path(self.folder / f"step_{steps:09d}.npz") as temporary:
@@ -87,14 +61,7 @@ class StateFiles:
             path.unlink()
 
     def load(self) -> tuple[Progress, dict[str, np.ndarray]]:
-        """Reads the newest state that is whole, and removes what an interruption left behind.
-
-        Returns:
-            How far the run had come, and the variables by name.
-
-        Raises:
-            ValueError: If there is none.
-        """
+        """Reads the newest state that is whole, and removes what an interruption left behind."""
         for leftover in self.folder.glob(".step_*"):
             shutil.rmtree(leftover, ignore_errors=True)
         damaged: list[str] = []

@@ -18,41 +18,12 @@ from keras_vit.weights.checkpoint import Checkpoint
 
 
 def check_model(name: str) -> None:
-    """Raises `ValueError` unless there is a model of this name to train.
-
-    Args:
-        name: A constructor of this package, or a network of `keras.applications`.
-
-    Raises:
-        ValueError: If there is neither; the nearest name is suggested.
-
-    Example:
-        >>> check_model("ViTB16")
-        >>> check_model("ResNet50")
-    """
+    """Raises `ValueError` unless there is a model of this name to train."""
     arguments.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
 
 
 def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
-    """Builds the encoder to pre-train: without a classifier, at the precision of training.
-
-    Args:
-        config: Its `model`, `weights` and recipe.
-        dtype: Keras dtype policy.
-
-    Returns:
-        The encoder, (B, H, W, C) to the class token, or to the mean of the patches' tokens where
-        the weights have none: a pooling with weights would not learn.
-
-    Raises:
-        ValueError: If weights and configuration do not fit.
-
-    Example:
-        >>> from keras_vit.runs.recipe import Recipe
-        >>> config = CommonConfig("photos", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
-        >>> build_encoder(config).output_shape
-        (None, 96)
-    """
+    """Builds the encoder to pre-train: without a classifier, at the precision of training."""
     checkpoint = checkpoint_of(config)
     has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
     pooling = "token" if has_class_token else "gap"

@@ -42,42 +42,12 @@ def get(name: str) -> type[Task]:
 
 
 def of(preprocessing: Preprocessing) -> Task:
-    """Returns the task of a model.
-
-    Args:
-        preprocessing: Its preprocessing, which names the task; those of classifiers name none.
-
-    Returns:
-        The task, without a configuration.
-
-    Raises:
-        ValueError: If the package of the task is not installed.
-
-    Example:
-        >>> of(Preprocessing(thresholds=(0.5, 0.5))).name
-        'multi_label'
-    """
+    """Returns the task of a model."""
     implied = "multi_label" if preprocessing.thresholds else "classification"
     return get(preprocessing.task or implied)(None)
 
 
 def finished(model: keras.Model) -> tuple[Task, keras.Model, Preprocessing]:
-    """Returns the task of a model, its float32 network and its complete preprocessing.
-
-    Args:
-        model: A finished model.
-
-    Returns:
-        The task; the network that is exported; its preprocessing, for classifiers with labels.
-
-    Raises:
-        ValueError: If the model cannot be exported.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
-        >>> finished(model)[2].class_names
-        ('0', '1', '2')
-    """
+    """Returns the task of a model, its float32 network and its complete preprocessing."""
     task = of(preprocessing_of(model))
     return task, *task.finished(model)

@@ -30,24 +30,7 @@ Signature = tuple[Callable[[tf.Tensor], Answer], tf.TensorSpec]
 
 
 class ServedModel:
-    """A finished model as the functions that a server offers.
-
-    Args:
-        network: The float32 network.
-        preprocessing: Its complete preprocessing.
-        output: Name of what the network computes.
-        texts: Folder with the files of `preprocessing_files.texts`, which a SavedModel contains.
-        limits: How large an image may be.
-        precision: `"float32"`, or `"bfloat16"` for the products of matrices.
-
-    Example:
-        >>> inputs = keras.Input((8, 12, 3))
-        >>> network = keras.Model(inputs, keras.layers.Conv2D(1, 4)(inputs))
-        >>> served = ServedModel(network, Preprocessing(size=(8, 12)), "map", Path(), Limits())
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
-        >>> served.answer_bytes(png[tf.newaxis])["map"].shape
-        TensorShape([1, 5, 9, 1])
-    """
+    """A finished model as the functions that a server offers."""
 
     def __init__(
         self,
@@ -94,12 +77,7 @@ class ServedModel:
         return []
 
     def without_variables(self) -> dict[str, np.ndarray]:
-        """Makes the weights constants, of zeros, unless they are large.
-
-        Returns:
-            Their values, by the names of the constants, to be written into the file. oneDNN brings
-            constants into the order of its kernels once (docs/decisions/0019-performance.md).
-        """
+        """Makes the weights constants, of zeros, unless they are large."""
         size = sum(keras.ops.convert_to_numpy(v).nbytes for v in self.network.variables)
         if size > _LARGEST_CONSTANTS[self._precision]:
             return {}
@@ -116,12 +94,7 @@ class ServedModel:
         }
 
     def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns the outputs for image files, string (B,).
-
-        Returns:
-            The outputs; `ok`, bool, and `message`, string, (B,). An image that is not `ok` has
-            zeros and empty texts.
-        """
+        """Returns the outputs for image files, string (B,)."""
         read = self._read(image_bytes)
         return self.guarded(self.answer_pixels(read.pixels), read)
 

@@ -270,21 +270,7 @@ def network_outputs(
     batch_size: int = 32,
     verbose: int = 0,
 ) -> np.ndarray:
-    """Returns the outputs of a network for all images (N, ...), float32.
-
-    Args:
-        network: Its weights are in float32.
-        preprocessing: How the images are prepared.
-        examples: The images.
-        batch_size: Images in a batch.
-        verbose: 0 is silent, 1 shows a progress bar.
-
-    Example:
-        >>> inputs = keras.Input((8, 8, 3))
-        >>> network = keras.Model(inputs, keras.layers.Flatten()(inputs))
-        >>> network_outputs(network, Preprocessing(size=8), data.load("digits").subset([0])).shape
-        (1, 192)
-    """
+    """Returns the outputs of a network for all images (N, ...), float32."""
     dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
     # Into one array: Keras keeps the batches and then joins them, which takes twice the memory.
     outputs = np.empty((len(examples), *network.output_shape[1:]), np.float32)

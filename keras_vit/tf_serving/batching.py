@@ -26,25 +26,7 @@ num_batch_threads {{ value: {threads} }}
 
 
 def write(directory: str | os.PathLike[str], cores: int | None = None) -> Path:
-    """Writes `batching.config`, unless it exists.
-
-    Args:
-        directory: Folder of the file.
-        cores: Number of CPU cores of the server; None for those of this machine.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        ValueError: If `cores` is not positive.
-        OSError: If the file cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> path = write(tempfile.mkdtemp(), cores=4)
-        >>> path.read_text().splitlines()[-1]
-        'num_batch_threads { value: 4 }'
-    """
+    """Writes `batching.config`, unless it exists."""
     cores = arguments.positive_int("cores", os.cpu_count() if cores is None else cores)
     path = Path(directory) / FILE
     if not path.exists():

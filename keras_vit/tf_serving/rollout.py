@@ -25,10 +25,6 @@ class ServedVersion:
         number: The version.
         state: `"START"`, `"LOADING"`, `"AVAILABLE"`, `"UNLOADING"` or `"END"`.
         error: Why it did not load, or nothing.
-
-    Example:
-        >>> ServedVersion(4, "AVAILABLE").number
-        4
     """
 
     number: int

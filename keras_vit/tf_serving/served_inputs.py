@@ -20,13 +20,7 @@ Signatures = Mapping[str, Mapping[str, tf.TensorSpec]]  # inputs of each signatu
 def check(
     signatures: Signatures, signature: str, inputs: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Returns inputs as arrays, bytes as objects; raises `ValueError` if they do not fit.
-
-    Example:
-        >>> signatures = {"embed": {"image_bytes": tf.TensorSpec((None,), tf.string)}}
-        >>> check(signatures, "embed", {"image_bytes": [b"image"]})
-        {'image_bytes': array([b'image'], dtype=object)}
-    """
+    """Returns inputs as arrays, bytes as objects; raises `ValueError` if they do not fit."""
     # The initialisation of a SavedModel is listed among them, without inputs.
     names = sorted(name for name, specs in signatures.items() if specs)
     arguments.one_of("signature", signature, names)

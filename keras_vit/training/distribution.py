@@ -31,10 +31,6 @@ class Devices:
         workers: Number of processes.
         strategy: The tf.distribute strategy, if one is used.
         layout: The keras.distribution, if one is used.
-
-    Example:
-        >>> Devices("one device").is_chief
-        True
     """
 
     name: str
@@ -64,14 +60,7 @@ class Devices:
             keras.distribution.set_distribution(before)
 
     def check(self, recipe: Recipe) -> None:
-        """Raises `ValueError` unless a batch can be divided evenly.
-
-        Args:
-            recipe: Its `batch_size` and `accumulation_steps`.
-
-        Raises:
-            ValueError: If it cannot.
-        """
+        """Raises `ValueError` unless a batch can be divided evenly."""
         parts = self.replicas * recipe.accumulation_steps
         if recipe.batch_size % parts:
             raise ValueError(
@@ -81,14 +70,7 @@ class Devices:
             )
 
     def distribute(self, make: Callable[[Shard], tf.data.Dataset]) -> Any:
-        """Returns what `fit` reads on this worker.
-
-        Args:
-            make: Makes the batches of one worker, given its number and that of all.
-
-        Returns:
-            A data set, of which every worker reads only its part.
-        """
+        """Returns what `fit` reads on this worker."""
         shard = (self.worker, self.workers)
         if self.strategy is None or self.workers == 1:
             return make(shard)

@@ -9,18 +9,7 @@ import numpy as np
 
 
 def averages(optimizer: keras.Optimizer) -> list[keras.Variable] | None:
-    """Returns the averages that an optimizer keeps.
-
-    Args:
-        optimizer: A built optimizer, or a `LossScaleOptimizer` around one.
-
-    Returns:
-        The average of each trainable variable, in the optimizer's order; None if it keeps none.
-
-    Example:
-        >>> averages(keras.optimizers.SGD()) is None
-        True
-    """
+    """Returns the averages that an optimizer keeps."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return inner._model_variables_moving_average if inner.use_ema else None
 

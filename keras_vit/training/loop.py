@@ -181,32 +181,7 @@ def find_parts(
     writes: bool,
     split: Split = data.split,
 ) -> tuple[data.Examples, data.Examples, Inventory]:
-    """Looks at every image of a run and divides those that can be used.
-
-    Args:
-        config: Its `data`, `on_bad_image`, `validation_fraction` and `split_seed`.
-        examples: The images.
-        run: Keeps the division.
-        resume: Whether the division that `run` keeps counts.
-        writes: Whether this process writes a new one there.
-        split: Divides images, as `data.split` does.
-
-    Returns:
-        The images to train on, those to validate on, and the counts of all files.
-
-    Raises:
-        ValueError: If an image cannot be used, there are too few, or they are no longer those
-            that `run` divides.
-
-    Example:
-        >>> import tempfile
-        >>> digits, run = data.load("digits").subset(range(100)), Run(tempfile.mkdtemp())
-        >>> config = CommonConfig("digits", "ViTMicro4", validation_fraction=0.3)
-        >>> training, held_out, _ = find_parts(config, digits, run, resume=False, writes=True)
-        Checking the images of digits ...
-        >>> len(training), len(held_out)
-        (70, 30)
-    """
+    """Looks at every image of a run and divides those that can be used."""
     examples, found = data.usable_images(examples, config.on_bad_image)
     if resume:
         training, validation = data.read_split(
@@ -225,13 +200,7 @@ def find_parts(
 
 
 def build_training_model(objective: Objective, config: CommonConfig, steps: int) -> TrainingModel:
-    """Returns a compiled model that minimizes an objective as a recipe says.
-
-    Args:
-        objective: The objective.
-        config: Its recipe and strategy.
-        steps: Steps in an epoch.
-    """
+    """Returns a compiled model that minimizes an objective as a recipe says."""
     recipe = config.recipe
     training_model = TrainingModel(
         objective,
@@ -254,17 +223,7 @@ def fit_remaining(
     parts: tuple[data.Examples, data.Examples],
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> None:
-    """Trains the rest of an epoch that was interrupted, then whole epochs.
-
-    Args:
-        save: Saves the run; its task, devices, compiled model and progress. Where an image has
-            become unreadable since it was checked, `on_bad_image` of the configuration decides.
-        parts: Examples to train on, and to validate on.
-        callbacks: Further callbacks.
-
-    Raises:
-        ValueError: If images have become unreadable and must not or cannot be left out.
-    """
+    """Trains the rest of an epoch that was interrupted, then whole epochs."""
     training, validation = parts
     training_model, where = save.training_model, save.where
     recipe, on_bad_image = save.task.config.recipe, save.task.config.on_bad_image

@@ -45,15 +45,6 @@ class Plan:
         inference: Whether the model predicts, and does not learn.
         compiled: Whether chains of element-wise operations are compiled, as TensorFlow does here in
             training on a CPU, and not on a GPU.
-
-    Raises:
-        ValueError: If there is no formula for what the recipe asks for, or no memory.
-
-    Example:
-        >>> from keras_vit.models import size
-        >>> found = Plan(size("Ti/16"), Recipe(batch_size=64), device=4 * GIB)
-        >>> found.fits, found.replace(remat=True).fits
-        (False, True)
     """
 
     config: ViTConfig
@@ -78,14 +69,7 @@ class Plan:
             )
 
     def replace(self, **changes: Any) -> Plan:
-        """Returns the plan of a changed recipe.
-
-        Args:
-            **changes: Names and values, as for `Recipe.replace`.
-
-        Returns:
-            The new plan.
-        """
+        """Returns the plan of a changed recipe."""
         return dataclasses.replace(self, recipe=self.recipe.replace(**changes))
 
     @property
@@ -226,26 +210,7 @@ def plan(
     inference: bool = False,
     compiled: bool = False,
 ) -> Plan:
-    """Predicts what a run will need of a device.
-
-    Args:
-        model: A constructor of this package.
-        recipe: The numbers; see `Plan`.
-        device: Memory of the device, in bytes.
-        classes: Outputs of the classifier.
-        inference: Whether the model predicts, and does not learn.
-        compiled: As for `Plan`.
-
-    Returns:
-        The plan.
-
-    Raises:
-        ValueError: If there is no such model, or an argument is out of range.
-
-    Example:
-        >>> plan("ViTL16", Recipe(batch_size=64), device=16 * GIB).fits
-        False
-    """
+    """Predicts what a run will need of a device."""
     config = zoo.constructor(model).config.replace(
         classes=arguments.positive_int("classes", classes),
         dropout_rate=recipe.dropout_rate,

@@ -20,20 +20,6 @@ class PerVariable:
     Mixed into a Keras optimizer. Gradients must arrive as they are to be used, summed over the
     replicas and clipped: Keras itself clips them before they are summed, which gives other
     results on every number of replicas (`keras_vit.training.training_model` does it).
-
-    Args:
-        rates: What the learning rate of each variable is multiplied with.
-        weight_decays: Weight decay of each variable.
-        coupled: Whether the decay is added to the gradient (L2 regularisation, as PyTorch's SGD
-            has it) and not taken off the variable (decoupled, as in AdamW).
-        **kwargs: What the Keras optimizer takes.
-
-    Example:
-        >>> variable = keras.Variable([1.0])
-        >>> optimizer = SGD([0.5], [0.1], learning_rate=0.2)
-        >>> optimizer.apply([keras.ops.ones(1)], [variable])
-        >>> round(float(variable[0]), 4)  # (1 - 0.2 * 0.5 * 0.1) - 0.2 * 0.5
-        0.89
     """
 
     def __init__(
@@ -102,19 +88,7 @@ class Adafactor(PerVariable, keras.optimizers.Adafactor):
 
 
 def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
-    """Returns the learning rate of a run.
-
-    Args:
-        recipe: The numbers.
-        steps: Steps of the whole run.
-
-    Returns:
-        The schedule.
-
-    Example:
-        >>> build_schedule(Recipe(warmup_fraction=0.1), steps=50).warmup_steps
-        5
-    """
+    """Returns the learning rate of a run."""
     warmup_steps = recipe.warmup_steps or round(recipe.warmup_fraction * steps)
     if warmup_steps >= steps:
         print(
@@ -132,18 +106,7 @@ def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
 
 
 def state_per_weight(recipe: Recipe) -> int:
-    """Returns how many values the optimizer keeps of each weight, averages aside.
-
-    Args:
-        recipe: The numbers.
-
-    Returns:
-        The number. Adafactor keeps rows and columns in Keras too, but a full set beside them.
-
-    Example:
-        >>> state_per_weight(Recipe(optimizer="adamw"))  # the first and the second moment
-        2
-    """
+    """Returns how many values the optimizer keeps of each weight, averages aside."""
     if recipe.optimizer == "sgd":
         return int(recipe.beta_1 > 0)
     return {"adamw": 2, "lion": 1, "adafactor": 1}[recipe.optimizer]
@@ -152,23 +115,7 @@ def state_per_weight(recipe: Recipe) -> int:
 def build_optimizer(
     recipe: Recipe, model: keras.layers.Layer, steps: int, precision: str = "float32"
 ) -> keras.Optimizer:
-    """Builds the optimizer with its schedule, and its variables.
-
-    Args:
-        recipe: The numbers.
-        model: The model or `Objective` to train, with the variables trainable that shall be.
-        steps: Steps of the whole run.
-        precision: Keras dtype policy of the model; `"mixed_float16"` brings loss scaling.
-
-    Returns:
-        The optimizer, built. It does not clip: see `PerVariable`.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
-        >>> type(build_optimizer(Recipe(optimizer="lion"), model, steps=100)).__name__
-        'Lion'
-    """
+    """Builds the optimizer with its schedule, and its variables."""
     variables = model.trainable_variables
     network = getattr(model, "network", model)  # of an objective, which may train a decoder too
     config = models.config_of(network) if models.has_config(network) else None

@@ -19,26 +19,7 @@ _STATISTICS = ("moving_mean", "moving_variance", "mean", "variance", "count")
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
-    """Makes the parameters trainable whose path one of the patterns matches, and freezes the rest.
-
-    Args:
-        model: The model; its layers keep their flag, the variables get theirs. What is not
-            trained by nature, such as the means of batch normalisation, stays so; and where that is
-            frozen, it normalises by the means that it has.
-        patterns: Shell patterns of paths such as `"head/*"` or `"block_1[01]/*"`.
-
-    Returns:
-        Number of trainable parameters, counted as values.
-
-    Raises:
-        ValueError: If a pattern matches nothing.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
-        >>> set_trainable(model, ["head/*"])  # 96 * 3 weights and 3 biases
-        291
-    """
+    """Makes parameters trainable by shell patterns of their paths, and freezes the rest."""
     weights = model.weights
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.path, pattern) for v in weights):
@@ -62,22 +43,7 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
 
 
 def decays(variable: keras.Variable, which: str) -> bool:
-    """Returns whether weight decay shrinks a parameter.
-
-    Args:
-        variable: A trainable variable.
-        which: `"kernels"`: only what multiplies activations, not biases, norms, tokens and
-            position embeddings; or `"all"`.
-
-    Returns:
-        Whether it does.
-
-    Example:
-        >>> layer = keras.layers.Dense(3)
-        >>> layer.build((None, 5))
-        >>> [decays(v, "kernels") for v in layer.weights]
-        [True, False]
-    """
+    """Returns whether weight decay shrinks a parameter."""
     return which == "all" or variable.name == "kernel"
 
 
@@ -90,25 +56,6 @@ def layer_rates(
     final norm belongs to the last block, and what follows it comes after: the classifier, and a
     norm behind the pooling. The last depth that is there learns at the full rate, each one
     before it at `decay` times the next one's.
-
-    Args:
-        variables: The trainable variables.
-        config: The configuration of their model; None for a network that has no such blocks, all
-            of which learns at the full rate.
-        decay: Ratio of neighbouring depths, in (0, 1]; 1 for one rate.
-
-    Returns:
-        A factor for each variable.
-
-    Example:
-        >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=2)
-        >>> model = models.build(config)
-        >>> rates = layer_rates(model.trainable_variables, config, decay=0.5)
-        >>> sorted({(v.path.split("/")[0], r) for v, r in zip(model.trainable_variables, rates)})
-        ... # doctest: +NORMALIZE_WHITESPACE
-        [('block_00', 0.25), ('block_01', 0.5), ('encoder_norm', 0.5), ('head', 1.0),
-         ('patch_encoder', 0.125)]
 
     Reference: `param_groups_layer_decay` of https://github.com/huggingface/pytorch-image-models,
     after appendix A.2 of https://arxiv.org/abs/2111.06377

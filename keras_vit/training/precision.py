@@ -32,16 +32,6 @@ def best_precision(strategy: str = "auto") -> str:
     bfloat16 pays where the hardware multiplies it: TPUs, GPUs from compute capability 8.0 on,
     and CPUs with AMX. A CPU without AMX emulates it, and takes two to three times as long as
     in float32 (`benchmarks/results/`).
-
-    Args:
-        strategy: Where the run computes; `"cpu"` leaves GPUs aside.
-
-    Returns:
-        `"mixed_bfloat16"` or `"float32"`.
-
-    Example:
-        >>> best_precision() in ("mixed_bfloat16", "float32")
-        True
     """
     kind, capability = ("cpu", ()) if strategy == "cpu" else _accelerator()
     if kind == "gpu":
@@ -52,14 +42,7 @@ def best_precision(strategy: str = "auto") -> str:
 
 
 def report_unused_accelerator(strategy: str = "auto") -> None:
-    """Prints a line if this machine has a GPU or TPU that the backend does not see.
-
-    Args:
-        strategy: Where the run computes; `"cpu"` leaves GPUs aside.
-
-    Example:
-        >>> report_unused_accelerator("cpu")
-    """
+    """Prints a line if this machine has a GPU or TPU that the backend does not see."""
     kind, backend = accelerators.detect(), keras.backend.backend()
     remedy = _REMEDIES.get((kind, backend))
     hidden = os.environ.get(_HIDDEN.get(kind, ""), "0") in ("", "-1")
@@ -91,19 +74,6 @@ def _accelerator() -> tuple[str, tuple[int, ...]]:
 
 
 def precision_of(config: CommonConfig) -> str:
-    """Returns the Keras dtype policy that a run trains in on this machine.
-
-    Args:
-        config: Its recipe and strategy.
-
-    Returns:
-        The name of the policy.
-
-    Example:
-        >>> from keras_vit.runs.recipe import Recipe
-        >>> recipe = Recipe(precision="mixed_bfloat16")
-        >>> precision_of(CommonConfig("photos", "ViTMicro4", recipe=recipe))
-        'mixed_bfloat16'
-    """
+    """Returns the Keras dtype policy that a run trains in on this machine."""
     precision = config.recipe.precision
     return best_precision(config.strategy) if precision == "auto" else precision

@@ -26,17 +26,6 @@ class ProgressBar(keras.callbacks.Callback):
 
     In a terminal one line is drawn over again; in a file there is one a minute. After every epoch
     its results stay.
-
-    Args:
-        epochs: Epochs of the run.
-        steps: Steps in an epoch.
-        batch_size: Images in a step.
-        epoch: Complete epochs at the start.
-        step: Complete steps of the next epoch at the start.
-
-    Example:
-        >>> ProgressBar(epochs=2, steps=3, batch_size=5).total
-        6
     """
 
     def __init__(
@@ -109,19 +98,7 @@ class ProgressBar(keras.callbacks.Callback):
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' TensorBoard with the learning rate of every epoch, also under a strategy.
-
-    Args:
-        folder: Where the logs go.
-        profile: Steps to profile, first and last, from 1 on; None for no profile.
-
-    Raises:
-        ValueError: If there are no such steps.
-
-    Example:
-        >>> TensorBoard("runs/flowers/tensorboard").log_dir
-        'runs/flowers/tensorboard'
-    """
+    """Keras' TensorBoard with the learning rate of every epoch, also under a strategy."""
 
     def __init__(self, folder: str, profile: tuple[int, int] | None = None) -> None:
         if profile and not 1 <= profile[0] <= profile[1]:
@@ -141,13 +118,6 @@ class EpochClock(keras.callbacks.Callback):
     A table with the columns `epoch`, from 0 on; `steps`, those that were timed: where a run was
     interrupted, from there on; `training_seconds` of them; and `seconds`, with validation and
     saving. An epoch at whose end the run was stopped has no row.
-
-    Args:
-        path: The CSV file.
-
-    Example:
-        >>> EpochClock("runs/flowers/times.csv").path.name
-        'times.csv'
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -178,31 +148,12 @@ class EpochClock(keras.callbacks.Callback):
 
 
 def learning_rate(optimizer: keras.Optimizer) -> float:
-    """Returns the learning rate of the next step.
-
-    Args:
-        optimizer: The optimizer, with or without loss scaling, under any strategy.
-
-    Returns:
-        The rate, before any layer-wise decay.
-
-    Example:
-        >>> round(learning_rate(keras.optimizers.SGD(0.5)), 3)
-        0.5
-    """
+    """Returns the learning rate of the next step."""
     return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
 
 def log_pictures(folder: str | os.PathLike[str], pictures: Mapping[str, Path]) -> None:
-    """Shows PNG files in TensorBoard.
-
-    Args:
-        folder: Of the logs.
-        pictures: Files by the names under which they are shown.
-
-    Example:
-        >>> log_pictures("tensorboard/evaluation", {})
-    """
+    """Shows PNG files in TensorBoard."""
     writer = tf.summary.create_file_writer(str(folder))
     with writer.as_default():
         for name, path in pictures.items():

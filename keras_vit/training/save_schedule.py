@@ -31,16 +31,6 @@ class SaveSchedule(keras.callbacks.Callback):
     best model is that of the task's `monitor`. States also come within an epoch. Every file is
     written beside and renamed, and a run that resumes from a state ends with the same weights, to
     the bit, as if it had never stopped.
-
-    Args:
-        run: The run folder.
-        training_model: The model in training, compiled.
-        task: The task; of its configuration `save_steps`, `save_minutes`, `keep` and
-            `recipe.early_stopping`.
-        where: The devices. Only the chief writes; and of several processes, one that gets a signal
-            cannot save within an epoch, which takes all of them.
-        steps: Steps in an epoch.
-        interruption: Whether a signal asks to stop, looked at after every step.
     """
 
     def __init__(
@@ -137,20 +127,13 @@ class SaveSchedule(keras.callbacks.Callback):
                 shutil.copyfile(self.run.last, temporary)
 
     def save_state(self) -> None:
-        """Saves all that the next step depends on.
-
-        Raises:
-            FloatingPointError: If a weight is no number; the earlier states stay.
-        """
+        """Saves all that the next step depends on."""
         self._write(self._state())
 
     def restore(self) -> None:
         """Sets model, optimizer, metrics and progress to the newest state.
 
         A run that was stopped before its first state begins again.
-
-        Raises:
-            ValueError: If its states are gone, or are another model's.
         """
         run = self.run
         if self._writes:

@@ -30,28 +30,6 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     A run of T steps uses the values for t = 0 ... T - 1.
 
-    Args:
-        peak: Highest rate, reached after the warm-up.
-        total_steps: Steps of the whole run.
-        warmup_steps: Steps in which the rate rises; 0 for none.
-        decay: `"cosine"`, `"linear"`, `"rsqrt"` or `"constant"`.
-        final_fraction: What is left of `peak` at the end of cosine and linear, in [0, 1].
-        timescale: Steps after the warm-up in which rsqrt falls to 1 / sqrt(2) of `peak`.
-
-    Call arguments:
-        step: Number t of steps before this one.
-
-    Returns:
-        The learning rate, a float32 scalar.
-
-    Raises:
-        ValueError: If an argument is out of range.
-
-    Example:
-        >>> schedule = WarmupDecay(0.5, total_steps=110, warmup_steps=10)
-        >>> [round(float(schedule(t)), 3) for t in (0, 5, 10, 60, 110)]
-        [0.0, 0.25, 0.5, 0.25, 0.0]
-
     Reference: cosine and linear as `create_learning_rate_schedule` in
     https://github.com/google-research/vision_transformer/blob/main/vit_jax/utils.py, which calls
     `final_fraction * peak` `linear_end`; rsqrt as in

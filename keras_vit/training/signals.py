@@ -16,11 +16,6 @@ class SignalHandler:
 
     A second Ctrl-C ends the program at once. Outside the main thread Python allows no handlers;
     then it is as without this class.
-
-    Example:
-        >>> with SignalHandler() as interruption:
-        ...     interruption.received is None
-        True
     """
 
     def __init__(self) -> None:
@@ -43,15 +38,7 @@ class SignalHandler:
             signal.signal(number, handler)
 
     def stop(self, where: str) -> None:
-        """Ends the run as the signal asks, if there was one.
-
-        Args:
-            where: What to tell the user: what is saved, and how to go on.
-
-        Raises:
-            KeyboardInterrupt: After Ctrl-C.
-            SystemExit: After SIGTERM, with status 143.
-        """
+        """Ends the run as the signal asks, if there was one."""
         if self.received is signal.SIGINT:
             raise KeyboardInterrupt(where)
         if self.received is signal.SIGTERM:

@@ -23,15 +23,6 @@ class TrainingModel(Steps, keras.Model):
     short batch falls on them: gradients are summed over all of them, then measured, then clipped.
     Keras clips before the sum and averages the replicas' means.
 
-    Args:
-        objective: The loss of each example, with the network inside.
-        accumulation_steps: Micro-batches that a batch is divided into, one after the other, to
-            need less memory.
-        clip_norm: Largest norm of all gradients together; 0 for no clipping.
-        clip_variable_norm: Largest norm of each variable's gradient; 0 for no clipping.
-        sam_radius: Distance rho to the place where sharpness-aware minimisation takes the
-            gradient, for twice the time; 0 for the plain gradient.
-
     Reference: sharpness-aware minimisation: https://arxiv.org/abs/2010.01412
     """
 
@@ -80,15 +71,7 @@ class TrainingModel(Steps, keras.Model):
         self.objective.update_scores(y, outputs, ops.cast(weight > 0, "float32"))
 
     def clip(self, gradients: list[Any], scale: Any) -> tuple[list[Any], Any]:
-        """Clips the gradients of the mean loss.
-
-        Args:
-            gradients: Gradients, multiplied by `scale`.
-            scale: What the loss was multiplied with against underflow.
-
-        Returns:
-            The clipped gradients, still multiplied by `scale`, and their norm before, without it.
-        """
+        """Clips the gradients of the mean loss."""
         squares = [ops.sum(ops.square(ops.cast(g, "float32") / scale)) for g in gradients]
         norm = ops.sqrt(sum(squares))
         if self.clip_variable_norm:

@@ -106,22 +106,7 @@ def mean_attention_distance(
 
 
 def check_tokens(attention: Sequence[np.ndarray], grid: tuple[int, int]) -> int:
-    """Returns the number of patches after checking that there are tokens for them.
-
-    Args:
-        attention: Attention weights of each block, L arrays (B, K, T, T).
-        grid: Rows and columns of patches.
-
-    Returns:
-        N.
-
-    Raises:
-        ValueError: If there is no block, or fewer tokens than patches.
-
-    Example:
-        >>> check_tokens([np.ones((1, 1, 7, 7)) / 7], (2, 3))
-        6
-    """
+    """Returns the number of patches after checking that there are tokens for them."""
     num_patches = grid[0] * grid[1]
     if not len(attention) or np.shape(attention[0])[-1] < num_patches:
         shapes = [np.shape(a) for a in attention]
@@ -192,27 +177,7 @@ def relevance_maps(
 
 
 def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.ndarray:
-    """Returns the maps of what was observed, so that one observation serves several methods.
-
-    Args:
-        extractor: The model, opened.
-        seen: What it observed; with gradients, if the method is of a class.
-        method: One of the four of `relevance_maps`.
-
-    Returns:
-        Maps (B, h, w), float32.
-
-    Raises:
-        ValueError: If the method is unknown, or of a class and there are no gradients.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
-        >>> extractor = FeatureExtractor(model)
-        >>> seen = extractor.activations_and_gradients(np.zeros((2, 8, 12, 3), "float32"), [0, 4])
-        >>> [maps_of(extractor, seen, method).shape for method in METHODS]
-        [(2, 2, 3), (2, 2, 3), (2, 2, 3), (2, 2, 3)]
-    """
+    """Returns the maps of what was observed, so that one observation serves several methods."""
     arguments.one_of("method", method, METHODS)
     if method in OF_A_CLASS and seen.token_gradients is None:
         raise ValueError(
@@ -310,17 +275,5 @@ def gradient_rollout(
 
 
 def head_mean(attention: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-    """Returns the mean over heads of attention times gradient, where that is positive.
-
-    Args:
-        attention: Attention weights, (B, K, Q, T).
-        gradients: Those of a class's score, of the same shape.
-
-    Returns:
-        Array (B, Q, T).
-
-    Example:
-        >>> head_mean(np.full((1, 1, 1, 2), 0.5), np.array([[[[2.0, -2.0]]]])).tolist()
-        [[[1.0, 0.0]]]
-    """
+    """Returns the mean over heads of attention times gradient, where that is positive."""
     return np.maximum(np.asarray(attention, np.float64) * gradients, 0).mean(axis=1)

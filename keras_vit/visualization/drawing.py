@@ -47,36 +47,14 @@ _print_once = cache(print)
 
 
 def open_axes(axes: Axes, grid: str = "both") -> None:
-    """Takes the frame above and on the right away, and draws a pale grid.
-
-    Args:
-        axes: The axes.
-        grid: `"both"`, `"x"` or `"y"`: across which axis the lines stand.
-
-    Example:
-        >>> open_axes(Figure().add_subplot())
-    """
+    """Takes the frame above and on the right away, and draws a pale grid."""
     axes.grid(axis=grid, color=LINE, linewidth=0.8)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
-    """Returns a figure with places for pictures, without frames and scales.
-
-    Args:
-        rows: Pictures in a column.
-        columns: Pictures in a row.
-        width: Of the figure, in inches.
-        height: Of the figure, in inches.
-
-    Returns:
-        The figure, and its axes, (rows, columns).
-
-    Example:
-        >>> tiles(2, 3, 4.0, 5.0)[1].shape
-        (2, 3)
-    """
+    """Returns a figure with places for pictures, without frames and scales."""
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.ravel():
@@ -85,35 +63,14 @@ def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure,
 
 
 def show(axes: Axes, image: np.ndarray, **options: Any) -> None:
-    """Shows pixels as they are.
-
-    Args:
-        axes: Where.
-        image: Pixels (H, W, C), [0, 255]; what is outside is cut off. One channel is grey.
-        **options: For matplotlib's `imshow`.
-
-    Example:
-        >>> show(Figure().add_subplot(), np.zeros((5, 7, 1)))
-    """
+    """Shows pixels as they are."""
     pixels = np.clip(np.round(image), 0, 255).astype(np.uint8)
     grey = pixels.shape[-1] == 1
     axes.imshow(pixels[..., 0] if grey else pixels, cmap="gray", vmin=0, vmax=255, **options)
 
 
 def to_svg(figure: Figure, title: str) -> str:
-    """Returns a figure as SVG for an HTML page, which has the page's colour for its ink.
-
-    Args:
-        figure: The figure.
-        title: What it shows, for those who do not see it.
-
-    Returns:
-        The element `<svg>`, with a transparent background, text as text, and no address in it.
-
-    Example:
-        >>> to_svg(Figure(figsize=(1, 1)), "nothing").startswith("<svg")
-        True
-    """
+    """Returns a figure as SVG for an HTML page, which has the page's colour for its ink."""
     FigureCanvasSVG(figure)
     buffer = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": title}
@@ -136,18 +93,7 @@ def to_svg(figure: Figure, title: str) -> str:
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Refuses a file that no picture can be written to, before work starts.
-
-    Args:
-        path: The file; its suffix is the format.
-
-    Raises:
-        ValueError: If matplotlib does not know the suffix, or the file exists and is not a picture
-            that `save_figure` wrote.
-
-    Example:
-        >>> check_picture("map.png")
-    """
+    """Refuses a file that no picture can be written to, before work starts."""
     known = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in known:
         raise ValueError(
@@ -216,17 +162,5 @@ def _cjk_families() -> list[str]:
 
 
 def shorten(name: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns a name that leaves room for the picture.
-
-    Args:
-        name: The name of a class.
-        longest: Characters at most.
-
-    Returns:
-        The name, with an ellipsis if something was cut off.
-
-    Example:
-        >>> shorten("sunflower", longest=6)
-        'sunfl…'
-    """
+    """Returns a name that leaves room for the picture."""
     return name if len(name) <= longest else name[: longest - 1] + "…"

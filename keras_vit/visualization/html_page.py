@@ -59,18 +59,7 @@ class Section(NamedTuple):
 
 
 class Page:
-    """A page of sections, built from top to bottom.
-
-    Args:
-        title: What it is about.
-        subtitle: A line below.
-
-    Example:
-        >>> page = Page("Flowers", "five kinds")
-        >>> page.add(Section("counts", "How many", [paragraph("3 < 5")]))
-        >>> "<p>3 &lt; 5</p>" in page.html()
-        True
-    """
+    """A page of sections, built from top to bottom."""
 
     def __init__(self, title: str, subtitle: str) -> None:
         self.title = title
@@ -101,54 +90,19 @@ class Page:
 
 
 def paragraph(text: str, note: bool = False) -> str:
-    """Returns a paragraph.
-
-    Args:
-        text: Plain text.
-        note: Whether it is an aside.
-
-    Returns:
-        HTML.
-
-    Example:
-        >>> paragraph("a & b")
-        '<p>a &amp; b</p>'
-    """
+    """Returns a paragraph."""
     kind = ' class="note"' if note else ""
     return f"<p{kind}>{html.escape(text)}</p>"
 
 
 def numbers(values: Sequence[tuple[str, str]]) -> str:
-    """Returns the few numbers that matter, large.
-
-    Args:
-        values: Number and what it is, each as text.
-
-    Returns:
-        HTML.
-
-    Example:
-        >>> numbers([("0.97", "accuracy")])
-        '<div class="numbers"><div><b>0.97</b>accuracy</div></div>'
-    """
+    """Returns the few numbers that matter, large."""
     cells = (f"<div><b>{html.escape(n)}</b>{html.escape(what)}</div>" for n, what in values)
     return f'<div class="numbers">{"".join(cells)}</div>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table, which scrolls by itself where it is long or wide.
-
-    Args:
-        head: Name of each column.
-        rows: Cells as text; the first one of a row is its name.
-
-    Returns:
-        HTML.
-
-    Example:
-        >>> "<td>daisy</td><td>3</td>" in table(["class", "images"], [["daisy", "3"]])
-        True
-    """
+    """Returns a table, which scrolls by itself where it is long or wide."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
@@ -161,34 +115,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def drawing(svg: str) -> str:
-    """Returns a drawing, which scrolls by itself on a phone where it is wide.
-
-    Args:
-        svg: As `keras_vit.visualization.drawing.to_svg` returns it.
-
-    Returns:
-        HTML.
-
-    Example:
-        >>> drawing("<svg></svg>")
-        '<div class="scroll wide"><svg></svg></div>'
-    """
+    """Returns a drawing, which scrolls by itself on a phone where it is wide."""
     return f'<div class="scroll wide">{svg}</div>'
 
 
 def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
-    """Returns pictures with captions, side by side.
-
-    Args:
-        items: Images (H, W, C), uint8, one below the other, and their caption.
-
-    Returns:
-        HTML that holds the images.
-
-    Example:
-        >>> pictures([([np.zeros((5, 7, 3), "uint8")], "black")]).count("data:image/")
-        1
-    """
+    """Returns pictures with captions, side by side."""
     figures = []
     for images, caption in items:
         shown = "".join(
@@ -200,18 +132,7 @@ def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Returns text as it is, line by line.
-
-    Args:
-        text: The text.
-
-    Returns:
-        HTML.
-
-    Example:
-        >>> preformatted("a < b")
-        '<pre>a &lt; b</pre>'
-    """
+    """Returns text as it is, line by line."""
     return f"<pre>{html.escape(text)}</pre>"
 
 

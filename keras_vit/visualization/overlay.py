@@ -61,20 +61,7 @@ def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.
 
 
 def smooth(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Enlarges a map to an image's size, in [0, 1].
-
-    Args:
-        values: The map, (h, w).
-        size: Height and width in pixels.
-
-    Returns:
-        The map between 0, its lowest value, and 1, its highest, (H, W), interpolated linearly; 0
-        throughout where all are equal.
-
-    Example:
-        >>> smooth(np.array([[0.0, 2.0]]), (2, 4)).shape
-        (2, 4)
-    """
+    """Enlarges a map to an image's size, in [0, 1]."""
     small = PIL.Image.fromarray(np.asarray(values, np.float32))
     large = np.asarray(small.resize(size[::-1], PIL.Image.Resampling.BILINEAR), np.float64)
     span = float(np.ptp(values))

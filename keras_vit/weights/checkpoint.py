@@ -25,10 +25,6 @@ class Origin:
         dialect: Name of the dialect of the file.
         names: Names in the file, by variable path; several where they were put together.
         left: Names of tensors that were left out deliberately.
-
-    Example:
-        >>> Origin("timm", {"head/bias": ("head.bias",)}).names["head/bias"]
-        ('head.bias',)
     """
 
     dialect: str = "keras"
@@ -50,11 +46,6 @@ class Checkpoint:
         origin: Names of the tensors in the file.
         loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens, so
             that `inferred` hold the likelier reading: see `has_prefix_rows`.
-
-    Example:
-        >>> head = np.zeros((6, 5), "float32")
-        >>> Checkpoint("example", {"head/kernel": head}, {"classes": 5}).inferred["classes"]
-        5
     """
 
     source: str
@@ -65,31 +56,10 @@ class Checkpoint:
     loose_positions: bool = False
 
     def replace(self, **changes: Any) -> Checkpoint:
-        """Returns a copy with some fields changed.
-
-        Args:
-            **changes: Field names and their new values.
-
-        Example:
-            >>> Checkpoint("a", {}, {}).replace(source="b").source
-            'b'
-        """
+        """Returns a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 
 def variables_of(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the weights of a model by their path.
-
-    Args:
-        model: A model of this package.
-
-    Returns:
-        Variables by path, in the model's order.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
-        >>> list(variables_of(model))[:2]
-        ['patch_encoder/class_token', 'patch_encoder/prefix_position']
-    """
+    """Returns the weights of a model by their path."""
     return {variable.path: variable for variable in model.weights}

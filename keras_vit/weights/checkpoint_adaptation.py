@@ -20,27 +20,7 @@ _ROOT = "stem/conv_root/kernel"
 def fit(
     checkpoint: Checkpoint, config: ViTConfig, *, resize_patches: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Brings a checkpoint's tensors to the grid, patch size and channels of a model.
-
-    Args:
-        checkpoint: The checkpoint.
-        config: Configuration of the model.
-        resize_patches: Whether the kernel of the patches may be resized.
-
-    Returns:
-        The tensors by variable path, and a sentence for each that was resized.
-
-    Raises:
-        ValueError: If the checkpoint's grid cannot be told from the model's, or its patches are of
-            another size and `resize_patches` is not set.
-
-    Example:
-        >>> from keras_vit import models
-        >>> tensors = {POSITION: np.zeros((2, 2, 96), "float32")}
-        >>> config = models.size("Micro/4").replace(image_size=(12, 8))
-        >>> fit(Checkpoint("a.npz", tensors, {}), config, resize_patches=False)[1]
-        {'patch_encoder/position': 'Position embeddings resized from (2, 2) to (3, 2) patches'}
-    """
+    """Brings a checkpoint's tensors to the grid, patch size and channels of a model."""
     tensors, notes = dict(checkpoint.tensors), {}
     split_as_read(tensors, checkpoint, config)
     new = config.grid
@@ -84,17 +64,6 @@ def resize_patch_kernel(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray
     Section 3.4 of FlexiViT: the new kernel gives, for a patch that is resized bicubically, as
     nearly as possible what the old one gave for the patch itself.
 
-    Args:
-        kernel: Array of shape (P, Q, C, D).
-        size: New height and width of a patch.
-
-    Returns:
-        float32 array of shape (*size, C, D).
-
-    Example:
-        >>> resize_patch_kernel(np.ones((8, 8, 3, 5), "float32"), (6, 4)).shape
-        (6, 4, 3, 5)
-
     Reference: https://arxiv.org/abs/2212.08013
     """
     for axis, (old, new) in enumerate(zip(kernel.shape, size, strict=False)):
@@ -111,17 +80,6 @@ def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     A single channel is treated as if it stood in all three: their weights are added. More
     channels repeat those of red, green and blue in turn, scaled so that the sum over channels
     keeps its size.
-
-    Args:
-        kernel: Array of shape (..., C, D).
-        channels: Channels wanted.
-
-    Returns:
-        Array of shape (..., channels, D).
-
-    Example:
-        >>> adapt_channels(np.ones((16, 3, 5)), 4).shape
-        (16, 4, 5)
 
     Reference: `adapt_input_conv` of
     https://github.com/huggingface/pytorch-image-models/blob/main/timm/models/_manipulate.py

@@ -19,27 +19,7 @@ _PROJECTION = "patch_encoder/projection/kernel"
 
 
 def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
-    """Returns the tensors of a checkpoint as a model of this configuration holds them.
-
-    Args:
-        checkpoint: The checkpoint.
-        config: The configuration of the model that it was saved from.
-
-    Returns:
-        Arrays by variable path: a table of all positions is split into those of the grid and
-        of the prefix, and left out where the configuration computes it.
-
-    Raises:
-        ValueError: If the tensors are of another model.
-
-    Example:
-        >>> tensors = {"head/kernel": np.zeros((6, 5), "float32")}
-        >>> config = ViTConfig(6, 1, 2, 11, patch_size=4, classes=7)
-        >>> check_consistency(Checkpoint("a.npz", tensors, {"classes": 5}), config)
-        Traceback (most recent call last):
-        ...
-        ValueError: a.npz must agree with the configuration. Received: classes=5 for 7
-    """
+    """Returns the tensors of a checkpoint as a model of this configuration holds them."""
     inferred, fields = checkpoint.inferred, config.get_config()
     wrong = [name for name in _DECIDED if name in inferred and inferred[name] != fields[name]]
     differing = [f"{name}={inferred[name]} for {fields[name]}" for name in wrong]

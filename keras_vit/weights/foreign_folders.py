@@ -25,26 +25,7 @@ _WEIGHT_FILES = (
 
 
 def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
-    """Reads a folder of transformers or timm, a KerasHub preset or a run folder.
-
-    Args:
-        folder: The folder.
-        read_file: Reads a single weight file.
-
-    Returns:
-        The checkpoint, with what the configuration beside the weights tells.
-
-    Raises:
-        ValueError: If the folder lacks weights, or the configuration is damaged or of another
-            kind of model.
-
-    Example:
-        >>> Path("empty").mkdir()
-        >>> read(Path("empty"), lambda path: Checkpoint(str(path), {}, {}))
-        Traceback (most recent call last):
-        ...
-        ValueError: The folder empty must hold one of model.safetensors, ...
-    """
+    """Reads a folder of transformers or timm, a KerasHub preset or a run folder."""
     if (folder / _OF_RUN).is_file():
         return read_file(folder / _OF_RUN)
     found = [folder / name for name in _WEIGHT_FILES if (folder / name).is_file()]

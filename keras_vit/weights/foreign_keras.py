@@ -25,20 +25,7 @@ Layer = Mapping[str, Any]
 
 
 def is_ours(path: Path, kind: str) -> bool:
-    """Tells whether a file of Keras 3 holds a model of this package.
-
-    Args:
-        path: The file.
-        kind: `"keras"` or `"h5"`, see `containers.format_of`.
-
-    Raises:
-        ValueError: If it is damaged.
-
-    Example:
-        >>> keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save("m.keras")
-        >>> is_ours(Path("m.keras"), "keras")
-        False
-    """
+    """Tells whether a file of Keras 3 holds a model of this package."""
     if kind == "keras":
         return any(map(is_metadata, read_layers(path, kind)))
     with guards.reading(path), h5py.File(path) as file:
@@ -48,36 +35,12 @@ def is_ours(path: Path, kind: str) -> bool:
 
 
 def is_metadata(layer: Layer) -> bool:
-    """Tells whether a layer is that which carries what a model of this package expects.
-
-    Args:
-        layer: See `read_layers`.
-
-    Example:
-        >>> is_metadata({"class_name": "ModelMetadata"})
-        False
-    """
+    """Tells whether a layer is that which carries what a model of this package expects."""
     return layer.get("registered_name") == "keras_vit>ImageContract"
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors of a `.keras` or `.weights.h5` file that Keras 3 wrote.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Arrays by the names of their layers and their number, such as `"head/0"`.
-
-    Raises:
-        ValueError: If the file is damaged.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
-        >>> model.save("m.keras")
-        >>> list(read_tensors(Path("m.keras")))
-        ['head/0', 'head/1']
-    """
+    """Reads the tensors of a `.keras` or `.weights.h5` file that Keras 3 wrote."""
     with _weights(path) as weights:
         layers = containers.read_h5(weights)
     return {
@@ -86,25 +49,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_layers(path: Path, kind: str) -> list[Layer]:
-    """Returns the layers of a model, as far as a file lists them.
-
-    Args:
-        path: The file, which has been read before.
-        kind: Its format, see `containers.format_of`.
-
-    Returns:
-        The model, its layers and theirs: `name`, and `class_name`, `registered_name` and
-        `config` if the file holds a full model.
-
-    Raises:
-        ValueError: If the list is damaged or too long.
-
-    Example:
-        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
-        >>> model.save("m.keras")
-        >>> [layer["class_name"] for layer in read_layers(Path("m.keras"), "keras")]
-        ['Sequential', 'InputLayer', 'Dense']
-    """
+    """Returns the layers of a model, as far as a file lists them."""
     if kind == "keras":
         with guards.open_zip(path) as archive:
             return list(_layers(guards.read_json(path, archive, "config.json")))
@@ -122,23 +67,7 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
 
 
 def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
-    """Adds to a checkpoint what the layers of its model tell.
-
-    Args:
-        checkpoint: The checkpoint.
-        layers: See `read_layers`.
-
-    Returns:
-        The checkpoint with what they tell, such as the number of heads and the images' size.
-
-    Raises:
-        ValueError: If the model computes what no model of this package does.
-
-    Example:
-        >>> layers = [{"class_name": "Custom>TransformerBlock", "config": {"num_heads": 3}}]
-        >>> complete(Checkpoint("m.h5", {}, {}), layers).inferred
-        {'num_heads': 3}
-    """
+    """Adds to a checkpoint what the layers of its model tell."""
     config_fields: dict[str, Any] = {}
     for layer in layers:
         config = layer.get("config", {})

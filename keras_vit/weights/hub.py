@@ -25,18 +25,6 @@ def fetch_repository(repository: str) -> Path:
     The hub lists the SHA-256 of every large file, by which it is verified. All files are of the
     revision that was listed. A mirror must serve the listing too, with its hashes.
 
-    Args:
-        repository: Owner and name, `"google/vit-base-patch16-224"`.
-
-    Returns:
-        The folder in the cache. A later call uses it as it is: delete it to fetch a new
-        revision.
-
-    Raises:
-        ValueError: If the repository holds no weights, a file is not the one listed, or the
-            listing is none or lacks the hashes of the weights.
-        ConnectionError: If the hub cannot be reached.
-
     Reference: https://huggingface.co/docs/hub/api
     """
     folder = f"hf--{repository.replace('/', '--')}"

@@ -21,19 +21,7 @@ _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
 def infer_fields(
     tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
 ) -> dict[str, Any]:
-    """Returns the configuration that shapes and names of a checkpoint's tensors determine.
-
-    Args:
-        tensors: Arrays by variable path.
-        loose_positions: Whether a joint table may lack rows for the prefix tokens.
-
-    Returns:
-        Fields of `ViTConfig`.
-
-    Example:
-        >>> infer_fields({"head/kernel": np.zeros((6, 5))})["classes"]
-        5
-    """
+    """Returns the configuration that shapes and names of a checkpoint's tensors determine."""
     numbers = prefix_numbers(tensors)
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
@@ -61,29 +49,7 @@ def infer_fields(
 
 
 def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
-    """Returns the configuration of the model that a checkpoint was saved from.
-
-    Args:
-        checkpoint: The checkpoint.
-        **known: Fields of `ViTConfig` that the file does not tell, or that go before what it
-            tells: the number of heads in a file of PyTorch, unless its sizes are published ones.
-
-    Returns:
-        The configuration; its classifier gives logits.
-
-    Raises:
-        ValueError: If something that is needed is neither told nor known.
-
-    Example:
-        >>> from keras_vit import models
-        >>> from keras_vit.weights.checkpoint import variables_of
-        >>> config = ViTConfig(6, 1, 2, 11, patch_size=4, image_size=(8, 8), classes=5)
-        >>> weights = variables_of(models.build(config))
-        >>> tensors = {name: keras.ops.convert_to_numpy(v) for name, v in weights.items()}
-        >>> checkpoint = Checkpoint("a", tensors, infer_fields(tensors) | {"patch_size": (4, 4)})
-        >>> config_of(checkpoint, num_heads=2).grid
-        (2, 2)
-    """
+    """Returns the configuration of the model that a checkpoint was saved from."""
     fields = {field.name for field in dataclasses.fields(ViTConfig)}
     config_fields = {name: value for name, value in checkpoint.inferred.items() if name in fields}
     config_fields |= {"classifier_activation": None} | known

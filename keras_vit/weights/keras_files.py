@@ -18,25 +18,7 @@ _METADATA = ("model_metadata", "image_contract")
 
 
 def read_h5(path: Path) -> Checkpoint:
-    """Reads the `.weights.h5` file of a model of this package.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The checkpoint.
-
-    Raises:
-        ValueError: If the file is damaged or belongs to another kind of model.
-
-    Example:
-        >>> import tempfile
-        >>> from keras_vit import models
-        >>> path = Path(tempfile.mkdtemp()) / "m.weights.h5"
-        >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save_weights(path)
-        >>> read_h5(path).inferred["position_grid"]
-        (2, 2)
-    """
+    """Reads the `.weights.h5` file of a model of this package."""
     layers = containers.read_h5(path)
     if "patch_encoder/projection" not in layers:
         raise ValueError(
@@ -62,23 +44,6 @@ def read_keras(path: Path) -> Checkpoint:
     """Reads the `.keras` file of a model of this package, or of one that contains it.
 
     Nothing of the file is built: what it tells of the model is checked, and no code of it runs.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The checkpoint, with the preprocessing and labels that the file carries.
-
-    Raises:
-        ValueError: If the file is damaged or holds another kind of model.
-
-    Example:
-        >>> import tempfile
-        >>> from keras_vit import models
-        >>> path = Path(tempfile.mkdtemp()) / "m.keras"
-        >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save(path)
-        >>> read_keras(path).inferred["num_layers"]
-        4
     """
     layers = foreign_keras.read_layers(path, "keras")
     metadata_layer = next(filter(foreign_keras.is_metadata, layers), None)

@@ -27,41 +27,13 @@ _MOST_TOKENS = 2**16  # 4096 pixels in patches of 16, whose attention takes 17 G
 
 
 def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
-    """Returns the metadata of a safetensors file.
-
-    Args:
-        config: The model's configuration.
-        preprocessing: What its images go through.
-
-    Returns:
-        Texts by name: ours as JSON, and the format by which PyTorch's libraries know the file.
-
-    Example:
-        >>> config = ViTConfig(6, 1, 2, 11, patch_size=4)
-        >>> sorted(describe(config, Preprocessing()))
-        ['format', 'keras_vit']
-    """
+    """Returns the metadata of a safetensors file."""
     content = {"config": config.get_config(), "preprocessing": preprocessing.get_config()}
     return {"format": "pt", KEY: json.dumps(content)}
 
 
 def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
-    """Adds to a checkpoint what its file's metadata tell.
-
-    Args:
-        checkpoint: What the tensors of the file tell.
-        metadata: The file's metadata, by whomever they were written.
-
-    Returns:
-        The checkpoint, unchanged if the metadata are not of this package.
-
-    Raises:
-        ValueError: If they are damaged, or describe another model than that of the tensors.
-
-    Example:
-        >>> extend(Checkpoint("a", {}, {}), {"format": "pt"}).inferred
-        {}
-    """
+    """Adds to a checkpoint what its file's metadata tell."""
     if KEY not in metadata:
         return checkpoint
     try:

@@ -70,15 +70,6 @@ def has_prefix_rows(
 
     A reading is possible if N is the model's number of patches, or a square of more than one. If
     both are, the one that equals the model's own square grid is taken.
-
-    Args:
-        checkpoint: The checkpoint.
-        grid: Rows and columns of the model.
-        prefix_position: Whether the model has positions of prefix tokens; None if that is to be
-            decided by the table. Taken if it is possible.
-
-    Raises:
-        ValueError: If both readings are possible, or none is.
     """
     p = _num_undecided(checkpoint)
     if not p:
@@ -109,15 +100,7 @@ def settle_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoin
 
 
 def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
-    """Puts the positions of a checkpoint on the grid of its images, which may not be square.
-
-    Args:
-        checkpoint: The checkpoint.
-        image_size: Height and width in pixels of the images that its model takes.
-
-    Returns:
-        The checkpoint; as it was, if it has no table of positions or one for other images.
-    """
+    """Puts the positions of a checkpoint on the grid of its images, which may not be square."""
     inferred, tensors = checkpoint.inferred, dict(checkpoint.tensors)
     if POSITIONS not in tensors or "patch_size" not in inferred:
         return checkpoint
@@ -178,14 +161,7 @@ def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
 def join_positions(
     tensors: Mapping[str, np.ndarray], config: ViTConfig, *, loose: bool = True
 ) -> dict[str, np.ndarray]:
-    """Returns the tensors with all positions in one table, as files of others hold them.
-
-    Args:
-        tensors: Arrays by variable path, of all variables of a model.
-        config: The model's configuration. Fixed positions are written out; a class token has
-            none of them, which is a row of zeros.
-        loose: Whether `POSITIONS` may lack rows for the prefix tokens; `PATCH_POSITIONS` if not.
-    """
+    """Returns the tensors with all positions in one table, as files of others hold them."""
     tensors, name = dict(tensors), POSITIONS
     prefix = tensors.pop(PREFIX_POSITION, None)
     if config.position_embedding == "sincos_2d":

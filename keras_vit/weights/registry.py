@@ -117,24 +117,7 @@ def list_weights(model: str | None = None) -> list[PublishedWeights]:
 
 
 def find_weights(model: str, name: str) -> PublishedWeights:
-    """Returns the published weights of this name.
-
-    Args:
-        model: Name of the constructor, such as `"ViTB16"`.
-        name: Name, alias, or the file's name with or without `.npz`; with as many folders of
-            its address before it as make it unique, and at least one where every repository calls
-            its file so (`model.safetensors`).
-
-    Returns:
-        The row.
-
-    Raises:
-        ValueError: If the model has no weights of this name, or several.
-
-    Example:
-        >>> find_weights("ViTB16", "sam/ViT-B_16").name
-        'sam_in1k'
-    """
+    """Returns the published weights of this name."""
     found = _matches(model, name)
     if len(found) == 1:
         return found[0]
@@ -158,36 +141,12 @@ def find_weights(model: str, name: str) -> PublishedWeights:
 
 
 def is_known(model: str, name: str) -> bool:
-    """Tells whether a model has published weights of this name, or several.
-
-    Args:
-        model: Name of the constructor, such as `"ViTB16"`.
-        name: As `find_weights` takes it.
-
-    Returns:
-        Whether the table has it.
-
-    Example:
-        >>> is_known("ViTB16", "imagenet"), is_known("ViTB16", "runs/flowers/best.keras")
-        (True, False)
-    """
+    """Tells whether a model has published weights of this name, or several."""
     return bool(_matches(model, name))
 
 
 def preprocessing_for(row: PublishedWeights) -> Preprocessing:
-    """Returns what images went through before the model saw them.
-
-    Args:
-        row: Published weights.
-
-    Returns:
-        The preprocessing with which the accuracy was measured, at the size of the weights, with
-        the labels of ImageNet-1k where these are the classes.
-
-    Example:
-        >>> preprocessing_for(find_weights("ViTB16", "mae")).mean
-        (0.485, 0.456, 0.406)
-    """
+    """Returns what images went through before the model saw them."""
     mean, std = SCALINGS[row.scaling]
     return Preprocessing(
         size=(row.image_size, row.image_size),

@@ -39,15 +39,7 @@ Numbers in brackets are the sources at the end: of the row, and of the accuracy.
 
 
 def markdown() -> str:
-    """Returns the page `docs/weights.md`.
-
-    Returns:
-        Markdown: how to use the table, a table for each model, and the numbered sources.
-
-    Example:
-        >>> "| `imagenet21k` |" in markdown()
-        True
-    """
+    """Returns the page `docs/weights.md`."""
     rows = list_weights()
     models = list(dict.fromkeys(row.model for row in rows))
     cited = (text for row in rows for text in (row.source, row.top1_source) if text)

@@ -79,24 +79,7 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
 
 
 def read_path(path: Path) -> Checkpoint:
-    """Reads a local file or folder, see `read_checkpoint`.
-
-    Args:
-        path: An existing file or folder.
-
-    Returns:
-        The checkpoint.
-
-    Raises:
-        ValueError: If it is damaged, or of a kind that is not understood.
-
-    Example:
-        >>> np.savez("other.npz", weight=np.zeros(3))
-        >>> read_path(Path("other.npz"))
-        Traceback (most recent call last):
-        ...
-        ValueError: other.npz must be a Vision Transformer ...
-    """
+    """Reads a local file or folder, see `read_checkpoint`."""
     if path.is_dir():
         return foreign_folders.read(path, _read_file)
     return _read_file(path)
@@ -122,23 +105,7 @@ def _read_file(path: Path) -> Checkpoint:
 
 
 def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
-    """Returns the dialect that a file's tensor names belong to.
-
-    Args:
-        tensors: Arrays by their name in the file.
-        source: Where they come from, for messages.
-
-    Returns:
-        The dialect.
-
-    Raises:
-        ValueError: If they belong to none.
-
-    Example:
-        >>> names = ("conv_proj.weight", "encoder.ln.weight")
-        >>> dialect_of(dict.fromkeys(names, np.zeros(0)), "m.safetensors").name
-        'torchvision'
-    """
+    """Returns the dialect that a file's tensor names belong to."""
     for dialect in DIALECTS.values():
         if dialect.speaks(tensors):
             return dialect

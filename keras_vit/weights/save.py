@@ -83,22 +83,7 @@ def save_weights(
 
 
 def format_of_target(path: Path, format: str | None) -> str:
-    """Returns the format in which a file or folder is to be written.
-
-    Args:
-        path: The file or folder.
-        format: One of `FORMATS`, or None for what the name says.
-
-    Returns:
-        One of `FORMATS`.
-
-    Raises:
-        ValueError: If the name does not say it or says another one, or a folder is in the way.
-
-    Example:
-        >>> format_of_target(Path("a.weights.h5"), None), format_of_target(Path("a"), None)
-        ('keras', 'huggingface')
-    """
+    """Returns the format in which a file or folder is to be written."""
     fitting = [name for name, ends in _SUFFIXES.items() if ends and path.name.endswith(ends)]
     if format is None:
         said = fitting if fitting or path.suffix else ["huggingface"]
@@ -124,17 +109,7 @@ def format_of_target(path: Path, format: str | None) -> str:
 
 
 def save_keras(model: keras.Model, path: Path) -> None:
-    """Writes a Keras file atomically, which Keras itself does not.
-
-    Args:
-        model: Any model.
-        path: A `.weights.h5` file, or a `.keras` file for the whole model.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
-        >>> save_keras(model, Path("m.weights.h5"))
-    """
+    """Writes a Keras file atomically, which Keras itself does not."""
     with atomic_path(path) as temporary:
         save = model.save if path.suffix == ".keras" else model.save_weights
         save(temporary)
@@ -147,29 +122,7 @@ def write(
     config: models.ViTConfig,
     preprocessing: Preprocessing,
 ) -> list[str]:
-    """Writes tensors in a dialect.
-
-    Args:
-        path: The file or folder to write.
-        format: One of `FORMATS` except `"keras"`.
-        tensors: Arrays by variable path, of all variables of a model.
-        config: The model's configuration.
-        preprocessing: The model's preprocessing, with the labels.
-
-    Returns:
-        What readers of the file must be told, as sentences.
-
-    Raises:
-        ValueError: Before anything is written: if the format has no such model.
-
-    Example:
-        >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8))
-        >>> weights = variables_of(models.build(config))
-        >>> tensors = {name: keras.ops.convert_to_numpy(v) for name, v in weights.items()}
-        >>> write(Path("m.npz"), "npz", tensors, config, Preprocessing())
-        []
-    """
+    """Writes tensors in a dialect."""
     named = DIALECTS[format].write(tensors, config)
     written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
     described = metadata.describe(config, preprocessing)

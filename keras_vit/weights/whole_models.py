@@ -16,24 +16,7 @@ from keras_vit.weights.containers.guards import ALLOWANCE, open_zip, read_json, 
 
 
 def load_model(path: str | os.PathLike[str], *, compile: bool = False) -> keras.Model:
-    """Loads a `.keras` file as `keras.saving.load_model` does, once its claims are checked.
-
-    Args:
-        path: The file. One of another format is left to Keras.
-        compile: Whether the model is compiled, if the file says how.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: If its members, or the variables of the model that it describes, are larger
-            than a file of its size can hold.
-
-    Example:
-        >>> keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save("m.keras")
-        >>> load_model("m.keras").count_params()
-        8
-    """
+    """Loads a `.keras` file as `keras.saving.load_model` does, once its claims are checked."""
     path = Path(path)
     if zipfile.is_zipfile(path):
         _check(path)

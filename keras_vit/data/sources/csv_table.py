@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"\w+://")
 
 
 def load_table(path: str | os.PathLike[str]) -> Examples:
-    r"""Reads a table with a column `file` and at least one that tells the class.
+    """Reads a table with a column `file` and at least one that tells the class.
 
     `class_index` and `wnid` stand for the 1000 ImageNet classes, so that `class_names` are all of
     them, in their order; but where `class_index` comes with a `label` of its own, the labels are
@@ -39,28 +39,6 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     The table may also have no header line, or be one of the `metadata.csv` and `metadata.jsonl`
     of Hugging Face, with `file_name` for `file`. `notes` tell whatever is not plain: another
     encoding or separator, other names of the columns, images outside of the folder.
-
-    Args:
-        path: The CSV file (best UTF-8, commas, header line), or a `.jsonl` file with an object in
-            each line. Files are relative to its folder.
-
-    Returns:
-        The images in the order of the rows, named as in the column `file`, with `/` and in the
-        Unicode form of the file system; with a column `labels` they have several labels each,
-        (N, K). `columns` are the other ones.
-
-    Raises:
-        ValueError: If the table is damaged, a column is missing, a file does not exist or is named
-            twice, a split is unknown, or a class is unknown or contradictory, empty, or named
-            twice for one image.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> (folder / "a.jpg").touch()
-        >>> _ = (folder / "labels.csv").write_text("file,label\na.jpg,daisy\n")
-        >>> load_table(folder / "labels.csv").class_names
-        ('daisy',)
     """
     path = Path(path)
     rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or _find(path, cell)))

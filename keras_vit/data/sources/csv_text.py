@@ -34,32 +34,7 @@ Row = dict[str, str]
 def read_rows(
     path: Path, names_image: Callable[[str], bool]
 ) -> tuple[dict[int, Row], tuple[str, ...]]:
-    r"""Reads a table of text, or of JSON objects if its name ends in `.jsonl`.
-
-    Args:
-        path: The file: UTF-8, UTF-16 or Windows-1252; with commas, semicolons or tabs.
-        names_image: Tells whether a cell is the name of an image. In a table without a header line
-            one of the first cells must be.
-
-    Returns:
-        The rows by the number of their line, each with all columns under the names that
-        `load_table` knows; and sentences on how the file was understood.
-
-    Raises:
-        ValueError: If the file is no such table, or has no rows.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "labels.csv"
-        >>> _ = path.write_text("File;class\na.jpg;daisy\n")
-        >>> rows, notes = read_rows(path, lambda cell: cell.endswith(".jpg"))
-        >>> rows
-        {2: {'file': 'a.jpg', 'label': 'daisy'}}
-        >>> for note in notes:
-        ...     print(note)
-        The columns of labels.csv are separated by semicolons.
-        The column `class` of labels.csv is taken as `label`.
-    """
+    """Reads a table of text, or of JSON objects if its name ends in `.jsonl`."""
     notes: list[str] = []
     text = _decode(path, notes)
     if path.suffix.lower() == ".jsonl":

@@ -26,26 +26,6 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
     `validation`, `dev`, `test`, `testing`, in any case), one of them is for training, and each has
     subfolders, these are the class folders. A single subfolder that has all class folders in it is
     passed over.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        The images in the order of their names, which are paths below `folder` with `/`.
-
-    Raises:
-        ValueError: If there are no class folders with images, a class name is blank or not UTF-8,
-            or a class has no images for training.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("rose/b.jpg", "daisy/a.PNG", "daisy/notes.txt"):
-        ...     (folder / name).parent.mkdir(exist_ok=True)
-        ...     (folder / name).touch()
-        >>> examples = load_folder(folder)
-        >>> examples.names, examples.class_names
-        (('daisy/a.PNG', 'rose/b.jpg'), ('daisy', 'rose'))
     """
     folder = Path(folder)
     found = find_files(folder)

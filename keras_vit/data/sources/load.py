@@ -67,28 +67,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
 
 
 def load_images(data: str | os.PathLike[str]) -> Examples:
-    """Finds images, with labels or without.
-
-    Args:
-        data: What `keras_vit.data.load` takes; or a folder with images directly in it and no
-            table: then all images below it belong to it, however deep and whatever their
-            folders are called.
-
-    Returns:
-        The images; without labels, all of one class.
-
-    Raises:
-        ValueError: If there are none.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> (folder / "2024").mkdir()
-        >>> for name in ("b.jpg", "2024/a.PNG", "notes.txt"):
-        ...     (folder / name).touch()
-        >>> load_images(folder).names
-        ('2024/a.PNG', 'b.jpg')
-    """
+    """Finds images, with labels or without."""
     folder = Path(data).expanduser()
     if not folder.is_dir() or any((folder / name).is_file() for name in TABLES):
         return load(data)

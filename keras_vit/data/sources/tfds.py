@@ -22,26 +22,6 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     tensorflow-datasets prepares the dataset first if it is not there yet, which may mean a
     download. Without a split, `train` is divided from `validation` or else `test`, where the
     dataset has them; with a split, all images of that split are taken alike.
-
-    Args:
-        name: `"NAME"` or `"NAME:SPLIT"`, such as `"tf_flowers:train[:10%]"`. `NAME` may go on with
-            `/CONFIG` and `:VERSION`.
-        data_dir: Folder of prepared datasets; None means the environment variable
-            `TFDS_DATA_DIR`, or else `~/tensorflow_datasets`.
-
-    Returns:
-        The images in the stored order, named by their position in the dataset's files.
-
-    Raises:
-        ValueError: If there is no such dataset or split, it holds no labelled images, or the
-            images take more than 4 GiB.
-        RuntimeError: If tensorflow-datasets cannot prepare it.
-        ImportError: If tensorflow-datasets itself does not load.
-
-    Example:
-        >>> load_tfds("no_such_dataset")
-        Traceback (most recent call last):
-        ValueError: `data` must name a dataset of tensorflow-datasets...
     """
     import tensorflow_datasets as tfds  # takes seconds, and only this function needs it
 

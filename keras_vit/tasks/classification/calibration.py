@@ -65,18 +65,6 @@ class Calibration:
 def reliability(labels: ArrayLike, probabilities: ArrayLike, bins: int = 15) -> Reliability:
     """Compares confidence and accuracy in bins of equal width.
 
-    Args:
-        labels: True classes, (N,).
-        probabilities: Of each class, (N, K); confidence is the highest one of a row.
-        bins: Number M of bins.
-
-    Returns:
-        The comparison.
-
-    Example:
-        >>> round(reliability([0, 1], [[0.8, 0.2], [0.6, 0.4]], bins=5).error, 3)
-        0.4
-
     Reference: equation 3 of https://arxiv.org/abs/1706.04599, with its 15 bins
     """
     scores = np.asarray(probabilities)
@@ -96,19 +84,6 @@ def _compare(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Relia
 
 def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
     """Returns the temperature that makes a model's answers most likely.
-
-    Args:
-        labels: True classes, (N,).
-        probabilities: Of each class, (N, K). Of more than 20,000 rows, or 20 million numbers, every
-            second, third ... row is taken: one number needs no more.
-
-    Returns:
-        T, between 1/20 and 20: softmax(log p / T) has the smallest cross-entropy.
-
-    Example:
-        >>> sure = [[0.99, 0.01]] * 10  # and wrong three times of ten
-        >>> round(fit_temperature([0] * 7 + [1] * 3, sure), 2)
-        5.42
 
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
@@ -172,18 +147,6 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
 
 
 def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """Returns probabilities, (N, K), whose logits are divided by a temperature.
-
-    Args:
-        probabilities: Of each class, (N, K).
-        temperature: Above 0; above 1 they come closer to each other.
-
-    Returns:
-        The new ones, (N, K).
-
-    Example:
-        >>> with_temperature(np.array([[0.8, 0.2]]), 2.0).round(3).tolist()
-        [[0.667, 0.333]]
-    """
+    """Returns probabilities, (N, K), whose logits are divided by a temperature."""
     scores = np.asarray(probabilities, np.float64)
     return special.softmax(np.log(np.maximum(scores, _SMALLEST)) / temperature, axis=1)

@@ -34,17 +34,6 @@ class DistillationObjective(ClassificationObjective):
     teacher's answers at the other one, and answers with the mean of both; any other network has
     one head for both.
 
-    Args:
-        network: Images to logits (B, K).
-        teacher: Images, scaled for the network, to probabilities (B, K), see `Teacher`.
-        kind: `"soft"` or `"hard"`.
-        weight: Share w of the teacher, in [0, 1].
-        temperature: tau, above 0; only of the soft kind.
-        **kwargs: As for `ClassificationObjective`.
-
-    Raises:
-        ValueError: If an argument is out of range.
-
     Reference: section 4 of https://arxiv.org/abs/2012.12877, equations 2 and 3
     """
 
@@ -95,22 +84,7 @@ class DistillationObjective(ClassificationObjective):
 
 
 class Teacher(keras.layers.Layer):
-    """A finished model that answers for images scaled for another one.
-
-    Args:
-        model: A classifier of keras_vit, which brings its preprocessing; or any Keras model that
-            ends in a softmax and takes what the student takes.
-        student: The preprocessing of the model that learns, with its labels.
-
-    Call arguments:
-        images: Images (B, h, w, C), scaled for the student.
-
-    Returns:
-        Probabilities (B, K), float32.
-
-    Raises:
-        ValueError: If the model does not answer for the student's classes.
-    """
+    """A finished model that answers for images scaled for another one."""
 
     def __init__(self, model: keras.Model, student: Preprocessing) -> None:
         super().__init__(name="teacher", trainable=False)
@@ -160,18 +134,7 @@ class Teacher(keras.layers.Layer):
 
 
 def load_teacher(path: str | os.PathLike[str], student: Preprocessing) -> Teacher:
-    """Loads a teacher from a run folder or a `.keras` file.
-
-    Args:
-        path: The run, whose last model teaches, or the file.
-        student: The preprocessing of the model that learns, with its labels.
-
-    Returns:
-        The teacher.
-
-    Raises:
-        ValueError: If there is no model, or it does not answer for the student's classes.
-    """
+    """Loads a teacher from a run folder or a `.keras` file."""
     file = Path(path) / "last.keras" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ValueError(

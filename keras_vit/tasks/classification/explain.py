@@ -23,25 +23,7 @@ _BATCH = 8  # images observed at a time: the attention of all blocks is kept, an
 def maps_in_batches(
     extractor: FeatureExtractor, images: np.ndarray, methods: Sequence[str], classes: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns maps of any number of images, a few of them in memory at a time.
-
-    Args:
-        extractor: The model, opened.
-        images: Scaled as the model's preprocessing says, (N, H, W, C).
-        methods: Kinds of maps, see `keras_vit.visualization.relevance_maps`.
-        classes: The class that is explained in each image, (N,).
-
-    Returns:
-        Maps (N, h, w) by method.
-
-    Example:
-        >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(image_size=(8, 12), classes=5)
-        >>> extractor = FeatureExtractor(models.build(config))
-        >>> images = np.zeros((9, 8, 12, 3), "float32")
-        >>> maps_in_batches(extractor, images, ["rollout"], np.zeros(9, int))["rollout"].shape
-        (9, 2, 3)
-    """
+    """Returns maps of any number of images, a few of them in memory at a time."""
     found: dict[str, list[np.ndarray]] = {method: [] for method in methods}
     for begin in range(0, len(images), _BATCH):
         part = slice(begin, begin + _BATCH)
@@ -115,22 +97,7 @@ def explain(
 
 
 def find_class(name: str, labels: Sequence[str]) -> int:
-    """Returns the number of a class.
-
-    Args:
-        name: Its name, or its number where no class is called so.
-        labels: The names of the classes.
-
-    Returns:
-        The number, from 0 on.
-
-    Raises:
-        ValueError: If there is no such class; the nearest name is suggested.
-
-    Example:
-        >>> find_class("rose", ("daisy", "rose")), find_class("0", ("daisy", "rose"))
-        (1, 0)
-    """
+    """Returns the number of a class."""
     if name in labels:
         return list(labels).index(name)
     if name.isdecimal() and int(name) < len(labels):

@@ -159,23 +159,7 @@ def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
 
 
 def comparison_curves(histories: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Draws the validation accuracy of several models over epochs, and over minutes.
-
-    Args:
-        histories: For each model, by name, the minutes that have passed and the accuracy after
-            every epoch.
-
-    Returns:
-        The figure, for `save_figure` or a notebook.
-
-    Raises:
-        ValueError: If there is no model with an epoch.
-
-    Example:
-        >>> figure = comparison_curves({"ViT": [(2.0, 0.9), (4.1, 0.95)], "ResNet": [(3.0, 0.7)]})
-        >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-        ['ViT', 'ResNet']
-    """
+    """Draws the validation accuracy of several models over epochs, and over minutes."""
     drawn = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
     if not drawn:
         raise ValueError(

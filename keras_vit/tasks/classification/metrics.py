@@ -147,36 +147,13 @@ class Report:
 
 
 def left_out(rows: Sequence[Any], what: str) -> list[str]:
-    """Returns the line that says how many rows a printed table lacks, if it does.
-
-    Args:
-        rows: All of them.
-        what: What they are of.
-
-    Returns:
-        A list of one line or none.
-
-    Example:
-        >>> left_out(range(53), "classes"), left_out(range(50), "classes")
-        (['... and 3 more classes, all in evaluation.json'], [])
-    """
+    """Returns the line that says how many rows a printed table lacks, if it does."""
     number = len(rows) - LONGEST_TABLE
     return [f"... and {number} more {what}, all in evaluation.json"] if number > 0 else []
 
 
 def shorten(name: str) -> str:
-    """Returns a name that is short enough for a table.
-
-    Args:
-        name: The name of a class.
-
-    Returns:
-        The name, of 40 characters at most.
-
-    Example:
-        >>> len(shorten("very " * 9 + "long"))
-        40
-    """
+    """Returns a name that is short enough for a table."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
 
 

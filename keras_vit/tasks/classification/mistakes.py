@@ -16,20 +16,7 @@ from keras_vit.visualization.contact_sheet import contact_sheet
 
 
 def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
-    """Returns the images that a model is most sure about and wrong.
-
-    Args:
-        labels: True classes, (N,).
-        probabilities: Of each class, (N, K).
-        number: How many, at most.
-
-    Returns:
-        Indices of the images, the surest first.
-
-    Example:
-        >>> surest_mistakes([0, 0, 1], [[0.4, 0.6], [0.1, 0.9], [0.2, 0.8]], number=5).tolist()
-        [1, 0]
-    """
+    """Returns the images that a model is most sure about and wrong."""
     scores = np.asarray(probabilities)
     wrong = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
     return wrong[np.argsort(-scores[wrong].max(axis=1), kind="stable")][:number]
@@ -41,22 +28,7 @@ _SHOWN = 32
 def draw_mistakes(
     model: keras.Model, examples: Examples, path: str | os.PathLike[str]
 ) -> Path | None:
-    """Draws the images that a model is most sure about and wrong.
-
-    Args:
-        model: A classifier of keras_vit.
-        examples: The images, each with one class.
-        path: The picture to write.
-
-    Returns:
-        The path; None, and no picture, if nothing is wrong.
-
-    Example:
-        >>> from keras_vit import data, models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=10))
-        >>> draw_mistakes(model, data.load("digits").subset(range(12)), "mistakes.png").name
-        'mistakes.png'
-    """
+    """Draws the images that a model is most sure about and wrong."""
     labels, probabilities, preprocessing = predict(model, examples, verbose=0)
     predicted = probabilities.argmax(axis=1)
     sure = surest_mistakes(labels, probabilities, _SHOWN)

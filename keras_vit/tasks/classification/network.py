@@ -30,32 +30,7 @@ def build_network(
     multi_label: bool = False,
     resume: bool = False,
 ) -> keras.Model:
-    """Builds the model to train: logits, at the precision of training.
-
-    Args:
-        config: Its `model`, which may be one of `keras.applications`, `weights` and recipe.
-        class_names: The classes of the data. Where the weights have others, their classifier is
-            replaced by one of zeros; but where they are those of a run or a `.keras` file that was
-            trained with the same loss, and one list of classes contains the other, rows are kept
-            by the name of their class.
-        dtype: Keras dtype policy.
-        multi_label: Whether an image may show several of them or none. The preprocessing then has
-            a threshold for each, 0.5 until better ones are known.
-        resume: Whether the weights are replaced by those of a state, so that nothing is said of
-            them.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: If weights and configuration do not fit.
-
-    Example:
-        >>> from keras_vit.runs.recipe import Recipe
-        >>> config = RunConfig("digits", "ViTMicro4", recipe=Recipe(image_size=(8, 8)))
-        >>> build_network(config, ("daisy", "rose")).output_shape
-        (None, 2)
-    """
+    """Builds the model to train: logits, at the precision of training."""
     if resume:
         with contextlib.redirect_stdout(io.StringIO()):
             return build_network(config, class_names, dtype=dtype, multi_label=multi_label)

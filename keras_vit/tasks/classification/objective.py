@@ -18,31 +18,7 @@ from keras_vit.tasks.objective import Objective
 
 
 class ClassificationObjective(Objective):
-    """Cross-entropy of a classifier, and its accuracy.
-
-    Args:
-        network: Images to logits (B, K).
-        loss: `"softmax"` cross-entropy, or `"sigmoid"`: a yes or no for each class.
-        multi_label: Whether an image may show several classes or none; then accuracy counts each
-            class by itself, and the mean average precision comes with it.
-        label_smoothing: Share of the target spread over all classes, in [0, 1); with `"sigmoid"`
-            over yes and no.
-        class_weights: What a mistake costs where an image shows the class, (K,); by default 1.
-
-    Raises:
-        ValueError: If an argument is out of range.
-
-    Example:
-        >>> from keras_vit import models
-        >>> config = models.size("Micro/4").replace(
-        ...     image_size=(8, 8), classes=3, classifier_activation=None
-        ... )
-        >>> objective = ClassificationObjective(models.build(config))
-        >>> x, y = np.ones((2, 8, 8, 3), "float32"), np.eye(3, dtype="float32")[[0, 1]]
-        >>> losses, logits = objective.example_losses(x, y, training=False)
-        >>> losses.shape[0], logits.shape[-1]
-        (2, 3)
-    """
+    """Cross-entropy of a classifier, and its accuracy."""
 
     def __init__(
         self,

@@ -32,10 +32,6 @@ class Mistake:
         pixels: What it saw, (h, w, C), uint8.
         explained: The same under the map of the class that it said, (h, w, 3), uint8; None for a
             model that is no Vision Transformer.
-
-    Example:
-        >>> Mistake("a.jpg", "daisy", "rose", 0.9, np.zeros((4, 4, 3), "uint8"), None).confidence
-        0.9
     """
 
     name: str

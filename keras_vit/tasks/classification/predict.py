@@ -14,28 +14,7 @@ from keras_vit.tasks.task import Predictions, network_outputs
 def predict(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
 ) -> Predictions:
-    """Returns what `evaluate` compares.
-
-    Args:
-        model: As for `keras_vit.tasks.evaluate.evaluate`.
-        examples: The images.
-        batch_size: Images in a step.
-        verbose: 0 is silent, 1 shows a progress bar.
-
-    Returns:
-        The true classes as `align` tells them, the probabilities (N, classes), float32, and the
-        model's complete preprocessing.
-
-    Raises:
-        ValueError: As `evaluate`, but for scores that are not finite.
-
-    Example:
-        >>> from keras_vit.data import load
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
-        >>> digits = load("digits").subset(range(7))
-        >>> predict(models.build(config), digits, verbose=0)[1].shape
-        (7, 10)
-    """
+    """Returns what `evaluate` compares."""
     network, preprocessing = last_activation.with_probabilities(model)
     if examples.multi_label and preprocessing.thresholds is None:
         raise ValueError(

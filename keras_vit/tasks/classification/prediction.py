@@ -110,17 +110,7 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
 
 
 class Scores:
-    """A table of predictions.
-
-    Args:
-        labels: Names of all classes; none if they are not known before the first prediction.
-        multi_label: Whether an image may show several classes or none, or it is not known.
-        every_class: Whether the table has the probability of every class, not of the best five.
-
-    Example:
-        >>> Scores(("daisy", "rose")).columns
-        ['file', 'label', 'score', 'label_2', 'score_2', 'message']
-    """
+    """A table of predictions."""
 
     def __init__(
         self, labels: Sequence[str] = (), multi_label: bool = False, every_class: bool = False

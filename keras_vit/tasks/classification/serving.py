@@ -28,19 +28,6 @@ class ServedClassifier(ServedModel):
     `answer_bytes`, `answer_pixels` and `answer_images` return `probabilities`, float32 (B, R);
     `top_scores`, float32, `top_indices`, int32, and `top_labels`, string, (B, K), best first; and
     where each label is present or not by itself `present`, bool (B, R).
-
-    Example:
-        >>> import tempfile
-        >>> from keras_vit import models
-        >>> from keras_vit.data.image_reading import Limits
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=3))
-        >>> network, preprocessing = classifier.with_probabilities(model)
-        >>> texts = Path(tempfile.mkdtemp())
-        >>> preprocessing_files.write(preprocessing, texts)
-        >>> served = ServedClassifier(network, preprocessing, "probabilities", texts, Limits())
-        >>> png = tf.io.encode_png(tf.zeros((5, 7, 3), "uint8"))
-        >>> served.explain(png[tf.newaxis])["map"].shape
-        TensorShape([1, 2, 3])
     """
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
@@ -85,12 +72,7 @@ class ServedClassifier(ServedModel):
         return found
 
     def embed(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns features of image files, string (B,).
-
-        Returns:
-            `mean`, float32 (B, D), of the patches' tokens after the last layer norm, and `token`,
-            float32 (B, D), the class token, where there is one; `ok` and `message`.
-        """
+        """Returns features of image files, string (B,)."""
         extractor = self._opened()
         run, read = self.run_bytes(image_bytes)
         tokens = run["features"]
@@ -100,12 +82,7 @@ class ServedClassifier(ServedModel):
         return self.guarded(found, read)
 
     def explain(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns the class of image files, string (B,), and a map of attention.
-
-        Returns:
-            The outputs of `answer_bytes`, and `map`, float32 (B, h, w): attention rollout from what
-            is read for the answer to each patch.
-        """
+        """Returns the class of image files, string (B,), and a map of attention."""
         run, read = self.run_bytes(image_bytes)
         return self.guarded({**self.outputs(run), "map": rollout_map(self._opened(), run)}, read)
 
@@ -147,22 +124,7 @@ class ServedClassifier(ServedModel):
 
 
 def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:
-    """Returns attention rollout on the patches, as `visualization.relevance_maps` does, in a graph.
-
-    Args:
-        extractor: The opened model.
-        run: What its `run` returned.
-
-    Returns:
-        Maps (B, h, w), float32.
-
-    Example:
-        >>> from keras_vit import models
-        >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=3))
-        >>> extractor = FeatureExtractor(model)
-        >>> rollout_map(extractor, extractor.run(tf.zeros((1, 8, 12, 3)))).shape
-        TensorShape([1, 2, 3])
-    """
+    """Returns attention rollout on the patches (B, h, w), float32, in a graph."""
     tokens = run["attention"][0].shape[-1]
     if run["pooling"]:
         row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)

@@ -195,20 +195,7 @@ class Classification(Task):
 
 
 def finished_classifier(network: keras.Model) -> keras.Model:
-    """Returns the model that is saved, evaluated and exported.
-
-    Args:
-        network: The model in training.
-
-    Returns:
-        A copy in float32, without dropout, and where there is a classifier with a softmax; or with
-        a sigmoid where thresholds say that an image may show several classes or none.
-
-    Example:
-        >>> model = models.build(models.size("Micro/4").replace(classifier_activation=None))
-        >>> models.config_of(finished_classifier(model)).classifier_activation
-        'softmax'
-    """
+    """Returns the model that is saved, evaluated and exported."""
     if not models.has_config(network):  # of keras.applications
         return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
     thresholds = models.preprocessing_of(network).thresholds

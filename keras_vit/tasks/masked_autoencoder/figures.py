@@ -17,24 +17,7 @@ def reconstruction_sheet(
     reconstruction: np.ndarray,
     path: str | os.PathLike[str],
 ) -> Path:
-    """Draws images, what was left of them, and what a masked autoencoder completes.
-
-    Args:
-        original: Pixels (B, h, w, C), [0, 255]; what is outside is cut off. One channel is grey.
-        masked: The same with some patches masked.
-        reconstruction: The same with these patches filled in.
-        path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
-
-    Returns:
-        The path.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "reconstruction.png"
-        >>> images = np.zeros((2, 5, 7, 3))
-        >>> reconstruction_sheet(images, images, images, path).name
-        'reconstruction.png'
-    """
+    """Draws images, what was left of them, and what a masked autoencoder completes."""
     return save_figure(_reconstruction_figure(original, masked, reconstruction), path)
 
 

@@ -34,31 +34,6 @@ class MaskedAutoencoderObjective(Objective):
     the mean of |x_i - y_i|^2 / F, where `norm_pix` takes from each x_i its own mean, and divides
     it by its own standard deviation (of F - 1 degrees of freedom).
 
-    Args:
-        network: The encoder: a functional model of this package; with or without a classifier,
-            which stays as it is.
-        mask_ratio: Share of the patches that are masked, in [0, 1); of N patches floor(N (1 -
-            mask_ratio)) stay visible.
-        norm_pix: Whether a patch is predicted relative to its own mean and standard deviation.
-        decoder_width: Channels E of the decoder's tokens, a multiple of 4 and of `decoder_heads`.
-        decoder_depth: Blocks of the decoder.
-        decoder_heads: Heads of each of them.
-        seed: Integer seed of the masks; by default it follows `keras.utils.set_random_seed`.
-
-    Raises:
-        ValueError: If an argument is out of range, no patch stays visible, or the network cannot
-            run on some of its patches (`TokenEncoder`).
-
-    Example:
-        >>> from keras_vit import models
-        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
-        >>> objective = MaskedAutoencoderObjective(
-        ...     network, decoder_width=12, decoder_depth=1, decoder_heads=3
-        ... )
-        >>> losses, _ = objective.example_losses(np.ones((5, 8, 12, 3)), None, training=False)
-        >>> losses.shape[0]
-        5
-
     Reference: https://arxiv.org/abs/2111.06377
     """
 
@@ -108,29 +83,11 @@ class MaskedAutoencoderObjective(Objective):
         return ops.sum(errors * masked, axis=-1) / number, predicted
 
     def noise(self, batch: Any, seed: Any) -> Any:
-        """Draws the numbers that decide which patches are visible: those with the lowest ones.
-
-        Args:
-            batch: Number of images.
-            seed: An integer or a seed generator.
-
-        Returns:
-            Tensor of shape (B, N), float32, [0, 1).
-        """
+        """Draws the numbers that decide which patches are visible: those with the lowest ones."""
         return keras.random.uniform((batch, self.encoder.num_patches), seed=seed)
 
     def encode_visible(self, images: Any, noise: Any, training: bool) -> Any:
-        """Runs the encoder on the visible patches.
-
-        Args:
-            images: Tensor of shape (B, H, W, C), scaled for the network.
-            noise: Tensor of shape (B, N): the k patches with the lowest numbers are visible.
-            training: Whether to drop values.
-
-        Returns:
-            Tensor of shape (B, p + k, D): the prefix tokens, then the visible patches in the
-            order of their noise.
-        """
+        """Runs the encoder on the visible patches."""
         prefix = self.encoder.num_prefix
         tokens = self.encoder.patch_encoder(self.encoder.cut(images), training=training)
         visible = ops.argsort(noise, axis=-1)[:, : self.num_visible]  # (B, k)
@@ -139,18 +96,7 @@ class MaskedAutoencoderObjective(Objective):
         return self.encoder.encode(tokens, training)
 
     def predict_patches(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
-        """Predicts all patches from the visible ones.
-
-        Args:
-            images: Tensor of shape (B, H, W, C), scaled for the network.
-            noise: Tensor of shape (B, N): the k patches with the lowest numbers are visible.
-            training: Whether to drop values.
-
-        Returns:
-            The predictions (B, N, F), float32, relative to each patch's mean and standard
-            deviation with `norm_pix`; and 1 for masked patches and 0 for visible ones, (B, N),
-            float32.
-        """
+        """Predicts all patches from the visible ones."""
         z = self.encode_visible(images, noise, training)  # (B, p + k, D)
         ranks = ops.argsort(ops.argsort(noise, axis=-1), axis=-1)  # (B, N)
         predicted = ops.cast(self.decoder(z, ranks, training=training), "float32")
@@ -217,24 +163,6 @@ def reconstructions(
     Visible patches are pasted from the original, and with `norm_pix` the predictions get the
     mean and standard deviation of the patches that they stand for, as in the authors'
     demonstration: what is made up is the structure within a patch, not its brightness.
-
-    Args:
-        objective: The autoencoder.
-        images: Images (B, H, W, C), scaled for the network.
-        seed: Integer seed of the masks.
-
-    Returns:
-        Original, original with the masked patches at 0, and completed images: arrays
-        (B, H, W, C), float32, scaled as the images were.
-
-    Example:
-        >>> from keras_vit import models
-        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
-        >>> objective = MaskedAutoencoderObjective(
-        ...     network, decoder_width=12, decoder_depth=1, decoder_heads=3
-        ... )
-        >>> [part.shape for part in reconstructions(objective, np.ones((5, 8, 12, 3), "float32"))]
-        [(5, 8, 12, 3), (5, 8, 12, 3), (5, 8, 12, 3)]
     """
     images = ops.convert_to_tensor(images, "float32")
     noise = objective.noise(images.shape[0], seed)

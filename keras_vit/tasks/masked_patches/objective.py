@@ -31,25 +31,6 @@ class MaskedPatchesObjective(Objective):
     colour is predicted, 3 bits for each channel: one of 512 classes. The loss of an image is the
     mean cross-entropy over its corrupted patches.
 
-    Args:
-        network: The encoder: a functional model of this package; with or without a classifier,
-            which stays as it is.
-        mask_ratio: Share of the patches that are corrupted, in (0, 1).
-        seed: Integer seed of the corruption; by default it follows
-            `keras.utils.set_random_seed`.
-
-    Raises:
-        ValueError: If `mask_ratio` is out of range or corrupts no patch, or the network cannot
-            be run by its layers (`TokenEncoder`).
-
-    Example:
-        >>> from keras_vit import models
-        >>> network = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=0))
-        >>> objective = MaskedPatchesObjective(network)
-        >>> losses, _ = objective.example_losses(np.ones((5, 8, 12, 3)), None, training=False)
-        >>> round(float(losses[0]), 4)  # of a new predictor: log(512)
-        6.2383
-
     Reference: appendix B.1.2 of https://arxiv.org/abs/2010.11929, with its first target, which
     gave the best few-shot results
     """
@@ -107,29 +88,11 @@ class MaskedPatchesObjective(Objective):
         return [self.color_accuracy]
 
     def noise(self, batch: Any, seed: Any) -> Any:
-        """Draws the numbers that decide which patches are corrupted, and how.
-
-        Args:
-            batch: Number of images.
-            seed: An integer or a seed generator.
-
-        Returns:
-            Tensor of shape (3, B, N), float32, [0, 1): which patches, what becomes of them, and
-            which other patch takes their place.
-        """
+        """Draws the numbers that decide which patches are corrupted, and how."""
         return keras.random.uniform((3, batch, self.encoder.num_patches), seed=seed)
 
     def corrupt(self, embeddings: Any, noise: Any) -> tuple[Any, Any]:
-        """Corrupts the embeddings of some patches.
-
-        Args:
-            embeddings: Tensor of shape (B, N, D).
-            noise: Tensor of shape (3, B, N), see `noise`.
-
-        Returns:
-            The embeddings (B, N, D), and 1 for those that are corrupted, also where they stay as
-            they are, and 0 for the others, (B, N), float32.
-        """
+        """Corrupts the embeddings of some patches."""
         number = self.encoder.num_patches
         which, how, other = noise[0], noise[1], noise[2]  # (B, N) each
         ranks = ops.argsort(ops.argsort(which, axis=-1), axis=-1)
@@ -145,17 +108,7 @@ class MaskedPatchesObjective(Objective):
         return ops.where(masked[:, :, None], mask, z), ops.cast(corrupted, "float32")
 
     def predict_colors(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
-        """Predicts the mean colour of each patch from the corrupted image.
-
-        Args:
-            images: Tensor of shape (B, H, W, C), scaled for the network.
-            noise: Tensor of shape (3, B, N), see `noise`.
-            training: Whether to drop values.
-
-        Returns:
-            Logits (B, N, 8**C), float32; and 1 for corrupted patches and 0 for others, (B, N),
-            float32.
-        """
+        """Predicts the mean colour of each patch from the corrupted image."""
         encoder = self.encoder
         embeddings = encoder.patch_encoder.projection(encoder.cut(images))  # (B, h, w, D)
         width = encoder.config.hidden_size
@@ -170,12 +123,6 @@ class MaskedPatchesObjective(Objective):
         """Returns the class of each patch's mean colour.
 
         Of three channels in [0, 256) it is 64 floor(r / 32) + 8 floor(g / 32) + floor(b / 32).
-
-        Args:
-            images: Tensor of shape (B, H, W, C), scaled for the network.
-
-        Returns:
-            Tensor of shape (B, N), integers in [0, 8**C).
         """
         channels = self.encoder.config.channels
         patches = self.encoder.patches(images)  # (B, N, F)

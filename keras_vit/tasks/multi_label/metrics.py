@@ -188,19 +188,7 @@ def evaluate_labels(
 
 
 def check_labels(labels: np.ndarray, probabilities: np.ndarray) -> None:
-    """Raises `ValueError` unless labels and probabilities of several labels fit together.
-
-    Args:
-        labels: 0 or 1, (N, K).
-        probabilities: (N, K).
-
-    Raises:
-        ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
-            there is nothing.
-
-    Example:
-        >>> check_labels(np.array([[0, 1]]), np.array([[0.2, 0.7]]))
-    """
+    """Raises `ValueError` unless labels and probabilities of several labels fit together."""
     if labels.ndim != 2 or not labels.size or not np.isin(labels, (0, 1)).all():
         raise ValueError(
             "`labels` must be 1 for the labels that an image shows and 0 for the others, of shape "

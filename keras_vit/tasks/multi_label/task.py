@@ -78,27 +78,6 @@ def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
 
     A softmax makes classes exclude one another. Where an image may show several it gives way to a
     sigmoid, with a note: whether it was asked for or stands there by default cannot be told.
-
-    Args:
-        config: The configuration.
-        examples: The images.
-
-    Returns:
-        The configuration; as it is where each image shows one class.
-
-    Raises:
-        ValueError: If the recipe distils: a teacher's classes exclude one another.
-
-    Example:
-        >>> import numpy as np
-    from sklearn.metrics import accuracy_score
-        >>> images = data.Examples(
-        ...     names=("a", "b"), targets=np.array([[1, 1], [0, 1]]), class_names=("daisy", "rose"),
-        ...     source="memory", encoded=(b"", b""),
-        ... )
-        >>> fit_to_labels(RunConfig("memory", "ViTMicro4"), images).recipe.loss
-        Note: images may show several classes or none, so the loss is sigmoid, not softmax.
-        'sigmoid'
     """
     if not examples.multi_label:
         return config
@@ -121,13 +100,6 @@ def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> Non
 
     What is measured on the same images afterwards is optimistic; average precision is not, as it
     needs no thresholds.
-
-    Args:
-        path: A `.keras` file of a model with a sigmoid; it is replaced.
-        held_out: The images, each with 1 for the classes it shows and 0 for the others.
-
-    Raises:
-        ValueError: If the model's classes exclude one another, or it lacks one of the data.
     """
     path = Path(path)
     model = load_model(path)

@@ -17,37 +17,12 @@ from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
 
 
 def is_preset(config: Mapping[str, Any]) -> bool:
-    """Tells whether a config.json is that of a preset.
-
-    Args:
-        config: The content of the file.
-
-    Example:
-        >>> is_preset({"class_name": "ViTBackbone", "registered_name": "keras_hub>ViTBackbone"})
-        True
-    """
+    """Tells whether a config.json is that of a preset."""
     return {"class_name", "registered_name"} <= config.keys()
 
 
 def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoint:
-    """Reads the weights of a preset.
-
-    Args:
-        folder: The folder, with `config.json` and `model.weights.h5`.
-        read_json: Reads a file; nothing where there is none.
-
-    Returns:
-        The checkpoint, with what the configurations tell.
-
-    Raises:
-        ValueError: If the preset is of another kind of model, or damaged.
-
-    Example:
-        >>> read(Path("resnet"), lambda path: {"class_name": "ResNetBackbone"})
-        Traceback (most recent call last):
-        ...
-        ValueError: The preset resnet must have a ViTBackbone or DeiTBackbone. Received: ...
-    """
+    """Reads the weights of a preset."""
     backbone, task, converter = (
         _checked(read_json(folder / name), folder / name)
         for name in ("config.json", "task.json", "image_converter.json")
@@ -67,20 +42,7 @@ def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoin
 
 
 def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing that an image_converter.json describes.
-
-    Args:
-        converter: Arguments of the image converter, or nothing.
-        base: The preprocessing otherwise.
-
-    Returns:
-        The preprocessing.
-
-    Example:
-        >>> content = {"image_size": [32, 48], "scale": 1 / 127.5, "offset": -1.0}
-        >>> read_preprocessing(content, Preprocessing()).mean
-        (0.5, 0.5, 0.5)
-    """
+    """Returns the preprocessing that an image_converter.json describes."""
     if not converter:
         return base
     scale, offset = converter.get("scale"), converter.get("offset")

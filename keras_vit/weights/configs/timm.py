@@ -19,22 +19,7 @@ _RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
 
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns what a config.json of timm tells of a model.
-
-    Args:
-        config: The content of the file.
-        source: Where it comes from, for messages.
-
-    Returns:
-        Fields of `ViTConfig`.
-
-    Raises:
-        ValueError: If its activation is not a GELU, or its pooling none of this package's.
-
-    Example:
-        >>> read_config({"model_args": {"act_layer": "gelu_tanh", "num_heads": 3}}, "m")
-        {'num_heads': 3, 'gelu': 'tanh'}
-    """
+    """Returns what a config.json of timm tells of a model."""
     arguments = config.get("model_args") or {}
     config_fields = present(arguments, {"num_heads": "num_heads"})
     whole = {**config, **arguments}  # the pooling stands in both; the arguments build the model
@@ -52,18 +37,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the size of the images that a model takes, if the file has it.
-
-    Args:
-        config: The content of the file.
-
-    Returns:
-        Height and width in pixels, or None.
-
-    Example:
-        >>> read_image_size({"pretrained_cfg": {"input_size": [3, 32, 48]}})
-        (32, 48)
-    """
+    """Returns the size of the images that a model takes, if the file has it."""
     pretrained = config.get("pretrained_cfg") or {}
     if "input_size" not in pretrained:
         return None
@@ -72,39 +46,14 @@ def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
-    """Returns the names of the classes, if the file has them.
-
-    Args:
-        config: The content of the file.
-        classes: Number of classes of the classifier in the weights.
-
-    Returns:
-        The labels, or None.
-
-    Example:
-        >>> read_labels({"label_names": ["cat", "dog"]}, 2)
-        ('cat', 'dog')
-    """
+    """Returns the names of the classes, if the file has them."""
     names = config.get("label_names")
     listed = tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
     return listed if listed and len(listed) == classes else None
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns how timm evaluates a model.
-
-    Args:
-        config: The content of the file.
-        base: What keys that are absent leave as it is.
-
-    Returns:
-        The preprocessing.
-
-    Example:
-        >>> content = {"pretrained_cfg": {"crop_pct": 0.95, "interpolation": "bilinear"}}
-        >>> read_preprocessing(content, Preprocessing()).crop_fraction
-        0.95
-    """
+    """Returns how timm evaluates a model."""
     pretrained = config.get("pretrained_cfg") or {}
     changes = present(pretrained, {"mean": "mean", "std": "std", "crop_pct": "crop_fraction"})
     if size := read_image_size(config):

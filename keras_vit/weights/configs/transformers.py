@@ -29,23 +29,7 @@ _PROCESSORS = {
 
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns what a config.json tells of a model.
-
-    Args:
-        config: The content of the file.
-        source: Where it comes from, for messages.
-
-    Returns:
-        Fields of `ViTConfig`.
-
-    Raises:
-        ValueError: If it is of another kind of model, of an activation that is not a GELU, or
-            with another one than tanh after the pooling.
-
-    Example:
-        >>> read_config({"model_type": "vit", "layer_norm_eps": 1e-12}, "m")
-        {'epsilon': 1e-12}
-    """
+    """Returns what a config.json tells of a model."""
     kind = config.get("model_type")
     if kind not in _MODEL_TYPES:
         raise ValueError(
@@ -68,35 +52,12 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the size of the images that a model takes, if config.json has it.
-
-    Args:
-        config: The content of config.json.
-
-    Returns:
-        Height and width in pixels, or None.
-
-    Example:
-        >>> read_image_size({"image_size": [32, 48]}), read_image_size({"image_size": 32})
-        ((32, 48), (32, 32))
-    """
+    """Returns the size of the images that a model takes, if config.json has it."""
     return _sides(config.get("image_size"))
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
-    """Returns the names of the classes, unless they are the library's placeholders.
-
-    Args:
-        config: The content of config.json.
-        classes: Number of classes of the classifier in the weights.
-
-    Returns:
-        The labels, or None.
-
-    Example:
-        >>> read_labels({"id2label": {"0": "cat", "1": "dog"}}, 2)
-        ('cat', 'dog')
-    """
+    """Returns the names of the classes, unless they are the library's placeholders."""
     names = config.get("id2label") or {}
     labels = tuple(str(names.get(str(index), "")) for index in range(len(names)))
     placeholders = tuple(f"LABEL_{index}" for index in range(len(names)))
@@ -104,20 +65,7 @@ def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | No
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing that a preprocessor_config.json describes.
-
-    Args:
-        config: The content of the file; keys that are absent leave `base` as it is.
-        base: The preprocessing otherwise.
-
-    Returns:
-        The preprocessing.
-
-    Example:
-        >>> content = {"size": {"height": 384, "width": 384}, "resample": 2}
-        >>> read_preprocessing(content, Preprocessing()).resize
-        'squash'
-    """
+    """Returns the preprocessing that a preprocessor_config.json describes."""
     changes: dict[str, Any] = {}
     size, crop = _sides(config.get("size")), _sides(config.get("crop_size"))
     if config.get("do_center_crop") and crop and size:
@@ -143,23 +91,7 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
 
 
 def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str, Any]:
-    """Returns the content of a config.json.
-
-    Args:
-        config: The model's configuration.
-        labels: Names of the classes; passed over if they are not as many as the classes.
-
-    Returns:
-        What `from_pretrained` reads.
-
-    Raises:
-        ValueError: If the library has no model like this one.
-
-    Example:
-        >>> from keras_vit import models
-        >>> write_config(models.size("Ti/16"), None)["architectures"]
-        ['ViTForImageClassification']
-    """
+    """Returns the content of a config.json."""
     cells = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
     unequal = {
         "image_size": config.image_size[0] != config.image_size[1] or None in config.image_size,
@@ -205,18 +137,7 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
 
 
 def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
-    """Returns the content of a preprocessor_config.json.
-
-    Args:
-        preprocessing: The model's preprocessing.
-
-    Returns:
-        What `AutoImageProcessor.from_pretrained` reads.
-
-    Example:
-        >>> write_preprocessing(Preprocessing(size=(224, 224)))["do_center_crop"]
-        True
-    """
+    """Returns the content of a preprocessor_config.json."""
     height, width = preprocessing.size
     crop = preprocessing.resize != "squash"
     share = preprocessing.crop_fraction if crop else 1.0

@@ -37,41 +37,14 @@ class WeightFileError(ValueError):
 
 
 def refused(path: Path, what: str, *, again: bool = False) -> WeightFileError:
-    """Returns the error for a file that will not be read.
-
-    Args:
-        path: The file.
-        what: What it is, to follow "The weight file ... is".
-        again: Whether it may be whole once it is fetched or written again.
-
-    Returns:
-        The error, to be raised.
-
-    Example:
-        >>> print(refused(Path("a.npz"), "truncated", again=True))
-        The weight file a.npz is truncated. Fetch or write it again.
-    """
+    """Returns the error for a file that will not be read."""
     remedy = " Fetch or write it again." if again else ""
     return WeightFileError(f"The weight file {path} is {what}.{remedy}")
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns whatever a parser raises on a damaged file into a `ValueError`.
-
-    Args:
-        path: The file that is read in the block.
-
-    Raises:
-        ValueError: If the file does not exist, or the block fails on it.
-
-    Example:
-        >>> with reading(Path("nowhere.npz")):
-        ...     pass
-        Traceback (most recent call last):
-        ...
-        ValueError: `weights` must be None or the path of an existing ...
-    """
+    """Turns whatever a parser raises on a damaged file into a `ValueError`."""
     if not path.is_file():
         raise ValueError(
             "`weights` must be None or the path of an existing .npz, .safetensors, .h5, .keras or "
@@ -88,24 +61,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Opens a zip file whose directory is sound; nothing is decompressed for that.
-
-    Args:
-        path: The file.
-
-    Yields:
-        The open archive.
-
-    Raises:
-        ValueError: If it is damaged, a member's name stands twice or leads elsewhere, or the
-            members declare more than such a file can hold.
-
-    Example:
-        >>> np.savez("a.npz", cls=np.zeros(3))
-        >>> with open_zip(Path("a.npz")) as archive:
-        ...     archive.namelist()
-        ['cls.npy']
-    """
+    """Opens a zip file whose directory is sound; nothing is decompressed for that."""
     with reading(path):
         _check_directory(path)
     with reading(path), zipfile.ZipFile(path) as archive:
@@ -130,24 +86,7 @@ def _check_directory(path: Path) -> None:
 
 
 def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = "") -> Any:
-    """Reads JSON, unless it is too long or would take too much memory.
-
-    Args:
-        path: The file.
-        archive: The same file, if it is a zip file of which a member is read.
-        name: Of the member.
-
-    Returns:
-        What it holds.
-
-    Raises:
-        ValueError: If there is too much of it, or it is no JSON.
-
-    Example:
-        >>> _ = Path("config.json").write_text('{"layers": []}')
-        >>> read_json(Path("config.json"))
-        {'layers': []}
-    """
+    """Reads JSON, unless it is too long or would take too much memory."""
     what = name or "JSON"
     size = archive.getinfo(name).file_size if archive else path.stat().st_size
     over = f"{size:,} bytes and may have {LARGEST_JSON:,} bytes" if size > LARGEST_JSON else ""
@@ -161,18 +100,7 @@ def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = ""
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
-    """Refuses names that stand twice or lead out of the file.
-
-    Args:
-        path: The file.
-        names: All names in it.
-
-    Raises:
-        ValueError: If there are such names.
-
-    Example:
-        >>> check_names(Path("a.npz"), ["cls.npy", "head/kernel.npy"])
-    """
+    """Refuses names that stand twice or lead out of the file."""
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
         raise refused(path, f"ambiguous: it holds {some(twice)} more than once")
@@ -182,35 +110,12 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 
 
 def leads_outside(name: str) -> bool:
-    r"""Tells whether a name, taken as a path, would lead out of its folder.
-
-    Args:
-        name: A name in a file.
-
-    Returns:
-        Whether it is absolute, climbs, or uses the separators of another system.
-
-    Example:
-        >>> [leads_outside(name) for name in ("head/kernel", "a..b", "../a", "/a", "a\\b")]
-        [False, False, True, True, True]
-    """
+    """Tells whether a name, taken as a path, would lead out of its folder."""
     return name.startswith("/") or "\\" in name or ".." in name.split("/")
 
 
 def check_size(path: Path, declared: int) -> None:
-    """Refuses a file that declares more than a file of its size can sensibly hold.
-
-    Args:
-        path: The file.
-        declared: What its tensors would take in memory, in bytes.
-
-    Raises:
-        ValueError: If that is too much.
-
-    Example:
-        >>> np.savez("a.npz", cls=np.zeros(3))
-        >>> check_size(Path("a.npz"), 24)
-    """
+    """Refuses a file that declares more than a file of its size can sensibly hold."""
     limit = min(LARGEST, ALLOWANCE + MOST_GAIN * path.stat().st_size)
     if declared > limit:
         what = f"it declares {declared:,} bytes, where a file of its size may hold {limit:,}"
@@ -218,40 +123,14 @@ def check_size(path: Path, declared: int) -> None:
 
 
 def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
-    """Refuses a file with anything but integers and floats.
-
-    Args:
-        path: The file.
-        dtypes: Dtypes by name of the tensor.
-
-    Raises:
-        ValueError: If there are others.
-
-    Example:
-        >>> check_numbers(Path("a.npz"), {"cls": np.dtype("float32")})
-    """
+    """Refuses a file with anything but integers and floats."""
     others = [f"{name} of {dtype}" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]
     if others:
         raise refused(path, f"not made of numbers: it holds {some(others)}")
 
 
 def plain(name: str, tensor: np.ndarray) -> np.ndarray:
-    """Returns a tensor as it is stored: C-contiguous and little endian.
-
-    Args:
-        name: Its name.
-        tensor: An array of integers or floats.
-
-    Returns:
-        The tensor itself where it is so already.
-
-    Raises:
-        ValueError: If it is of another dtype, or the name leads out of the file.
-
-    Example:
-        >>> plain("cls", np.zeros((2, 3), ">f4").T).dtype.str
-        '<f4'
-    """
+    """Returns a tensor as it is stored: C-contiguous and little endian."""
     if not name or leads_outside(name):
         raise ValueError(
             "`tensors` must have names that are not empty, absolute or climbing. "
@@ -267,16 +146,5 @@ def plain(name: str, tensor: np.ndarray) -> np.ndarray:
 
 
 def some(names: Sequence[str]) -> str:
-    """Returns the first few names as text, for messages.
-
-    Args:
-        names: Any number of names.
-
-    Returns:
-        Five of them at most.
-
-    Example:
-        >>> some(["a", "b"]), some("abcdefg")
-        ('a, b', 'a, b, c, d, e, ...')
-    """
+    """Returns the first few names as text, for messages."""
     return ", ".join([*names[:5], *(["..."] if len(names) > 5 else [])])

@@ -14,23 +14,7 @@ from keras_vit.weights.containers.guards import check_numbers, check_size, readi
 
 
 def kind_of(path: Path) -> str:
-    """Tells Keras 3 from the other writers of HDF5.
-
-    Args:
-        path: An HDF5 file.
-
-    Returns:
-        `"h5"` for a file that `save_weights` of Keras 3 wrote, `"legacy_h5"` for any other.
-
-    Raises:
-        ValueError: If the file is damaged.
-
-    Example:
-        >>> with h5py.File("old.h5", "w") as file:
-        ...     file["dense/kernel:0"] = np.zeros((3, 2))
-        >>> kind_of(Path("old.h5"))
-        'legacy_h5'
-    """
+    """Tells Keras 3 from the other writers of HDF5."""
     with reading(path), h5py.File(path) as file:
         # Keras 2 lists its layers in an attribute, whatever their names.
         if "layer_names" in file.attrs or not _is_inside(file, "layers"):

@@ -28,18 +28,7 @@ _SHARD = re.compile(r"\w[\w.-]*")
 
 
 def is_safetensors(head: bytes) -> bool:
-    """Tells whether a file that starts like this is a safetensors file, not an index.
-
-    Args:
-        head: The first 9 bytes or more.
-
-    Returns:
-        Whether they are a length and the start of a header in JSON.
-
-    Example:
-        >>> is_safetensors(bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b"{}")
-        True
-    """
+    """Tells whether a file that starts like this is a safetensors file, not an index."""
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER
 
 
@@ -102,24 +91,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def read_index(path: Path) -> dict[str, set[str]]:
-    """Reads the index of a sharded model; the shards are not opened.
-
-    Args:
-        path: The index.
-
-    Returns:
-        Names of tensors by the name of their shard.
-
-    Raises:
-        ValueError: If it is no index, or names a shard that is missing or lies elsewhere.
-
-    Example:
-        >>> write_safetensors("m-1.safetensors", {"cls": np.zeros(3)})
-        >>> content = {"weight_map": {"cls": "m-1.safetensors"}}
-        >>> _ = Path("m.safetensors.index.json").write_text(json.dumps(content))
-        >>> read_index(Path("m.safetensors.index.json"))
-        {'m-1.safetensors': {'cls'}}
-    """
+    """Reads the index of a sharded model; the shards are not opened."""
     with reading(path):
         if path.stat().st_size > LARGEST_INDEX:
             raise refused(path, f"over-large: an index may have {LARGEST_INDEX:,} bytes")

@@ -30,16 +30,6 @@ class Layout:
     Args:
         theirs: A letter for each axis of their tensor; `1` for an axis of length 1.
         ours: The same letters in our order; letters in brackets share an axis.
-
-    Example:
-        >>> layout = Layout.parse("DCPQ -> (PQC)D")
-        >>> sizes = dict(layout.sides((6, 3, 4, 5)))
-        >>> sizes
-        {'D': 6, 'C': 3, 'P': 4, 'Q': 5}
-        >>> layout.read(np.zeros((6, 3, 4, 5)), sizes).shape
-        (60, 6)
-        >>> layout.write(np.zeros((60, 6)), sizes).shape
-        (6, 3, 4, 5)
     """
 
     theirs: str
@@ -48,51 +38,29 @@ class Layout:
     @staticmethod
     @functools.cache
     def parse(text: str) -> Layout:
-        """Returns the layout that a text like `"DCPQ -> (PQC)D"`, or `"D"` for both, describes.
-
-        Args:
-            text: Their axes, an arrow, our axes.
-        """
+        """Returns the layout that a text like `"DCPQ -> (PQC)D"`, or `"D"` for both, describes."""
         theirs, _, ours = text.partition(" -> ")
         groups = re.findall(r"\(([^)]*)\)|(.)", ours or theirs)
         return Layout(theirs, tuple(several or single for several, single in groups))
 
     def fits(self, shape: tuple[int, ...], sizes: Sizes) -> bool:
-        """Tells whether their tensor may have this shape.
-
-        Args:
-            shape: Shape of their tensor.
-            sizes: Sizes by letter.
-        """
+        """Tells whether their tensor may have this shape."""
         return len(shape) == len(self.theirs) and all(
             letter in _LOCAL or side == _length(letter, sizes)
             for letter, side in zip(self.theirs, shape, strict=True)
         )
 
     def sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields the sizes that the shape of their tensor speaks for.
-
-        Args:
-            shape: Shape of their tensor.
-        """
+        """Yields the sizes that the shape of their tensor speaks for."""
         return _sides(zip(self.theirs, shape, strict=False))
 
     def our_sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields the sizes that our shape speaks for, but of axes that letters share.
-
-        Args:
-            shape: Shape of our tensor.
-        """
+        """Yields the sizes that our shape speaks for, but of axes that letters share."""
         axes = zip(self.ours, shape, strict=False)
         return _sides((axis, side) for axis, side in axes if len(axis) == 1)
 
     def read(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Returns their tensor in our layout; a view where that is possible.
-
-        Args:
-            tensor: Array with their axes.
-            sizes: Sizes by letter.
-        """
+        """Returns their tensor in our layout; a view where that is possible."""
         theirs = [letter for letter in self.theirs if letter != "1"]
         ours = [letter for axis in self.ours for letter in axis if letter != "1"]
         sizes = _with_local(sizes, self.theirs, tensor.shape)
@@ -101,12 +69,7 @@ class Layout:
         return tensor.reshape([_length(axis, sizes) for axis in self.ours])
 
     def write(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Returns our tensor in their layout: the inverse of `read`.
-
-        Args:
-            tensor: Array with our axes.
-            sizes: Sizes by letter.
-        """
+        """Returns our tensor in their layout: the inverse of `read`."""
         ours = "".join(self.ours)
         if len(ours) == tensor.ndim:
             sizes = _with_local(sizes, ours, tensor.shape)

@@ -15,16 +15,6 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
     Official files and most of timm's were trained on pixels in [-1, 1]; torchvision's and those
     with a distillation token (DeiT) on pixels normalised by ImageNet's mean and deviation. What
     a configuration beside the weights or the registry says goes first.
-
-    Args:
-        checkpoint: The checkpoint.
-
-    Returns:
-        The preprocessing; its size is that of the model that is built.
-
-    Example:
-        >>> preprocessing(Checkpoint("a.npz", {}, {"classes": 1000})).class_names[0]
-        'tench'
     """
     inferred = checkpoint.inferred
     labels = imagenet_labels()

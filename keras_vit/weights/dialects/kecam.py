@@ -40,21 +40,7 @@ def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
 
 
 def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what layers without weights tell of a model.
-
-    Args:
-        layers: Its layers: their `name`, and `class_name` and `config` if these are known.
-
-    Returns:
-        Fields of `ViTConfig`.
-
-    Raises:
-        ValueError: If the perceptrons have another activation than a GELU.
-
-    Example:
-        >>> read_layers([{"name": "block0_mlp_gelu"}, {"name": "tf.math.reduce_mean"}])
-        {'gelu': 'exact', 'pooling': 'gap', 'norm_after_pooling': True}
-    """
+    """Returns what layers without weights tell of a model."""
     config_fields: dict[str, Any] = {}
     names = {str(layer.get("name")) for layer in layers}
     names |= {re.sub(r"_\d+\Z", "", name) for name in names}

@@ -61,22 +61,7 @@ BACKBONES = ("ViTBackbone", "DeiTBackbone")
 
 
 def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what the configurations of a backbone and a task tell of a model.
-
-    Args:
-        layers: The backbone, and the task if there is one, as `class_name` and `config`.
-
-    Returns:
-        Fields of `ViTConfig`.
-
-    Raises:
-        ValueError: If the classifier takes what no model of this package gives it.
-
-    Example:
-        >>> config = {"layer_norm_epsilon": 1e-05, "use_class_token": True}
-        >>> read_layers([{"class_name": "ViTBackbone", "config": config}])
-        {'epsilon': 1e-05}
-    """
+    """Returns what the configurations of a backbone and a task tell of a model."""
     config_fields: dict[str, Any] = {}
     class_token = True
     for layer in layers:

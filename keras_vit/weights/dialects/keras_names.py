@@ -27,23 +27,7 @@ LEFT = (f"{_OPTIMIZER}.*", f"{_BESIDE}.*")
 def tidy(
     tensors: Mapping[str, np.ndarray], patterns: Mapping[str, str], anchor: str, head: str
 ) -> Named:
-    r"""Brings the names of a file into the form of a table.
-
-    Args:
-        tensors: Arrays by their name in the file.
-        patterns: Names in the table, by patterns for the end of a path; `\1` stands for a group.
-        anchor: A name in the table that every file has; it tells whether the model is nested.
-        head: The classifier's layer in the table. Where the file has none, a dense layer that
-            somebody put behind the model takes its place.
-
-    Returns:
-        By the name in the table that in the file, and the tensor.
-
-    Example:
-        >>> tensors = {"m/stem/kernel:0": np.zeros(2), "dropout/seed:0": np.zeros(2)}
-        >>> list(tidy(tensors, {r"stem/(\w+)": r"stem/\1"}, "stem/kernel", "head"))
-        ['stem/kernel', 'beside the model/dropout/seed']
-    """
+    """Brings the names of a file into the form of a table."""
     known: Named = {}
     unknown: Named = {}
     optimizer: Named = {}
@@ -70,22 +54,7 @@ def tidy(
 def plain_rows(
     embedding: tuple[str, str, str], scope: str, layers: Sequence[str], top: tuple[str, str]
 ) -> tuple[Row, ...]:
-    """Returns the table of a library that builds the paper's model of Keras layers.
-
-    Args:
-        embedding: Their variables of the class token and positions, and their layer of the patches.
-        scope: What the names of a block's layers begin with.
-        layers: Their norm, attention and its last layer, second norm and two dense layers.
-        top: Their last norm and classifier.
-
-    Returns:
-        The rows; queries, keys and values are dense layers of their own.
-
-    Example:
-        >>> layers = ("norm_1", "attention", "attention/out", "norm_2", "expand", "reduce")
-        >>> plain_rows(("cls", "table", "conv"), "{block}/", layers, ("norm", "head"))[0].theirs
-        'cls'
-    """
+    """Returns the table of a library that builds the paper's model of Keras layers."""
     first, attention, *rest = layers
     parts = tuple(f"{attention}/{part}" for part in QKV)
     return (
