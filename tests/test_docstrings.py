@@ -1,4 +1,4 @@
-"""Every example in a docstring, and every README block marked `<!-- runs -->`, is executed.
+"""Every example in a docstring, of README and of docs/in_python.md is executed.
 
 Examples are doctests (`>>>`) or ```python blocks. In scope are the names of the module they stand
 in, and `keras`, `keras_vit` and `np`. They run in an empty folder.
@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit import models
@@ -29,6 +30,7 @@ from tests.pages import marked_blocks, run_python
 pytestmark = pytest.mark.tensorflow  # examples of data, training and export need it
 
 README = Path(__file__).parents[1] / "README.md"
+IN_PYTHON = README.parent / "docs" / "in_python.md"
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BLOCK = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 # Examples that train a model; quicker tests go the same way.
@@ -89,9 +91,19 @@ def test_public_name_has_an_example(name: str, item: object) -> None:
     assert ">>> " in documentation or BLOCK.search(documentation), name
 
 
-def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = marked_blocks(README.read_text(encoding="utf-8"))
-    assert blocks, "README.md must have a ```python block after the line <!-- runs -->"
+def test_example_of_readme_runs() -> None:
+    (block,) = re.findall(r"```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
+    constructor = 'ViTB16(weights="imagenet21k", classes=5, reset_head=True)'
+    assert constructor in block
+    small = block.replace(constructor, "ViTMicro4(weights=None, classes=5)")
+    images = np.random.default_rng(0).normal(size=(7, 32, 32, 3)).astype("float32")
+    dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(7) % 5)).batch(3)
+    run_python(small, README, {"dataset": dataset})
+
+
+def test_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = marked_blocks(IN_PYTHON.read_text(encoding="utf-8"))
+    assert len(blocks) == 3
     monkeypatch.chdir(tmp_path)
     Path("runs/photos").mkdir(parents=True)
     config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
@@ -101,4 +113,4 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     scope: dict[str, object] = {}
     for language, block in blocks:
         assert language == "python"
-        run_python(block, README, scope)
+        run_python(block, IN_PYTHON, scope)
