@@ -49,7 +49,7 @@ def fetch(
 ) -> Download:
     """Returns a published file from the cache; the first call downloads it.
 
-    A given `sha256` is the only check. Otherwise a file must pass all available checks: https,
+    A given `sha256` is sufficient. Otherwise a file must pass all available checks: https,
     size, prefix, the SHA-256 in the Hugging Face hub's header `X-Linked-Etag`, the MD5 and the
     CRC32C in the server's header `x-goog-hash`, and `check`. The SHA-256 of the file and the
     passed checks (with the commit in the hub's header `X-Repo-Commit`) are then pinned in

@@ -127,7 +127,7 @@ def _differs(stated: str | None, noted: str | None) -> bool:
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, start: int, size: int | None) -> None:
-    # At least 1: Keras before 3.15 takes its logarithm.
+    # At least 1: Keras before 3.15 computes the logarithm of the total.
     total = None if size is None else max(math.ceil((size - start) / _MIB), 1)
     bar = keras.utils.Progbar(total, unit_name="MiB")
     received = start

@@ -41,7 +41,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         Tensor of the same shape.
 
     Raises:
-        ValueError: If `axis` is not the last one, or `scale` or `center` is False.
+        ValueError: If `axis` is not -1, `scale` or `center` is False, or `rms_scaling` is True.
 
     Example:
         >>> [round(float(value)) for value in LayerNorm()(np.array([[1.0, 3.0]], "float32"))[0]]

@@ -25,7 +25,7 @@ _FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu}
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MLP(BaseLayer):
-    """Dense, GELU, Dense, with dropout after each.
+    """MLP of two dense layers with a GELU between them, and dropout after each layer.
 
     Section 3.1 of the paper: "The MLP contains two layers with a GELU non-linearity."
 

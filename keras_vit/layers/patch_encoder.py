@@ -46,7 +46,7 @@ class PatchEncoder(BaseLayer):
         patch_bias: Whether the projection of the patches has a bias; not in CLIP.
         position_grid: Rows and columns of the stored table; by default the grid that the layer
             is built with. Required if the build shape has no static grid.
-        position_interpolation: Method for resizing the table, see `position.resize_table`.
+        position_interpolation: Method for resizing the table, see `resize_table`.
         dropout_rate: Fraction of the values of the output tokens dropped in training, in [0, 1).
 
     Call arguments:

@@ -107,7 +107,7 @@ def resize_matrix(old: int, new: Any, method: str) -> Any:
     target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
     size = ops.cast(new, "float32")
     if how.aligned:
-        # The first samples coincide, and a single new sample is at the first, as in scipy's zoom.
+        # A single new sample is at the first old sample, as in scipy's zoom.
         position = target * (old - 1) / ops.maximum(size - 1, 1.0)
     else:
         position = (target + 0.5) * (old / size) - 0.5

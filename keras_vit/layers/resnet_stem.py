@@ -96,7 +96,7 @@ EPSILON = 1e-5  # added to the standard deviation of a filter, as in the officia
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StandardizedConv2D(BaseLayer):
-    """Convolution whose filters have mean 0 and variance 1 whenever they are used.
+    """Convolution whose filters are standardized to mean 0 and variance 1 in each call.
 
     Weight Standardization replaces each filter w by (w - mean(w)) / std(w), over its rows,
     columns and input channels. All convolutions of the Vision Transformer's ResNet use this
@@ -105,7 +105,7 @@ class StandardizedConv2D(BaseLayer):
     Args:
         filters: Channels F of the output.
         kernel_size: Side of the filters in pixels, or (height, width).
-        strides: Stride, or (rows, columns).
+        strides: Stride in pixels, or (rows, columns).
 
     Call arguments:
         inputs: Floating-point tensor of shape (B, H, W, C).
@@ -178,7 +178,7 @@ def resnet_stride(num_blocks: Sequence[int]) -> int:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(BaseLayer):
-    """ResNet (BiT) stem of a hybrid model, which splits its feature map into patches.
+    """ResNet (BiT) stem of a hybrid model, whose patches are cut from its feature map.
 
     "As an alternative to raw image patches, the input sequence can be formed from feature maps
     of a CNN" (section 3.1 of the paper). The ResNet has group norms and standardized

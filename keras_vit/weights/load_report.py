@@ -12,7 +12,7 @@ class TensorReport:
 
     Args:
         status: `"used"`: unchanged; `"resized"`: to another grid, patch size or number of
-            channels; `"reset"`: a classifier reset to zeros; `"dropped"`: a tensor without a
+            channels; `"reset"`: a newly initialized classifier; `"dropped"`: a tensor without a
             variable in the model; `"left"`: ignored deliberately, for example a decoder.
         variable: Path of the variable of the model, or an empty string.
         shape: Shape of the variable.

@@ -69,7 +69,7 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
     changes: dict[str, Any] = {}
     size, crop = _sides(config.get("size")), _sides(config.get("crop_size"))
     if config.get("do_center_crop") and crop and size:
-        # `shortest_edge` is the shorter side; two numbers, or a bare one in old DeiT, both sides.
+        # `shortest_edge` is the shorter side; two numbers, or one in old DeiT files, both sides.
         whole = isinstance(config["size"], Mapping) and "shortest_edge" in config["size"]
         resize = "crop" if whole else "squash_crop"
         changes = {"size": crop, "resize": resize, "crop_fraction": _share(crop[0], min(size))}

@@ -107,7 +107,7 @@ def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[s
     """Yields all datasets with their names; HDF5's own walk recurses in C without a limit."""
     for name in group:
         where = f"{group.name}/{name}".lstrip("/")
-        # Links are not resolved: HDF5 would open another file.
+        # Links are not resolved: HDF5 would open the linked file or path.
         if not _is_inside(group, name):
             raise refused(path, f"not self-contained: {where} is a link")
         child = group[name]

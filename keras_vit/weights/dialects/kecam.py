@@ -16,7 +16,7 @@ _OPTIONAL = ("class token", "patch bias", "qkv bias")
 _EMBEDDING = ("cls_token/tokens", "positional_embedding/positional_embedding", "stem_conv")
 _LAYERS = ("attn_ln", "attn_qkv", "attn_output", "mlp_ln", "mlp_dense_1", "mlp_dense_2")
 
-# Releases differ in the name of the variable in a layer with only one.
+# Releases differ in the variable name of layers with a single variable.
 _PATTERNS = {
     r"cls_token/\w+": "cls_token/tokens",
     r"positional_embedding/\w+": "positional_embedding/positional_embedding",
