@@ -1,4 +1,4 @@
-"""`python -m keras_vit` is the command `keras-vit`."""
+"""Entry point of `python -m keras_vit`, the command `keras-vit`."""
 
 from __future__ import annotations
 

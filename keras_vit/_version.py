@@ -1,4 +1,4 @@
-"""The version, in its one place."""
+"""Package version."""
 
 from __future__ import annotations
 

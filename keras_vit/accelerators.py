@@ -1,26 +1,26 @@
-"""GPUs, TPUs and the instructions of the processor, without importing a framework."""
+"""Detection of GPUs, TPUs and CPU instruction sets, without importing a framework."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _GOOGLE = "0x1ae0"  # PCI vendor
-_DISKS_AND_NETWORK = ("0x01", "0x02")  # PCI classes of what else Google makes
+_DISKS_AND_NETWORK = ("0x01", "0x02")  # PCI classes of Google's other devices
 
 
 def detect(root: Path = Path("/")) -> str:
-    """Returns the fastest kind of device that this machine has, on Linux."""
+    """Returns the fastest kind of device of this machine, on Linux."""
     devices = root.glob("sys/bus/pci/devices/*")
     if any(root.glob("dev/accel[0-9]*")) or any(_is_tpu(device) for device in devices):
         return "tpu"
     nvidia = (*root.glob("dev/nvidia[0-9]*"), *root.glob("proc/driver/nvidia/gpus/*"))
-    if nvidia or (root / "dev/dxg").exists():  # WSL2 does not tell whose GPU it is
+    if nvidia or (root / "dev/dxg").exists():  # WSL2 does not reveal the vendor of the GPU
         return "gpu"
     return "amd" if (root / "dev/kfd").exists() else "cpu"
 
 
 def cpu_features(root: Path = Path("/")) -> frozenset[str]:
-    """Returns the instruction sets of the processor as Linux names them, such as `"amx_bf16"`."""
+    """Returns the instruction sets of the CPU by their Linux names, for example `"amx_bf16"`."""
     try:
         lines = (root / "proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""AdamW in one pass over a variable, where TensorFlow computes on a CPU."""
+"""AdamW with a fused update, for TensorFlow on a CPU."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from keras_vit.layers import fused_elementwise
 
 
 class OnePassAdam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam` in one pass, where TensorFlow computes on a CPU.
+    """`keras.optimizers.Adam` with an update in one pass over a variable, for TensorFlow on a CPU.
 
-    There Keras' update makes twelve, a noticeable part of a step
-    (docs/decisions/0019-performance.md). Elsewhere the compiler of the whole step fuses
-    them.
+    There Keras' update takes twelve passes, a noticeable part of a step
+    (docs/decisions/0019-performance.md). On other backends and devices the compiler of the whole
+    step fuses the passes.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -34,7 +34,7 @@ class OnePassAdam(keras.optimizers.Adam):
             self.assign(old, new)
 
     def _apply_weight_decay(self, variables: Any) -> None:
-        # Keras' hook before all updates: the decay is part of the pass.
+        # Keras' hook before all updates: weight decay is part of the fused update.
         if not self._in_one_pass():
             super()._apply_weight_decay(variables)
 
@@ -44,13 +44,13 @@ class OnePassAdam(keras.optimizers.Adam):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AdamW(OnePassAdam, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, sooner where TensorFlow computes on a CPU; for `model.compile`.
+    """`keras.optimizers.AdamW`, faster with TensorFlow on a CPU; for `model.compile`.
 
-    The same numbers up to rounding. Source: https://arxiv.org/abs/1711.05101.
+    The results are equal up to rounding. Reference: https://arxiv.org/abs/1711.05101.
 
     Args:
-        **kwargs: What `keras.optimizers.AdamW` takes, with its defaults: `learning_rate`,
-            `weight_decay`, `beta_1`, `beta_2`, `clipnorm` and others.
+        **kwargs: Arguments of `keras.optimizers.AdamW`, with its defaults: `learning_rate`,
+            `weight_decay`, `beta_1`, `beta_2`, `clipnorm` and more.
 
     Example:
         >>> optimizer = AdamW(learning_rate=0.25, weight_decay=0.5)

@@ -1,4 +1,4 @@
-"""Argument checks shared by all floors; every message says what was expected and received."""
+"""Argument checks whose messages contain the expected and the received value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _TABLES = (".csv", ".tsv", ".jsonl")
-# What to do with files that hold images or labels but are not read.
+# Remedies for files with images or labels in unsupported formats.
 _REMEDIES = {
     (".xlsx", ".xls", ".ods"): "Save the spreadsheet as CSV UTF-8.",
     (".zip", ".tar", ".gz", ".tgz", ".7z"): "Unpack the archive and name the folder.",
@@ -21,20 +21,20 @@ _REMEDIES = {
 
 
 def nearest(value: str, options: Iterable[str]) -> str:
-    """Returns a "Did you mean ...?" sentence for a misspelt name, or an empty string."""
+    """Returns a "Did you mean ...?" sentence for a misspelled name, or an empty string."""
     by_lower_case = {option.lower(): option for option in options}
     close = difflib.get_close_matches(value.lower(), by_lower_case, n=1, cutoff=0.6)
     return f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""
 
 
 def shortlist(names: Sequence[str], shown: int = 8) -> str:
-    """Returns the first names for a message, and how many more there are."""
+    """Returns the first names for a message, and the number of further names."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
 
 
 def listed(title: str, lines: Sequence[str], shown: int = 20) -> str:
-    """Returns a title, the first lines below it, and how many more there are."""
+    """Returns a title, the first lines below it, and the number of further lines."""
     more = [f"... and {len(lines) - shown} more"] if len(lines) > shown else []
     return "\n  ".join([title, *lines[:shown], *more])
 
@@ -55,7 +55,7 @@ def positive_int(name: str, value: object) -> int:
 
 
 def count(name: str, value: object) -> int:
-    """Returns `value` if it is an integer of at least 0."""
+    """Returns `value` if it is a non-negative integer."""
     return _integer(name, value, 0, "an integer of at least 0")
 
 
@@ -67,7 +67,7 @@ def positive(name: str, value: object) -> float:
 
 
 def hidden_size(value: int | None, num_heads: int) -> int:
-    """Returns `value` if the heads of an attention can share it equally."""
+    """Returns `value` if it is a multiple of the number of attention heads."""
     if value is None or value % num_heads:
         raise ValueError(
             "`hidden_size` must be a multiple of `num_heads`. "
@@ -77,19 +77,19 @@ def hidden_size(value: int | None, num_heads: int) -> int:
 
 
 def is_number(value: object) -> bool:
-    """Tells a number from text, truth values and everything else."""
+    """Returns whether a value is an integer or a float, but not a boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def rate(name: str, value: object) -> float:
-    """Returns `value` if it is a probability that leaves something over."""
+    """Returns `value` if it is in [0, 1)."""
     if not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
     return float(value)
 
 
 def size_pair(name: str, value: object) -> tuple[int, int]:
-    """Returns (height, width) for a positive integer or a pair of them."""
+    """Returns (height, width) for a positive integer or a pair of positive integers."""
     sides = value if isinstance(value, (tuple, list)) else (value, value)
     if len(sides) != 2:
         raise ValueError(
@@ -100,7 +100,7 @@ def size_pair(name: str, value: object) -> tuple[int, int]:
 
 
 def regular_file(name: str, path: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` for pipes and devices, such as `/dev/zero`, before they are read."""
+    """Raises `ValueError` for pipes and devices, for example `/dev/zero`."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(
             f"`{name}` must be a regular file, no folder, pipe or device. "
@@ -109,7 +109,7 @@ def regular_file(name: str, path: str | os.PathLike[str]) -> None:
 
 
 def image_source(data: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` unless `keras_vit.data.load` may find images there."""
+    """Raises `ValueError` unless `data` is a possible argument of `keras_vit.data.load`."""
     spec, path = str(data), Path(data).expanduser()
     is_table = path.is_file() and path.suffix.lower() in _TABLES
     if path.is_dir() or is_table or spec.startswith("tfds:") or spec == "digits":
@@ -134,12 +134,12 @@ def image_source(data: str | os.PathLike[str]) -> None:
 
 
 def install_hint(extra: str) -> str:
-    """Returns how to install an extra of this package, which is on no index yet."""
+    """Returns the command that installs an extra of this package, which is not on PyPI yet."""
     return f'in the checkout of keras_vit: pip install -e ".[{extra}]"'
 
 
 def command(*words: object) -> str:
-    """Returns a `keras-vit` command that can be pasted into a shell."""
+    """Returns a `keras-vit` command quoted for a shell."""
     return shlex.join(["keras-vit", *map(str, words)])
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that an interruption or a full disk never costs an earlier one."""
+"""Atomic writes of files and folders."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a temporary path beside `path` that takes its place on success.
+    """Yields a temporary path beside `path` that replaces `path` on success.
 
-    Whatever was at `path` stays until the new content is complete and on disk; if the block
-    raises (a full disk, Ctrl-C), the temporary file or folder is removed and the old one is
-    untouched. Keras opens files in place, so a kill while saving destroys the earlier file. The
-    new file has the permissions of the earlier one.
+    The earlier content of `path` stays until the new content is complete and on disk. If the block
+    raises (a full disk, Ctrl-C), the temporary file or folder is removed and `path` is unchanged.
+    Keras writes files in place, so a kill while saving destroys the earlier file. The new file has
+    the permissions of the earlier file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         for written in _files(temporary):
             with written.open("rb") as file:
                 os.fsync(file.fileno())
-        with contextlib.suppress(OSError):  # there is none, or the disk knows no permissions
+        with contextlib.suppress(OSError):  # no earlier file, or no permissions on this disk
             shutil.copymode(path, temporary)
         os.replace(temporary, path)
     finally:

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 DECODED = ("JPEG", "PNG", "GIF", "BMP", "WebP")  # by training, prediction and serving
-# By `keras-vit data convert`, with the extras that it names.
+# By `keras-vit data convert`, with optional dependencies.
 CONVERTIBLE = frozenset(("HEIC", "AVIF", "TIFF", "JPEG 2000", "DICOM", "PSD", "Netpbm"))
 
-# What ends in one of these suffixes is an image even if its content is not recognized.
+# Files with these suffixes are images even if their content is not recognized.
 _RAW_SUFFIX = re.compile(
     r"\.(arw|cr[23w]|dng|erf|kdc|mrw|nef|nrw|orf|pef|raf|raw|rw2|sr[2fw]|x3f)$", re.IGNORECASE
 )
@@ -19,11 +19,11 @@ _SUFFIX = re.compile(
     r"|dcm|dicom|psd|svg|exr|p[bgnp]m)$",
     re.IGNORECASE,
 )
-# Formats without a signature that no text could begin with.
+# Formats without a signature, or whose signature could begin a text file.
 _BY_SUFFIX = {".svg": "SVG", **dict.fromkeys((".pgm", ".ppm", ".pbm", ".pnm"), "Netpbm")}
 _BACKUP_ENDINGS = ("~", "_original", ".bak", ".backup", ".old", ".orig")
 
-# First bytes of the files of each format; the first that match decide.
+# First bytes of each format; the first match decides.
 _SIGNATURES = {
     "JPEG": (b"\xff\xd8\xff",),
     "PNG": (b"\x89PNG\r\n\x1a\n",),
@@ -61,27 +61,27 @@ def image_format(head: bytes, name: str = "") -> str | None:
     if head.startswith(b"RIFF") and head.startswith(b"WEBP", 8):
         return "WebP"
     if head.startswith(b"ftyp", 4):
-        # The compatible brands decide where the main one (mif1) only says "an image".
+        # The compatible brands decide if the main brand (mif1) only means "an image".
         brands = [head[8:12], *(head[i : i + 4] for i in range(16, min(len(head), 64), 4))]
         found_brands = [_BRANDS[brand] for brand in brands if brand in _BRANDS]
         return "AVIF" if "AVIF" in found_brands else found_brands[0] if found_brands else None
-    # Two letters are too few: the size of the second header must be one that exists.
+    # Two letters are too few: the size of the second header must also be valid.
     if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_HEADERS:
         return "BMP"
     return _BY_SUFFIX.get(Path(name).suffix.lower())
 
 
 def read_head(path: str | os.PathLike[str]) -> bytes:
-    """Returns the first bytes of a file, as many as `image_format` needs."""
+    """Returns the first bytes of a file for `image_format`."""
     with open(path, "rb") as file:
         return file.read(_HEAD)
 
 
 def has_image_suffix(name: str) -> bool:
-    """Returns whether a file name ends as those of images do."""
+    """Returns whether a file name has the suffix of an image format."""
     return bool(_SUFFIX.search(name) or _RAW_SUFFIX.search(name))
 
 
 def is_backup(name: str) -> bool:
-    """Returns whether a file name is that of a program's backup copy."""
+    """Returns whether a file name is that of a backup copy."""
     return name.lower().endswith(_BACKUP_ENDINGS)

@@ -1,4 +1,4 @@
-"""Folders that commands write: a marker, and a lock while one command writes."""
+"""Output folders of commands: marker file, and lock file during writing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keras_vit.files import write_json
 
 MARKER = ".keras_vit_output"
 _LOCK = ".keras_vit_lock"
-# What folders of earlier versions, without a marker, hold.
+# Files in output folders of earlier versions, which have no marker.
 _EARLIER = (
     *(("config.yaml", name) for name in ("split.csv", "checkpoints", "last.keras")),
     *(("evaluation.json", name) for name in ("confusion_matrix.png", "label_scores.png")),
@@ -35,16 +35,16 @@ def is_output(folder: str | os.PathLike[str]) -> bool:
 
 
 def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> None:
-    """Raises an error if writing would overwrite what a user has put there."""
+    """Raises `ValueError` if writing could overwrite files of the user."""
     folder = Path(folder)
     if not folder.exists():
         return
     if not folder.is_dir():
         raise ValueError(f"`out` must be a folder. Received: out={str(folder)!r}, which is a file")
     there = sorted(os.listdir(folder)) if names is None else names
-    starting = (_LOCK, f".{MARKER}")  # also of a marker that another process is writing
+    starting = (_LOCK, f".{MARKER}")  # also the temporary file of another process's marker
     found = [name for name in there if (folder / name).exists() and not name.startswith(starting)]
-    # After the listing: a process that starts meanwhile marks it first.
+    # Checked after the listing: a process that starts meanwhile writes its marker first.
     if found and not is_output(folder):
         raise ValueError(
             "`out` must be a new folder, or one that keras-vit created; nothing else is "
@@ -53,7 +53,7 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
 
 
 def require_new_run(folder: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` if a folder already holds a run, or files of the user."""
+    """Raises `ValueError` if a folder already contains a run, or files of the user."""
     if (Path(folder) / "config.yaml").exists():
         raise ValueError(
             f"`out` must be a new folder. Received: out={str(folder)!r}, which holds a run. "
@@ -66,9 +66,9 @@ def require_new_run(folder: str | os.PathLike[str]) -> None:
 def writing(
     folder: str | os.PathLike[str], command: str, names: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Keeps other processes from writing to a folder, and marks it if it is new.
+    """Locks a folder for writing by one process, and adds the marker to a new folder.
 
-    A new folder in which nothing was written is removed if the block raises.
+    A new folder without any output is removed if the block raises.
     """
     folder = Path(folder)
     require_writable(folder, names)
@@ -93,7 +93,7 @@ def writing(
 
 @contextlib.contextmanager
 def alone(lock: Path, received: Callable[[], str]) -> Iterator[None]:
-    """Holds a lock, or raises an error with what was received if another process holds it."""
+    """Acquires a lock file; raises `ValueError` with `received` if another process has it."""
     try:
         held = filelock.FileLock(lock).acquire(timeout=0)
     except filelock.Timeout:
@@ -106,7 +106,7 @@ def alone(lock: Path, received: Callable[[], str]) -> Iterator[None]:
 
 
 def _holder(marker: Path) -> str:
-    for _ in range(20):  # until the process that has just taken the lock has written its marker
+    for _ in range(20):  # until the process with the lock has written its marker
         with contextlib.suppress(OSError, ValueError, KeyError):
             found = json.loads(marker.read_text(encoding="utf-8"))
             return (

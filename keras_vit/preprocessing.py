@@ -1,7 +1,7 @@
-"""The preprocessing: everything that happens between an image file and the model's input.
+"""Preprocessing of image files for a model, and ImageNet classes.
 
-A preprocessing is plain data and knows no backend. The decoding and resizing that it describes is
-carried out in one place, `keras_vit.data.decode_and_resize`.
+A `Preprocessing` is plain data without a backend. Only `keras_vit.data.decode_and_resize` decodes
+and resizes images.
 """
 
 from __future__ import annotations
@@ -21,45 +21,44 @@ RESIZE_METHODS = ("crop", "squash", "squash_crop")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
 NAMES_IN_FILES = "labels"  # key of `class_names`
-_LATER = ("exif_orientation", "dct_scaling")  # false in what earlier versions wrote
+_LATER = ("exif_orientation", "dct_scaling")  # false in files of earlier versions
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """What an image goes through before a model sees it.
+    """Preprocessing of image files for a model.
 
-    The same preprocessing serves training, evaluation, prediction and every exported file: decode
-    to uint8 pixels (height, width, channels), resize, crop, round to uint8 as PIL does, scale to
-    float32. A model built with `preprocessing=` carries its preprocessing with it.
+    The same preprocessing is used in training, evaluation, prediction and every exported file:
+    decode to uint8 pixels (height, width, channels), resize, crop, round to uint8 as in PIL, scale
+    to float32. A model built with `preprocessing=` contains its preprocessing.
 
     Args:
-        size: Height and width that the model receives, in pixels; one number means a square.
-        resize: `"crop"` scales the image, keeping its aspect ratio, until it covers
-            `size / crop_fraction`, and cuts the centre out; `"squash"` scales straight to
-            `size`, whatever the aspect ratio; `"squash_crop"` scales straight to
-            `size / crop_fraction` and cuts the centre out.
-        crop_fraction: Share of the scaled image's side that the crop keeps, in (0, 1]; ignored
-            by `"squash"`.
+        size: Height and width of the model's input, in pixels; one number means a square.
+        resize: `"crop"` scales the image to cover `size / crop_fraction`, keeping the aspect
+            ratio, and crops the center; `"squash"` scales to `size` without keeping the aspect
+            ratio; `"squash_crop"` scales to `size / crop_fraction` without keeping the aspect
+            ratio and crops the center.
+        crop_fraction: Fraction of the scaled image's side in the crop, in (0, 1]; ignored by
+            `"squash"`.
         interpolation: `"nearest"`, `"bilinear"`, `"bicubic"` or `"lanczos3"`.
-        antialias: Whether the filter widens when the image shrinks, as in PIL.
-        mean: Subtracted from each channel, in units of pixel / 255; one number serves all.
-        std: Divides each channel, in units of pixel / 255; one number serves all.
+        antialias: Whether the filter is widened when the image shrinks, as in PIL.
+        mean: Subtracted from each channel, in units of pixel / 255; one number for all channels.
+        std: Divides each channel, in units of pixel / 255; one number for all channels.
         channels: `"rgb"`, `"bgr"` or `"grayscale"`.
         class_names: Name of each class, in the order of the model's outputs, or None if unknown.
-        thresholds: For a model that says yes or no to each label by itself, the probability from
-            which on it is a yes, in (0, 1), one for each label; None for a model whose classes
-            exclude one another.
-        exif_orientation: Whether an image is turned upright where the camera noted its orientation
-            in the file (Exif). Models saved before there was this field have it false.
-        dct_scaling: Whether a JPEG that is much larger than `size` is decoded at 1/2 or 1/4 of its
-            size, in a fraction of the time, before it is resized. It needs `antialias`. Models
-            saved before there was this field have it false.
+        thresholds: Thresholds of a multi-label model, one for each label, in (0, 1): labels with
+            at least this probability are positive. None for mutually exclusive classes.
+        exif_orientation: Whether images are rotated by the orientation in their Exif data. False
+            in models saved before this field existed.
+        dct_scaling: Whether a JPEG much larger than `size` is decoded at 1/2 or 1/4 of its size,
+            in a fraction of the time, before resizing. Requires `antialias`. False in models
+            saved before this field existed.
         task: Name of the task that the model was trained for, see `keras_vit.tasks.get`; None for
             classification.
 
     Raises:
-        ValueError: If an argument is out of its range, `mean` or `std` does not fit `channels`, or
-            `thresholds` does not fit `class_names`.
+        ValueError: If an argument is out of range, or the length of `mean` or `std` does not match
+            `channels`, or that of `thresholds` does not match `class_names`.
 
     Example:
         >>> preprocessing = Preprocessing(size=(32, 48), class_names=("daisy", "rose"))
@@ -91,7 +90,7 @@ class Preprocessing:
             raise ValueError(
                 f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction!r}"
             )
-        # A frozen dataclass can only be normalised through object.__setattr__.
+        # A frozen dataclass can only be normalized with object.__setattr__.
         object.__setattr__(self, "size", arguments.size_pair("size", self.size))
         for name in ("mean", "std"):
             object.__setattr__(self, name, self._per_channel(name))
@@ -129,14 +128,14 @@ class Preprocessing:
 
     @property
     def num_channels(self) -> int:
-        """Number of colour channels that the model receives."""
+        """Number of color channels of the model's input."""
         return CHANNELS[self.channels]
 
     def scale(self, pixels: Any) -> Any:
-        """Maps pixels in [0, 255] to the values that the model was trained on.
+        """Maps pixels in [0, 255] to the value range that the model was trained on.
 
         Args:
-            pixels: NumPy array of any number type, or float32 tensor of any backend,
+            pixels: NumPy array of any numeric dtype, or float32 tensor of any backend,
                 (..., channels).
 
         Returns:
@@ -149,15 +148,15 @@ class Preprocessing:
         if isinstance(pixels, np.ndarray):
             pixels = pixels.astype(np.float32)
         mean, std = np.array(self.mean), np.array(self.std)
-        # Rounded to float32 only once, so that every backend multiplies by the same numbers.
+        # Rounded to float32 only once, so that every backend uses the same factors.
         factor = (1 / (255 * std)).astype(np.float32)
         offset = (-mean / std).astype(np.float32)
         if len({*factor}) == len({*offset}) == 1:
-            factor, offset = factor[0], offset[0]  # numbers are faster than vectors
+            factor, offset = factor[0], offset[0]  # scalars are faster than vectors
         return pixels * factor + offset
 
     def unscale(self, values: Any) -> Any:
-        """Maps what a model receives back to pixels, the inverse of `scale`.
+        """Maps model inputs back to pixels, the inverse of `scale`.
 
         Args:
             values: NumPy array or tensor, (..., channels).
@@ -176,13 +175,13 @@ class Preprocessing:
         return values * (255 * std).astype(np.float32) + (255 * mean).astype(np.float32)
 
     def to_rgb(self, pixels: np.ndarray) -> np.ndarray:
-        """Orders channels as pictures have them.
+        """Returns pixels with their channels in RGB order.
 
         Args:
             pixels: (..., channels) in the preprocessing's order.
 
         Returns:
-            The same with red first; grey stays grey.
+            The pixels with red first; grayscale pixels are unchanged.
 
         Example:
             >>> Preprocessing(channels="bgr").to_rgb(np.array([1, 2, 3])).tolist()
@@ -191,13 +190,13 @@ class Preprocessing:
         return pixels[..., ::-1] if self.channels == "bgr" else pixels
 
     def present(self, probabilities: Any) -> Any:
-        """Tells which labels reach their thresholds.
+        """Returns whether each label reaches its threshold.
 
         Args:
             probabilities: NumPy array or float32 tensor of any backend, (..., K), in [0, 1].
 
         Returns:
-            Array or tensor of the same shape, bool. In float32, wherever it is computed.
+            Array or tensor of the same shape, bool, compared in float32 on every backend.
 
         Raises:
             ValueError: If the preprocessing has no thresholds.
@@ -217,10 +216,10 @@ class Preprocessing:
         return probabilities >= np.array(self.thresholds, np.float32)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the preprocessing as a dictionary that JSON can hold.
+        """Returns the preprocessing as a JSON-serializable dictionary.
 
-        `thresholds`, `task`, `exif_orientation` and `dct_scaling` stand in it only if given and
-        true, so that versions without these fields read all other files, and refuse these.
+        It contains `thresholds`, `task`, `exif_orientation` and `dct_scaling` only if set or true,
+        so that versions without these fields read all other files, and reject these.
         """
         config = dataclasses.asdict(self)
         for name in ("thresholds", "task", *_LATER):
@@ -231,7 +230,7 @@ class Preprocessing:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Preprocessing:
-        """Returns what `get_config` described, in this version or an earlier one."""
+        """Returns the preprocessing from a dictionary of `get_config`, also of earlier versions."""
         names = {NAMES_IN_FILES: "class_names"}
         values: dict[str, Any] = {
             names.get(k, k): tuple(v) if isinstance(v, list) else v for k, v in config.items()
@@ -240,15 +239,15 @@ class Preprocessing:
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Maps pixels in [0, 255] to [-1, 1], as the original ViT checkpoints expect.
+    """Maps pixels in [0, 255] to [-1, 1], the input range of the original ViT checkpoints.
 
-    The function of the same name in `keras.applications` overwrites float NumPy input; this one
-    never does.
+    Unlike the function of the same name in `keras.applications`, this function never overwrites
+    float NumPy input.
 
     Args:
         x: Array or tensor with values in [0, 255], of any shape.
-        data_format: `"channels_last"`, `"channels_first"` or None. All channels are treated
-            alike, so that it changes nothing.
+        data_format: `"channels_last"`, `"channels_first"` or None. Has no effect, because all
+            channels are scaled equally.
 
     Returns:
         New float32 array (for NumPy input) or tensor of the same shape, values in [-1, 1].
@@ -263,22 +262,22 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
     arguments.one_of("data_format", data_format, ("channels_last", "channels_first", None))
     if not isinstance(x, np.ndarray):
         x = keras.ops.cast(x, "float32")
-    # The numbers of one channel serve any shape.
+    # With one channel, the scale is a scalar for any shape.
     return Preprocessing(channels="grayscale").scale(x)
 
 
 def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, float]]]:
-    """Names the most probable ImageNet classes of each row, without network access.
+    """Returns the most probable ImageNet classes of each image, without network access.
 
     Args:
         preds: Scores (B, 1000), array or tensor.
-        top: How many classes to return for each image, in [1, 1000].
+        top: Number of classes to return for each image, in [1, 1000].
 
     Returns:
-        For each image a list of `top` tuples (WordNet id, label, score), best first.
+        For each image a list of `top` tuples (WordNet id, label, score), highest score first.
 
     Raises:
-        ValueError: If `preds` is not of shape (B, 1000) or `top` is out of range.
+        ValueError: If `preds` does not have shape (B, 1000) or `top` is out of range.
 
     Example:
         >>> decode_predictions(np.eye(1000)[[207]], top=1)

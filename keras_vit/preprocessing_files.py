@@ -1,4 +1,4 @@
-"""The preprocessing as text files inside an artifact, for readers without Keras."""
+"""Text files of the preprocessing inside an artifact, for readers without Keras."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THRESHOLDS = "thresholds.txt"
 
 
 def texts(preprocessing: Preprocessing) -> dict[str, str]:
-    """Returns the content of the files that travel with an exported model."""
+    """Returns the contents of the preprocessing files of an exported model by file name."""
     found = {
         PREPROCESSING: json.dumps(preprocessing.get_config(), indent=2, ensure_ascii=False) + "\n",
     }
@@ -44,7 +44,7 @@ def lines(path: Path, count: int) -> tuple[str, ...]:
 
 
 def numbers(path: Path, count: int) -> tuple[float, ...]:
-    """Returns what `thresholds.txt` holds."""
+    """Returns the numbers in `thresholds.txt`."""
     found = []
     for number, line in enumerate(lines(path, count), 1):
         try:
@@ -58,7 +58,7 @@ def numbers(path: Path, count: int) -> tuple[float, ...]:
 
 
 def parse(preprocessing: str | bytes, artifact: str) -> Preprocessing:
-    """Returns the preprocessing that `preprocessing.json` describes."""
+    """Returns the preprocessing in the content of a `preprocessing.json`."""
     try:
         return Preprocessing.from_config(json.loads(preprocessing))
     except (TypeError, ValueError) as error:

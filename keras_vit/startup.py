@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Copies stdin to stderr without information, warnings and errors of TensorFlow's C++ log; what is
-# fatal there, and all that others write, is copied.
+# Copies stdin to stderr without information, warnings and errors of TensorFlow's C++ log; fatal
+# messages and the output of other libraries are copied.
 _FILTER = r"""
 import os, re, sys
 log_line = re.compile(
@@ -26,9 +26,9 @@ for line in sys.stdin.buffer:
 
 
 def start_keras() -> None:
-    """Imports `keras_vit` in full, and with it Keras and TensorFlow; a second call does nothing.
+    """Imports all of `keras_vit`, with Keras and TensorFlow; a second call does nothing.
 
-    Until the process ends, TensorFlow's log is left out of stderr.
+    Until the process ends, TensorFlow's log is removed from stderr.
     """
     if hasattr(sys.modules["keras_vit"], "__all__"):
         return
@@ -40,11 +40,11 @@ def start_keras() -> None:
 
 @contextlib.contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Leaves TensorFlow's log out of stderr, also lines that TF_CPP_MIN_LOG_LEVEL does not reach.
+    """Removes TensorFlow's log from stderr, also lines not controlled by TF_CPP_MIN_LOG_LEVEL.
 
-    Another process passes everything else on, so that nothing is lost if this one crashes. What
-    Python writes goes to stderr itself, which may be a terminal. With TF_CPP_MIN_LOG_LEVEL=0, as
-    `--verbose` sets it, nothing is left out.
+    A separate process copies all other output, so that nothing is lost if this process crashes.
+    Python's own output goes directly to stderr, which may be a terminal. With
+    TF_CPP_MIN_LOG_LEVEL=0, set by `--verbose`, nothing is removed.
     """
     outside = sys.stderr
     if os.environ.get(LOG_LEVEL) == "0" or outside is None:
@@ -53,7 +53,7 @@ def quiet_tensorflow() -> Iterator[None]:
     outside.flush()
     reader, writer = os.pipe()
     command = [sys.executable, "-IS", "-c", _FILTER]
-    # In a session of its own, Ctrl-C does not end it.
+    # In a separate session, so that Ctrl-C does not end the process.
     process = subprocess.Popen(
         command, stdin=reader, stdout=subprocess.DEVNULL, start_new_session=True
     )

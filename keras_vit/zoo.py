@@ -1,4 +1,4 @@
-"""The public constructors: ViTTi16 ... ViTG14, and the hybrids ViTRTi16 ... ViTR50L32.
+"""Public constructors: ViTTi16 ... ViTG14, and the hybrids ViTRTi16 ... ViTR50L32.
 
 Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
 """
@@ -21,10 +21,10 @@ from keras_vit.weights import registry
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.positions import has_prefix_rows
 
-# Names under which Keras users know the pooling heads.
+# Keras' names of the poolings.
 _POOLING_ALIASES = {"avg": "gap"}
 
-# Fields of a model that its weights decide.
+# Fields of a model that its weights determine.
 _OF_WEIGHTS = (
     *("norm_after_pooling", "distillation_token", "distillation_head", "register_tokens"),
     *("prefix_position", "pre_norm", "patch_bias", "qkv_bias", "layer_scale", "gelu", "epsilon"),
@@ -32,10 +32,10 @@ _OF_WEIGHTS = (
 
 
 class Constructor:
-    """Builds a Vision Transformer of one published size, as `keras.applications` does.
+    """Constructor of a Vision Transformer of one published size, as in `keras.applications`.
 
-    The model expects pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or as the
-    preprocessing that its weights carry says (`keras_vit.models.preprocessing_of`).
+    The model requires pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or by the
+    preprocessing of its weights (`keras_vit.models.preprocessing_of`).
 
     Reference: https://arxiv.org/abs/2010.11929
     """
@@ -98,12 +98,12 @@ class Constructor:
             **_checked(overrides),
         }
         size = self.config
-        if "patch_size" in fields:  # which need not divide the size's own 224 pixels
+        if "patch_size" in fields:  # need not divide the default size of 224 pixels
             size = size.replace(patch_size=fields["patch_size"], image_size=(None, None))
         config = size.replace(
             **{**_image_fields(size, inferred, input_tensor, input_shape), **fields}
         )
-        learned = config.position_embedding == "learned"  # else no table of the file is read
+        learned = config.position_embedding == "learned"  # otherwise no table is read
         if checkpoint and learned and "prefix_position" not in (overrides or {}):
             rows = has_prefix_rows(checkpoint, config.grid)
             config = config.replace(prefix_position=rows)
@@ -132,7 +132,7 @@ class Constructor:
         return model
 
     def _check_classes(self, weights: str | os.PathLike[str], classes: int) -> None:
-        """Holds Keras' rule for named weights before anything is downloaded."""
+        """Raises `ValueError` if `classes` does not match named weights, before any download."""
         name = os.fspath(weights)
         if os.path.exists(name) or not registry.is_known(self.__name__, name):
             return
@@ -148,7 +148,7 @@ class Constructor:
 def _fields_of_source(
     inferred: dict[str, Any], chosen: dict[str, Any], include_top: bool
 ) -> dict[str, Any]:
-    """Returns what the user chose, and else what the weights say."""
+    """Returns the user's values of fields, and otherwise those inferred from the weights."""
     names = (*chosen, *_OF_WEIGHTS)
     fields = {
         name: inferred[name] if chosen.get(name) is None else chosen[name]
@@ -156,7 +156,7 @@ def _fields_of_source(
         if name in inferred or chosen.get(name) is not None
     }
     fields["representation_size"] = fields.get("representation_size") or None
-    # Without the pooling that they belong to, these have no meaning.
+    # These fields have no meaning with other poolings.
     if fields.get("pooling") not in ("gap", "max"):
         fields["norm_after_pooling"] = False
     if fields.get("pooling", "token") != "token" or not include_top:
@@ -177,7 +177,7 @@ def _image_fields(
     input_tensor: Any,
     input_shape: tuple[int | None, int | None, int] | None,
 ) -> dict[str, Any]:
-    """Returns size, channels and position grid: the user's, else those of the weights."""
+    """Returns image size, channels and position grid of the user, or else of the weights."""
     if input_shape is None and input_tensor is not None:
         input_shape = tuple(input_tensor.shape[1:])
     if input_shape is not None and not (
@@ -195,7 +195,7 @@ def _image_fields(
         p, q = config.stride
         size = (grid[0] * p, grid[1] * q) if grid else config.image_size
         size = inferred.get("image_size", size)
-    # A graph for any size keeps the positions of the weights and resizes them inside.
+    # A graph for any image size stores the positions of the weights and resizes them.
     stored = (grid or config.grid) if None in size else None
     return {"image_size": size, "channels": channels, "position_grid": stored}
 
@@ -203,7 +203,7 @@ def _image_fields(
 def _preprocessing(
     checkpoint: Checkpoint | None, config: models.ViTConfig, *, keep_labels: bool
 ) -> Preprocessing | None:
-    """Returns the preprocessing that the weights carry, at the model's size."""
+    """Returns the preprocessing of the weights, at the model's image size."""
     if checkpoint is None:
         return None
     base = default_preprocessing(config)
@@ -213,7 +213,7 @@ def _preprocessing(
         scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}
         carried = dataclasses.replace(carried, **scaling)
     kept = keep_labels and labels is not None and len(labels) == config.classes
-    # A softmax cannot say yes to several labels.
+    # Thresholds require multi-label outputs, not a softmax.
     several = kept and config.classifier_activation != "softmax"
     return dataclasses.replace(
         carried,
@@ -224,7 +224,7 @@ def _preprocessing(
 
 
 def constructor(name: str) -> Constructor:
-    """Returns the constructor of this name."""
+    """Returns the constructor with this name."""
     arguments.one_of("model", name, tuple(CONSTRUCTORS))
     return CONSTRUCTORS[name]
 

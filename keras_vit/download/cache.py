@@ -1,4 +1,4 @@
-"""Published files, downloaded once, verified, and kept in the cache of Keras."""
+"""Cache of verified downloads in the folder of Keras."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from keras_vit.files import write_json
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """A verified file in the cache.
+    """Verified file in the cache.
 
     Args:
-        path: Where it is.
-        sha256: Its SHA-256, 64 hexadecimal digits.
-        level: How far it was verified, in words: `"SHA-256"`, or what stood in for it, such as
+        path: Path of the file.
+        sha256: SHA-256 of the file, 64 hexadecimal digits.
+        level: Verification of the file: `"SHA-256"`, or a list of the other checks, for example
             `"https, size, MD5, content"`.
     """
 
@@ -47,27 +47,27 @@ def fetch(
     needs_sha256: bool = False,
     check: Callable[[Path], None] | None = None,
 ) -> Download:
-    """Returns a published file from the cache, where it is downloaded at the first call.
+    """Returns a published file from the cache; the first call downloads it.
 
-    With `sha256`, that alone decides whether it is the right file. Without it, all that is known
-    must hold: https, the size, the prefix, the SHA-256 that the Hugging Face hub states in
-    `X-Linked-Etag`, the MD5 and the CRC32C that the server states in `x-goog-hash`, and `check`.
-    The SHA-256 found, and what it was verified by (with the commit that the hub states in
-    `X-Repo-Commit`), are then pinned in `file_name` + `.json`: a file that changes afterwards is
-    refused, and one that does not is used without a connection, whatever its address holds by
-    then. A file without this note (one that was put there by hand) is verified like a download,
-    but for what a server states. Under its name stands only a complete and verified file.
+    A given `sha256` is sufficient. Otherwise a file must pass all available checks: https,
+    size, prefix, the SHA-256 in the Hugging Face hub's header `X-Linked-Etag`, the MD5 and the
+    CRC32C in the server's header `x-goog-hash`, and `check`. The SHA-256 of the file and the
+    passed checks (with the commit in the hub's header `X-Repo-Commit`) are then pinned in
+    `file_name` + `.json`: a file that changes afterwards is rejected, and an unchanged file is
+    used without a connection, even if the file at its URL has changed. A file without a pin (for
+    example copied by hand) is verified like a download, but without the server's headers. The
+    final file name exists only for a complete and verified file.
 
-    An interrupted download is resumed at the next call. Several processes download a file once.
-    The environment has three variables:
+    The next call resumes an interrupted download. Several processes download a file once. There
+    are three environment variables:
 
-    - `KERAS_HOME`: the cache is `models/keras_vit` in this folder; `~/.keras` if it is unset.
-    - `KERAS_VIT_MIRROR`: base addresses, separated by spaces or commas, that are tried first and
-      may be http. A mirror serves the path of the original: for
-      `https://storage.googleapis.com/vit_models/augreg/X.npz` the mirror `http://127.0.0.1:8000`
-      is asked for `http://127.0.0.1:8000/vit_models/augreg/X.npz`. A mirror of the hub must pass
-      on both of its headers.
-    - `KERAS_VIT_OFFLINE`: anything but empty or 0 forbids connections.
+    - `KERAS_HOME`: the cache is `models/keras_vit` in this folder; `~/.keras` if unset.
+    - `KERAS_VIT_MIRROR`: base URLs, separated by spaces or commas, which are tried first and may
+      be http. A mirror serves the path of the original: for
+      `https://storage.googleapis.com/vit_models/augreg/X.npz` and the mirror
+      `http://127.0.0.1:8000`, the request is `http://127.0.0.1:8000/vit_models/augreg/X.npz`. A
+      mirror of the hub must pass on both of its headers.
+    - `KERAS_VIT_OFFLINE`: any value except empty and 0 forbids connections.
     """
     expected = Expected(size, sha256, sha256_prefix, check)
     if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
@@ -94,7 +94,7 @@ def fetch(
 
 @contextlib.contextmanager
 def _alone(path: Path, waiting: str) -> Iterator[None]:
-    """Keeps other processes out; says once if another one is in."""
+    """Acquires a lock file; prints `waiting` if another process has the lock."""
     lock = filelock.FileLock(path)
     try:
         lock.acquire(timeout=0)
@@ -135,7 +135,7 @@ def _download(path: Path, urls: Sequence[str], expected: Expected, needs_sha256:
             continue
         with part.open("r+b") as file:  # Windows flushes only what may be written
             os.fsync(file.fileno())
-        found = _pin(part, path, sha256, level, url)  # before the file: alone it says nothing
+        found = _pin(part, path, sha256, level, url)  # before the file: a pin alone is harmless
         os.replace(part, path)
         discard(part)
         say(f"Verified {path} by: {level}")
@@ -149,12 +149,12 @@ def _receive(url: str, part: Path, expected: Expected, needs_sha256: bool) -> tu
     try:
         return expected.verify(part, source)
     except ValueError:
-        discard(part)  # nothing in it is worth resuming
+        discard(part)  # a wrong file must not be resumed
         raise
 
 
 def _inspect(path: Path, urls: Sequence[str], expected: Expected) -> Download:
-    """The file, which somebody else put there or touched."""
+    """Verifies a cached file that was added or changed by another program."""
     pin = _read_pin(path)
     if pin is None:
         try:
@@ -169,7 +169,7 @@ def _inspect(path: Path, urls: Sequence[str], expected: Expected) -> Download:
 
 
 def _unchanged(path: Path) -> Download | None:
-    """The file, if nobody touched it since it was verified."""
+    """Returns the cached file if its size and time have not changed since verification."""
     pin = _read_pin(path)
     if pin is None or not path.is_file():
         return None
@@ -191,7 +191,7 @@ def _pin_path(path: Path) -> Path:
 
 
 def _pin(content: Path, path: Path, sha256: str, level: str, url: str | None) -> Download:
-    """Notes beside `path` that `content` was verified."""
+    """Writes the pin of the verified file `content` beside `path`."""
     stat = content.stat()
     pin = {
         "url": url,
@@ -217,7 +217,7 @@ def _read_pin(path: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Says of a full disk, or a folder that is not ours, what was attempted."""
+    """Adds the failed download to errors of the file system, for example of a full disk."""
     try:
         yield
     except ConnectionError:
@@ -232,7 +232,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _addresses(urls: Sequence[str]) -> list[str]:
-    """Where to look, in order: the mirrors, then the addresses themselves."""
+    """Returns the URLs to try, in order: mirrors, then the original URLs."""
     mirrors = re.split(r"[\s,]+", os.environ.get("KERAS_VIT_MIRROR", "").strip(" ,"))
     found = []
     for mirror in filter(None, mirrors):

@@ -1,4 +1,4 @@
-"""One address into one partial file, going on where an earlier try stopped."""
+"""Resumable HTTP download of one URL to a partial file, with retries."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ import keras
 from keras_vit._version import __version__
 from keras_vit.files import write_json
 
-_PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each further try
+_PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
 _TIMEOUT = 30.0  # seconds without a byte
 _BLOCK = 1 << 18  # bytes
 _MIB = 1 << 20
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # and all of 5xx
+_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # temporary, like all 5xx
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a server says of a file: enough to resume it and to verify it.
+    """Metadata of a file in the server's headers, for resuming and verification.
 
     Args:
-        url: The address that was asked for, before redirects.
-        size: In bytes; None if the server does not say.
-        validator: Its strong `ETag`, else its `Last-Modified`; None if it has neither.
-        hashes: Its `x-goog-hash` headers, joined by commas.
-        sha256: The SHA-256 that the Hugging Face hub states before it redirects to the file, in
-            `X-Linked-Etag`; None without it.
-        commit: The commit that it was taken from, in `X-Repo-Commit`; None without it.
+        url: The requested URL, before redirects.
+        size: Size in bytes; None if the server does not send it.
+        validator: Strong `ETag`, else `Last-Modified`; None without either header.
+        hashes: `x-goog-hash` headers, joined by commas.
+        sha256: SHA-256 in the header `X-Linked-Etag` of the Hugging Face hub's redirect; None
+            without the header.
+        commit: Commit of the file in the header `X-Repo-Commit`; None without the header.
     """
 
     url: str
@@ -51,18 +51,17 @@ class Source:
 
 
 class _CutError(ConnectionError):
-    """A failure that may pass."""
+    """Temporary failure, which is retried."""
 
 
 def transfer(
     url: str, part: Path, size: int | None = None, *, needs_sha256: bool = False
 ) -> Source:
-    """Downloads a file into `part`, or the rest of it.
+    """Downloads a file, or its remaining bytes, to `part`.
 
-    What is in `part` from an earlier call is continued if it came from the same address, and the
-    server says by `If-Range`, and by the SHA-256 if it states one, that the file is still the
-    same; otherwise it starts anew. After an interruption of any kind, `part` stays. Nothing is
-    verified but the length.
+    A partial download in `part` is resumed if it has the same URL, and the server's response to
+    `If-Range`, and its SHA-256 header if present, confirm that the file has not changed; otherwise
+    the download restarts. After any interruption, `part` is kept. Only the length is verified.
     """
     for pause in _PAUSES:
         try:
@@ -73,19 +72,19 @@ def transfer(
 
 
 def discard(part: Path) -> None:
-    """Removes a partial file and what is noted of it."""
+    """Removes a partial file and its metadata."""
     part.unlink(missing_ok=True)
     _notes(part).unlink(missing_ok=True)
 
 
 def say(text: str) -> None:
-    """Prints a line where Keras prints its progress bars, and only if it does."""
+    """Prints a line if Keras' interactive logging is enabled."""
     if keras.config.is_interactive_logging_enabled():
         print(text, flush=True)
 
 
 def mebibytes(size: int | None) -> str:
-    """Words for a size."""
+    """Returns a size as text."""
     return "unknown size" if size is None else f"{size / _MIB:.1f} MiB"
 
 
@@ -95,7 +94,7 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
         known = None
     start = part.stat().st_size if known else 0
     if known and start == known.size:
-        return known  # stopped after the last byte, before it was verified
+        return known  # interrupted after the last byte, before verification
     redirects = _Redirects()
     with _open(url, part, known, start, redirects) as response:
         stated = _stated([*redirects.headers, response.headers])
@@ -114,7 +113,7 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
                 )
             if None not in (size, source.size) and size != source.size:
                 raise ValueError(f"the server offers {source.size} bytes instead of {size}")
-            discard(part)  # before the notes, which must never describe another file's bytes
+            discard(part)  # before the metadata, which must never describe another file's bytes
             write_json(_notes(part), dataclasses.asdict(source))
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
@@ -128,14 +127,14 @@ def _differs(stated: str | None, noted: str | None) -> bool:
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, start: int, size: int | None) -> None:
-    # At least 1: Keras before 3.15 takes its logarithm.
+    # At least 1: Keras before 3.15 computes the logarithm of the total.
     total = None if size is None else max(math.ceil((size - start) / _MIB), 1)
     bar = keras.utils.Progbar(total, unit_name="MiB")
     received = start
     with part.open("ab") as file:
         try:
             while received != size:
-                # `read1` returns what is there: no byte waits, or is lost, for a full block.
+                # `read1` returns the available bytes, so that no byte waits for a full block.
                 data = _read(response, _BLOCK if size is None else min(_BLOCK, size - received))
                 if not data:
                     break
@@ -182,7 +181,7 @@ def _open(
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
     def __init__(self) -> None:
-        self.headers: list[Message] = []  # of the answers that redirected
+        self.headers: list[Message] = []  # of the redirects
 
     def redirect_request(
         self,
@@ -208,7 +207,7 @@ def _source(
 
 
 def _stated(answers: list[Message]) -> tuple[str | None, str | None]:
-    """The SHA-256 and the commit that the hub states; a small file, in git itself, has none."""
+    """Returns SHA-256 and commit in the hub's headers; small files, stored in git, have none."""
     for headers in answers:
         tag = re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", ""))
         if tag:
@@ -219,7 +218,7 @@ def _stated(answers: list[Message]) -> tuple[str | None, str | None]:
 
 def _validator(response: http.client.HTTPResponse) -> str | None:
     tag = response.headers.get("ETag")
-    # RFC 9110, section 13.1.5: a weak tag cannot vouch for bytes.
+    # RFC 9110, section 13.1.5: a weak tag does not identify the exact bytes.
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
@@ -230,7 +229,7 @@ def _continues(response: http.client.HTTPResponse, known: Source, start: int) ->
 
 
 def _resumable(part: Path, url: str) -> Source | None:
-    """What is known of the partial file, if it can be continued from this address."""
+    """Returns the partial download's metadata if it can be resumed from this URL."""
     try:
         known = Source(**json.loads(_notes(part).read_text(encoding="utf-8")))
         start = part.stat().st_size

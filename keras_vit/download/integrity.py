@@ -19,13 +19,13 @@ from keras_vit.download.http import Source
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What is known of a published file.
+    """Expected size, hashes and content of a published file.
 
     Args:
-        size: Bytes.
-        sha256: 64 hexadecimal digits.
-        sha256_prefix: The first 8 of them.
-        check: Reads the file and raises `ValueError` if the content is not the right one.
+        size: Size in bytes.
+        sha256: SHA-256, 64 hexadecimal digits.
+        sha256_prefix: First 8 digits of the SHA-256.
+        check: Reads the file and raises `ValueError` if its content is wrong.
     """
 
     size: int | None = None
@@ -47,13 +47,13 @@ class Expected:
                 )
 
     def compare(self, size: int, sha256: str) -> None:
-        """Raises `ValueError` if a file with these figures is another one."""
+        """Raises `ValueError` unless size and SHA-256 are the expected ones."""
         _same("size in bytes", size, self.size)
         _same("SHA-256", sha256, self.sha256 and self.sha256.lower())
         _same("SHA-256", sha256[:8], self.sha256_prefix and self.sha256_prefix.lower())
 
     def verify(self, path: Path, source: Source | None = None) -> tuple[str, str]:
-        """Verifies a file by `sha256`, or else by everything else that is known."""
+        """Verifies a file by `sha256`, or otherwise by all other available checks."""
         size = path.stat().st_size
         _same("size in bytes", size, self.size)
         _same("size in bytes", size, source and source.size)
@@ -85,7 +85,7 @@ def _revision(source: Source | None) -> str:
 
 
 def _stated_hashes(source: Source) -> dict[str, str]:
-    """What `x-goog-hash` says, in base64, by algorithm."""
+    """Returns the base64 hashes in `x-goog-hash` by algorithm."""
     items = (item.strip().partition("=") for item in source.hashes.split(","))
     return {name: value for name, _, value in items if name in ALGORITHMS}
 
@@ -105,7 +105,7 @@ ALGORITHMS: dict[str, Callable[[], Any]] = {
 
 
 def file_digests(path: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Reads a file once for several checksums."""
+    """Returns several checksums of a file, which is read once."""
     checksums = {name: ALGORITHMS[name]() for name in names}
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -1,4 +1,4 @@
-"""Keras layers of the Vision Transformer; they run on every Keras backend."""
+"""Keras layers of the Vision Transformer, for every Keras backend."""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout, StochasticDepth

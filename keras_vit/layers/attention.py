@@ -19,7 +19,7 @@ from keras_vit.layers.dropout import Dropout
 
 @functools.cache
 def has_fused_kernel() -> bool:
-    """Returns whether Keras has attention as one kernel here: with JAX, on a GPU or TPU."""
+    """Returns whether Keras runs attention as one fused kernel: with JAX, on a GPU or TPU."""
     if keras.backend.backend() != "jax":
         return False
     import jax
@@ -32,29 +32,29 @@ class MultiHeadSelfAttention(BaseLayer):
     """Multi-head self-attention with one projection for queries, keys and values.
 
     Appendix A of the paper: [q, k, v] = z U_qkv, A = softmax(q k^T / sqrt(d)), SA(z) = A v; the
-    heads are concatenated and projected by U_msa. Queries, keys and values are one product and
-    one transposition, then taken apart: the fastest form on the TensorFlow CPU backend of those
-    measured (docs/decisions/0019-performance.md). On GPUs and TPUs with JAX the rest is
-    `keras.ops.dot_product_attention`, one kernel that keeps no (T, T) weights in memory, unless
-    the weights are asked for or dropped.
+    heads are concatenated and projected by U_msa. Queries, keys and values are computed by one
+    matrix product and one transpose, then unstacked: the fastest form measured on the TensorFlow
+    CPU backend (docs/decisions/0019-performance.md). On GPUs and TPUs with JAX the rest is
+    `keras.ops.dot_product_attention`, one kernel that stores no (T, T) weights in memory, unless
+    the weights are returned or dropout is applied to them.
 
     Args:
-        num_heads: Heads K; they share the hidden size equally.
+        num_heads: Number of heads K, each of size D / K.
         qkv_bias: Whether queries, keys and values have a bias.
         dropout_rate: Fraction of the attention weights dropped in training, in [0, 1).
 
     Call arguments:
         inputs: Tensor of shape (B, T, D), or of shape (B*T, D) with `num_tokens`.
         return_attention_scores: Whether the attention weights are returned as well.
-        num_tokens: Tokens T of an example, where `inputs` has rank 2.
+        num_tokens: Number of tokens T per example, if `inputs` has rank 2.
 
     Returns:
-        Tensor of the shape of `inputs`; with `return_attention_scores` the pair of it and the
-        weights after the softmax, (B, K, T, T), rows summing to 1.
+        Tensor of the shape of `inputs`; with `return_attention_scores` a pair of this tensor and
+        the weights after the softmax, (B, K, T, T), whose rows sum to 1.
 
     Raises:
-        ValueError: If an argument is out of range, D is no multiple of `num_heads`, or
-            `num_tokens` does not fit `inputs`.
+        ValueError: If an argument is out of range, D is not a multiple of `num_heads`, or
+            `num_tokens` does not match the rank of `inputs`.
 
     Example:
         >>> attention = MultiHeadSelfAttention(num_heads=2)
@@ -66,9 +66,9 @@ class MultiHeadSelfAttention(BaseLayer):
     """
 
     _config_names = ("num_heads", "qkv_bias", "dropout_rate")
-    # Whether the weights of the queries hold 1 / sqrt(d), as in no model that is saved.
+    # Whether 1 / sqrt(d) is folded into the query weights; never so in a saved model.
     scale_folded = False
-    # Whether a subclass reads or changes the attention weights, which a fused kernel lacks.
+    # Whether a subclass reads or changes the attention weights; a fused kernel returns none.
     needs_weights = False
 
     def __init__(
@@ -87,7 +87,7 @@ class MultiHeadSelfAttention(BaseLayer):
             keras.layers.Dense,
             3 * d_model,
             use_bias=self.qkv_bias,
-            # Glorot's limit for each of the three (D, D) matrices, not for the fused one.
+            # Glorot limit of each of the three (D, D) matrices, not of the fused matrix.
             kernel_initializer=keras.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
             name="qkv",
         )
@@ -122,37 +122,37 @@ class MultiHeadSelfAttention(BaseLayer):
         return (z, scores) if return_attention_scores else z
 
     def project_in(self, inputs: Any, num_tokens: Any) -> tuple[Any, Any, Any]:
-        """Returns queries, keys and values, (B, K, T, d) each, of (B, T, D) or (BT, D)."""
+        """Returns queries, keys and values, (B, K, T, d) each, from (B, T, D) or (BT, D)."""
         d_model = inputs.shape[-1]
         qkv = self.qkv(ops.reshape(inputs, (-1, d_model)))  # (BT, 3D)
         qkv = ops.reshape(qkv, (-1, num_tokens, 3, self.num_heads, d_model // self.num_heads))
-        # (3, B, K, T, d): the three lie one after the other, so that none is copied
+        # (3, B, K, T, d): the three are contiguous, so that none is copied
         q, k, v = ops.unstack(ops.transpose(qkv, (2, 0, 3, 1, 4)), 3)
         return q, k, v
 
     def project_out(self, z: Any) -> Any:
-        """Returns the projected heads, (BT, D), of (B, K, T, d)."""
+        """Returns the projection of the heads, (BT, D), from (B, K, T, d)."""
         z = ops.transpose(z, (0, 2, 1, 3))  # (B, T, K, d)
         return self.out(ops.reshape(z, (-1, self.num_heads * z.shape[-1])))  # (BT, D)
 
     def fused_attention(self, q: Any, k: Any, v: Any) -> Any:
-        """Returns softmax(q k^T / sqrt(d)) v, (B, K, T, d), without the weights in memory."""
+        """Returns softmax(q k^T / sqrt(d)) v, (B, K, T, d), without storing the weights."""
         q, k, v = (ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, T, K, d)
         z = ops.dot_product_attention(q, k, v, scale=1.0 if self.scale_folded else None)
         return ops.transpose(z, (0, 2, 1, 3))
 
     def attention_weights(self, q: Any, k: Any) -> Any:
-        """Returns the weights A = softmax(q k^T / sqrt(d)), (B, K, T, T), of (B, K, T, d) each."""
+        """Returns the weights softmax(q k^T / sqrt(d)), (B, K, T, T), from (B, K, T, d) each."""
         return ops.softmax(self.attention_scores(q, k))
 
     def attention_scores(self, q: Any, k: Any) -> Any:
-        """Returns q k^T / sqrt(d), (B, K, T, T), of (B, K, T, d) each."""
+        """Returns q k^T / sqrt(d), (B, K, T, T), from (B, K, T, d) each."""
         if not self.scale_folded:
             q = q * q.shape[-1] ** -0.5
         return ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))
 
     def fold_scale(self) -> None:
-        """Moves 1 / sqrt(d) into the weights of the queries, for a model that is not saved."""
+        """Folds 1 / sqrt(d) into the query weights, for a model that is not saved."""
         if self.scale_folded:
             return
         d_model = self.qkv.kernel.shape[0]

@@ -1,4 +1,4 @@
-"""What the layers have in common."""
+"""Base class of the layers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import keras
 
 
 class BaseLayer(keras.layers.Layer):
-    """A layer whose configuration and whose parts follow from its attributes.
+    """Layer whose configuration and sublayers are derived from its attributes.
 
-    Its output has the shape of its input where a subclass does not say otherwise.
+    The output has the shape of the input unless a subclass overrides `compute_output_shape`.
 
     Example:
         >>> from keras_vit.layers import LayerScale
@@ -18,11 +18,11 @@ class BaseLayer(keras.layers.Layer):
         0.1
     """
 
-    # The arguments of the constructor that are kept in attributes of the same names.
+    # Constructor arguments that are stored in attributes of the same names.
     _config_names: ClassVar[tuple[str, ...]] = ()
 
     def _part(self, kind: type[Any], *args: Any, **kwargs: Any) -> Any:
-        """Returns a layer for the inside of this one: in its precision, and frozen if it is."""
+        """Returns a sublayer with the dtype policy and the `trainable` flag of this layer."""
         return kind(*args, trainable=self.trainable, dtype=self.dtype_policy, **kwargs)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""Dropout and stochastic depth, with a seed for each replica.
+"""Dropout and stochastic depth with one seed per replica.
 
 Letters: B batch.
 """
@@ -15,21 +15,21 @@ from keras import ops
 from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
 
-# 2**32 / golden ratio: the multiples of it stay far apart modulo 2**32 (Knuth, The Art of
+# 2**32 / golden ratio: its multiples stay far apart modulo 2**32 (Knuth, The Art of
 # Computer Programming, volume 3, section 6.4).
 _REPLICA_STEP = 2654435769
 
-# Seeds drawn in a computation that may be repeated, and those still to be repeated.
+# Seeds drawn in a computation that may be rematerialized, and the seeds still to be reused.
 _SEEDS: ContextVar[tuple[list[Any], Iterator[Any] | None] | None] = ContextVar(
     "seeds", default=None
 )
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
-    """A seed generator that gives every replica of a tf.distribute strategy seeds of its own.
+    """Seed generator with separate seeds for every replica of a tf.distribute strategy.
 
-    Under such a strategy all replicas read one state, so that Keras' own generator has them
-    drop the same units: N replicas would see one mask where a single device sees N.
+    Under a tf.distribute strategy all replicas read one state. With the generator of Keras they
+    drop the same units: N replicas would use one mask where a single device uses N.
 
     Args:
         seed: Integer seed; by default it follows `keras.utils.set_random_seed`.
@@ -58,9 +58,9 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(BaseLayer):
-    """Sets randomly chosen values to zero in training, other ones on every replica.
+    """Dropout with a separate mask on every replica.
 
-    The values that are kept are divided by 1 - rate, so that nothing changes at inference.
+    In training, the remaining values are divided by 1 - rate; inference changes no values.
 
     Args:
         rate: Fraction of the values that are dropped, in [0, 1).
@@ -99,14 +99,14 @@ class Dropout(BaseLayer):
         return keras.random.dropout(inputs, self.rate, noise_shape, self.seed_generator)
 
     def _noise_shape(self, inputs: Any) -> tuple[Any, ...] | None:
-        """Returns the shape of what is drawn; None for that of the inputs."""
+        """Returns the shape of the dropout mask; None for the shape of the inputs."""
         return None
 
 
 def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns a function that draws the same masks each time it is computed.
+    """Returns a function that uses the same dropout masks in each call.
 
-    For rematerialisation, which computes a layer again on the way back: other masks would give
+    For rematerialization, which recomputes a layer in the backward pass: other masks would give
     the gradient of another function.
     """
     drawn: list[Any] = []
@@ -125,7 +125,7 @@ def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _replica() -> Any:
-    """Returns the number of this replica, or None where there is but one."""
+    """Returns the index of this replica, or None if there is only one."""
     if keras.backend.backend() != "tensorflow":
         return None  # keras.distribution on JAX draws one mask for the whole batch
     import tensorflow as tf
@@ -140,9 +140,8 @@ def _replica() -> Any:
 class StochasticDepth(Dropout):
     """Sets a residual branch to zero for randomly chosen examples of the batch.
 
-    In training each example keeps its branch with probability 1 - rate, and a kept branch is
-    divided by that probability, so that nothing changes at inference (the semantics of DeiT's
-    drop path).
+    In training the branch of each example is kept with probability 1 - rate and divided by this
+    probability; inference changes no values (the semantics of DeiT's drop path).
 
     Args:
         rate: Fraction of the examples whose branch is dropped, in [0, 1).

@@ -1,9 +1,9 @@
-"""Chains of element-wise operations as one, where TensorFlow computes on a CPU.
+"""Fusion of chains of element-wise operations with XLA, for TensorFlow on a CPU.
 
-TensorFlow's graph computes an operation at a time, each a pass over memory: GELU and its gradient
-take some 25 of them, a layer norm some 20. XLA makes one or two of such a chain, but takes longer
-for products of matrices than oneDNN, which the graph calls. So in training, on a CPU, the chains
-alone are compiled. Inference stays plain TensorFlow, for a served graph must not need XLA.
+TensorFlow's graph runs one operation at a time, each a pass over memory: about 25 for GELU and its
+gradient, about 20 for a layer norm. XLA fuses a chain into one or two passes, but its matrix
+products are slower than those of oneDNN, which the graph calls. So only the chains are compiled,
+in training on a CPU. Inference stays plain TensorFlow, because a served graph must not need XLA.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import keras
 
 
 def in_training(compute: Callable[..., Any], training: Any) -> Callable[..., Any]:
-    """Returns a function to call instead of `compute`, which may be itself."""
+    """Returns `compute`, compiled by XLA in training where fusion `is_enabled`."""
     return _differentiable(compute) if training is True and is_enabled() else compute
 
 
 @functools.cache
 def is_enabled() -> bool:
-    """Tells whether models are computed by TensorFlow on a CPU."""
+    """Returns whether the backend is TensorFlow on a CPU."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -31,10 +31,10 @@ def is_enabled() -> bool:
 
 
 def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Returns a layer norm over the last axis, in operators of which TensorFlow's graph makes one.
+    """Computes a layer norm over the last axis with operators that TensorFlow's graph fuses.
 
-    Its optimizer knows a layer norm by the batch norm in it, as tf.keras had it, of float32, and
-    calls oneDNN where that is there.
+    The graph optimizer recognizes a layer norm by a float32 batch norm in it, as in tf.keras, and
+    calls oneDNN where available.
 
     Reference: `FindMklLayerNorm` of
     https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/grappler/optimizers/remapper.cc
@@ -58,11 +58,11 @@ def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
 @functools.cache
 def one_pass(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a chain by XLA, where it `is_enabled`."""
+    """Compiles a chain with XLA; requires `is_enabled()`."""
     import tensorflow as tf
 
     run = tf.function(compute, jit_compile=True, autograph=False, reduce_retracing=True)
-    return lambda *inputs: run(*map(tf.convert_to_tensor, inputs))  # of Keras' variables too
+    return lambda *inputs: run(*map(tf.convert_to_tensor, inputs))  # Keras variables as well
 
 
 @functools.cache
@@ -82,5 +82,5 @@ def _differentiable(compute: Callable[..., Any]) -> Callable[..., Any]:
     def differentiable(*inputs: Any) -> Any:
         return forward(*inputs), lambda upstream: backward(upstream, *inputs)
 
-    # A variable is read outside, where its gradient is known.
+    # Variables are read outside the custom gradient, so that their gradients are recorded.
     return lambda *inputs: differentiable(*map(tf.convert_to_tensor, inputs))

@@ -17,7 +17,7 @@ GROUPS = 32  # as in the official code
 
 
 def channels_in_groups(name: str, value: object) -> int:
-    """Returns `value` if that many channels make `GROUPS` groups of equal size."""
+    """Returns `value` if it is a number of channels divisible by `GROUPS`."""
     channels = arguments.positive_int(name, value)
     if channels % GROUPS:
         raise ValueError(
@@ -29,25 +29,25 @@ def channels_in_groups(name: str, value: object) -> int:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class GroupNorm(BaseLayer):
-    """Normalises each of 32 groups of neighbouring channels, over all pixels of an image.
+    """Group normalization with 32 groups of adjacent channels.
 
-    The values of `keras.layers.GroupNormalization`, in a form that is several times as fast on
-    the TensorFlow CPU backend: the feature map keeps its rank of 4, and rows, columns and
-    channels are averaged one after the other.
+    Computes the same values as `keras.layers.GroupNormalization`, several times as fast on the
+    TensorFlow CPU backend: the feature map keeps its rank of 4, and rows, columns and channels
+    are averaged in turn.
 
     Args:
         epsilon: Added to the variance.
-        gamma_initializer: Initial values of the learned factors, one for each channel.
+        gamma_initializer: Initializer of the learned scale, one value per channel.
 
     Call arguments:
-        inputs: Floating-point tensor of shape (B, H, W, C), C a multiple of 32.
+        inputs: Floating-point tensor of shape (B, H, W, C), where C is a multiple of 32.
 
     Returns:
         Tensor of shape (B, H, W, C).
 
     Raises:
-        ValueError: If `epsilon` is not positive, C is no multiple of 32 or the inputs are not of
-            rank 4.
+        ValueError: If `epsilon` is not positive, C is not a multiple of 32 or the inputs do not
+            have rank 4.
 
     Example:
         >>> tuple(GroupNorm()(np.ones((2, 5, 7, 64), "float32")).shape)
@@ -88,9 +88,9 @@ class GroupNorm(BaseLayer):
 
 
 def _group_means(x: Any) -> Any:
-    """Returns for every channel the mean of its group, (B, 1, 1, C)."""
+    """Returns the mean of each channel's group, (B, 1, 1, C)."""
     channels = x.shape[-1]
-    # One sum over all pixels would be slower, and gather the rounding errors of all of them.
+    # One sum over all pixels would be slower, and would accumulate more rounding error.
     means = ops.mean(ops.mean(x, axis=2), axis=1)  # (B, C)
     means = ops.reshape(means, (-1, GROUPS, channels // GROUPS))  # (B, G, C/G)
     means = ops.mean(means, axis=2, keepdims=True)  # (B, G, 1)

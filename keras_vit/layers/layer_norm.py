@@ -1,4 +1,4 @@
-"""Layer normalisation.
+"""Layer normalization.
 
 Letters: D hidden size.
 """
@@ -16,20 +16,20 @@ from keras import ops
 from keras_vit import arguments
 from keras_vit.layers.fused_elementwise import fused_norm, in_training
 
-# Number of values from which on the fused operator, which takes 0.1 ms to start, takes less time
+# Number of values above which the fused operator, with its overhead of 0.1 ms, is faster
 # (docs/decisions/0019-performance.md).
 _FUSED = 2**17
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras' layer normalisation over the last axis, in fewer passes over the tensor.
+    """Keras' layer normalization over the last axis, in fewer passes over the tensor.
 
-    gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta, computed in float32 at least. Keras
-    rearranges it into a product and a sum per value, which a compiler undoes and TensorFlow's
-    graph, an operation at a time, does not: there the form below takes three quarters of the
-    time (docs/decisions/0019-performance.md). It also has no negation, which TFLite lacks in whole
-    numbers.
+    Computes gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta, at least in float32. Keras
+    rearranges the formula into one product and one sum per value. A compiler undoes this, but
+    TensorFlow's graph, which runs one operation at a time, does not: there this layer takes three
+    quarters of the time (docs/decisions/0019-performance.md). The formula also has no negation,
+    which TFLite lacks for integers.
 
     Args:
         epsilon: Added to the variance.
@@ -41,7 +41,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         Tensor of the same shape.
 
     Raises:
-        ValueError: If another axis, or a norm without gain or offset, is asked for.
+        ValueError: If `axis` is not -1, `scale` or `center` is False, or `rms_scaling` is True.
 
     Example:
         >>> [round(float(value)) for value in LayerNorm()(np.array([[1.0, 3.0]], "float32"))[0]]
@@ -50,10 +50,10 @@ class LayerNorm(keras.layers.LayerNormalization):
     Reference: https://arxiv.org/abs/1607.06450
     """
 
-    # Whether TensorFlow's graph has operators that its optimizer makes one of: a property of a
-    # copy for inference, not of the model, and not for TFLite, which lacks them.
+    # Whether to use operators that TensorFlow's graph optimizer fuses: set on a copy for
+    # inference, not on the model, and not for TFLite, which lacks these operators.
     fused = False
-    # Whether gain and offset are 1 and 0, since the weights of the next layer hold them.
+    # Whether gain and offset are 1 and 0 because they are folded into the next layer's weights.
     folded = False
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
@@ -81,7 +81,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         return normalise(ops.convert_to_tensor(inputs), gamma, beta)
 
     def fold_into(self, dense: keras.layers.Dense) -> None:
-        """Moves gain and offset into the only layer that follows, for a model that is not saved."""
+        """Folds gain and offset into the only layer that follows, for a model that is not saved."""
         if self.folded or dense.bias is None:
             return
         gamma, beta = map(ops.convert_to_numpy, (self.gamma, self.beta))
@@ -99,7 +99,7 @@ def _normalise(epsilon: float, dtype: str, affine: bool = True) -> Callable[...,
         # Squares overflow in float16, and bfloat16 is too coarse for sums.
         x = ops.cast(x, keras.backend.result_type(dtype, "float32"))
         x = x - ops.mean(x, axis=-1, keepdims=True)
-        # Not `square`: TFLite's converter makes an operator of it that 16-bit activations lack.
+        # Not `square`: TFLite converts it to an operator without 16-bit activations.
         variance = ops.mean(x * x, axis=-1, keepdims=True)
         x = x * ops.rsqrt(variance + epsilon)
         if affine:
@@ -110,7 +110,7 @@ def _normalise(epsilon: float, dtype: str, affine: bool = True) -> Callable[...,
 
 
 def is_plain(layer: keras.layers.LayerNormalization) -> bool:
-    """Tells a layer norm over the last axis, with a gain and an offset, from others."""
+    """Returns whether a layer norm is over the last axis and has a gain and an offset."""
     config = layer.get_config()
     affine = config["scale"] and config["center"] and not config.get("rms_scaling")
     return bool(affine and config["axis"] in (-1, [-1], (-1,)))

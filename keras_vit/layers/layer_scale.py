@@ -16,14 +16,14 @@ from keras_vit.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerScale(BaseLayer):
-    """Multiplies each channel of a residual branch by a learned number.
+    """Learned scale for each channel of a residual branch.
 
     Equation 1 of "Going deeper with Image Transformers": diag(lambda_1, ..., lambda_D) times the
-    branch. Small initial values let a deep model start near the identity.
+    branch. With small initial values a deep model starts near the identity.
 
     Args:
-        initial_value: Value that every channel starts from, above 0; 1e-5 in DINOv2 (Appendix
-            A), 1e-4 to 1e-6 in the paper.
+        initial_value: Initial scale of every channel, above 0; 1e-5 in DINOv2 (Appendix A), 1e-4
+            to 1e-6 in the paper.
 
     Call arguments:
         inputs: Tensor of shape (..., D).

@@ -1,4 +1,4 @@
-"""The MLP of a block, and its dense layers with a fused GELU.
+"""MLP of a transformer block, and a dense layer with a fused activation.
 
 Letters: BT tokens of all examples; D hidden size, or width of the input; M width of the layer.
 """
@@ -19,20 +19,20 @@ from keras_vit.layers.fused_elementwise import in_training
 
 GELUS = ("tanh", "exact")
 
-# By default `ops.gelu` is the approximation, and `keras.activations.gelu` is exact.
+# The default of `ops.gelu` is the tanh approximation, that of `keras.activations.gelu` is exact.
 _FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MLP(BaseLayer):
-    """Dense, GELU, Dense, with dropout after each.
+    """MLP of two dense layers with a GELU between them, and dropout after each layer.
 
     Section 3.1 of the paper: "The MLP contains two layers with a GELU non-linearity."
 
     Args:
         mlp_dim: Width M of the hidden layer.
-        gelu: `"tanh"`: the approximation that the official code computes; `"exact"`: with the
-            error function, as PyTorch's libraries do.
+        gelu: `"tanh"`: the approximation in the official code; `"exact"`: with the error
+            function, as in PyTorch libraries.
         dropout_rate: Fraction of the values dropped in training, in [0, 1).
 
     Call arguments:
@@ -83,14 +83,14 @@ class MLP(BaseLayer):
 class Dense(keras.layers.Dense):
     """Keras' dense layer, with bias and activation in one pass over the tensor in training.
 
-    TensorFlow on a CPU takes a product with its bias for one operation, and in bfloat16 that takes
-    twice the time of the product alone where the layer is wide; a perceptron trains in half the
-    time if bias, activation and their gradients are a compiled chain instead
-    (docs/decisions/0019-performance.md). In inference, and elsewhere, this is Keras' layer.
+    TensorFlow on a CPU fuses a matrix product and its bias. In bfloat16 the fused operation takes
+    twice the time of the product alone in a wide layer. An MLP trains in half the time if bias,
+    activation and their gradients are a compiled chain instead
+    (docs/decisions/0019-performance.md). In inference and on other devices this is Keras' layer.
 
     Args:
         units: Width M of the layer.
-        **kwargs: What `keras.layers.Dense` takes, such as `activation`.
+        **kwargs: Arguments of `keras.layers.Dense`, for example `activation`.
 
     Call arguments:
         inputs: Tensor of shape (..., D).

@@ -1,4 +1,4 @@
-"""What a model expects of its images, carried inside the model."""
+"""Layer that stores a model's preprocessing and architecture inside the model."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from keras_vit.preprocessing import Preprocessing
 
 @keras.saving.register_keras_serializable(package="keras_vit", name="ImageContract")  # in files
 class ModelMetadata(BaseLayer):
-    """Passes images through and carries the model's preprocessing and architecture.
+    """Identity layer that stores the model's preprocessing and architecture.
 
-    A `.keras` file stores nothing but layers and their configuration. As the first layer of a
-    model this one brings labels, pixel scaling and image size along, through plain
+    A `.keras` file stores only layers and their configuration. As the first layer of a model,
+    this layer keeps class names, pixel scaling and image size through plain
     `keras.saving.load_model` in safe mode, `clone_model`, and inside a user's own model. A
-    `.weights.h5` file stores variables alone; there the same stands as JSON, one byte a number.
+    `.weights.h5` file stores only variables; there the metadata is an array of JSON bytes.
 
     Args:
-        preprocessing: How an image file becomes the model's input, or its `get_config()`.
-        architecture: The configuration that the model was built from, as plain values.
+        preprocessing: Preprocessing of image files for the model, or its `get_config()`.
+        architecture: Configuration that the model was built from, as plain values.
 
     Call arguments:
         images: Tensor of any shape.
@@ -61,7 +61,7 @@ class ModelMetadata(BaseLayer):
         store["config"] = np.frombuffer(json.dumps(content).encode(), "uint8")
 
     def load_own_variables(self, store: Any) -> None:
-        """Leaves what the file says alone: weights do not change what a model is."""
+        """Ignores the file's metadata: loading weights does not change a model's metadata."""
 
     def get_config(self) -> dict[str, Any]:
         return {

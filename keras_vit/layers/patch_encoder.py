@@ -1,4 +1,4 @@
-"""From patches to the tokens that enter the first block.
+"""Patch embedding: projection, position embeddings and prefix tokens.
 
 Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
 T = N + p tokens; F values in a flattened patch; D hidden size.
@@ -29,32 +29,31 @@ class PatchEncoder(BaseLayer):
     """Projects patches, adds position embeddings and prepends the class token.
 
     Equation 1 of the paper: z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos. The position table
-    is stored on its grid, (h, w, D), with the positions of the prefix tokens beside it. Patches
-    on another grid than the stored one (an image of another size) get the table resized. Prefix
-    tokens stand in the order class, distillation, registers.
+    is stored on its grid, (h, w, D), and the positions of the prefix tokens separately. For an
+    image of another size, and so patches on another grid, the table is resized. The prefix tokens
+    are in the order class, distillation, registers.
 
     Args:
         hidden_size: Channels D of a token.
-        class_token: Whether a learned class token is put in front of the patches.
-        distillation_token: Whether a second one follows it, as in DeiT.
-        register_tokens: Number of registers that follow, tokens whose output is not used.
+        class_token: Whether a learned class token precedes the patches.
+        distillation_token: Whether a distillation token follows the class token, as in DeiT.
+        register_tokens: Number of register tokens; their output is not used.
         position_embedding: `"learned"`: one vector for each patch; `"learned_2d"`: half of the
             channels for the row and half for the column (appendix D.4); `"sincos_2d"`: fixed
             values; or `"none"`.
-        prefix_position: Whether the prefix tokens have learned positions as well; DeiT III and
-            DINOv2 with registers do without.
-        patch_bias: Whether the projection of the patches has a bias; CLIP does without.
+        prefix_position: Whether the prefix tokens have learned positions as well; not in DeiT III
+            and DINOv2 with registers.
+        patch_bias: Whether the projection of the patches has a bias; not in CLIP.
         position_grid: Rows and columns of the stored table; by default the grid that the layer
-            is built with. Needed where that grid is not known beforehand.
-        position_interpolation: How the table is resized, see `position.resize_table`.
-        dropout_rate: Fraction of the values of the resulting tokens dropped in training, in
-            [0, 1).
+            is built with. Required if the build shape has no static grid.
+        position_interpolation: Method for resizing the table, see `resize_table`.
+        dropout_rate: Fraction of the values of the output tokens dropped in training, in [0, 1).
 
     Call arguments:
         patches: Tensor of shape (B, h, w, F) from `Patches`.
 
     Returns:
-        Tensor of shape (B, T, D), in the precision of the weights: the prefix tokens, then the
+        Tensor of shape (B, T, D), in the dtype of the weights: the prefix tokens, then the
         patches row by row.
 
     Raises:
@@ -131,7 +130,7 @@ class PatchEncoder(BaseLayer):
             for name, number, initializer in (
                 ("class_token", int(self.class_token), "zeros"),
                 ("distillation_token", int(self.distillation_token), "zeros"),
-                ("register_tokens", self.register_tokens, normal),  # alike, they would stay alike
+                ("register_tokens", self.register_tokens, normal),  # equal ones would stay equal
             )
             if number
         ]
@@ -155,11 +154,11 @@ class PatchEncoder(BaseLayer):
         return self.assemble(self.projection(patches), training)
 
     def assemble(self, embeddings: Any, training: bool | None = None) -> Any:
-        """Makes tokens of the patches' embeddings, which may have been changed before.
+        """Returns the tokens for patch embeddings, which the caller may have changed.
 
         Args:
-            embeddings: Tensor of shape (B, h, w, D): what `projection` makes of the patches.
-            training: Whether to drop values.
+            embeddings: Tensor of shape (B, h, w, D): the output of `projection`.
+            training: Whether dropout is applied.
 
         Returns:
             Tensor of shape (B, T, D): the prefix tokens, then the patches, with their positions.
@@ -190,10 +189,10 @@ class PatchEncoder(BaseLayer):
             grid: Rows and columns h, w of patches; by default those of the stored table.
 
         Returns:
-            Tensor of shape (h, w, D), without those of the prefix tokens.
+            Tensor of shape (h, w, D), without the positions of the prefix tokens.
 
         Raises:
-            ValueError: If there are none.
+            ValueError: If `position_embedding` is `"none"`.
 
         Example:
             >>> encoder = PatchEncoder(8)
@@ -236,7 +235,7 @@ class PatchEncoder(BaseLayer):
         return self.class_token + self.distillation_token + self.register_tokens
 
     def save_own_variables(self, store: Any) -> None:
-        # By name, not by number: a file then tells which tokens its model has.
+        # By name, not by index: the file then identifies the tokens of its model.
         for variable in self._own_variables():
             store[variable.name] = ops.convert_to_numpy(variable)
 

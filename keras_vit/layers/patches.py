@@ -1,4 +1,4 @@
-"""Cutting images into patches.
+"""Splitting of images into patches.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of the grid of
 patches; P, Q patch height and width.
@@ -17,17 +17,17 @@ from keras_vit.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Patches(BaseLayer):
-    """Cuts images into non-overlapping patches and flattens each one.
+    """Splits images into non-overlapping patches and flattens each patch.
 
     The paper reshapes the image x of shape (H, W, C) into a sequence of flattened patches
     x_p (section 3.1). Here the patches stay on their grid until position embeddings have been
-    added, so that non-square images and images of any size need no side information; read row
-    by row, the grid is the paper's sequence. A patch is flattened row, column, channel.
+    added, so that non-square images and images of any size need no extra arguments; in row-major
+    order, the grid is the paper's sequence. A patch is flattened row, column, channel.
 
     Args:
         patch_size: Side of a patch in pixels, or (height, width).
-        remainder: What happens to an image that is no multiple of the patch: `"error"`
-            refuses it, `"drop"` leaves out the rest at the right and at the bottom, as the
+        remainder: Treatment of an image whose size is not a multiple of the patch: `"error"`
+            raises, `"drop"` crops the remainder at the right and at the bottom, as the
             convolution of the official code does.
 
     Call arguments:
@@ -37,8 +37,8 @@ class Patches(BaseLayer):
         Tensor of shape (B, H/P, W/Q, P*Q*C).
 
     Raises:
-        ValueError: If an argument is out of range, the images are not of rank 4, or a side is
-            no multiple of the patch.
+        ValueError: If an argument is out of range, the images do not have rank 4, or a side is
+            not a multiple of the patch.
 
     Example:
         >>> tuple(Patches(2)(np.ones((2, 4, 6, 3), "float32")).shape)
@@ -64,8 +64,8 @@ class Patches(BaseLayer):
         p, q = self.patch_size
         if self.remainder == "drop":
             images = images[:, : h * p, : w * q]  # (B, hP, wQ, C)
-        # With -1 for the batch, pixels left over at a size that is only known when the model runs
-        # would be taken for more images.
+        # With -1 for the batch, leftover pixels of a size that is only known at run time would
+        # become additional images.
         patches = ops.reshape(images, (batch, h, p, w, q * channels))  # (B, h, P, w, QC)
         patches = ops.transpose(patches, (0, 1, 3, 2, 4))  # (B, h, w, P, QC)
         return ops.reshape(patches, (batch, h, w, p * q * channels))  # (B, h, w, PQC)
@@ -80,15 +80,15 @@ class Patches(BaseLayer):
         """Returns the rows and columns of patches in an image of this size.
 
         Args:
-            image_size: Height and width in pixels; an entry may be None or a tensor where it
-                is only known when the model runs.
+            image_size: Height and width in pixels; an entry may be None or a tensor if it is
+                only known at run time.
 
         Returns:
             The pair (h, w), with None or a tensor where the size is unknown.
 
         Raises:
-            ValueError: If a known side is smaller than a patch, or no multiple of it and
-                `remainder="error"`.
+            ValueError: If a known side is smaller than a patch, or is not a multiple of the patch
+                and `remainder="error"`.
 
         Example:
             >>> Patches(16).grid_size((224, 320))

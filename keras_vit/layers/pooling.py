@@ -1,4 +1,4 @@
-"""From tokens to one vector for the image.
+"""Pooling of tokens into one vector per image.
 
 Letters: B batch; T tokens, p prefix tokens before the patches; D hidden size; K heads; d = D / K
 size of a head.
@@ -21,25 +21,25 @@ TOKEN_POOLINGS = ("token", "gap", "max")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenPooling(BaseLayer):
-    """Takes the class token, or the mean or the maximum over the patches.
+    """Pooling to a prefix token, or to the mean or the maximum over the patches.
 
     Args:
         mode: `"token"`: one of the prefix tokens (equation 4 of the paper); `"gap"`: the mean
-            over the patches (appendix D.3); `"max"`: their maximum.
-        prefix_tokens: Number p of tokens in front of the patches; they take no part in `"gap"`
-            and `"max"`.
-        index: Which of the tokens `"token"` takes.
+            over the patches (appendix D.3); `"max"`: the maximum over the patches.
+        prefix_tokens: Number p of tokens in front of the patches; `"gap"` and `"max"` exclude
+            them.
+        index: Index of the token that `"token"` returns.
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
-        sizes: How much each token counts in the mean, (B, T), as `MergingBlock` says; by default
-            all alike. Only for `"gap"`.
+        sizes: Weight of each token in the mean, (B, T), as returned by `MergingBlock`; by default
+            equal. Only for `"gap"`.
 
     Returns:
         Tensor of shape (B, D).
 
     Raises:
-        ValueError: If `mode` is unknown, or `"token"` without that token.
+        ValueError: If `mode` is unknown, or is `"token"` and there is no prefix token `index`.
 
     Example:
         >>> tuple(TokenPooling("gap", prefix_tokens=0)(np.ones((2, 5, 6), "float32")).shape)
@@ -81,14 +81,14 @@ class TokenPooling(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AttentionPooling(BaseLayer):
-    """Pools tokens by attention from one learned query, followed by a perceptron.
+    """Attention pooling with one learned query, followed by an MLP.
 
     The multi-head attention pooling ("MAP") head of section 3.1 of "Scaling Vision
     Transformers": y = MHA(probe, z), then y + MLP(LN(y)).
 
     Args:
-        num_heads: Heads of the attention.
-        mlp_dim: Width of the perceptron's hidden layer.
+        num_heads: Number of attention heads.
+        mlp_dim: Width of the hidden layer of the MLP.
         gelu: `"tanh"` or `"exact"`, see `MLP`.
         epsilon: Added to the variance in the layer norm.
 
@@ -99,7 +99,7 @@ class AttentionPooling(BaseLayer):
         Tensor of shape (B, D).
 
     Raises:
-        ValueError: If an argument is out of range or D is no multiple of `num_heads`.
+        ValueError: If an argument is out of range or D is not a multiple of `num_heads`.
 
     Example:
         >>> tuple(AttentionPooling(num_heads=2, mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
@@ -108,7 +108,7 @@ class AttentionPooling(BaseLayer):
     Reference: https://arxiv.org/abs/2106.04560
     """
 
-    norm_class = LayerNorm  # a subclass may take one for other hardware
+    norm_class = LayerNorm  # a subclass may use a norm for other hardware
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class AttentionPooling(BaseLayer):
         return (y + self.mlp(self.norm(y)))[:, 0]  # (B, D)
 
     def attention_weights(self, q: Any, k: Any) -> Any:
-        """Returns softmax(q k^T / sqrt(d)), (B, K, 1, T), of (1, K, 1, d) and (B, K, T, d)."""
+        """Returns softmax(q k^T / sqrt(d)), (B, K, 1, T), from (1, K, 1, d) and (B, K, T, d)."""
         return ops.softmax(ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2))))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -1,4 +1,4 @@
-"""Position tables: fixed sine-cosine values, and resizing a table to another grid.
+"""Position embeddings: fixed sine-cosine tables and resizing to another grid.
 
 Letters: h, w rows and columns of the grid of patches; D hidden size.
 """
@@ -16,13 +16,13 @@ from keras_vit import arguments
 
 @dataclasses.dataclass(frozen=True)
 class _Method:
-    """How one library interpolates.
+    """Interpolation method of one library.
 
     Args:
-        cubic: The coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
+        cubic: Coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
         aligned: Whether the corner samples stay in place, rather than the edges of the image.
-        antialias: Whether the kernel widens when the table shrinks; samples beyond the edge
-            are then left out, and otherwise take the value of the edge.
+        antialias: Whether the kernel is widened when the table shrinks. Samples beyond the edge
+            are then excluded; otherwise they repeat the edge value.
     """
 
     cubic: float | None = None
@@ -39,11 +39,11 @@ _METHODS = {
 }
 RESIZE_METHODS = tuple(_METHODS)
 
-_LARGEST_TABLE = 2**24  # ViT-G/14 at 980 pixels has half of it, and a hostile file any size
+_LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could have any size
 
 
 def check_channels(hidden_size: int, position_embedding: str) -> None:
-    """Raises `ValueError` unless tokens of this width can have such positions."""
+    """Raises `ValueError` unless the hidden size is valid for the position embedding."""
     if position_embedding == "learned_2d" and hidden_size % 2:
         raise ValueError(
             "`hidden_size` must be even for position_embedding='learned_2d'. "
@@ -65,7 +65,7 @@ def sincos_2d(
 ) -> np.ndarray:
     """Returns the fixed two-dimensional sine-cosine position table.
 
-    A quarter of the channels each holds sin and cos of the column, then sin and cos of the
+    The four quarters of the channels are sin and cos of the column, then sin and cos of the
     row, at geometrically spaced frequencies (the order of MoCo v3 and big_vision).
 
     Reference: https://arxiv.org/abs/2104.02057, and `posemb_sincos_2d` of
@@ -107,16 +107,16 @@ def resize_matrix(old: int, new: Any, method: str) -> Any:
     target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
     size = ops.cast(new, "float32")
     if how.aligned:
-        # One new sample sits on the first old one, as scipy's zoom puts it.
+        # A single new sample is at the first old sample, as in scipy's zoom.
         position = target * (old - 1) / ops.maximum(size - 1, 1.0)
     else:
         position = (target + 0.5) * (old / size) - 0.5
     if how.antialias:
-        # Shrinking widens the kernel, so that every old sample counts.
+        # The kernel widens when the table shrinks, so that every old sample contributes.
         distance = ops.abs(np.arange(old, dtype="float32") - position)
         weights = _kernel(distance / ops.maximum(old / size, 1.0), how.cubic)
         return weights / ops.sum(weights, axis=1, keepdims=True)
-    # A kernel reaches two samples beyond each edge, where the value of the edge continues.
+    # A kernel extends two samples beyond each edge, where the edge value is repeated.
     reach = np.arange(-2, old + 2)
     weights = _kernel(ops.abs(reach.astype("float32") - position), how.cubic)  # (new, old + 4)
     nearest = np.clip(reach, 0, old - 1)
@@ -124,7 +124,7 @@ def resize_matrix(old: int, new: Any, method: str) -> Any:
 
 
 def _kernel(t: Any, a: float | None) -> Any:
-    """The linear kernel, or the cubic one with coefficient `a`, at distances `t` >= 0."""
+    """Returns the linear kernel, or the cubic kernel with coefficient `a`, at distances t >= 0."""
     if a is None:
         return ops.relu(1 - t)
     near = ((a + 2) * t - (a + 3)) * t * t + 1

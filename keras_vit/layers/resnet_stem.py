@@ -21,14 +21,14 @@ from keras_vit.layers.group_norm import GroupNorm, channels_in_groups
 class ResidualUnit(BaseLayer):
     """Bottleneck of three convolutions, added to a shortcut.
 
-    Section 4.1 of the paper: as in "Big Transfer", the batch norms of the ResNet are group norms
-    and its convolutions, here of 1x1, 3x3 and 1x1 pixels, are standardised. The shortcut is the
-    input, or where the shape changes a normalised 1x1 convolution of it. The last norm of a new
-    unit multiplies by zero, so that at first only the shortcut counts.
+    Section 4.1 of the paper: as in "Big Transfer", group norms replace the batch norms of the
+    ResNet, and the convolutions, here 1x1, 3x3 and 1x1, are standardized. The shortcut is the
+    input, or, if the shape changes, a normalized 1x1 convolution of the input. The last norm
+    starts with a scale of zero, so that a new unit returns only the shortcut.
 
     Args:
-        filters: Channels F of the bottleneck, a multiple of 32; the output has 4F.
-        strides: Step of the 3x3 convolution and of the shortcut in pixels.
+        filters: Channels F of the bottleneck, a multiple of 32; the output has 4F channels.
+        strides: Stride of the 3x3 convolution and of the shortcut.
         epsilon: Added to the variance in the group norms.
 
     Call arguments:
@@ -96,16 +96,16 @@ EPSILON = 1e-5  # added to the standard deviation of a filter, as in the officia
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StandardizedConv2D(BaseLayer):
-    """Convolution whose filters have mean 0 and variance 1 whenever they are used.
+    """Convolution whose filters are standardized to mean 0 and variance 1 in each call.
 
     Weight Standardization replaces each filter w by (w - mean(w)) / std(w), over its rows,
-    columns and input channels. The Vision Transformer's ResNet has it in every convolution
-    (section 4.1), with `"same"` padding and without a bias, for a group norm follows.
+    columns and input channels. All convolutions of the Vision Transformer's ResNet use this
+    (section 4.1), with `"same"` padding and without a bias, because a group norm follows.
 
     Args:
         filters: Channels F of the output.
         kernel_size: Side of the filters in pixels, or (height, width).
-        strides: Step between neighbouring outputs in pixels, or (rows, columns).
+        strides: Stride in pixels, or (rows, columns).
 
     Call arguments:
         inputs: Floating-point tensor of shape (B, H, W, C).
@@ -164,7 +164,7 @@ class StandardizedConv2D(BaseLayer):
         return (batch, h, w, self.filters)
 
     def _standardized(self) -> Any:
-        """Returns the filters as the convolution uses them, in float32 at least."""
+        """Returns the standardized filters, at least in float32."""
         dtype = keras.backend.result_type(self.variable_dtype, "float32")
         kernel = ops.cast(self.kernel, dtype)
         mean, variance = ops.moments(kernel, axes=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
@@ -172,23 +172,23 @@ class StandardizedConv2D(BaseLayer):
 
 
 def resnet_stride(num_blocks: Sequence[int]) -> int:
-    """Returns how many pixels of the image one of the feature map stands for, in each direction."""
+    """Returns the total stride of the ResNet stem."""
     return 4 * 2 ** max(0, len(num_blocks) - 1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(BaseLayer):
-    """ResNet (BiT) whose feature map a hybrid model cuts into patches in place of the image.
+    """ResNet (BiT) stem of a hybrid model, whose patches are cut from its feature map.
 
     "As an alternative to raw image patches, the input sequence can be formed from feature maps
-    of a CNN" (section 3.1 of the paper). The ResNet has group norms and standardised
+    of a CNN" (section 3.1 of the paper). The ResNet has group norms and standardized
     convolutions (section 4.1): a root of a 7x7 convolution and a max pooling, which divide the
-    size of the image by 4, then stages of residual units. Each stage but the first halves the
+    size of the image by 4, then stages of residual units. Each stage after the first halves the
     size and doubles the channels.
 
     Args:
-        num_blocks: Residual units of each stage: (3, 4, 9) in R50+B/16, (2, 2, 2, 2) in
-            R26+S/32, () for the root alone, as in R+Ti/16.
+        num_blocks: Number of residual units per stage: (3, 4, 9) in R50+B/16, (2, 2, 2, 2) in
+            R26+S/32, () for the root only, as in R+Ti/16.
         width: Channels F of the root, a multiple of 32.
         epsilon: Added to the variance in the group norms.
 
@@ -196,10 +196,10 @@ class ResNetStem(BaseLayer):
         images: Floating-point tensor of shape (B, H, W, C), any value range.
 
     Returns:
-        Tensor of shape (B, h, w, F) from the root alone, or (B, h, w, 4F * 2^(stages - 1)).
+        Tensor of shape (B, h, w, F) from the root only, or (B, h, w, 4F * 2^(stages - 1)).
 
     Raises:
-        ValueError: If an argument is out of range or the images are not of rank 4.
+        ValueError: If an argument is out of range or the images do not have rank 4.
 
     Example:
         >>> tuple(ResNetStem((1, 1), width=32)(np.ones((2, 40, 63, 3), "float32")).shape)
@@ -241,15 +241,15 @@ class ResNetStem(BaseLayer):
 
     @property
     def stride(self) -> int:
-        """Pixels of the image to one of the feature map, see `resnet_stride`."""
+        """Total stride, see `resnet_stride`."""
         return resnet_stride(self.num_blocks)
 
     def output_size(self, image_size: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Returns the size of the feature map of an image of this size.
+        """Returns the size of the feature map for an image size.
 
         Args:
-            image_size: Height and width in pixels; an entry may be None or a tensor where it
-                is only known when the model runs.
+            image_size: Height and width in pixels; an entry may be None or a tensor if it is
+                only known at run time.
 
         Returns:
             The pair (h, w), with None or a tensor where the size is unknown.

@@ -1,8 +1,8 @@
 """Transformer blocks that merge or prune tokens.
 
-Letters: B batch; T tokens, p prefix tokens in front of them, r fewer at the end; N = T - p tokens
-of patches, in the sets a (every other one, from the first) and b (the others); D hidden size; K
-heads; d = D / K size of a head.
+Letters: B batch; T tokens, the first p of them prefix tokens; r removed tokens; N = T - p patch
+tokens, alternately in the sets a (the first, third, ...) and b (the second, fourth, ...); D hidden
+size; K heads; d = D / K size of a head.
 
 Reference: section 3 of https://arxiv.org/abs/2210.09461
 """
@@ -23,13 +23,13 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 @dataclasses.dataclass(frozen=True)
 class Matching:
-    """Pairs of tokens: one of each goes, into the other, which may be in several pairs.
+    """Pairs of a token to remove and the token that absorbs it, which may be in several pairs.
 
     Args:
-        left: Numbers in [0, T) of the tokens that stay: the prefix tokens, those of a that are in
-            no pair, and b, each ascending, (B, T - r).
-        merged: Numbers in [0, T) of the tokens of a that go, the most alike first, (B, r).
-        into: Their partners' places in `left`, (B, r).
+        left: Indices in [0, T) of the remaining tokens, (B, T - r): the prefix tokens, the
+            unpaired tokens of a, and b, each in ascending order.
+        merged: Indices in [0, T) of the removed tokens of a, most similar first, (B, r).
+        into: Positions in `left` of the tokens that absorb `merged`, (B, r).
 
     Example:
         >>> tokens = ops.convert_to_tensor([[[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 4.0]]])
@@ -44,18 +44,18 @@ class Matching:
 
 
 def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
-    """Finds the pairs with the most alike vectors: for each token in a its nearest in b."""
+    """Returns the most similar pairs: each token of a is matched to its nearest token of b."""
     t = metric.shape[1]
     in_a, in_b = (np.arange(prefix_tokens + i, t, 2, dtype="int32") for i in (0, 1))
     metric = ops.normalize(metric)
-    # `take` copies whole rows, where a slice with a step goes through them value by value.
+    # `take` copies whole rows; a slice with a step copies value by value.
     a, b = ops.take(metric, in_a, axis=1), ops.take(metric, in_b, axis=1)
     likeness = ops.matmul(a, ops.transpose(b, (0, 2, 1)))  # (B, |a|, |b|)
-    # Not `argmax`, in which Keras has an operator that TFLite lacks.
+    # Not `argmax`: Keras computes it with an operator that TFLite lacks.
     best, nearest = ops.top_k(likeness, 1)  # (B, |a|, 1)
     _, order = ops.top_k(best[..., 0], len(in_a))  # (B, |a|), descending
     merged, kept = order[:, :pairs], ops.sort(order[:, pairs:])
-    always = ops.zeros_like(order[:, :1])  # (B, 1), to repeat what is the same in each example
+    always = ops.zeros_like(order[:, :1])  # (B, 1), to broadcast over the examples
     left = [
         always + np.arange(prefix_tokens, dtype="int32"),
         prefix_tokens + 2 * kept,
@@ -66,46 +66,46 @@ def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
 
 
 def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
-    """Moves tokens to the mean of themselves and what is merged into them."""
+    """Replaces each remaining token by the mean of this token and those merged into it."""
     left, sizes = take_tokens(tokens, matching.left), sizes[..., None]
     moved = take_tokens(sizes, matching.merged)  # (B, r, 1)
-    # A product adds up where several have one partner, without a scatter, whose order a GPU
-    # leaves open.
+    # A matrix product sums tokens merged into the same one. A scatter would add in an undefined
+    # order on a GPU.
     onto = ops.one_hot(matching.into, left.shape[1], axis=1, dtype=left.dtype)  # (B, T - r, r)
     sizes = take_tokens(sizes, matching.left) + ops.matmul(onto, moved)  # (B, T - r, 1)
-    # The mean of x with what joins it, y_i of size s_i, is x + sum of s_i / s (y_i - x).
+    # The mean of x and the merged y_i of sizes s_i is x + sum of s_i / s (y_i - x).
     shares = moved / take_tokens(sizes, matching.into)
     steps = take_tokens(tokens, matching.merged) - take_tokens(left, matching.into)  # (B, r, D)
     return left + ops.matmul(onto, shares * steps), sizes[..., 0]
 
 
 def take_tokens(tokens: Any, numbers: Any) -> Any:
-    """Takes some of the tokens of each example."""
+    """Returns the tokens of each example at the given indices."""
     tokens, numbers = ops.convert_to_tensor(tokens), ops.convert_to_tensor(numbers)
     if keras.backend.backend() != "tensorflow":
-        # Stays within an example, so that devices that share a batch need not communicate.
+        # Indexes within an example, so that devices with parts of a batch need not communicate.
         return ops.take_along_axis(tokens, numbers[:, :, None], axis=1)
-    # Rows of one matrix: there `take_along_axis` looks up every value by itself, in five times
-    # the time.
+    # Rows of one matrix: on TensorFlow `take_along_axis` looks up single values, which takes five
+    # times as long.
     batch, t, d = ops.shape(tokens)
     rows = numbers + t * ops.expand_dims(ops.arange(batch, dtype=numbers.dtype), -1)
     return ops.take(ops.reshape(tokens, (-1, d)), rows, axis=0)
 
 
 class ReducingBlock(TransformerBlock):
-    """A block that lets some of the patches' tokens go between its attention and its perceptron.
+    """Transformer block that removes some of the patch tokens between attention and MLP.
 
-    The weights are those of a `TransformerBlock`. `MergingBlock` and `PruningBlock` say which
-    tokens go; never more than half of those that are left.
+    The weights are those of a `TransformerBlock`. The subclasses `MergingBlock` and
+    `PruningBlock` select the tokens; at most half of the patch tokens are removed.
 
     Args:
-        num_heads: As for `TransformerBlock`, like all that is not named here.
+        num_heads: As for `TransformerBlock`, like all arguments not named here.
         mlp_dim: As for `TransformerBlock`.
-        num_reduced: Number r of tokens that go.
-        prefix_tokens: Number p of tokens in front of the patches, which never go.
+        num_reduced: Number r of tokens to remove.
+        prefix_tokens: Number p of tokens in front of the patches, which are never removed.
 
     Raises:
-        ValueError: If an argument is out of range or the number of tokens is not known beforehand.
+        ValueError: If an argument is out of range or the number of tokens is not static.
 
     Example:
         >>> [ReducingBlock(2, 11, num_reduced=8).tokens_after(t) for t in (197, 12, 2)]
@@ -130,16 +130,16 @@ class ReducingBlock(TransformerBlock):
         self.prefix_tokens = arguments.count("prefix_tokens", prefix_tokens)
 
     def tokens_after(self, num_tokens: int | None) -> int:
-        """Returns how many tokens leave the block.
+        """Returns the number of output tokens.
 
         Args:
-            num_tokens: How many enter it, the prefix tokens included.
+            num_tokens: Number of input tokens, including the prefix tokens.
 
         Returns:
-            The number.
+            The number of output tokens, including the prefix tokens.
 
         Raises:
-            ValueError: If it is not known how many enter.
+            ValueError: If the number of input tokens is unknown.
 
         Example:
             >>> ReducingBlock(2, 11, num_reduced=3, prefix_tokens=2).tokens_after(6)
@@ -154,7 +154,7 @@ class ReducingBlock(TransformerBlock):
 
 
 class _ProportionalAttention(MultiHeadSelfAttention):
-    """Attention to a token as if it were as many as it stands for; returns also the keys."""
+    """Attention with tokens weighted by their sizes; also returns the keys."""
 
     def call(
         self, inputs: Any, sizes: Any = None, num_tokens: Any = None, training: bool | None = None
@@ -163,7 +163,7 @@ class _ProportionalAttention(MultiHeadSelfAttention):
         if sizes is None:
             weights = self.attention_weights(q, k)
         else:
-            # s exp(x) = exp(x + log s): as many summands in the softmax.
+            # s exp(x) = exp(x + log s): a token of size s counts s times in the softmax.
             scores = self.attention_scores(q, k)
             counted = ops.cast(ops.log(sizes), scores.dtype)  # (B, T)
             weights = ops.softmax(scores + counted[:, None, None])  # (B, K, T, T)
@@ -173,30 +173,30 @@ class _ProportionalAttention(MultiHeadSelfAttention):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MergingBlock(ReducingBlock):
-    """A block in which tokens that are alike become one, their mean: token merging (ToMe).
+    """Transformer block that merges similar tokens into their mean: token merging (ToMe).
 
-    Between attention and perceptron the patches' tokens are put alternately into two sets; each of
-    the first is paired with the one of the second whose key, averaged over the heads, has the
-    highest cosine to its own, and the r best pairs are merged. A token remembers how many patches
-    it stands for: the mean is weighted by that, and attention adds its logarithm to the scores,
-    softmax(q k^T / sqrt(d) + log s). Merging equal tokens so changes nothing.
+    Between attention and MLP the patch tokens are divided alternately into two sets. Each token of
+    the first set is paired with the token of the second set whose key, averaged over the heads,
+    has the highest cosine similarity, and the r best pairs are merged. The size s of a token is
+    its number of patches: the mean is weighted by s, and attention adds log s to the scores,
+    softmax(q k^T / sqrt(d) + log s). So merging equal tokens does not change the output.
 
     Args:
-        num_heads: As for `TransformerBlock`, like all that is not named here.
+        num_heads: As for `TransformerBlock`, like all arguments not named here.
         mlp_dim: As for `TransformerBlock`.
-        num_reduced: Number r of tokens that go, at most half of the patches' tokens.
+        num_reduced: Number r of tokens to remove, at most half of the patch tokens.
         prefix_tokens: Number p of tokens in front of the patches, which are never merged.
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
-        sizes: How many patches each token stands for, (B, T); by default one.
+        sizes: Number of patches in each token, (B, T); by default one.
 
     Returns:
-        Tensor of shape (B, T - r, D) in the precision of the weights, and the sizes of its tokens,
+        Tensor of shape (B, T - r, D) in the dtype of the weights, and the sizes of its tokens,
         (B, T - r).
 
     Raises:
-        ValueError: If an argument is out of range or the number of tokens is not known beforehand.
+        ValueError: If an argument is out of range or the number of tokens is not static.
 
     Example:
         >>> block = MergingBlock(num_heads=2, mlp_dim=11, num_reduced=2)
@@ -222,7 +222,7 @@ class MergingBlock(ReducingBlock):
         if sizes is None:
             sizes = ops.ones(ops.shape(inputs)[:2], dtype=z.dtype)
         if left < t:
-            # In half precision too many keys would be equally far.
+            # In half precision too many keys would have the same similarity.
             pairs = match(ops.cast(keys, z.dtype), t - left, self.prefix_tokens)
             z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
             z, sizes = merge(z, ops.cast(sizes, z.dtype), pairs)  # (B, T - r, D)
@@ -247,16 +247,16 @@ class MergingBlock(ReducingBlock):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PruningBlock(ReducingBlock):
-    """A block that drops the tokens that the class token attends to least.
+    """Transformer block that drops the tokens with the least attention from the class token.
 
-    EViT, section 3.2: between attention and perceptron the patches' tokens are ranked by the class
-    token's attention to them, the mean over the heads, and the r last are dropped. (The paper also
-    tries to fuse them into one more token; this is the form without.)
+    EViT, section 3.2: between attention and MLP the patch tokens are ranked by the class token's
+    attention to them, averaged over the heads, and the r lowest are dropped. (The paper's variant
+    that fuses the dropped tokens into one token is not implemented.)
 
     Args:
-        num_heads: As for `TransformerBlock`, like all that is not named here.
+        num_heads: As for `TransformerBlock`, like all arguments not named here.
         mlp_dim: As for `TransformerBlock`.
-        num_reduced: Number r of tokens that go, at most half of the patches' tokens.
+        num_reduced: Number r of tokens to remove, at most half of the patch tokens.
         prefix_tokens: Number p of tokens in front of the patches, which are never dropped; the
             first is the class token.
 
@@ -264,11 +264,11 @@ class PruningBlock(ReducingBlock):
         inputs: Tensor of shape (B, T, D).
 
     Returns:
-        Tensor of shape (B, T - r, D) in the precision of the weights, the tokens in their order.
+        Tensor of shape (B, T - r, D) in the dtype of the weights, the tokens in their order.
 
     Raises:
         ValueError: If an argument is out of range, there is no prefix token, or the number of
-            tokens is not known beforehand.
+            tokens is not static.
 
     Example:
         >>> block = PruningBlock(num_heads=2, mlp_dim=11, num_reduced=2)

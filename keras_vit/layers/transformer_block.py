@@ -1,4 +1,4 @@
-"""One block of the Transformer encoder.
+"""Block of the Transformer encoder.
 
 Letters: B batch; T tokens; D hidden size.
 """
@@ -21,20 +21,19 @@ from keras_vit.layers.mlp import MLP
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TransformerBlock(BaseLayer):
-    """Self-attention and a perceptron, each normalised before and added to its input.
+    """Transformer block: pre-norm self-attention and MLP, each with a residual connection.
 
     Equations 2 and 3 of the paper:
     z'_l = MSA(LN(z_{l-1})) + z_{l-1} and z_l = MLP(LN(z'_l)) + z'_l. In mixed precision the sums
-    and the norms are float32 and the branches half, as in the official code.
+    and the norms are float32 and the branches half precision, as in the official code.
 
     Args:
-        num_heads: Heads of the self-attention.
-        mlp_dim: Width of the perceptron's hidden layer.
+        num_heads: Number of attention heads.
+        mlp_dim: Width of the hidden layer of the MLP.
         qkv_bias: Whether queries, keys and values have a bias.
         gelu: `"tanh"` or `"exact"`, see `MLP`.
         epsilon: Added to the variance in the layer norms.
-        layer_scale: Initial value of a learned scaling of both branches, see `LayerScale`; None
-            for none.
+        layer_scale: Initial value of the `LayerScale` of both branches; None for no scaling.
         dropout_rate: Fraction of the values dropped in training after each dense layer other
             than queries, keys and values (section 4.1), in [0, 1).
         attention_dropout_rate: Fraction of the attention weights dropped in training, in [0, 1).
@@ -45,10 +44,10 @@ class TransformerBlock(BaseLayer):
         inputs: Tensor of shape (B, T, D).
 
     Returns:
-        Tensor of the same shape, in the precision of the weights.
+        Tensor of the same shape, in the dtype of the weights.
 
     Raises:
-        ValueError: If an argument is out of range or D is no multiple of `num_heads`.
+        ValueError: If an argument is out of range or D is not a multiple of `num_heads`.
 
     Example:
         >>> tuple(TransformerBlock(num_heads=2, mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
@@ -57,7 +56,7 @@ class TransformerBlock(BaseLayer):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    # A subclass may take an attention that keeps its weights, or a norm for other hardware.
+    # A subclass may use an attention layer that keeps its weights, or a norm for other hardware.
     attention_class = MultiHeadSelfAttention
     norm_class = LayerNorm
 
@@ -94,8 +93,8 @@ class TransformerBlock(BaseLayer):
             self.scale_2 = self._part(LayerScale, layer_scale, name="scale_2")
         self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
         self.drop_path = self._part(StochasticDepth, self.stochastic_depth_rate, name="drop_path")
-        # Whether training computes the block a second time on the way back and does not keep
-        # what is inside: a property of a run, not of the model, so no argument.
+        # Whether the backward pass recomputes the block's activations instead of storing them
+        # (rematerialization): a property of a run, not of the model, so no argument.
         self.remat = False
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -106,7 +105,7 @@ class TransformerBlock(BaseLayer):
             self.scale_2.build(input_shape)
 
     def fold(self) -> None:
-        """Moves scalings into the weights of dense layers, for a model that is not saved."""
+        """Folds scales into the weights of dense layers, for a model that is not saved."""
         self.norm_1.fold_into(self.attention.qkv)
         self.norm_2.fold_into(self.mlp.expand)
         self.attention.fold_scale()
@@ -114,8 +113,8 @@ class TransformerBlock(BaseLayer):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if not (self.remat and training):
             return self._compute(inputs, training)
-        # Not `keras.RematScope`: on TensorFlow it cannot call a layer with `training=`, and a
-        # layer that is computed twice draws other dropout masks the second time.
+        # Not `keras.RematScope`: on TensorFlow it cannot call a layer with `training=`, and the
+        # recomputation would draw other dropout masks.
         return keras.remat(same_seeds(lambda z: self._compute(z, training)))(inputs)
 
     def _compute(self, inputs: Any, training: bool | None) -> Any:
@@ -127,7 +126,7 @@ class TransformerBlock(BaseLayer):
         return ops.reshape(z, (-1, t, d_model))  # (B, T, D)
 
     def _in_one_matrix(self, inputs: Any) -> Any:
-        # Tokens of all examples in one matrix: oneDNN then adds a branch in the product it ends in.
+        # Tokens of all examples in one matrix: oneDNN then fuses the residual sum with the product.
         return ops.reshape(ops.cast(inputs, self.variable_dtype), (-1, inputs.shape[-1]))
 
     def _add_attention(self, z: Any, branch: Any, num_tokens: Any, training: bool | None) -> Any:

@@ -1,4 +1,4 @@
-"""Copies of a model with other layers or another precision, for which it need not be our own."""
+"""Copies of any functional Keras model with changed layers or another dtype."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def clone(
 ) -> keras.Model:
     """Copies a functional or sequential model with its weights."""
     require_graph(model)
-    copies: dict[Any, Any] = {}  # a layer may be shared, also by the models within
+    copies: dict[Any, Any] = {}  # a layer may be shared, also between nested models
 
     def copied(layer: Any) -> Any:
         if layer not in copies:
             if _is_graph(layer):
-                # A Sequential has no calls that could be changed. Keras' own `recursive` stops at
-                # the second level before Keras 3.14.
+                # A Sequential has no calls that could be changed. Keras' `recursive` stops at the
+                # second level before Keras 3.14.
                 changed_call = None if isinstance(layer, keras.Sequential) else call
                 copies[layer] = keras.models.clone_model(
                     layer, clone_function=copied, call_function=changed_call
@@ -30,7 +30,7 @@ def clone(
                 copies[layer] = (change(layer) if change else None) or clone_layer(layer)
         return copies[layer]
 
-    # Of a model that was compiled Keras would also copy losses, metrics and optimizer.
+    # For a compiled model Keras would also copy losses, metrics and optimizer.
     sequential = isinstance(model, keras.Sequential)
     ends = (model.inputs[0], model.outputs[0]) if sequential else (model.input, model.output)
     bare = keras.Model(*ends, name=model.name)
@@ -41,22 +41,22 @@ def clone(
         if getattr(new, "weights", None):
             new.set_weights(layer.get_weights())
         if hasattr(new, "finalize_state"):
-            new.finalize_state()  # `Normalization` computes with constants made of its weights
+            new.finalize_state()  # `Normalization` computes with constants from its weights
     return copy
 
 
 def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **changes: Any) -> Any:
-    """Builds a layer again from its configuration, without its weights."""
+    """Returns a new layer from the configuration of a layer, without its weights."""
     return (kind or type(layer)).from_config({**layer.get_config(), **changes})
 
 
 def to_float32(model: keras.Model) -> keras.Model:
-    """Returns a model that computes in float32."""
+    """Returns the model if it computes in float32, and a float32 copy otherwise."""
     return model if is_float32(model) else with_dtype(model, "float32")
 
 
 def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
-    """Copies a model into another precision."""
+    """Copies a model with another dtype policy."""
     return clone(model, lambda layer: clone_layer(layer, dtype=dtype) if is_float(layer) else None)
 
 
@@ -76,7 +76,7 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
 
 
 def _answer(layers: list[Any]) -> list[Any]:
-    """Returns the Dense that answers, or those whose mean does, and what follows; or nothing."""
+    """Returns the output Dense layers and the layers after them, or an empty list."""
     kinds = keras.layers
     follow = (kinds.Activation, kinds.Softmax, kinds.Average, kinds.Identity)
     end = len(layers)
@@ -89,12 +89,12 @@ def _answer(layers: list[Any]) -> list[Any]:
 
 
 def is_float32(model: keras.Model) -> bool:
-    """Tells whether a model computes in float32 and keeps its weights in it."""
+    """Returns whether a model's compute and variable dtypes are float32."""
     return all(_floats(layer) <= {"float32"} for layer in layers_of(model))
 
 
 def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields the layers of a model and of the models in it."""
+    """Yields the layers of a model and of its nested models."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from layers_of(layer)
@@ -103,8 +103,8 @@ def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
 
 
 def last_layer(model: keras.Model) -> Any:
-    """Returns the layer or operation that a model ends in, however deep."""
-    # A subclass, which has no list of operations, may do anything behind its last layer.
+    """Returns the last layer or operation of a model, also in nested models."""
+    # A subclassed model has no list of operations and may compute anything after its last layer.
     sequential = isinstance(model, keras.Sequential)
     operations = model.layers if sequential else getattr(model, "operations", None)
     last = operations[-1] if operations else None
@@ -113,19 +113,19 @@ def last_layer(model: keras.Model) -> Any:
 
 def _floats(layer: Any) -> set[str]:
     if not isinstance(layer, keras.layers.Layer):
-        return set()  # an operation computes in the precision of what it gets
+        return set()  # an operation computes in the dtype of its inputs
     policy = layer.dtype_policy
     dtypes = {policy.compute_dtype, policy.variable_dtype}
     return {dtype for dtype in dtypes if keras.backend.is_float_dtype(dtype)}
 
 
 def is_float(layer: Any) -> bool:
-    """Tells layers that compute with floating-point numbers from others, and from operations."""
+    """Returns whether a layer computes in floating point; False for operations."""
     return bool(_floats(layer))
 
 
 def require_graph(model: keras.Model) -> None:
-    """Raises `ValueError` unless a model can be taken apart."""
+    """Raises `ValueError` unless a model is a built functional or sequential model."""
     if not _is_graph(model) or not model.built:
         raise ValueError(
             "`model` must be a functional or sequential Keras model that is built, whose layers "

@@ -1,4 +1,4 @@
-"""The configuration of a Vision Transformer, and the sizes of the papers."""
+"""Configuration of a Vision Transformer, and the published sizes."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ from keras_vit.layers.resnet_stem import resnet_stride
 
 POOLINGS = (*TOKEN_POOLINGS, "map", "none")
 
-# The grid of position embeddings where a model takes images of any size: 224 px, the size
-# that the published models are trained at.
+# Image size of the position grid of a model for images of any size: 224 px, the training size of
+# the published models.
 DEFAULT_IMAGE_SIZE = 224
 
 
 @dataclasses.dataclass(frozen=True)
 class ViTConfig:
-    """Everything that determines a Vision Transformer, checked once.
+    """Validated configuration of a Vision Transformer.
 
     Args:
         hidden_size: Channels D of a token.
         num_layers: Number L of blocks.
-        num_heads: Heads of each self-attention.
-        mlp_dim: Width M of each perceptron.
+        num_heads: Number of heads of each self-attention.
+        mlp_dim: Width M of the hidden layer of each MLP.
         patch_size: Side of a patch in pixels, or (height, width).
-        image_size: Height and width of the images in pixels; (None, None) for a model that
-            takes any size.
+        image_size: Height and width of the images in pixels; (None, None) for a model for images
+            of any size.
         channels: Channels of the images.
-        classes: Outputs of the classifier; 0 for a model without one.
+        classes: Number of classifier outputs; 0 for a model without a classifier.
         classifier_activation: Name of the activation on the logits, or None.
-        pooling: `"token"`, `"gap"`, `"max"`, `"map"` (attention pooling), or `"none"`: every
-            token is passed on.
+        pooling: `"token"`, `"gap"`, `"max"`, `"map"` (attention pooling), or `"none"`: the model
+            returns every token.
         norm_after_pooling: Whether the last layer norm comes after the pooling, as in timm's
             average pooling, rather than before.
         class_token: Whether there is a class token.
-        distillation_token: Whether a second one follows it, as in DeiT.
-        distillation_head: Whether that token has a classifier of its own; the answer is then
-            the mean of both classifiers' logits.
-        register_tokens: Number of tokens that follow and whose output is not used.
+        distillation_token: Whether a distillation token follows the class token, as in DeiT.
+        distillation_head: Whether the distillation token has a separate classifier; the output is
+            then the mean of both classifiers' logits.
+        register_tokens: Number of register tokens; their output is not used.
         representation_size: Width of the tanh layer after the pooling, or None.
         position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`.
         prefix_position: Whether class, distillation and register tokens have learned positions.
         position_grid: Rows and columns of the stored position table; by default those of
-            `image_size`, or of 224 px where that is not known.
-        position_interpolation: How positions are resized for other grids.
+            `image_size`, or of 224 px if `image_size` is unknown.
+        position_interpolation: Method for resizing positions to other grids.
         pre_norm: Whether a layer norm comes before the first block, as in CLIP.
         patch_bias: Whether the projection of the patches has a bias.
         qkv_bias: Whether queries, keys and values have a bias.
-        layer_scale: Initial value of a learned scaling of every residual branch; None for none.
+        layer_scale: Initial value of the `LayerScale` of every residual branch, or None.
         gelu: `"tanh"` or `"exact"`.
         epsilon: Added to the variance in the layer norms.
-        stem_blocks: Residual units in each stage of a ResNet before the patches: a hybrid model;
-            () for its root alone, None for no ResNet. A patch is then one of its feature map.
+        stem_blocks: Residual units in each stage of the ResNet stem of a hybrid model; () for the
+            root only, None for no ResNet. Patches are then patches of the feature map.
         stem_width: Channels of the ResNet's root, a multiple of 32.
         dropout_rate: In [0, 1), in training.
         attention_dropout_rate: In [0, 1), in training.
-        stochastic_depth_rate: Rate of the last block, in [0, 1); it grows linearly from 0 in
-            the first one.
-        remainder: What happens to images that are no multiple of the patch: `"error"` or
+        stochastic_depth_rate: Rate of the last block, in [0, 1); the rates grow linearly from 0
+            in the first block.
+        remainder: Treatment of images whose size is not a multiple of the patch: `"error"` or
             `"drop"`.
 
     Raises:
@@ -175,17 +175,17 @@ class ViTConfig:
 
     @property
     def stem_stride(self) -> int:
-        """Pixels between the cells of the ResNet's feature map; 1 without a ResNet."""
+        """Total stride of the ResNet stem; 1 without a ResNet."""
         return 1 if self.stem_blocks is None else resnet_stride(self.stem_blocks)
 
     @property
     def stride(self) -> tuple[int, int]:
-        """Height and width in pixels of what one token stands for."""
+        """Height and width in pixels of the image region of one token."""
         return self.patch[0] * self.stem_stride, self.patch[1] * self.stem_stride
 
     @property
     def usual_size(self) -> tuple[int, int]:
-        """Height and width in pixels; a side of unknown length is that of the position grid."""
+        """Height and width in pixels; an unknown side is that of the position grid."""
         height, width = (
             side or cells * pixels
             for side, cells, pixels in zip(self.image_size, self.grid, self.stride, strict=True)
@@ -209,7 +209,7 @@ class ViTConfig:
             **changes: Field names and their new values.
 
         Returns:
-            The new configuration, checked again.
+            The new configuration, validated again.
 
         Raises:
             ValueError: If the result is out of range.
@@ -224,7 +224,7 @@ class ViTConfig:
         """Returns the fields as plain values.
 
         Returns:
-            A dictionary that `ViTConfig(**config)` and JSON take.
+            A dictionary for `ViTConfig(**config)` and JSON.
 
         Example:
             >>> ViTConfig(**size("Ti/16").get_config()) == size("Ti/16")
@@ -275,21 +275,21 @@ _WIDTHS: dict[str, dict[str, Any]] = {
     "H": {"hidden_size": 1280, "num_layers": 32, "num_heads": 16, "mlp_dim": 5120},
     "g": {"hidden_size": 1408, "num_layers": 40, "num_heads": 16, "mlp_dim": 6144},
     "G": {"hidden_size": 1664, "num_layers": 48, "num_heads": 16, "mlp_dim": 8192},
-    # Our own, for images of 16 to 64 pixels.
+    # Not published: a size of this package for images of 16 to 64 pixels.
     "Micro": {"hidden_size": 96, "num_layers": 4, "num_heads": 3, "mlp_dim": 192},
 }
 
 
 def published_heads(hidden_size: int, num_layers: int, mlp_dim: int) -> int | None:
-    """Returns the number of heads of the published width with these sizes."""
+    """Returns the number of heads of the published size with these values, or None."""
     wanted = {"hidden_size": hidden_size, "num_layers": num_layers, "mlp_dim": mlp_dim}
     found = (width for width in _WIDTHS.values() if wanted.items() <= width.items())
     return next((int(width["num_heads"]) for width in found), None)
 
 
 # Width, patch side in cells of the ResNet's feature map, residual units in each stage:
-# vit_jax/configs/models.py of https://github.com/google-research/vision_transformer. Whatever its
-# name says, a token of R+Ti/16 stands for 32 x 32 pixels: a root of stride 4 and patches of 8.
+# vit_jax/configs/models.py of https://github.com/google-research/vision_transformer. Despite its
+# name, a token of R+Ti/16 covers 32 x 32 pixels: a root of stride 4 and patches of 8.
 _HYBRIDS: dict[str, tuple[str, int, tuple[int, ...]]] = {
     "R+Ti/16": ("Ti", 8, ()),
     "R26+S/32": ("S", 1, (2, 2, 2, 2)),
@@ -302,15 +302,15 @@ def size(name: str) -> ViTConfig:
     """Returns the configuration of a published size at 224 pixels.
 
     Args:
-        name: Width and patch side in pixels as the papers write them: `"Ti/16"`, `"B/32"`,
-            `"G/14"`; `"R+Ti/16"`, `"R26+S/32"`, `"R50+B/16"` or `"R50+L/32"` for the hybrids;
-            or `"Micro/4"`, a tiny one for images of 16 to 64 pixels.
+        name: Width and patch side in pixels as in the papers: `"Ti/16"`, `"B/32"`, `"G/14"`;
+            `"R+Ti/16"`, `"R26+S/32"`, `"R50+B/16"` or `"R50+L/32"` for the hybrids; or
+            `"Micro/4"`, a tiny model for images of 16 to 64 pixels.
 
     Returns:
         The configuration with 1000 classes.
 
     Raises:
-        ValueError: If the width is unknown or the patch side no integer.
+        ValueError: If the width is unknown or the patch side is not an integer.
 
     Example:
         >>> size("B/16").hidden_size

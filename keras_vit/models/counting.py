@@ -1,7 +1,7 @@
-"""Parameters and operations of a configuration in closed form, without building the model.
+"""Parameter and FLOP counts of a configuration in closed form, without building the model.
 
-Letters: D hidden size; M width of the perceptron; N patches; T tokens; F values in a patch or
-filters of a convolution; R width of the representation layer.
+Letters: D hidden size; M width of the MLP; N patches; T tokens; F values in a patch or filters of
+a convolution; R width of the representation layer.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from keras_vit.models.config import ViTConfig
 
 
 class Convolution(NamedTuple):
-    """A convolution of a hybrid's ResNet.
+    """Convolution of a hybrid model's ResNet.
 
     Args:
-        sides: Height and width of what it returns.
-        kernel: Side of its kernel.
-        inputs: Channels of what it takes.
-        filters: Channels of what it returns.
+        sides: Height and width of the output.
+        kernel: Side of the kernel.
+        inputs: Channels of the input.
+        filters: Channels of the output.
     """
 
     sides: tuple[int, int]
@@ -29,7 +29,7 @@ class Convolution(NamedTuple):
 
     @property
     def multiplications(self) -> int:
-        """Multiplications of one image."""
+        """Number of multiplications for one image."""
         return math.prod(self.sides) * self.kernel**2 * self.inputs * self.filters
 
 
@@ -40,7 +40,7 @@ def count_parameters(config: ViTConfig) -> int:
         config: The configuration.
 
     Returns:
-        The number.
+        The number of parameters.
 
     Example:
         >>> from keras_vit.models.config import size
@@ -52,7 +52,7 @@ def count_parameters(config: ViTConfig) -> int:
     mlp = _dense(d, m) + _dense(m, d)
     attention = _dense(d, 3 * d, bias=config.qkv_bias) + _dense(d, d)
     scales = 0 if config.layer_scale is None else 2 * d
-    # A convolution has no bias; a group norm comes after each.
+    # Convolutions have no bias; each is followed by a group norm.
     stem = sum(c.kernel**2 * c.inputs * c.filters + 2 * c.filters for c in convolutions(config))
     features = math.prod(config.patch) * _channels(config)
     encoder = _dense(features, d, bias=config.patch_bias) + _positions(config)
@@ -64,16 +64,16 @@ def count_parameters(config: ViTConfig) -> int:
 
 
 def count_flops(config: ViTConfig) -> int:
-    """Returns the floating-point operations of one image's forward pass.
+    """Returns the floating-point operations of the forward pass for one image.
 
-    Those of products of matrices and of convolutions, a multiplication and an addition counted as
-    two; norms, activations and softmax, a few per cent, are left out.
+    Counts matrix products and convolutions, with a multiplication and an addition as two
+    operations; norms, activations and softmax, a few per cent, are excluded.
 
     Args:
-        config: The configuration; a side of unknown length counts with that of its position grid.
+        config: The configuration; an unknown side counts as that of the position grid.
 
     Returns:
-        The number.
+        The number of operations.
 
     Example:
         >>> from keras_vit.models.config import size
@@ -93,18 +93,18 @@ def count_flops(config: ViTConfig) -> int:
 
 
 def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: bool = False) -> int:
-    """Returns the floating-point operations of one image in a training step.
+    """Returns the floating-point operations of a training step for one image.
 
-    The gradient of a product of matrices is two such products: of its input, which the pixels do
-    not need, and of its weights, or of its other input.
+    The backward pass of a matrix product is two matrix products: for the gradient of the input,
+    which the pixels do not need, and for the gradient of the weights or of the second input.
 
     Args:
         config: The configuration, as for `count_flops`.
-        remat: Whether the blocks are computed a second time on the way back.
-        head_only: Whether just the classifier learns.
+        remat: Whether the blocks are recomputed in the backward pass (rematerialization).
+        head_only: Whether only the classifier is trained.
 
     Returns:
-        The number; the optimizer's, some ten for each weight and step, are left out.
+        The number, without the optimizer's operations, about ten for each weight and step.
 
     Example:
         >>> from keras_vit.models.config import size
@@ -128,14 +128,14 @@ def count_head(config: ViTConfig) -> int:
 
 
 def _block(config: ViTConfig) -> int:
-    """Returns the multiplications of a block."""
+    """Returns the number of multiplications of a block."""
     d, m = config.hidden_size, config.mlp_dim
     t = count_tokens(config)
     return t * (4 * d * d + 2 * d * m) + 2 * t * t * d
 
 
 def convolutions(config: ViTConfig) -> list[Convolution]:
-    """Returns the convolutions of a hybrid's ResNet."""
+    """Returns the convolutions of a hybrid model's ResNet."""
     if config.stem_blocks is None:
         return []
     sides, channels = _halved(config.usual_size), config.stem_width
@@ -148,19 +148,19 @@ def convolutions(config: ViTConfig) -> list[Convolution]:
             if unit == 0 and stage > 0:
                 sides = _halved(sides)
             found += [Convolution(sides, 3, f, f), Convolution(sides, 1, f, 4 * f)]
-            if unit == 0:  # the shortcut has a projection where it changes shape
+            if unit == 0:  # the shortcut has a projection if the shape changes
                 found.append(Convolution(sides, 1, channels, 4 * f))
             channels = 4 * f
     return found
 
 
 def count_tokens(config: ViTConfig) -> int:
-    """Returns the number of tokens that a block sees of one image."""
+    """Returns the number of input tokens of a block for one image."""
     return _patches(config)[0] + config.num_prefix_tokens
 
 
 def _patches(config: ViTConfig) -> tuple[int, int]:
-    """Returns the patches, and the values in one."""
+    """Returns the number of patches and the number of values per patch."""
     stride, channels = config.stem_stride, _channels(config)
     height, width = (-(-side // stride) for side in config.usual_size)
     p, q = config.patch
@@ -168,7 +168,7 @@ def _patches(config: ViTConfig) -> tuple[int, int]:
 
 
 def _channels(config: ViTConfig) -> int:
-    """Returns the channels that the patches are cut from."""
+    """Returns the number of channels of a patch."""
     return max((c.filters for c in convolutions(config)), default=config.channels)
 
 

@@ -1,4 +1,4 @@
-"""Features of a model: tokens, attention, and gradients with respect to them.
+"""Extraction of tokens, attention weights and their gradients from a model.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; T
 tokens; D hidden size; K heads; L blocks; R classes.
@@ -19,7 +19,7 @@ from keras_vit.models import cloning, last_activation
 
 
 class _KeepsWeights:
-    """Mixed into an attention: keeps its weights, after adding what `tap` holds to them."""
+    """Mixin for attention layers that adds `tap` to the attention weights and stores them."""
 
     tap: Any = None
     seen: Any = None
@@ -32,7 +32,7 @@ class _KeepsWeights:
 
 
 class _Float32Softmax(layers.MultiHeadSelfAttention):
-    """Attention with a softmax in float32, whatever the precision of the products."""
+    """Attention with a float32 softmax for any dtype of the matrix products."""
 
     needs_weights = True
 
@@ -42,15 +42,15 @@ class _Float32Softmax(layers.MultiHeadSelfAttention):
 
 
 class _OpenAttention(_KeepsWeights, _Float32Softmax):
-    """The attention of an open block."""
+    """Attention of an `_OpenBlock`."""
 
 
 class _OpenPooling(_KeepsWeights, layers.AttentionPooling):
-    """Attention pooling, opened."""
+    """Attention pooling that stores its weights."""
 
 
 class _OpenBlock(layers.TransformerBlock):
-    """Keeps the tokens that enter, after adding what `tap` holds to them, and those that leave."""
+    """Transformer block that adds `tap` to its input tokens and stores input and output tokens."""
 
     attention_class = _OpenAttention
     tap: Any = None
@@ -64,7 +64,7 @@ class _OpenBlock(layers.TransformerBlock):
 
 
 class _OpenEncoder(layers.PatchEncoder):
-    """Keeps the grid of the patches."""
+    """Patch encoder that stores the grid of the patches."""
 
     grid: tuple[int, int] = (0, 0)
 
@@ -82,20 +82,19 @@ _OPEN: dict[type, type] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Activations:
-    """What happened inside a model while it looked at some images; all arrays are float32.
+    """Tokens, attention weights and gradients of a forward pass; all arrays are float32.
 
     Args:
         grid: Rows and columns h, w of patches.
-        outputs: What the model answered, before the softmax or sigmoid that it may end in, (B,
-            R).
-        tokens: The tokens that enter the first block and those that leave each one, L + 1 arrays
+        outputs: Outputs of the model, before a final softmax or sigmoid, (B, R).
+        tokens: Input tokens of the first block and output tokens of each block, L + 1 arrays
             (B, T, D).
-        attention: The attention weights of each block, L arrays (B, K, T, T), rows of queries.
-        pooling: Those of the attention pooling, (B, K, 1, T), or None where there is none.
-        attention_gradients: What the chosen outputs change by with each weight, like `attention`;
-            None if they were not asked for.
-        pooling_gradient: The same for `pooling`.
-        token_gradients: The same for the tokens that enter the last block, (B, T, D).
+        attention: Attention weights of each block, L arrays (B, K, T, T), one row per query.
+        pooling: Weights of the attention pooling, (B, K, 1, T), or None without one.
+        attention_gradients: Gradients of the chosen outputs by `attention`; None if not
+            computed.
+        pooling_gradient: Gradient of the chosen outputs by `pooling`.
+        token_gradients: Gradients by the input tokens of the last block, (B, T, D).
 
     Example:
         >>> from keras_vit import models
@@ -117,18 +116,18 @@ class Activations:
 
 
 class FeatureExtractor:
-    """A trained Vision Transformer, opened.
+    """Extractor of a trained Vision Transformer's tokens, attention weights and gradients.
 
-    A copy whose blocks keep what passes through them. The model itself is not
-    changed and pays nothing, whatever its precision, and may be part of a user's own model.
+    The extractor contains a copy of the model whose blocks store their tokens and attention
+    weights. The model is not changed, has no extra cost, and may be part of a user's own model.
 
     Args:
         model: A model of keras_vit, or a functional or sequential Keras model that contains one.
-        precision: `"float32"`, or `"bfloat16"` for the products of matrices.
+        precision: `"float32"`, or `"bfloat16"` for the matrix products.
 
     Raises:
-        ValueError: If there are no blocks of this package in it, it cannot be taken apart, or
-            `reduce_tokens` has let some of its tokens go.
+        ValueError: If the model has no blocks of this package, is not functional or sequential,
+            or is from `reduce_tokens`.
 
     Example:
         >>> from keras_vit import models
@@ -152,7 +151,7 @@ class FeatureExtractor:
 
         def opened(layer: Any) -> Any:
             if layer is last and decides and not hasattr(layer, "activation"):
-                return keras.layers.Identity()  # a layer or an operation that is nothing else
+                return keras.layers.Identity()  # the layer or operation is only an activation
             changes = {"activation": "linear"} if layer is last and decides else {}
             if cloning.is_float(layer):
                 changes["dtype"] = "float32"
@@ -179,7 +178,7 @@ class FeatureExtractor:
 
     @classmethod
     def of(cls, model: keras.Model | FeatureExtractor) -> FeatureExtractor:
-        """Returns the extractor of a model; one that is given comes back as it is."""
+        """Returns the extractor of a model, or `model` itself if it is an extractor."""
         return model if isinstance(model, cls) else cls(model)
 
     @property
@@ -189,26 +188,26 @@ class FeatureExtractor:
 
     @property
     def reads_class_token(self) -> bool:
-        """Whether the answer is made of the class token."""
+        """Whether the output is computed from the class token."""
         return self._pooling is None and any(p.mode == "token" for p in self._token_poolings)
 
     @property
     def patch_stride(self) -> tuple[int, int]:
-        """Height and width in pixels of the images that one patch stands for."""
+        """Height and width in pixels of the image region of one patch."""
         stride = self.stem.stride if self.stem is not None else 1
         height, width = self.patches.patch_size
         return height * stride, width * stride
 
     def reading(self, num_tokens: int) -> np.ndarray:
-        """Returns how much of each token goes into the answer, as far as the pooling tells.
+        """Returns the weight of each token in the pooled output.
 
         Args:
             num_tokens: Number T of tokens.
 
         Returns:
-            Weights that sum to 1, (T,): the class token, with the distillation token where both
-            answer; or all patches alike, also where their maximum is taken or every token is
-            returned, and where an attention pooling weighs them (`Activations.pooling`).
+            Weights that sum to 1, (T,): on the class token, and on the distillation token if it
+            has a head; otherwise equal for all patches, also for pooling by maximum or attention
+            (`Activations.pooling` contains its weights) and without pooling.
         """
         weights = np.zeros(num_tokens, "float32")
         if self.reads_class_token:
@@ -218,30 +217,30 @@ class FeatureExtractor:
         return weights / weights.sum()
 
     def activations(self, images: Any) -> Activations:
-        """Runs the model on images and returns what happened inside.
+        """Returns tokens and attention weights of the model's forward pass on images.
 
         Args:
-            images: Scaled as the model's preprocessing says, (B, H, W, C).
+            images: Images scaled by the model's preprocessing, (B, H, W, C).
 
         Returns:
-            The observation, without gradients.
+            The activations, without gradients.
         """
         return self._observation(self.run(_batch(images)))
 
     def activations_and_gradients(self, images: Any, classes: Any) -> Activations:
-        """Runs the model and returns also what its answers change by with what is inside.
+        """Returns the activations and the gradients of chosen outputs by the activations.
 
         Args:
-            images: Scaled as the model's preprocessing says, (B, H, W, C).
-            classes: For each image the output whose gradient is taken, (B,), or None for the
-                highest one. Of a model without a classifier that is one of its features.
+            images: Images scaled by the model's preprocessing, (B, H, W, C).
+            classes: Index of the differentiated output of each image, (B,), or None for the
+                highest output. For a model without a classifier these are indices of features.
 
         Returns:
-            The observation, with gradients.
+            The activations, with gradients.
 
         Raises:
-            ValueError: If the model does not return one vector for each image, or a class is none
-                of its outputs.
+            ValueError: If the model does not return one vector for each image, or a class is not
+                an index of its outputs.
         """
         images = _batch(images)
         shape = self.network.output_shape
@@ -275,16 +274,16 @@ class FeatureExtractor:
         )
 
     def run(self, images: Any, taps: list[Any] | None = None) -> dict[str, Any]:
-        """Runs the model and returns the tensors of an observation, in a graph as well.
+        """Runs the model and returns its activations as tensors, in a graph as well.
 
         Args:
-            images: Scaled as the model's preprocessing says, (B, H, W, C), float32.
-            taps: Added on the way to the tokens that enter the last block, to each block's
-                attention weights, and to those of the pooling; None for nothing.
+            images: Images scaled by the model's preprocessing, (B, H, W, C), float32.
+            taps: Tensors to add to the input tokens of the last block, to each block's attention
+                weights, and to the weights of the attention pooling; None to add nothing.
 
         Returns:
-            `outputs`, and the lists `tokens`, `attention` and `pooling` (empty where there is
-            none), see `Activations`.
+            `outputs`, and the lists `tokens`, `attention` and `pooling` (empty without an
+            attention pooling), see `Activations`.
         """
         attentions = [block.attention for block in self.blocks]
         pooling = [] if self._pooling is None else [self._pooling]
@@ -322,7 +321,7 @@ def _batch(images: Any) -> Any:
 def gradients(
     function: Callable[[list[Any]], tuple[Any, Any]], tensors: list[Any]
 ) -> tuple[list[Any], Any]:
-    """Returns what a scalar changes by where tensors change."""
+    """Returns the gradients of a scalar by tensors, and the function's second output."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf

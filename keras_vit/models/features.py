@@ -1,4 +1,4 @@
-"""What a model knows of images before its classifier decides.
+"""Feature extraction: embeddings of images from before the classifier or from any block.
 
 Letters: N images; T tokens; D hidden size.
 """
@@ -30,29 +30,30 @@ def features(
     batch_size: int = 32,
     verbose: int = 0,
 ) -> np.ndarray | dict[int, np.ndarray]:
-    """Returns the features of images, of one layer or several, in one pass over the images.
+    """Returns the features of images from one or several layers, in one pass over the images.
 
     The model is not changed; it computes in float32.
 
     Args:
-        model: A model of keras_vit, or a functional or sequential one. Without a Vision
-            Transformer in it only the default `layers` and `pool` have a meaning.
-        data: Labelled images (`keras_vit.data.load`), prepared as the model's preprocessing says;
-            or what `keras.Model.predict` takes, images scaled already.
-        layers: Numbers of blocks from 0 on, or from -1 back; the tokens that leave them, after
-            the encoder's last layer norm. By default what the classifier receives.
-        pool: `"token"`: the class token; `"gap"`: the mean of the patches' tokens; `"all"`: every
-            token. By default what the classifier receives; with `layers` the class token if
-            the classifier reads it, and else the mean; so also of a model that returns tokens.
-        batch_size: Images in a step.
+        model: A model of keras_vit, or another functional or sequential model. Without a Vision
+            Transformer in the model, `layers` and `pool` must be None.
+        data: Labeled images (`keras_vit.data.load`), which the model's preprocessing is applied
+            to, or any input of `keras.Model.predict`, with images already scaled.
+        layers: Indices of blocks; negative indices count from the last. The features are the
+            blocks' output tokens after the encoder's last layer norm. By default the classifier's
+            input.
+        pool: `"token"`: the class token; `"gap"`: the mean of the patch tokens; `"all"`: every
+            token. By default the classifier's input; with `layers`, or for a model that returns
+            tokens, the class token if the classifier reads it, otherwise the mean.
+        batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.
 
     Returns:
-        Features (N, D), float32, or (N, T, D) with `pool="all"`; with `layers` a dictionary of
-        them by the numbers given.
+        Features (N, D), float32, or (N, T, D) with `pool="all"`; with `layers` a dictionary from
+        the given indices to features.
 
     Raises:
-        ValueError: If a layer or a pool is not there.
+        ValueError: If a layer or a pool does not exist.
 
     Example:
         >>> from keras_vit import models
@@ -76,14 +77,14 @@ def features(
 
 
 def representation(model: keras.Model) -> keras.Model:
-    """Returns a model that ends before the classifier.
+    """Returns a copy of a model without its classifier.
 
     Args:
         model: A functional or sequential model.
 
     Returns:
-        A copy in float32 whose outputs, (B, D), are what the classifier receives, the last layer
-        with a kernel; where there are two classifiers, the mean of what they receive.
+        A copy in float32 whose outputs, (B, D), are the inputs of the classifier, the last layer
+        with a kernel; with two classifiers, the mean of their inputs.
 
     Example:
         >>> from keras_vit import models
@@ -105,7 +106,7 @@ def representation(model: keras.Model) -> keras.Model:
 
 
 class _TokenReader(keras.Model):
-    """Images to the pooled tokens of some blocks, by `predict`."""
+    """Model that returns the pooled output tokens of the given blocks."""
 
     def __init__(self, model: keras.Model, numbers: list[int], pool: str | None) -> None:
         super().__init__(name="token_reader")
@@ -124,7 +125,7 @@ class _TokenReader(keras.Model):
                 f"Received: pool={pool!r}"
             )
         self.pool = pool or ("token" if extractor.reads_class_token else "gap")
-        self.network = extractor.network  # its weights are those of this model
+        self.network = extractor.network  # tracked, so that its weights belong to this model
 
     def call(self, images: Any) -> list[Any]:
         extractor, ops = self.extractor, keras.ops
@@ -143,10 +144,10 @@ class _TokenReader(keras.Model):
 
 
 def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
-    """Returns what `predict` takes."""
+    """Returns `data` as input for `predict`."""
     if not (hasattr(data, "class_names") and hasattr(data, "read")):
         return data
-    # Labelled images need TensorFlow, which nothing else here does.
+    # Only labeled images need TensorFlow.
     from keras_vit.data.pipeline import evaluation_dataset
 
     dataset = evaluation_dataset(data, preprocessing_of(model), batch_size=batch_size)
@@ -154,7 +155,7 @@ def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
 
 
 def _classifiers(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns the layers that decide: our heads, or the last Dense layer of another model."""
+    """Returns a model's classifier layers: the heads of keras_vit, or the last Dense layer."""
     found = list(layers_of(model))
     dense = [layer for layer in found if isinstance(layer, keras.layers.Dense)]
     last = [layer for layer in found if layer.weights][-1:]

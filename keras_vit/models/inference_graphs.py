@@ -1,4 +1,4 @@
-"""Copies of a model that compute faster in this process and cannot be saved.
+"""TensorFlow graphs of a model for faster inference in this process, which cannot be saved.
 
 Letters: B images of a batch.
 """
@@ -18,14 +18,14 @@ UNSAVED = (
 
 
 def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Takes the place of a method that would save, export or load."""
+    """Raises `ValueError`, in place of a method that would save, export or load."""
     raise ValueError(UNSAVED)
 
 
 class InferenceModel(keras.Model):
-    """A functional model with an `InferenceLayer`, whose methods refuse before they open a file.
+    """Functional model with an `InferenceLayer`; its save methods raise before opening a file.
 
-    The function `keras.saving.save_model` opens the file first, and leaves an incomplete one.
+    The function `keras.saving.save_model` opens the file first, and leaves it incomplete.
     """
 
     save = save_weights = load_weights = export = refuse
@@ -35,14 +35,14 @@ Compute = Callable[[Any], Any]
 
 
 class InferenceLayer(keras.layers.Layer):
-    """A layer that computes what a model does, in a form that cannot be saved."""
+    """Layer that computes a model in a form that cannot be saved."""
 
     def __init__(
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.supports_jit = False  # `predict` would compile all of it by XLA otherwise
-        # Without their history, which would keep the model alive.
+        self.supports_jit = False  # otherwise `predict` would compile the whole model with XLA
+        # Without the Keras history, which would keep the model in memory.
         self._outputs = _like(model.output)
         self._compute = form(model)
 
@@ -56,27 +56,27 @@ class InferenceLayer(keras.layers.Layer):
 
 
 def as_it_is(model: keras.Model) -> Compute:
-    """Makes a model a function of TensorFlow, without XLA."""
+    """Returns a model's forward pass as a `tf.function` without XLA."""
     return graph_of(model.input, functools.partial(model, training=False))
 
 
 def frozen(model: keras.Model) -> Compute:
-    """Makes constants of the weights.
+    """Returns a model's forward pass with constants for the weights.
 
-    oneDNN brings a matrix of weights into the order of its kernels before it multiplies, and in
-    bfloat16 TensorFlow casts it: constants once, variables at every step. What this brings, and
-    takes of memory: docs/decisions/0019-performance.md.
+    oneDNN reorders a weight matrix for its kernels before it multiplies, and in bfloat16
+    TensorFlow casts the matrix: once for constants, at every step for variables. Speed and memory:
+    docs/decisions/0019-performance.md.
     """
     forward = with_constants(model, functools.partial(model, training=False))
     return graph_of(model.input, forward).get_concrete_function()
 
 
 def with_constants(model: keras.Model, compute: Compute) -> Compute:
-    """Returns what computes the same, to be traced, with constants for the weights of a model."""
+    """Returns a traceable function that runs `compute` with constants for a model's weights."""
     values = [(v, keras.ops.convert_to_numpy(v)) for v in model.variables]
 
     def forward(inputs: Any) -> Any:
-        # Made inside, for a tensor from outside would be an input of the graph.
+        # Created inside the function; tensors from outside would become inputs of the graph.
         weights = [(v, keras.ops.convert_to_tensor(value)) for v, value in values]
         with keras.StatelessScope(state_mapping=weights):
             return compute(inputs)
@@ -85,11 +85,10 @@ def with_constants(model: keras.Model, compute: Compute) -> Compute:
 
 
 def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, dict[str, Any]]:
-    """Returns a function with constants of zeros for the weights, and the weights by their names.
+    """Returns a function with constants of zeros for the weights, and a dict of names to weights.
 
-    TensorFlow stores zeros without their memory; the values are written into the saved graph.
-    Saved with the values, a graph of functions that call each other takes some fifty times their
-    memory.
+    TensorFlow stores zeros without allocating them; the values are written into the saved graph.
+    Saving nested functions with the values would take about fifty times the memory of the weights.
     """
     import tensorflow as tf
 
@@ -110,9 +109,10 @@ def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, di
 
 
 def compiled_for_few(model: keras.Model, few: int) -> Compute:
-    """Lets XLA compile a model for a few images, where products are not most of the time.
+    """Returns a forward pass that XLA compiles for batches of at most `few` images.
 
-    With variables, for constants take half a gigabyte of memory more under XLA.
+    In small batches matrix products do not dominate the time. XLA gets variables, because constants
+    would take half a gigabyte more memory.
     """
     import tensorflow as tf
 
@@ -130,7 +130,7 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
 
 
 def graph_of(inputs: Any, compute: Compute, jit_compile: bool = False) -> Any:
-    """Returns a `tf.function` that is traced once, also for several batch sizes."""
+    """Returns a `tf.function` that is traced once for all batch sizes."""
     import tensorflow as tf
 
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs)

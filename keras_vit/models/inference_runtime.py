@@ -1,4 +1,4 @@
-"""Faster inference in this process: `optimize_for_inference`."""
+"""Optimization of a model for inference in this process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from keras_vit.models.inference_graphs import (
 from keras_vit.models.openvino_runtime import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
-# Where these lie was measured: docs/decisions/0019-performance.md.
+# Measured thresholds: docs/decisions/0019-performance.md.
 #: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32.
 FEW = 4
-#: Bytes of weights up to which they become constants in float32; S/16 has 88e6.
+#: Largest size in bytes of float32 weights that become constants; S/16 has 88e6.
 SMALL = 128 * 2**20
-#: Bytes of weights up to which they become constants in bfloat16; B/16 has 346e6.
+#: Largest size in bytes of weights that become constants in bfloat16; B/16 has 346e6.
 LARGE = 512 * 2**20
-_NORMS = ("norm", "norm_1", "norm_2")  # within blocks and poolings
+_NORMS = ("norm", "norm_1", "norm_2")  # in blocks and poolings
 
 
 def optimize_for_inference(
@@ -38,34 +38,33 @@ def optimize_for_inference(
     precision: str | None = None,
     threads: int | None = None,
 ) -> keras.Model | OpenVINOModel:
-    """Returns a model that answers the same, sooner, for use in this process.
+    """Returns a faster model with the same outputs, for use in this process.
 
-    With `runtime="keras"` a Keras model. On TensorFlow-CPU it computes what a SavedModel of
-    `keras-vit export` does: scalings are in the weights, and weights are constants, in float32 up
-    to 128 MiB and in bfloat16 up to 512 MiB; for ViT-B/16 in bfloat16 that takes some 20 seconds
-    and 6 GB of memory (docs/performance.md). XLA compiles a small one in float32 for up to four
-    images. What is saved or served must not need XLA, so this model is neither saved nor exported.
-    Elsewhere it is a plain copy, for there the compiler of the whole model does it. With
-    `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like a Keras model:
-    the fastest way on a CPU of those measured. To files go `keras-vit export` and
-    `keras_vit.export`.
+    With `runtime="keras"` a Keras model. With TensorFlow on a CPU this model is computed like a
+    SavedModel of `keras-vit export`: scales are folded into the weights, and weights are constants
+    up to 128 MiB in float32 and up to 512 MiB in bfloat16; for ViT-B/16 in bfloat16 the conversion
+    takes about 20 seconds and 6 GB of memory (docs/performance.md). XLA compiles a small float32
+    model for up to four images. The model cannot be saved or exported, because saved models must
+    not need XLA. On other backends and devices the result is a plain copy, which their compiler
+    optimizes. With `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like
+    a Keras model: the fastest runtime measured on a CPU. `keras-vit export` and `keras_vit.export`
+    write files.
 
     Args:
-        model: A functional or sequential Keras model; what is not of keras_vit stays as it is.
+        model: A functional or sequential Keras model; layers from outside keras_vit are unchanged.
         runtime: `"keras"` or `"openvino"`.
-        precision: `"float32"` or `"bfloat16"`, of products of matrices; None for bfloat16 if the
-            model computes in it, and otherwise float32.
-        threads: Threads of OpenVINO; None for as many as there are cores. Keras has those that its
-            backend was given.
+        precision: `"float32"` or `"bfloat16"`, of the matrix products; None for bfloat16 if the
+            model computes in bfloat16, and otherwise float32.
+        threads: Threads of OpenVINO; None for one per core. Keras uses the threads of its backend.
 
     Returns:
-        The model, which does not change with the one that it was made of. A Keras model carries the
-        preprocessing; of an `OpenVINOModel` ask the one that it was made of.
+        The model, with separate weights. A Keras model contains the preprocessing; an
+        `OpenVINOModel` does not.
 
     Raises:
-        ValueError: If an argument is out of range, or the model cannot be taken apart.
-        ImportError: If openvino is wanted and not installed.
-        RuntimeError: If openvino is wanted and Keras does not run on TensorFlow.
+        ValueError: If an argument is out of range, or the model is not functional or sequential.
+        ImportError: If `runtime` is `"openvino"` and openvino is not installed.
+        RuntimeError: If `runtime` is `"openvino"` and the Keras backend is not TensorFlow.
 
     Example:
         >>> from keras_vit import models
@@ -98,9 +97,9 @@ def optimize_for_inference(
 
 
 def fold(model: keras.Model) -> None:
-    """Moves scalings of Transformer blocks into their weights, and lets layer norms be fused.
+    """Folds scales of Transformer blocks into their weights, and enables fused layer norms.
 
-    In place, so for a copy. Weights in other precisions, which would lose digits, stay as they are.
+    Changes the model in place. Weights in other dtypes would lose precision and stay unchanged.
     """
     for layer in cloning.layers_of(model):
         if layer.variable_dtype != "float32":
@@ -113,7 +112,7 @@ def fold(model: keras.Model) -> None:
 
 
 def without_xla(model: keras.Model) -> Compute:
-    """Makes a function of a model that computes on TensorFlow what its SavedModel does."""
+    """Returns a function that computes a model on TensorFlow like its SavedModel."""
     copy = cloning.with_dtype(model, "float32")
     fold(copy)
     return (frozen if _size(copy) <= SMALL else as_it_is)(copy)
@@ -131,7 +130,7 @@ def _form(model: keras.Model, half: bool) -> Callable[[keras.Model], Compute]:
 
 
 def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:
-    """Returns a model of the same inputs, outputs and preprocessing that cannot be saved."""
+    """Returns a model with the same inputs, outputs and preprocessing that cannot be saved."""
     inputs = keras.tree.map_structure(
         lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
         model.input,

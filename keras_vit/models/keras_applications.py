@@ -1,4 +1,4 @@
-"""Networks of `keras.applications`, to train beside ours and to compare with them."""
+"""Classifiers from `keras.applications`, to train and to compare with Vision Transformers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from keras_vit.layers import ModelMetadata
 from keras_vit.models.cloning import with_dtype
 from keras_vit.preprocessing import Preprocessing
 
-# Height and width of the images where a recipe says none: that of most published weights.
+# Default height and width of the images: those of most published weights.
 _IMAGE_SIZE = (224, 224)
 
 
 def application_names() -> tuple[str, ...]:
-    """Returns the names of the networks that Keras brings along."""
+    """Returns the names of the networks in `keras.applications`."""
     found = vars(keras.applications).items()
     return tuple(sorted(name for name, item in found if inspect.isfunction(item)))
 
@@ -33,9 +33,9 @@ def build_application(
     thresholds: tuple[float, ...] | None = None,
     dtype: str = "float32",
 ) -> keras.Model:
-    """Builds a network of `keras.applications` as a classifier that carries its preprocessing.
+    """Builds a network of `keras.applications` as a classifier that contains its preprocessing.
 
-    Its feature maps are averaged and classified by one dense layer that starts from zeros, as in
+    Its feature maps are averaged and classified by one dense layer initialized to zeros, as in
     a Vision Transformer of this package.
     """
     arguments.one_of("name", name, application_names())
@@ -74,7 +74,7 @@ def application_preprocessing(
     labels: tuple[str, ...] | None = None,
     thresholds: tuple[float, ...] | None = None,
 ) -> Preprocessing:
-    """Returns the preprocessing of a network, read off the function that Keras ships for it."""
+    """Returns the preprocessing of a network, inferred from its `preprocess_input` function."""
     arguments.one_of("name", name, application_names())
     scale = sys.modules[getattr(keras.applications, name).__module__].preprocess_input
     probes = np.concatenate([np.zeros((1, 3)), 255 * np.eye(3)]).astype("float32")
@@ -89,8 +89,8 @@ def application_preprocessing(
             "`name` must be a network whose preprocessing scales each channel by itself. "
             f"Received: name={name!r}"
         )
-    std = np.round(1 / factor, 4)  # in grey levels; what the function computes in float32
-    mean = np.round(-values[0] * std, 4) + 0.0  # without the sign of zero
+    std = np.round(1 / factor, 4)  # in gray levels; rounded, as the function computes in float32
+    mean = np.round(-values[0] * std, 4) + 0.0  # turns -0.0 into 0.0
     return Preprocessing(
         size=size,
         crop_fraction=1.0,

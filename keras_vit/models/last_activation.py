@@ -1,4 +1,4 @@
-"""The model that is evaluated and exported: float32, one set of probabilities per image."""
+"""Last activation of a model, and the float32 model with probabilities to evaluate and export."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from keras_vit.preprocessing import Preprocessing
 
 
 def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
-    """Returns a float32 model that answers with probabilities, and its complete preprocessing.
+    """Returns a float32 model that outputs probabilities, and its complete preprocessing.
 
-    What is missing is read from the last operation: a linear Dense or Activation means logits. A
-    sigmoid, a yes or no for each label, stays as it is, and completes logits whose preprocessing
-    has thresholds; any other logits get a softmax. Other precisions are a property of training;
-    the copy computes in float32.
+    The missing activation is inferred from the last operation: a linear Dense or Activation means
+    logits. Logits get a sigmoid (multi-label) if the preprocessing has thresholds, otherwise a
+    softmax. A model that ends in a sigmoid or softmax gets no activation. Other dtypes are a
+    property of training; the copy computes in float32.
     """
     preprocessing = preprocessing_of(model)
     _check(model, preprocessing)
@@ -39,7 +39,7 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         )
     if ending == "linear":
         ending = "sigmoid" if preprocessing.thresholds else "softmax"
-        # In float32, whatever the policy is.
+        # In float32 under any dtype policy.
         activation = keras.layers.Activation(ending, dtype="float32", name=ending)
         model = keras.Model(model.inputs[0], activation(model.outputs[0]), name=model.name)
     thresholds = None
@@ -54,9 +54,9 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 
 
 def ending_of(model: keras.Model) -> str:
-    """Returns the last activation of a model, as far as its last operation tells it."""
+    """Returns the last activation of a model by its last operation, or `"unknown"`."""
     last = last_layer(model)
-    # `keras.ops.softmax` leaves an operation of this name, which is no public class.
+    # `keras.ops.softmax` adds an operation of this name, which is not a public class.
     name = getattr(getattr(last, "activation", None), "__name__", type(last).__name__.lower())
     return name if name in ("softmax", "sigmoid", "linear") else "unknown"
 

@@ -1,6 +1,6 @@
 """Memory of training and inference in closed form, without building the model.
 
-Letters: B batch; T tokens; N patches; D hidden size; M width of the perceptron; K heads; L blocks.
+Letters: B batch; T tokens; N patches; D hidden size; M width of the MLP; K heads; L blocks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from keras_vit import arguments
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.counting import convolutions, count_head, count_parameters, count_tokens
 
-# Bytes of a value that layers compute with; weights and sums are float32 in all of them.
+# Bytes per activation value of each dtype policy; weights and sums are float32 in all of them.
 PRECISIONS = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
 FLOAT32 = 4
 LEARNING = ("all", "head", "nothing")
@@ -20,18 +20,18 @@ LEARNING = ("all", "head", "nothing")
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What is in memory at the fullest moment of a step, in bytes, by what it is for.
+    """Peak memory of a step in bytes, by purpose.
 
     Args:
-        weights: The weights, float32.
-        half_weights: Their copies in half precision, which the products take.
-        gradients: Of the weights that learn.
-        optimizer: What the optimizer keeps of each weight that learns.
-        averages: The running average of the weights.
-        images: The images of a step, and the same cut into patches.
-        activations: What the way back needs of the way forward.
-        update: Of the optimizer's update: a step as large as the gradients.
-        passing: What the operation at hand, and those around it, hold on top for a moment.
+        weights: Weights, float32.
+        half_weights: Copies of the weights in half precision for the matrix products.
+        gradients: Gradients of the trained weights.
+        optimizer: Optimizer state of the trained weights.
+        averages: Running average of the weights.
+        images: Images of a step, and their patches.
+        activations: Activations of the forward pass that are stored for the backward pass.
+        update: Update of the optimizer, of the size of the gradients.
+        passing: Temporary tensors of the current and neighboring operations.
 
     Example:
         >>> Memory(weights=3, activations=5).total
@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """The sum, in bytes."""
+        """Total in bytes."""
         return sum(dataclasses.astuple(self))
 
 
@@ -66,44 +66,43 @@ def count_memory(
     remat: bool = False,
     compiled: bool = False,
 ) -> Memory:
-    """Returns what a training step, or a prediction, holds in memory.
+    """Returns the peak memory of a training step or a prediction.
 
-    Of each block the way back needs, for every token, in values, those in half precision in
-    brackets, where "compiled" is how TensorFlow trains on a CPU
+    Number of values per token that each block stores for the backward pass; values in parentheses
+    are in half precision, "compiled" is training with TensorFlow on a CPU
     (`keras_vit.layers.fused_elementwise`):
 
     | tensor | needed by | values |
     |---|---|---|
-    | the tokens that enter each of the norms, compiled | the norms | 2 D |
-    | the same less their mean, and normalised; the deviation; else | the norms | 4 D + 2 |
-    | what the norms return | queries, keys and values; first layer | (2 D) |
+    | inputs of the two norms, compiled | norms | 2 D |
+    | centered and normalized inputs, and deviation, not compiled | norms | 4 D + 2 |
+    | outputs of the norms | queries, keys and values; first MLP layer | (2 D) |
     | queries, keys, values; queries over sqrt(d), keys transposed | attention | (5 D) |
     | attention weights | attention | (K T) |
-    | the joined heads | last layer of the attention | (D) |
-    | what enters GELU, compiled | GELU | (M) |
-    | three to four factors of it, else | GELU: `"exact"`, `"tanh"` | (3 M), (4 M) |
-    | what GELU returns | second layer | (M) |
-    | branches before `LayerScale` | its gradient | (2 D) |
+    | concatenated heads | output projection of the attention | (D) |
+    | input of GELU, compiled | GELU | (M) |
+    | three or four factors of GELU, not compiled | GELU: `"exact"`, `"tanh"` | (3 M), (4 M) |
+    | output of GELU | second MLP layer | (M) |
+    | branches before `LayerScale` | gradient of `LayerScale` | (2 D) |
 
-    Dropout adds a byte for each value that it may drop, and that of the attention weights their
-    copy. With `remat` one of the L blocks at a time has all this, and the others just the tokens
-    that enter them. Gradients come into being while activations go; both are counted in full.
+    Dropout adds one byte per value of its input, and attention dropout also a copy of the weights.
+    With `remat` only one of the L blocks at a time stores all this, and the other blocks only
+    their input tokens. Gradients replace activations gradually; both are counted in full.
 
     Args:
-        config: The configuration; a side of unknown length counts with that of its position grid.
-        batch_size: Images computed at once.
+        config: The configuration; an unknown side counts as that of the position grid.
+        batch_size: Batch size.
         precision: Keras dtype policy: `"float32"`, `"mixed_bfloat16"` or `"mixed_float16"`.
-        learning: Which weights learn: `"all"`, `"head"` (the classifier) or `"nothing"`, which is
-            inference.
-        state: Values that the optimizer keeps of each weight: 2 for AdamW.
+        learning: Trained weights: `"all"`, `"head"` (the classifier) or `"nothing"` (inference).
+        state: Values of optimizer state per weight: 2 for AdamW.
         average: Whether there is a running average of the weights.
-        gradient_sets: Times that gradients are there at once: 2 where they are summed over parts of
-            a batch.
-        remat: Whether the blocks are computed a second time on the way back.
-        compiled: Whether chains of element-wise operations are one operation each.
+        gradient_sets: Number of simultaneous copies of the gradients: 2 with gradient
+            accumulation.
+        remat: Whether the blocks are recomputed in the backward pass (rematerialization).
+        compiled: Whether chains of element-wise operations are compiled into one operation each.
 
     Returns:
-        Bytes, without what the framework itself takes.
+        The memory in bytes, without the overhead of the framework.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -115,7 +114,7 @@ def count_memory(
         '330, 1953 MiB'
 
     Reference: section 4 of https://arxiv.org/abs/2205.05198 counts another Transformer's
-    activations in this way; rematerialisation https://arxiv.org/abs/1604.06174
+    activations in this way; rematerialization https://arxiv.org/abs/1604.06174
     """
     arguments.positive_int("batch_size", batch_size)
     arguments.one_of("precision", precision, tuple(PRECISIONS))
@@ -131,15 +130,15 @@ def count_memory(
     passing = t * _forward_bytes(config, t, half)
     if learning == "all":
         block = t * _block_bytes(config, t, half, compiled)
-        between = t * FLOAT32 * d  # the tokens that enter a block
+        between = t * FLOAT32 * d  # the input tokens of a block
         kept = config.num_layers * between + block if remat else config.num_layers * block
-        # What a convolution of the ResNet returns, less its mean and in float32, and what becomes
-        # of it, which the next convolution takes.
+        # The centered float32 output of a convolution of the ResNet, and the normalized input of
+        # the next convolution.
         stem = sum(math.prod(c.sides) * c.filters for c in convolutions(config))
         kept += stem * (FLOAT32 + half)
-        # The last norm, and one before the first block.
+        # The last norm, and the norm before the first block.
         kept += t * FLOAT32 * (d if compiled else 2 * d + 1) * (1 + config.pre_norm)
-        if config.dropout_rate:  # of the tokens that enter the first block
+        if config.dropout_rate:  # of the input tokens of the first block
             kept += t * d
         passing = t * _backward_bytes(config, t, half, compiled)
     return Memory(
@@ -156,7 +155,7 @@ def count_memory(
 
 
 def _block_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
-    """Returns the bytes of a token that a block keeps for the way back; see `count_memory`."""
+    """Returns the bytes per token that a block stores for the backward pass."""
     d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
     norms = 2 * d if compiled else 4 * d + 2
     gelu = 1 if compiled else {"exact": 3, "tanh": 4}[config.gelu]
@@ -172,17 +171,17 @@ def _block_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
 
 
 def _backward_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
-    """Returns the bytes of a token that a block's way back holds on top of what was kept."""
+    """Returns the bytes per token of temporary tensors in a block's backward pass."""
     d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
-    # Of the weights and the logits; of the three, before and after they are transposed.
+    # Of weights and logits; of queries, keys and values, before and after the transpose.
     attention = 2 * scores + 6 * d
-    # Of what GELU returns and of what enters it; a pass at a time there are factors as well.
+    # Of the output and the input of GELU; without compilation also of its factors.
     mlp = 2 * m if compiled else 4 * m
     return FLOAT32 * d + half * max(attention, mlp)
 
 
 def _forward_bytes(config: ViTConfig, t: int, half: int) -> int:
-    """Returns the bytes of a token that a block holds at its fullest in inference."""
+    """Returns the peak bytes per token of a block in inference."""
     d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
     attention = max(7 * d, 4 * d + 2 * scores)  # transposed; softmax
     return FLOAT32 * d + half * max(attention, d + 2 * m)

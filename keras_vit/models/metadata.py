@@ -1,4 +1,4 @@
-"""Configuration and preprocessing of a finished model, and copies with other ones."""
+"""Configuration and preprocessing of a built model, and copies with changed metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def config_of(model: keras.Model) -> ViTConfig:
         The configuration.
 
     Raises:
-        ValueError: If the model carries none.
+        ValueError: If the model contains no configuration.
 
     Example:
         >>> from keras_vit.models.config import size
@@ -40,13 +40,13 @@ def config_of(model: keras.Model) -> ViTConfig:
 
 
 def has_config(model: keras.Model) -> bool:
-    """Tells whether `config_of` knows how a model was built.
+    """Returns whether a model contains the configuration that `config_of` returns.
 
     Args:
         model: Any model.
 
     Returns:
-        Whether it is a Vision Transformer of this package, or contains one.
+        Whether the model is a Vision Transformer of this package, or contains one.
 
     Example:
         >>> has_config(keras.Sequential([keras.layers.Dense(3)]))
@@ -57,16 +57,16 @@ def has_config(model: keras.Model) -> bool:
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns how image files become the input of a model.
+    """Returns the preprocessing that a model requires of image files.
 
     Args:
         model: A model of this package, or a model that contains one.
 
     Returns:
-        The preprocessing, with the labels of the classes if there are any.
+        The preprocessing, with the class names if there are any.
 
     Raises:
-        ValueError: If the model carries none.
+        ValueError: If the model contains no preprocessing.
 
     Example:
         >>> from keras_vit.models.config import size
@@ -83,22 +83,22 @@ def rebuild(
     preprocessing: Preprocessing | None = None,
     **changes: Any,
 ) -> keras.Model:
-    """Builds a model again with the same weights.
+    """Builds a copy of a model with the same weights.
 
-    Mixed precision, dropout and a missing softmax are properties of training; what is saved,
-    evaluated and exported is this copy in float32.
+    Mixed precision, dropout and a missing softmax are properties of training; this float32 copy
+    is saved, evaluated and exported.
 
     Args:
         model: A model of this package.
         dtype: Keras dtype or policy of the copy.
-        preprocessing: Replaces the preprocessing that the model carries.
-        **changes: Fields of `ViTConfig` to change; the weights must still fit.
+        preprocessing: Replaces the preprocessing of the model.
+        **changes: Fields of `ViTConfig` to change; the weight shapes must not change.
 
     Returns:
         A new model.
 
     Raises:
-        ValueError: If the model was not built by this package, or its weights do not fit.
+        ValueError: If the model was not built by this package, or a weight shape changes.
 
     Example:
         >>> from keras_vit.models.config import size
@@ -120,14 +120,14 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     """Copies a model with another preprocessing.
 
     Args:
-        model: A functional or sequential model that carries one.
-        preprocessing: What the copy carries.
+        model: A functional or sequential model that contains a preprocessing.
+        preprocessing: Preprocessing of the copy.
 
     Returns:
-        The copy, with weights of its own.
+        The copy, with separate weights.
 
     Raises:
-        ValueError: If the model carries none.
+        ValueError: If the model contains no preprocessing.
 
     Example:
         >>> from keras_vit.models.config import size

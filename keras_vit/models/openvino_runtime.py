@@ -1,4 +1,4 @@
-"""A model that OpenVINO computes in this process.
+"""Inference with OpenVINO in this process.
 
 Letters: B images of a batch.
 """
@@ -18,33 +18,33 @@ from keras_vit import arguments
 from keras_vit.models import cloning
 from keras_vit.models.inference_graphs import refuse
 
-_HINTS = {"float32": "f32", "bfloat16": "bf16"}  # precision -> as OpenVINO calls it
+_HINTS = {"float32": "f32", "bfloat16": "bf16"}  # precision -> OpenVINO's name
 PRECISIONS = tuple(_HINTS)
 
 
-#: Images that one core computes at a time, where there are several for each: enough for fast
-#: products, and few enough to stay in its cache (docs/decisions/0019-performance.md).
+#: Images that one core computes at a time in large batches: enough for fast matrix products, and
+#: few enough for the activations to fit the cache (docs/decisions/0019-performance.md).
 PIECE = 4
 
 
 class OpenVINOModel:
-    """A Keras model compiled by OpenVINO for the processor of this machine; called like it.
+    """Keras model compiled by OpenVINO for this machine's CPU; called like a Keras model.
 
-    A few images are computed one after the other by all cores; of many each core computes its own,
-    in pieces of four. Calls from several threads wait for each other.
+    In small batches all cores compute one image at a time; large batches are divided into pieces
+    of four images, one piece per core. Calls from several threads are serialized.
 
     Args:
-        model: A functional or sequential model with one input, of a known shape but for the number
-            of images, and one output.
-        precision: `"float32"`, or `"bfloat16"` for the products of matrices where the processor
-            has instructions for it, and float32 where not.
-        threads: How many threads compute; None for as many as there are cores.
+        model: A functional or sequential model with one input, whose shape is static except for
+            the batch size, and one output.
+        precision: `"float32"`, or `"bfloat16"` for the matrix products if the CPU has bfloat16
+            instructions.
+        threads: Number of threads; None for one per core.
 
     Raises:
-        ValueError: If an argument is out of range, or the model cannot be taken apart, has
-            several inputs or outputs, or an input of unknown shape.
+        ValueError: If an argument is out of range, or the model is not functional or sequential,
+            has several inputs or outputs, or an input of unknown shape.
         ImportError: If openvino is not installed.
-        RuntimeError: If Keras does not run on TensorFlow, from whose graph OpenVINO reads.
+        RuntimeError: If the Keras backend is not TensorFlow, whose graph OpenVINO reads.
 
     Example:
         >>> import keras_vit
@@ -111,19 +111,19 @@ class OpenVINOModel:
         return found
 
     def predict(self, images: Any, batch_size: int = 32, verbose: Any = 0) -> np.ndarray:
-        """Computes any number of images, like `keras.Model.predict`.
+        """Computes the outputs for any number of images, like `keras.Model.predict`.
 
         Args:
-            images: Array or tensor of shape (images, ...), or an iterable of batches such as a
-                `tf.data.Dataset`, of which the first entry is taken where they are tuples.
-            batch_size: Images at a time, where they are one array.
-            verbose: As Keras takes it; no progress is shown.
+            images: Array or tensor of shape (images, ...), or an iterable of batches, for example a
+                `tf.data.Dataset`; of tuples only the first entry is used.
+            batch_size: Batch size for an array or tensor.
+            verbose: Accepted as in Keras and ignored; no progress is shown.
 
         Returns:
-            What the Keras model returns, (images, ...), float32.
+            The outputs of the model, (images, ...), float32.
 
         Raises:
-            ValueError: If there is no image.
+            ValueError: If there are no images.
         """
         arguments.positive_int("batch_size", batch_size)
         found = [self(batch) for batch in _batches(images, batch_size)]
@@ -132,25 +132,25 @@ class OpenVINOModel:
         return np.concatenate(found)
 
     save = save_weights = load_weights = export = refuse
-    built = property(refuse)  # which functions of `keras.saving` ask for first
+    built = property(refuse)  # functions of `keras.saving` read this attribute first
 
     def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:
-        """Returns what computes one image on all cores, pieces on a core each, and the cores."""
+        """Returns a request for one image on all cores, a queue of pieces, and the core count."""
         import openvino
 
         hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[self.precision]}
         if threads is not None:
             hints["INFERENCE_NUM_THREADS"] = threads
         core = openvino.Core()
-        core.set_property({"ENABLE_MMAP": False})  # the file goes when it has been read
+        core.set_property({"ENABLE_MMAP": False})  # the file is deleted after reading
         with tempfile.TemporaryDirectory() as folder:
-            # Casts of a mixed policy would only be in the way of the runtime's own. Not
-            # format="openvino": its converter of a function in memory fails on Python 3.13.
+            # Casts of a mixed policy would interfere with OpenVINO's own. Not format="openvino":
+            # its converter of functions in memory fails on Python 3.13.
             cloning.to_float32(model).export(folder, format="tf_saved_model", verbose=False)
             read = core.read_model(folder)
 
         def compiled(images: int, streams: int) -> Any:
-            read.reshape([images, *self.input_shape[1:]])  # a known shape computes a fifth faster
+            read.reshape([images, *self.input_shape[1:]])  # a static shape is a fifth faster
             return core.compile_model(read, "CPU", {**hints, "NUM_STREAMS": streams})
 
         one = compiled(1, 1)
@@ -161,7 +161,7 @@ class OpenVINOModel:
 
 
 def _keep(request: Any, place: np.ndarray) -> None:
-    """Copies what a request has found to its place in the result."""
+    """Copies the output of a request to its place in the result."""
     place[...] = request.get_output_tensor(0).data
 
 

@@ -1,4 +1,4 @@
-"""A functional Vision Transformer, layer by layer, to be run on some of its tokens.
+"""Encoder of a functional Vision Transformer that can run on a subset of its tokens.
 
 Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
 T tokens; P, Q patch height and width; C channels; F = PQC values in a patch; D width.
@@ -14,14 +14,14 @@ from keras import ops
 from keras_vit.layers import Patches
 from keras_vit.models.metadata import config_of, preprocessing_of
 
-# The masks of the validation are the same in every epoch, so that its losses can be compared.
+# Validation masks are the same in every epoch, so that the losses can be compared.
 VALIDATION_SEED = 2021
 
 
 class TokenEncoder:
-    """The layers of a network from its patches to its last norm.
+    """Layers of a network from the patches to the last norm.
 
-    They are the network's own, so that what they learn is learnt by the network.
+    The layers are shared with the network, so that training them trains the network.
     """
 
     def __init__(self, network: keras.Model) -> None:
@@ -43,8 +43,8 @@ class TokenEncoder:
         self.blocks = sorted(blocks, key=lambda layer: layer.name)
         self.norm = network.get_layer("encoder_norm")
         self.policy = self.norm.dtype_policy
-        # Not `cut`: bfloat16 moves a pixel in [-1, 1] by up to a quarter of a grey level, which is
-        # much where a patch is flat.
+        # Not `cut`: bfloat16 changes a pixel in [-1, 1] by up to a quarter of a gray level, a large
+        # error in a patch of uniform color.
         self._cut_exactly = Patches(self.cut.patch_size, self.cut.remainder, dtype="float32")
         _, rows, columns, self.patch_values = self.cut.output.shape
         self.grid = (rows, columns)
@@ -53,12 +53,12 @@ class TokenEncoder:
         self.preprocessing = preprocessing_of(network)
 
     def patches(self, images: Any) -> Any:
-        """Returns the patches as they are to be predicted."""
+        """Returns the flattened patches in float32, the targets of the prediction."""
         patches = self._cut_exactly(images)  # (B, h, w, F)
         return ops.reshape(patches, (-1, self.num_patches, self.patch_values))  # (B, N, F)
 
     def images(self, patches: Any) -> Any:
-        """Returns the images that patches were cut from, the inverse of `patches`."""
+        """Returns the images of patches, the inverse of `patches`."""
         (h, w), (p, q), c = self.grid, self.cut.patch_size, self.config.channels
         images = ops.reshape(patches, (-1, h, w, p, q * c))  # (B, h, w, P, QC)
         images = ops.transpose(images, (0, 1, 3, 2, 4))  # (B, h, P, w, QC)

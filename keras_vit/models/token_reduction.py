@@ -1,4 +1,4 @@
-"""A finished model made faster by letting some of its tokens go on the way."""
+"""Token reduction: faster inference by merging or pruning tokens in each block."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ METHODS: dict[str, type[ReducingBlock]] = {"merge": MergingBlock, "prune": Pruni
 
 
 def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge") -> keras.Model:
-    """Copies a model so that some of its tokens go in each block, which saves their computing.
+    """Copies a model with blocks that merge or prune tokens, which saves computation.
 
-    No training is needed. In each block the same number of tokens goes for every image, so shapes
-    stay known; the class token and other prefix tokens always stay. A copy can be saved, loaded
-    and exported as any model; `rebuild` gives all tokens back. What looks at single tokens
-    (`FeatureExtractor`, attention maps, features of blocks) needs the model as it was.
+    No training is needed. Each block removes the same number of tokens for every image, so shapes
+    stay static; the class token and other prefix tokens always stay. The copy can be saved, loaded
+    and exported like any model; `rebuild` restores a model with all tokens. `FeatureExtractor`,
+    attention maps and features of blocks require the original model.
 
     Args:
-        model: A Vision Transformer of keras_vit that answers from the class token or the mean or
-            maximum of the patches, or a functional Keras model that contains one.
-        per_block: Tokens that go in each block, as long as they are at most half of the patches'
-            tokens that are left; with 0 the copy computes the same as the model.
-        method: `"merge"`: tokens that are alike become one (`MergingBlock`); `"prune"`: those
-            go that the class token attends to least (`PruningBlock`).
+        model: A Vision Transformer of keras_vit with pooling by class token, mean or maximum, or a
+            functional Keras model that contains one.
+        per_block: Number of tokens to remove in each block, limited to half of the remaining patch
+            tokens; with 0 the copy computes the same as the model.
+        method: `"merge"`: similar tokens are merged (`MergingBlock`); `"prune"`: tokens with the
+            least attention from the class token are dropped (`PruningBlock`).
 
     Returns:
-        The copy, with weights of its own, in the model's precision; not compiled.
+        The copy, with separate weights, in the model's dtype policy; not compiled.
 
     Raises:
         ValueError: If an argument is out of range, the model has no blocks of this package, its
-            number of tokens is not known, or what becomes of its tokens needs all of them; with
-            `"prune"` also if the answer is not read from the class token.
+            number of tokens is unknown, or a layer after its blocks requires all tokens; with
+            `"prune"` also if the pooling is not by class token.
 
     Example:
         >>> from keras_vit import models
@@ -80,7 +80,7 @@ def _check_nesting(model: keras.Model) -> None:
         if isinstance(layer, keras.Sequential) and any(
             isinstance(part, TransformerBlock) for part in layers_of(layer)
         ):
-            # Keras does not let copies of these be called otherwise than the original.
+            # Keras allows no other calls in a copy of a Sequential.
             raise ValueError(
                 "`model` must not hold its Vision Transformer in a Sequential inside another "
                 "model; call its layers one after the other. "
@@ -91,7 +91,7 @@ def _check_nesting(model: keras.Model) -> None:
 
 
 def _encoder(model: keras.Model) -> PatchEncoder:
-    """Returns the layer that makes tokens of the patches."""
+    """Returns the patch encoder of a model."""
     found = list(layers_of(model))
     encoders = [layer for layer in found if isinstance(layer, PatchEncoder)]
     blocks = [layer for layer in found if type(layer) is TransformerBlock]
@@ -106,12 +106,12 @@ def _encoder(model: keras.Model) -> PatchEncoder:
 
 
 class _Follower:
-    """Calls the layers of a copy, and follows its tokens and their sizes through them."""
+    """Call function for `clone` that passes the sizes of merged tokens from block to block."""
 
     def __init__(self, model: keras.Model, method: str) -> None:
         self._name, self._method = model.name, method
-        # By the identity of a tensor of tokens: it, so that its number stays its own, and its
-        # sizes, where tokens were merged.
+        # From the id of a token tensor to the tensor, so that its id is not reused, and the sizes
+        # if tokens were merged.
         self._followed: dict[int, list[Any]] = {}
 
     def __call__(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ class _Follower:
             if isinstance(layer, keras.Model):
                 self.refuse_as_output(layer)
             return outputs
-        # Files of older versions have Keras' own layer.
+        # Files of older versions contain Keras' own layer.
         normalises = isinstance(layer, (LayerNorm, keras.layers.LayerNormalization))
         if not reduces and not normalises:
             self._check_reader(layer)
@@ -133,7 +133,7 @@ class _Follower:
         return self._follow(*keras.tree.flatten(outputs)) if reduces else outputs
 
     def refuse_as_output(self, model: keras.Model) -> None:
-        """Raises `ValueError` if a model returns tokens of which some are gone."""
+        """Raises `ValueError` if a model returns reduced tokens."""
         if any(id(x) in self._followed for x in model.outputs):
             raise ValueError(
                 "`model` must answer from the class token, or the mean or maximum of its patches, "

@@ -1,4 +1,4 @@
-"""Building the functional model from a configuration.
+"""Construction of the functional model from a configuration.
 
 Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
 """
@@ -26,20 +26,20 @@ def build(
     """Builds a Vision Transformer as a functional Keras model.
 
     Args:
-        config: What to build.
-        preprocessing: How image files become the model's input; it travels with the model.
+        config: Configuration of the model.
+        preprocessing: Preprocessing of image files, stored in the model.
         input_tensor: Keras tensor of shape (B, H, W, C) to build upon, instead of a new input.
         name: Name of the model.
-        dtype: Keras dtype or policy of the layers, such as `"mixed_bfloat16"`; by default the
-            global one. The classifier computes in float32 under mixed precision.
+        dtype: Keras dtype or policy of the layers, for example `"mixed_bfloat16"`; by default the
+            global policy. The classifier computes in float32 under mixed precision.
 
     Returns:
-        A functional model: images of shape (B, H, W, C), scaled as `preprocessing` says, to
+        A functional model from images of shape (B, H, W, C), scaled by `preprocessing`, to
         probabilities (B, classes); without a classifier to the pooled vector (B, D), or to
         the tokens (B, T, D) with `pooling="none"`.
 
     Raises:
-        ValueError: If the input tensor does not fit the configuration.
+        ValueError: If the input tensor does not have the shape in the configuration.
 
     Example:
         >>> config = ViTConfig(
@@ -103,14 +103,14 @@ def build(
 
 
 def default_preprocessing(config: ViTConfig) -> Preprocessing:
-    """Returns the preprocessing of a model that brings none: pixels in [-1, 1].
+    """Returns the preprocessing of a model without its own: pixels in [-1, 1].
 
     Args:
         config: The model's configuration.
 
     Returns:
-        The preprocessing at the model's image size; nothing of the image is cut away but what makes
-        it fit the model's aspect ratio.
+        The preprocessing at the model's image size; images are cropped only to the model's aspect
+        ratio.
 
     Example:
         >>> from keras_vit.models.config import size
@@ -125,7 +125,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
 
 
 def _layer(kind: type, config: ViTConfig, policy: Any, name: str, **changes: Any) -> Any:
-    """Makes a layer, with the arguments that have the names of fields of the configuration."""
+    """Builds a layer with arguments from the configuration fields of the same names."""
     names = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
     fields = {field: value for field, value in vars(config).items() if field in names}
     return kind(**{**fields, **changes}, dtype=policy, name=name)

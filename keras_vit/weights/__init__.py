@@ -1,4 +1,4 @@
-"""Published checkpoints to named variables, and back."""
+"""Reading, loading, converting and saving of checkpoints."""
 
 from keras_vit.weights.convert import convert
 from keras_vit.weights.load import load_weights

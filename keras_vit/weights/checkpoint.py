@@ -1,4 +1,4 @@
-"""A checkpoint in this package's own names, whatever file it came from."""
+"""Checkpoints of any file format with the variable names of this package."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from keras_vit.preprocessing import Preprocessing
 
 Tensors = dict[str, np.ndarray]
 
-# Architecture that a file and a model must share; everything else can be adapted.
+# Architecture fields that must be equal in file and model; all other fields can be adapted.
 ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "stem_blocks", "stem_width")
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where the tensors of a checkpoint stood in its file.
+    """Origin of a checkpoint's tensors in its file.
 
     Args:
         dialect: Name of the dialect of the file.
-        names: Names in the file, by variable path; several where they were put together.
-        left: Names of tensors that were left out deliberately.
+        names: Names in the file, by variable path; several for concatenated tensors.
+        left: Names of tensors that are ignored deliberately.
     """
 
     dialect: str = "keras"
@@ -34,18 +34,18 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by the name of the variable that they belong to, and what they tell.
+    """Tensors by variable path, with the configuration inferred from the file.
 
     Args:
-        source: Where the tensors come from, for messages.
-        tensors: Arrays by variable path, such as `"block_00/attention/qkv/kernel"`. Positions
-            are either those of our models, or one table (T, D) under `POSITIONS`.
-        inferred: Fields of `ViTConfig` that the file determines: its architecture, and numerics
-            such as the GELU variant and epsilon of its source.
-        preprocessing: The preprocessing that the file carries, if it does.
+        source: Source of the tensors, for messages.
+        tensors: Arrays by variable path, for example `"block_00/attention/qkv/kernel"`. Position
+            tables are those of this package, or one table (T, D) under `POSITIONS`.
+        inferred: Fields of `ViTConfig` that the file determines: the architecture, and numerics
+            of its source, for example the GELU variant and epsilon.
+        preprocessing: Preprocessing stored in the file, or None.
         origin: Names of the tensors in the file.
-        loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens, so
-            that `inferred` hold the likelier reading: see `has_prefix_rows`.
+        loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens.
+            `inferred` then contains the more likely layout, see `has_prefix_rows`.
     """
 
     source: str
@@ -61,5 +61,5 @@ class Checkpoint:
 
 
 def variables_of(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the weights of a model by their path."""
+    """Returns a dictionary from paths to the variables of a model."""
     return {variable.path: variable for variable in model.weights}

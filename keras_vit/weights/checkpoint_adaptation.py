@@ -1,4 +1,4 @@
-"""Fitting a checkpoint to a model of another grid, patch size or number of channels.
+"""Adaptation of a checkpoint to another grid, patch size or number of channels.
 
 Letters: P, Q patch height and width; C channels; D hidden size.
 """
@@ -20,7 +20,7 @@ _ROOT = "stem/conv_root/kernel"
 def fit(
     checkpoint: Checkpoint, config: ViTConfig, *, resize_patches: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Brings a checkpoint's tensors to the grid, patch size and channels of a model."""
+    """Returns a checkpoint's tensors adapted to a model's grid, patch size and channels."""
     tensors, notes = dict(checkpoint.tensors), {}
     split_as_read(tensors, checkpoint, config)
     new = config.grid
@@ -59,10 +59,10 @@ def fit(
 
 
 def resize_patch_kernel(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resizes the kernel that projects patches, by the pseudo-inverse of resizing patches.
+    """Resizes the patch projection kernel by the pseudo-inverse of the patch resizing.
 
-    Section 3.4 of FlexiViT: the new kernel gives, for a patch that is resized bicubically, as
-    nearly as possible what the old one gave for the patch itself.
+    Section 3.4 of FlexiViT: for bicubically resized patches, the outputs of the new kernel
+    approximate those of the old kernel for the original patches.
 
     Reference: https://arxiv.org/abs/2212.08013
     """
@@ -75,11 +75,11 @@ def resize_patch_kernel(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray
 
 
 def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
-    """Adapts a kernel for RGB images to another number of channels, as timm does.
+    """Adapts a kernel for RGB images to another number of channels, as in timm.
 
-    A single channel is treated as if it stood in all three: their weights are added. More
-    channels repeat those of red, green and blue in turn, scaled so that the sum over channels
-    keeps its size.
+    For one channel, the weights of the three channels are added, as if the channel were repeated
+    three times. For more channels, the weights of red, green and blue are repeated in turn and
+    scaled to keep the sum over the channels.
 
     Reference: `adapt_input_conv` of
     https://github.com/huggingface/pytorch-image-models/blob/main/timm/models/_manipulate.py

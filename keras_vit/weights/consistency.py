@@ -8,7 +8,7 @@ from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint
 from keras_vit.weights.positions import split_as_configured
 
-# What names and shapes decide. Grid and prefix of a table (T, D) are only guessed from them.
+# Fields that names and shapes determine. Grid and prefix of a table (T, D) are only guessed.
 _DECIDED = (
     *ARCHITECTURE,
     *("patch_size", "channels", "classes", "representation_size", "norm_after_pooling"),
@@ -19,7 +19,7 @@ _PROJECTION = "patch_encoder/projection/kernel"
 
 
 def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
-    """Returns the tensors of a checkpoint as a model of this configuration holds them."""
+    """Returns a checkpoint's tensors with split position tables, if they match a configuration."""
     inferred, fields = checkpoint.inferred, config.get_config()
     wrong = [name for name in _DECIDED if name in inferred and inferred[name] != fields[name]]
     differing = [f"{name}={inferred[name]} for {fields[name]}" for name in wrong]

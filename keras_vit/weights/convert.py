@@ -1,4 +1,4 @@
-"""Converting a weight file into another library's, without building its model."""
+"""Conversion of weight files between libraries, without building the model."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def convert(
     overwrite: bool = False,
     **known: Any,
 ) -> None:
-    """Writes weights of any understood kind as another library reads them, bit for bit.
+    """Converts weights of any supported format to another library's format, bit for bit.
 
-    Nothing is resized. Labels and preprocessing are kept where the target can carry them. What
-    the target cannot tell its readers is warned of, as by `save_weights`.
+    Nothing is resized. Class names and preprocessing are kept if the target format stores them. A
+    warning lists lost properties of the model, as in `save_weights`.
 
     Args:
-        source: Whatever `read_checkpoint` takes: a path, a name of published weights, a
-            repository on the hub, an address.
-        target: What to write, see `save_weights`.
-        format: Format of the target, see `save_weights`; by default what its name says.
-        model: Name of the constructor, such as `"ViTB16"`, for the names of published weights.
-        overwrite: Whether an existing target is replaced; the source itself never is.
-        **known: Fields of `ViTConfig` that the source does not tell: `num_heads` for files of
-            PyTorch whose sizes are no published ones, `patch_size` for `.weights.h5`,
-            `image_size` where the grid of patches is not square.
+        source: Any source of `read_checkpoint`: a path, a name of published weights, a repository
+            on the hub, a URL.
+        target: Path to write, see `save_weights`.
+        format: Format of the target, see `save_weights`; by default inferred from its name.
+        model: Name of the constructor, for example `"ViTB16"`, for the names of published weights.
+        overwrite: Whether an existing target is replaced; the source is never replaced.
+        **known: Fields of `ViTConfig` that the source does not contain: `num_heads` for PyTorch
+            files of unpublished sizes, `patch_size` for `.weights.h5`, `image_size` if the grid
+            of patches is not square.
 
     Raises:
-        ValueError: Before anything is written: if the source cannot be read, does not tell
-            enough or contradicts what is known, or the target has no such model.
+        ValueError: Before anything is written: if the source cannot be read, does not determine
+            the configuration or contradicts `known`, or the target does not support the model.
         ConnectionError: If the source cannot be downloaded.
 
     Example:
@@ -92,17 +92,17 @@ def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
     if "channels" not in inferred | known and _ROOT in tensors:
         known["channels"] = tensors[_ROOT].shape[2]
     config = config_of(checkpoint, **known)
-    if "channels" not in inferred | known:  # a .weights.h5 file tells only their product
+    if "channels" not in inferred | known:  # a .weights.h5 file determines only the product
         channels = len(tensors[_PROJECTION]) // math.prod(config.patch)
         config = config.replace(channels=max(1, channels))
     stored = inferred.get("position_grid")
     if "image_size" in inferred and "image_size" not in known and stored != config.grid:
-        config = config.replace(position_grid=stored)  # of a file of ours, which tells both
+        config = config.replace(position_grid=stored)  # files of this package contain both
     return config
 
 
 def _preprocessing(checkpoint: Checkpoint, config: models.ViTConfig) -> Preprocessing:
-    """Returns what the source carries, at the model's size unless it tells its own."""
+    """Returns the source's preprocessing, at the model's size unless the source has a size."""
     base = default_preprocessing(config)
     carried = checkpoint.preprocessing or base
     told = "image_size" in checkpoint.inferred

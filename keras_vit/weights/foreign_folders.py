@@ -1,6 +1,6 @@
-"""Folders as other libraries write them: weights, and a configuration in JSON beside.
+"""Folders of other libraries with weights and a JSON configuration.
 
-A `config.json` tells what tensors cannot: heads, GELU, epsilon, labels and preprocessing.
+Tensors do not determine heads, GELU, epsilon, class names and preprocessing; a `config.json` does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
 
 
 def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Checkpoint:
-    """Adds what the configuration tells."""
+    """Adds the fields, class names and preprocessing of the configuration to a checkpoint."""
     base = checkpoint.preprocessing or Preprocessing()
     classes = checkpoint.inferred.get("classes", 0)
     library = timm if "pretrained_cfg" in config else transformers
@@ -58,8 +58,8 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     labels = library.read_labels(config, classes)
     image = config if library is timm else _json(folder / "preprocessor_config.json")
     preprocessing = base
-    # Whole numbers of pixels tell less than the metadata of our own files, which are the base then,
-    # so these go first until somebody changes the file beside them.
+    # Integer pixel sizes are less exact than the metadata of this package's files, which are the
+    # base then. So the metadata have priority unless preprocessor_config.json was changed.
     if library is timm or image != transformers.write_preprocessing(base):
         preprocessing = library.read_preprocessing(image, base)
     if labels:
@@ -71,13 +71,13 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
 
 
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
-    """Puts the positions on a grid that is not square, which their number does not tell.
+    """Splits the position table on a non-square grid, which its length does not determine.
 
-    A square one is left to whoever loads them, for the configuration may be of another resolution;
-    it decides only whether prefix tokens have positions.
+    A square grid is not applied here, because the configuration may have another resolution; it
+    only determines whether prefix tokens have positions.
     """
     patch = checkpoint.inferred.get("patch_size")
-    if patch is None or "image_size" in checkpoint.inferred:  # metadata of our own tell more
+    if patch is None or "image_size" in checkpoint.inferred:  # from this package's metadata
         return checkpoint
     grid = (image_size[0] // patch[0], image_size[1] // patch[1])
     if grid[0] == grid[1]:

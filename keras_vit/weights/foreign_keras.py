@@ -1,6 +1,6 @@
-"""What files of other Keras packages tell beside their tensors: the layers of the model.
+"""Layer configurations and tensors in Keras files, also of other packages.
 
-Nothing of such a file is built, so no code of it runs: a `Lambda` layer is a name here.
+No layers are built, so no code in a file runs: a `Lambda` layer is only a name here.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Layer = Mapping[str, Any]
 
 
 def is_ours(path: Path, kind: str) -> bool:
-    """Tells whether a file of Keras 3 holds a model of this package."""
+    """Returns whether a file of Keras 3 contains a model of this package."""
     if kind == "keras":
         return any(map(is_metadata, read_layers(path, kind)))
     with guards.reading(path), h5py.File(path) as file:
-        layers = file["layers"]  # of a dataset, a stranger chooses the length
-        # The name alone: no link is followed.
+        layers = file["layers"]  # may be a dataset of any length in an untrusted file
+        # Only the name: no link is followed.
         return isinstance(layers, h5py.Group) and bool(layers.get("patch_encoder", getlink=True))
 
 
 def is_metadata(layer: Layer) -> bool:
-    """Tells whether a layer is that which carries what a model of this package expects."""
+    """Returns whether a layer is the `ModelMetadata` layer of this package."""
     return layer.get("registered_name") == "keras_vit>ImageContract"
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors of a `.keras` or `.weights.h5` file that Keras 3 wrote."""
+    """Reads the tensors of a `.keras` or `.weights.h5` file of Keras 3."""
     with _weights(path) as weights:
         layers = containers.read_h5(weights)
     return {
@@ -49,7 +49,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_layers(path: Path, kind: str) -> list[Layer]:
-    """Returns the layers of a model, as far as a file lists them."""
+    """Returns the layers of a model that a file lists."""
     if kind == "keras":
         with guards.open_zip(path) as archive:
             return list(_layers(guards.read_json(path, archive, "config.json")))
@@ -67,7 +67,7 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
 
 
 def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
-    """Adds to a checkpoint what the layers of its model tell."""
+    """Adds the configuration found in the model's layers to a checkpoint."""
     config_fields: dict[str, Any] = {}
     for layer in layers:
         config = layer.get("config", {})
@@ -84,7 +84,7 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
 
 @contextlib.contextmanager
 def _weights(path: Path) -> Iterator[Path]:
-    """Yields the file of weights; that in a `.keras` file is taken out for the time."""
+    """Yields the path of the weight file; extracts a temporary file from a `.keras` file."""
     if containers.format_of(path) != "keras":
         yield path
         return
@@ -99,7 +99,7 @@ def _weights(path: Path) -> Iterator[Path]:
 
 
 def _layers(model: Any) -> Iterator[Layer]:
-    """Yields a model, its layers, and models that are layers of it."""
+    """Yields a model, its layers and its nested models."""
     config = model.get("config", {})
     named = {key: model.get(key) for key in ("class_name", "registered_name")}
     yield {"name": config.get("name"), **named, "config": config}

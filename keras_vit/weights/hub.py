@@ -12,7 +12,7 @@ from keras_vit.weights.containers.guards import read_json
 HUB = "https://huggingface.co"
 _LISTING = "files.json"
 _CONFIGS = ("config.json", "preprocessor_config.json")
-# The first kind that a repository has is taken; PyTorch's own needs torch.
+# In order of preference; PyTorch files need torch.
 _WEIGHTS = (
     *(r"model\.safetensors", r"model[^/]*\.safetensors(\.index\.json)?"),
     *(r"tf_model\.h5", r"pytorch_model\.bin"),
@@ -22,8 +22,8 @@ _WEIGHTS = (
 def fetch_repository(repository: str) -> Path:
     """Downloads the weights and configuration of a repository on the Hugging Face hub.
 
-    The hub lists the SHA-256 of every large file, by which it is verified. All files are of the
-    revision that was listed. A mirror must serve the listing too, with its hashes.
+    Large files are verified by the SHA-256 in the hub's listing. All files are from the listed
+    revision. A mirror must also serve the listing with its hashes.
 
     Reference: https://huggingface.co/docs/hub/api
     """
@@ -50,12 +50,12 @@ def fetch_repository(repository: str) -> Path:
 
 
 def _check_listing(path: Path) -> None:
-    """Raises before a listing is kept that later calls could not use."""
+    """Raises `ValueError` if a listing is invalid, before it is cached."""
     _read_listing(path)
 
 
 def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the revision and the files by their name."""
+    """Returns the revision and a dictionary of the files by name."""
     try:
         listing = read_json(path)
         revision = listing.get("sha", "main")
@@ -68,7 +68,7 @@ def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
             "the listing of a repository must be a JSON object with its revision `sha` and its "
             f"files `siblings` ({type(error).__name__}: {error})"
         ) from error
-    # The index of shards is small, so the hub has no hash of it.
+    # The index of shards is a small file, for which the hub has no hash.
     bare = [n for n in _weights(files) if not n.endswith(".json") and not hashes[n]]
     if bare:
         raise ValueError(
@@ -79,6 +79,6 @@ def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _weights(files: dict[str, Any]) -> list[str]:
-    """Returns the names of the weight files, of the first kind that there is."""
+    """Returns the names of the weight files of the most preferred kind."""
     kinds = ([name for name in files if re.fullmatch(kind, name)] for kind in _WEIGHTS)
     return next(filter(None, kinds), [])

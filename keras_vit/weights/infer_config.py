@@ -21,7 +21,7 @@ _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
 def infer_fields(
     tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
 ) -> dict[str, Any]:
-    """Returns the configuration that shapes and names of a checkpoint's tensors determine."""
+    """Returns the configuration fields determined by names and shapes of tensors."""
     numbers = prefix_numbers(tensors)
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
@@ -36,7 +36,7 @@ def infer_fields(
         "pre_norm": "pre_norm/gamma" in tensors,
         "patch_bias": "patch_encoder/projection/bias" in tensors,
         "qkv_bias": "block_00/attention/qkv/bias" in tensors,
-        # What it started from is not known; a trained one is overwritten anyway.
+        # The initial value is unknown, and the stored weights overwrite it.
         "layer_scale": 1e-5 if "block_00/scale_1/gamma" in tensors else None,
         "pooling": "map"
         if "pooling/probe" in tensors
@@ -69,7 +69,7 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
         stride = ViTConfig(**config_fields | {"image_size": (None, None)}).stride
         config_fields["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
     elif None in config_fields["image_size"]:
-        config_fields["position_grid"] = grid  # a model for any size resizes it inside
+        config_fields["position_grid"] = grid  # a model for any size resizes it in its graph
     elif "prefix_position" not in known:
         config = ViTConfig(**config_fields)
         return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))

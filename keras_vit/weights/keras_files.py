@@ -1,4 +1,4 @@
-"""The dialect of Keras itself: `.weights.h5` and `.keras` files of this package's models."""
+"""Readers of `.weights.h5` and `.keras` files of this package's models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.containers.guards import reading, refused
 from keras_vit.weights.infer_config import infer_fields
 
-# Groups of `ModelMetadata` in HDF5 files: Keras names them by class. The second one stands in
-# files of earlier versions; those of the oldest have none.
+# HDF5 groups of `ModelMetadata`, which Keras names by class. The second name is that of earlier
+# versions; files of the first versions have no group.
 _METADATA = ("model_metadata", "image_contract")
 
 
@@ -41,9 +41,9 @@ def read_h5(path: Path) -> Checkpoint:
 
 
 def read_keras(path: Path) -> Checkpoint:
-    """Reads the `.keras` file of a model of this package, or of one that contains it.
+    """Reads the `.keras` file of a model that is or contains a model of this package.
 
-    Nothing of the file is built: what it tells of the model is checked, and no code of it runs.
+    No layers are built and no code in the file runs; the configuration is validated.
     """
     layers = foreign_keras.read_layers(path, "keras")
     metadata_layer = next(filter(foreign_keras.is_metadata, layers), None)
@@ -76,7 +76,7 @@ def read_keras(path: Path) -> Checkpoint:
 
 
 def _variable_name(layer: str, key: str) -> str:
-    """The name of a variable that a layer stores by number."""
+    """Returns the name of a variable that a layer stores by index."""
     if not key.isdecimal():
         return key
     own = layer.rsplit("/", maxsplit=1)[-1]
@@ -84,4 +84,4 @@ def _variable_name(layer: str, key: str) -> str:
         return "probe"
     scales = own.startswith(("norm_", "gn", "scale_")) or own.endswith("norm")
     names = ("gamma", "beta") if scales else ("kernel", "bias")
-    return names[int(key)] if int(key) < len(names) else key  # of a layer that is not ours
+    return names[int(key)] if int(key) < len(names) else key  # of a layer of another package

@@ -1,4 +1,4 @@
-"""Loading: read a file, fit it to the model, assign every variable exactly once."""
+"""Loading of a checkpoint into a model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from keras_vit.weights.resolve import read_checkpoint
 Names = tuple[str, ...]
 Shapes = dict[str, tuple[int, ...]]
 
-# The classifiers: they can be dropped, or start anew where they do not fit.
+# Classifier layers, which can be dropped, or reset if their shapes differ.
 _PRE_LOGITS, _HEADS = "pre_logits/", ("head/", "distillation_head/")
-# What a model does to the same weights: a difference is no error, but changes the numbers.
+# Fields that change the outputs for the same weights: a difference is reported, not an error.
 _COMPUTED = ("gelu", "epsilon", "pooling", "norm_after_pooling")
 
 
@@ -33,29 +33,29 @@ def load_weights(
     resize_patches: bool = False,
     report: bool = False,
 ) -> LoadReport:
-    """Loads a checkpoint into a model; nothing is assigned unless everything fits.
+    """Loads a checkpoint into a model; all tensors are checked before any is assigned.
 
-    Position embeddings on another grid are resized the way the source does it, and the kernel
+    Position embeddings on another grid are resized with the method of the source, and the kernel
     of the first layer is adapted to the model's number of channels. A classifier of another
-    size, or behind another representation layer, is replaced by one of zeros.
+    size, or after another representation layer, is reset to zeros.
 
     Args:
         model: A model of this package.
-        source: Whatever the `weights` argument of the constructors takes (a path, a folder, a
-            URL, `"hf://org/repo"`), or a checkpoint that was read before.
-        reset_head: Whether the classifier starts from zeros even if the file's would fit.
-        resize_patches: Whether the weights may be of a model with another patch size; the
-            kernel is then resized as in FlexiViT.
-        report: Whether the caller reads the report; without it a warning lists what was
-            resized, reset or dropped, and where the model computes otherwise than the file's own
-            (GELU, epsilon, pooling).
+        source: Any `weights` argument of the constructors (a path, a folder, a URL,
+            `"hf://org/repo"`), or a `Checkpoint`.
+        reset_head: Whether the classifier is reset to zeros even if the file's has the same shape.
+        resize_patches: Whether the file may have another patch size; the kernel is then resized
+            as in FlexiViT.
+        report: Whether the caller reads the report. Otherwise a warning lists resized, reset and
+            dropped tensors, and differences between the computation of the model and of the
+            file's source (GELU, epsilon, pooling).
 
     Returns:
         The result for every tensor, a table when printed.
 
     Raises:
-        ValueError: If the file cannot be read, is of another architecture, or lacks or adds
-            tensors; the message lists both sides.
+        ValueError: If the file cannot be read, has another architecture, or has missing or
+            additional tensors; the message lists both.
 
     Example:
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
@@ -78,7 +78,7 @@ def load_weights(
     _check_names({name: shapes[name] for name in used}, tensors, checkpoint.source)
     _check_numbers({name: tensors[name] for name in used}, checkpoint.source)
     for name in used:
-        variables[name].assign(tensors.pop(name))  # popped, so that memory is freed on the way
+        variables[name].assign(tensors.pop(name))  # popped to free memory during the loop
     for name in reset:
         if name.startswith(_HEADS):
             variables[name].assign(np.zeros(shapes[name], "float32"))
@@ -109,10 +109,10 @@ def _check_architecture(
 
 
 def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, str]:
-    """Returns a sentence for each field in which the model computes otherwise."""
+    """Returns a sentence for each field in which the model's computation differs."""
     ours, theirs = config.get_config(), checkpoint.inferred
     fields = [name for name in _COMPUTED if theirs.get(name, ours[name]) != ours[name]]
-    if config.pooling == "none":  # tokens are passed on, whatever was made of them
+    if config.pooling == "none":  # the model returns the tokens, before any pooling
         fields = [name for name in fields if "pooling" not in name]
     return {
         name: f"The model computes with {name}={ours[name]!r}, {checkpoint.source} was made for "
@@ -122,7 +122,7 @@ def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, st
 
 
 def _reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
-    """Returns the model's classifier variables that cannot take their values from the file."""
+    """Returns the names of the model's classifier variables to reset."""
 
     def part(prefix: str) -> tuple[bool, Names]:
         ours = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
@@ -132,7 +132,7 @@ def _reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
     same_input, pre_logits = part(_PRE_LOGITS)
     reset = () if same_input else pre_logits
     for same_head, head in map(part, _HEADS):
-        # A head is worth nothing behind another representation, even where its shape fits.
+        # A head is useless after another representation layer, even if the shapes are equal.
         if reset_head or not (same_head and same_input):
             reset += head
     return reset
@@ -159,7 +159,7 @@ def _report(
 
 
 def _check_numbers(tensors: Tensors, source: str) -> None:
-    # The extremes of a tensor are NaN if one of its values is, and need no memory.
+    # The minimum and maximum are NaN if any value is NaN, and need no temporary memory.
     bad = [n for n, t in tensors.items() if t.size and not np.isfinite([t.min(), t.max()]).all()]
     if bad:
         raise ValueError(

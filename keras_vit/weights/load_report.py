@@ -1,4 +1,4 @@
-"""What became of each tensor of a file."""
+"""Report of loading: the status of each tensor of a file."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class TensorReport:
-    """What became of one variable of the model, or of one tensor of the file.
+    """Status of one variable of the model, or of one tensor of the file.
 
     Args:
-        status: `"used"` as it is; `"resized"` for another grid, patch size or number of
-            channels; `"reset"`: a classifier that starts anew; `"dropped"`: of the file, and
-            the model has no place for it; `"left"` out deliberately, such as a decoder.
-        variable: Path of the variable of the model, empty where there is none.
-        shape: Shape of that variable.
-        names: Names of the tensors in the file; none where the file has none.
-        stored_shape: Shape of the tensor in our layout before it was resized.
+        status: `"used"`: unchanged; `"resized"`: to another grid, patch size or number of
+            channels; `"reset"`: a newly initialized classifier; `"dropped"`: a tensor without a
+            variable in the model; `"left"`: ignored deliberately, for example a decoder.
+        variable: Path of the variable of the model, or an empty string.
+        shape: Shape of the variable.
+        names: Names of the tensors in the file, or an empty tuple.
+        stored_shape: Shape of the tensor in this package's layout before resizing.
 
     Example:
         >>> TensorReport("used", "head/bias", (5,), ("head.bias",), (5,)).status
@@ -33,17 +33,17 @@ class TensorReport:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What became of each tensor of a file: every one stands in exactly one row.
+    """Status of each tensor of a file, in exactly one row.
 
-    But for a table of all positions, which is split into that of the patches and that of the
-    tokens in front of them, and stands in the rows of both.
+    The exception is a joint position table, which is split into the tables of the patches and of
+    the prefix tokens, and listed in the rows of both.
 
     Args:
         source: The file.
-        rows: One for each variable of the model, then those of the file that have none.
-        resized: What was resized, as sentences.
-        differing: Fields of `ViTConfig` in which the model computes otherwise than the file's
-            own, and a sentence for each.
+        rows: One row for each variable of the model, then the tensors without a variable.
+        resized: Sentences about the resized tensors.
+        differing: Fields of `ViTConfig` in which the model's computation differs from that of the
+            file's source, with a sentence for each.
 
     Example:
         >>> row = TensorReport("reset", "head/kernel", (6, 5))
@@ -57,7 +57,7 @@ class LoadReport:
     differing: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def of(self, status: str) -> tuple[str, ...]:
-        """Returns the variables with this status, or tensors of the file that have no variable.
+        """Returns the variables, or tensors without a variable, with a status.
 
         Args:
             status: See `TensorReport`.
@@ -66,10 +66,10 @@ class LoadReport:
         return tuple(row.variable or ", ".join(row.names) for row in found)
 
     def notes(self) -> list[str]:
-        """Returns what a user should be told, as sentences.
+        """Returns sentences about resized, reset and dropped tensors and differing fields.
 
         Returns:
-            No sentence where the file was taken over as it is.
+            The sentences; an empty list if the file was loaded unchanged.
         """
         notes = [f"{sentence}." for sentence in (*self.resized, *self.differing.values())]
         if reset := self.of("reset"):

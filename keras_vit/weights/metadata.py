@@ -1,7 +1,7 @@
-"""What this package writes into a safetensors file beside the tensors: all that a model carries.
+"""Metadata of safetensors files: configuration and preprocessing of the model.
 
-Names of tensors tell neither heads nor GELU, epsilon, labels or preprocessing. Other libraries
-pass over this entry; where it is there, nothing is lost on the way to a file and back.
+Tensor names do not determine heads, GELU, epsilon, class names or preprocessing. With this entry
+a model is restored completely; other libraries ignore the entry.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.positions import POSITION, POSITIONS, PREFIX_POSITION
 
 KEY = "keras_vit"
-_LONGEST = 4 * 2**20  # the labels of ImageNet-21k take a tenth of it
-_MOST_TOKENS = 2**16  # 4096 pixels in patches of 16, whose attention takes 17 GB for each head
+_LONGEST = 4 * 2**20  # the class names of ImageNet-21k take a tenth of this
+_MOST_TOKENS = 2**16  # 4096 pixels in patches of 16; the attention takes 17 GB per head
 
 
 def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
@@ -33,7 +33,7 @@ def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
 
 
 def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
-    """Adds to a checkpoint what its file's metadata tell."""
+    """Adds the configuration and preprocessing in a file's metadata to a checkpoint."""
     if KEY not in metadata:
         return checkpoint
     try:
@@ -58,7 +58,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
     names = dict(checkpoint.origin.names)
     table = names.pop(POSITIONS, ())
     names |= {name: table for name in (POSITION, PREFIX_POSITION) if name in tensors}
-    left = checkpoint.origin.left + (() if POSITION in tensors else table)  # it is computed
+    left = checkpoint.origin.left + (() if POSITION in tensors else table)  # computed positions
     return checkpoint.replace(
         tensors=tensors,
         inferred=config.get_config() | {"position_grid": config.grid},
@@ -68,7 +68,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
 
 
 def _checked(kind: type, values: Any) -> dict[str, Any]:
-    """Returns the fields that JSON holds; the constructor checks their ranges."""
+    """Returns the fields in a JSON object if their types match; the constructor checks ranges."""
     if not isinstance(values, dict):
         raise TypeError(f"{kind.__name__} of {type(values).__name__}")
     hints = typing.get_type_hints(kind)
@@ -81,7 +81,7 @@ def _checked(kind: type, values: Any) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Tells whether a value from JSON is of the type that a field is declared with."""
+    """Returns whether a JSON value matches the type hint of a field."""
     if isinstance(hint, types.UnionType):
         return any(_fits(value, option) for option in hint.__args__)
     if typing.get_origin(hint) is tuple:
@@ -90,4 +90,4 @@ def _fits(value: Any, hint: Any) -> bool:
         items = hint.__args__
         items = items[:1] * len(value) if items[-1] is Ellipsis else items
         return len(value) == len(items) and all(map(_fits, value, items))
-    return type(value) is hint or (hint is float and type(value) is int)  # a bool is no number
+    return type(value) is hint or (hint is float and type(value) is int)  # excludes bool

@@ -1,7 +1,7 @@
 """Position tables of checkpoints: rows of prefix tokens, and conversion to and from our tables.
 
 Letters: h, w rows and columns of the grid of patches; N = hw; p prefix tokens; T = N + p
-positions; D hidden size. A table of others has T rows, those of the prefix first, or N.
+positions; D hidden size. A table of another library has T rows, those of the prefix first, or N.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from keras_vit.weights.checkpoint import Checkpoint, Tensors
 POSITION = "patch_encoder/position"  # (h, w, D)
 PREFIX_POSITION = "patch_encoder/prefix_position"  # (1, p, D)
 ROW, COLUMN = "patch_encoder/row", "patch_encoder/column"  # (h, 1, D/2), (1, w, D/2)
-# As files of others hold them: both tables in one, (T, D), or that of the patches alone, (N, D).
+# Tables of other libraries: both tables in one, (T, D), or only that of the patches, (N, D).
 POSITIONS = "patch_encoder/positions"
 PATCH_POSITIONS = "patch_encoder/patch_positions"
 
 _PREFIX_TOKENS = ("class_token", "distillation_token", "register_tokens")
-# Sines and cosines differ in their last bits from one processor to the next.
+# Sines and cosines differ in their last bits between processors.
 _TOLERANCE = 1e-5
 
 
 def prefix_numbers(tensors: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Returns the number of class, distillation and register tokens, by their fields' names."""
+    """Returns the numbers of class, distillation and register tokens by field name."""
     found = {name: tensors.get(f"patch_encoder/{name}") for name in _PREFIX_TOKENS}
     return {name: 0 if tensor is None else tensor.shape[1] for name, tensor in found.items()}
 
 
 def grid_of(number: int) -> tuple[int, int] | None:
-    """Returns the square grid with this number of patches, or None where it is no square."""
+    """Returns the square grid with this number of patches, or None if there is none."""
     side = round(max(number, 0) ** 0.5)
     return (side, side) if side and side * side == number else None
 
 
 def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[str, Any]:
-    """Returns what the tables tell; `loose`: a joint one may lack rows for the prefix tokens."""
+    """Returns the fields that position tables determine; `loose`: prefix rows may be missing."""
     p = _num_prefix(tensors)
     if POSITION in tensors:
         config_fields = {"prefix_position": PREFIX_POSITION in tensors} if p else {}
@@ -54,7 +54,7 @@ def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[s
         rows, number = not p, len(tensors[PATCH_POSITIONS])
     elif POSITIONS in tensors:
         rows, number = True, len(tensors[POSITIONS]) - p
-        if loose and p:  # told by the size of images alone, unless one reading is square
+        if loose and p:  # ambiguous without an image size, unless exactly one layout is square
             readings = _readings(len(tensors[POSITIONS]), p)
             rows, number = readings.popitem() if len(readings) == 1 else (True, 0)
     else:
@@ -66,10 +66,10 @@ def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[s
 def has_prefix_rows(
     checkpoint: Checkpoint, grid: tuple[int, int], prefix_position: bool | None = None
 ) -> bool:
-    """Tells whether a position table has rows for the prefix tokens.
+    """Returns whether a position table has rows for the prefix tokens.
 
-    A reading is possible if N is the model's number of patches, or a square of more than one. If
-    both are, the one that equals the model's own square grid is taken.
+    A layout is possible if N is the model's number of patches, or a square number above 1. If both
+    layouts are possible, the layout with the model's own square grid is chosen.
     """
     p = _num_undecided(checkpoint)
     if not p:
@@ -94,13 +94,13 @@ def has_prefix_rows(
 
 
 def settle_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoint:
-    """Decides by the grid that a checkpoint was saved with whether its table has prefix rows."""
+    """Determines from a checkpoint's original grid whether its table has prefix rows."""
     p = _num_undecided(checkpoint)
     return (_settled(checkpoint, grid, p) if p else None) or checkpoint
 
 
 def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
-    """Puts the positions of a checkpoint on the grid of its images, which may not be square."""
+    """Splits a checkpoint's position table on the grid of its image size, square or not."""
     inferred, tensors = checkpoint.inferred, dict(checkpoint.tensors)
     if POSITIONS not in tensors or "patch_size" not in inferred:
         return checkpoint
@@ -119,17 +119,17 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
 
 
 def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:
-    """Splits a table of others in place, on its own grid: the model's or a square one."""
+    """Splits another library's table in place, on its own grid: the model's or a square grid."""
     bare = tensors.pop(PATCH_POSITIONS, None)
     table = tensors.pop(POSITIONS, bare)
     if table is None:
         return
     p = 0
     if bare is None and has_prefix_rows(checkpoint, config.grid, config.prefix_position):
-        p = _num_prefix(tensors)  # the file's own, not the model's
+        p = _num_prefix(tensors)  # of the file, not of the model
     h, w = config.grid
     number = len(table) - p
-    # A square number of positions is a square grid: 24 x 24 patches are no model of 18 x 32.
+    # A square number of positions means a square grid: 24 x 24 patches, not 18 x 32.
     grid = grid_of(number) or (config.grid if number == h * w else None)
     if grid is None:
         raise ValueError(
@@ -141,12 +141,12 @@ def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -
 
 
 def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
-    """Splits a table of others in place; tells whether the positions are those of the model."""
+    """Splits another library's table in place; returns whether it matches the configuration."""
     name = next((name for name in (POSITIONS, PATCH_POSITIONS) if name in tensors), None)
     h, w = config.grid
     learned = config.position_embedding == "learned"
     if name is not None:
-        # A fixed table is written out with a row of zeros for each token of the prefix.
+        # A fixed table is saved with a row of zeros for each prefix token.
         rows = name == POSITIONS and (config.prefix_position or not learned)
         p = config.num_prefix_tokens if rows else 0
         if len(tensors[name]) != h * w + p or not (learned or _is_fixed(tensors[name], config)):
@@ -161,7 +161,7 @@ def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
 def join_positions(
     tensors: Mapping[str, np.ndarray], config: ViTConfig, *, loose: bool = True
 ) -> dict[str, np.ndarray]:
-    """Returns the tensors with all positions in one table, as files of others hold them."""
+    """Returns the tensors with all positions in one table, as in other libraries' files."""
     tensors, name = dict(tensors), POSITIONS
     prefix = tensors.pop(PREFIX_POSITION, None)
     if config.position_embedding == "sincos_2d":
@@ -183,19 +183,19 @@ def _num_prefix(tensors: Mapping[str, np.ndarray]) -> int:
 
 
 def _num_undecided(checkpoint: Checkpoint) -> int:
-    """Returns p where a table may or may not have rows for so many tokens, else 0."""
+    """Returns p if it is undecided whether a table has rows for p prefix tokens, else 0."""
     undecided = checkpoint.loose_positions and POSITIONS in checkpoint.tensors
     return _num_prefix(checkpoint.tensors) if undecided else 0
 
 
 def _readings(length: int, p: int, asked: int | None = None) -> dict[bool, int]:
-    """Returns N of each possible reading, by whether there are rows for the prefix tokens."""
+    """Returns N of each possible layout; keys: whether there are rows for the prefix tokens."""
     both = {True: length - p, False: length}
     return {rows: n for rows, n in both.items() if n == asked or (n > 1 and grid_of(n))}
 
 
 def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoint | None:
-    """Returns a checkpoint whose inferred tell its grid; None if that is not the table's."""
+    """Returns a checkpoint with the grid in `inferred`; None if the table has another size."""
     rows = len(checkpoint.tensors[POSITIONS]) - grid[0] * grid[1]
     if rows not in (0, p):
         return None
@@ -204,7 +204,7 @@ def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoin
 
 
 def _split(tensors: Tensors, table: np.ndarray, grid: tuple[int, int], p: int) -> None:
-    """Adds the tables of our models that one of others holds."""
+    """Adds this package's tables, split from another library's table."""
     tensors[POSITION] = table[p:].reshape(*grid, -1)  # (h, w, D)
     if p:
         tensors[PREFIX_POSITION] = table[None, :p]  # (1, p, D)

@@ -1,4 +1,4 @@
-"""The table of published weights: where each file is, what it holds and what it was fed with."""
+"""Registry of published weights: URLs, hashes, architecture and preprocessing of each file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit import arguments
 from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 
-# Every repository calls its file so: a missing one of the user's must not become a download.
+# File names in every repository: a missing local file must not cause a download.
 _GENERIC = ("model.safetensors", "pytorch_model.bin")
 
 # Mean and standard deviation of each kind of scaling, in units of pixel / 255.
@@ -26,41 +26,41 @@ SCALINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class PublishedWeights:
-    """One published file: a row of `assets/weights.csv`, whose columns are these fields.
+    """Published weight file: a row of `assets/weights.csv`, whose columns are these fields.
 
-    A name reads `[who repacked it_]recipe_data[_ft_data][_pixels]`. Nothing stands before the
-    recipe where the file is its authors' own; `jx` and `timm` are PyTorch Image Models' earlier
-    and present files, `hf` those of transformers and `bv` those of big_vision. Images of 224
-    pixels are not named.
+    A name has the form `[repackager_]recipe_data[_ft_data][_pixels]`. Files of the original
+    authors have no repackager; `jx` and `timm` are earlier and present files of PyTorch Image
+    Models, `hf` files of transformers and `bv` files of big_vision. The default of 224 pixels is
+    omitted.
 
     Args:
-        model: Name of the constructor, such as `"ViTB16"`.
-        name: What to write after `weights=`; unique within the model.
-        aliases: Other names for it, each unique within the model too.
-        urls: Where the file is; the first address is the source, the others are mirrors.
+        model: Name of the constructor, for example `"ViTB16"`.
+        name: Value for `weights=`; unique within the model.
+        aliases: Alternative names, also unique within the model.
+        urls: URLs of the file; the first URL is the source, the others are mirrors.
         format: `"npz"`, `"safetensors"` or `"pth"`.
-        dialect: `"npz"`, `"timm"`, `"huggingface"` or `"torchvision"`: whose tensor names.
+        dialect: Tensor names: `"npz"`, `"timm"`, `"huggingface"` or `"torchvision"`.
         mebibytes: Rounded size as published, in units of 2**20 bytes; None if unknown.
         bytes: Exact size in bytes; None if unknown.
-        sha256: Hash of the file in 64 hex digits; None if none was published. A file without one on
-            a branch of the Hugging Face hub (`/resolve/main/`) is verified by the hash that the hub
-            states when it is downloaded.
-        sha256_prefix: First 8 hex digits of the hash, where the file's name has them; or None.
+        sha256: SHA-256 of the file in 64 hex digits; None if not published. A file without a
+            published hash on a branch of the Hugging Face hub (`/resolve/main/`) is verified by
+            the hash in the hub's response to the download.
+        sha256_prefix: First 8 hex digits of the SHA-256 if in the file name, or None.
         licence: SPDX identifier.
         source: Public files that this row was compiled from.
         top1: Accuracy on the ImageNet-1k validation images, in percent; None if not published.
-        top1_source: Public file that has the accuracy.
+        top1_source: Public file that contains the accuracy.
         image_size: Side of the images, in pixels.
-        classes: Outputs of the classifier; 0 for none.
+        classes: Number of classifier outputs; 0 for no classifier.
         labels: `"imagenet1k"`, `"imagenet21k"`, or None without a classifier.
-        scaling: `"half"` for pixels in [-1, 1], or `"imagenet"` for that data set's mean and
-            standard deviation.
+        scaling: `"half"` for pixels in [-1, 1], or `"imagenet"` for the mean and standard
+            deviation of ImageNet.
         resize: `"crop"` or `"squash"`, see `Preprocessing`.
         crop_fraction: See `Preprocessing`, in (0, 1].
         interpolation: `"bilinear"` or `"bicubic"`.
-        gelu: `"tanh"` or `"exact"`, as in the code that `dialect` belongs to.
+        gelu: `"tanh"` or `"exact"`, as in the original code of `dialect`.
         epsilon: Added to the variance in the layer norms.
-        note: What else to know, as sentences.
+        note: Further remarks, as sentences.
 
     Example:
         >>> row = find_weights("ViTTi16", "imagenet")
@@ -95,7 +95,7 @@ class PublishedWeights:
 
     @property
     def file_name(self) -> str:
-        """Name for a folder that holds all of them; the same file name occurs at many addresses."""
+        """Unique file name for the cache folder; the same file name occurs in many URLs."""
         path = urllib.parse.urlsplit(self.urls[0]).path
         return path.strip("/").replace("/", "-")
 
@@ -104,10 +104,10 @@ def list_weights(model: str | None = None) -> list[PublishedWeights]:
     """Returns the published weights of a model.
 
     Args:
-        model: Name of the constructor, such as `"ViTB16"`; None for those of all models.
+        model: Name of the constructor, for example `"ViTB16"`; None for all models.
 
     Returns:
-        The rows in the table's order; none for a model without published weights.
+        The rows in the table's order; an empty list for a model without published weights.
 
     Example:
         >>> [row.name for row in list_weights("ViTS8")]
@@ -117,7 +117,7 @@ def list_weights(model: str | None = None) -> list[PublishedWeights]:
 
 
 def find_weights(model: str, name: str) -> PublishedWeights:
-    """Returns the published weights of this name."""
+    """Returns the published weights with this name."""
     found = _matches(model, name)
     if len(found) == 1:
         return found[0]
@@ -141,12 +141,12 @@ def find_weights(model: str, name: str) -> PublishedWeights:
 
 
 def is_known(model: str, name: str) -> bool:
-    """Tells whether a model has published weights of this name, or several."""
+    """Returns whether a model has one or more published weights with this name."""
     return bool(_matches(model, name))
 
 
 def preprocessing_for(row: PublishedWeights) -> Preprocessing:
-    """Returns what images went through before the model saw them."""
+    """Returns the preprocessing that published weights were evaluated with."""
     mean, std = SCALINGS[row.scaling]
     return Preprocessing(
         size=(row.image_size, row.image_size),
@@ -160,7 +160,7 @@ def preprocessing_for(row: PublishedWeights) -> Preprocessing:
 
 
 def _matches(model: str, name: str) -> list[PublishedWeights]:
-    """Returns the row of this name or alias, or else those whose address ends with it."""
+    """Returns the rows with this name or alias, or else those whose URL ends with the name."""
     rows = list_weights(model)
     named = [row for row in rows if name == row.name or name in row.aliases]
     if name in _GENERIC:
@@ -179,7 +179,7 @@ def _table() -> tuple[PublishedWeights, ...]:
 
 
 def _value(hint: Any, cell: str) -> Any:
-    """Returns a cell of the table as the type that its column is declared with."""
+    """Returns a cell of the table converted to the type hint of its column."""
     if typing.get_origin(hint) is tuple:
         return tuple(cell.split())
     kind, *optional = typing.get_args(hint) or (hint,)

@@ -1,4 +1,4 @@
-"""The published weights as a page: `python -m keras_vit.weights.registry_table` prints it."""
+"""Markdown page of the published weights: `python -m keras_vit.weights.registry_table`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Numbers in brackets are the sources at the end: of the row, and of the accuracy.
 
 
 def markdown() -> str:
-    """Returns the page `docs/weights.md`."""
+    """Returns the content of `docs/weights.md`."""
     rows = list_weights()
     models = list(dict.fromkeys(row.model for row in rows))
     cited = (text for row in rows for text in (row.source, row.top1_source) if text)

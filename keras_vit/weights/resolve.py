@@ -1,4 +1,4 @@
-"""From what a user writes after `weights=` to a checkpoint."""
+"""Resolution of a `weights=` argument to a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _HUB = re.compile(r"(?:hf://(?P<repo>[\w.-]+/[\w.-]+)|timm/(?P<timm>[\w.-]+))")
 
 
 def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) -> Checkpoint:
-    """Reads published or local weights of any understood kind; the content decides which.
+    """Reads published or local weights of any supported format, detected by content.
 
     Args:
         source: One of: the path of a file (official `.npz`; `.safetensors`, also the index of a
-            sharded one; `.weights.h5` or `.keras` of this package, vit-keras or KerasHub; `.h5`
-            of vit-keras, keras-vit, kecam or transformers; `.pth` or `.bin` if torch is
+            sharded checkpoint; `.weights.h5` or `.keras` of this package, vit-keras or KerasHub;
+            `.h5` of vit-keras, keras-vit, kecam or transformers; `.pth` or `.bin` if torch is
             installed); the path of a folder (a run, Hugging Face, timm or a KerasHub preset); the
             name of published weights of `model`, see `list_weights`; `"hf://org/repository"`;
-            `"timm/NAME"`; or an https address.
-        model: Name of the constructor, such as `"ViTB16"`, for the names of published weights.
+            `"timm/NAME"`; or an https URL.
+        model: Name of the constructor, for example `"ViTB16"`, for the names of published weights.
 
     Returns:
-        The checkpoint in this package's names.
+        The checkpoint with this package's variable names.
 
     Raises:
-        ValueError: If the file is missing, damaged, or of a kind that is not understood, or
-            the name is unknown; the valid names are listed.
-        ConnectionError: If it cannot be downloaded.
+        ValueError: If the file is missing, damaged, or of an unsupported format, or the name is
+            unknown; the message lists the valid names.
+        ConnectionError: If the download fails.
 
     Example:
         >>> read_checkpoint("nowhere.npz")
@@ -61,7 +61,7 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
     if match := _HUB.fullmatch(text):
         return read_path(hub.fetch_repository(match["repo"] or f"timm/{match['timm']}"))
     if text.startswith("https://"):
-        # Many addresses end in the same name.
+        # Many URLs end in the same file name.
         folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         return read_path(fetch([text], Path(urlsplit(text).path).name, folder=folder).path)
     if model is not None and not re.search(r"[/\\]|\.\w+$", text):
@@ -105,7 +105,7 @@ def _read_file(path: Path) -> Checkpoint:
 
 
 def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
-    """Returns the dialect that a file's tensor names belong to."""
+    """Returns the dialect of a file's tensor names."""
     for dialect in DIALECTS.values():
         if dialect.speaks(tensors):
             return dialect
@@ -117,8 +117,8 @@ def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
 
 
 def _published(row: registry.PublishedWeights) -> Checkpoint:
-    """Downloads and reads a row of the registry, which knows more than the file."""
-    read: list[Checkpoint] = []  # of a fresh download, which is not read twice
+    """Downloads and reads the file of a registry row, and adds the fields of the row."""
+    read: list[Checkpoint] = []  # a new download is not read twice
 
     def check(path: Path) -> None:
         # Every zip CRC, and the names and shapes of all tensors.
@@ -136,7 +136,7 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         size=row.bytes,
         sha256=row.sha256,
         sha256_prefix=row.sha256_prefix,
-        # Without a hash it is on a branch, which its owner may move.
+        # A file without a hash is on a branch, which its owner may move.
         needs_sha256=row.sha256 is None and row.urls[0].startswith(f"{hub.HUB}/"),
         check=check,
     ).path

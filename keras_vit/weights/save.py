@@ -1,4 +1,4 @@
-"""Saving: a model's variables in the names, layouts and files of other libraries."""
+"""Saving of a model's weights in the file formats of this package and other libraries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from keras_vit.weights.dialects import DIALECTS
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import grid_of
 
-# The suffixes of each format; what `huggingface` writes is a folder.
+# Suffixes of each format; `huggingface` is a folder.
 _SUFFIXES = {
     "npz": (".npz",),
     "timm": (".safetensors",),
@@ -30,36 +30,35 @@ _SUFFIXES = {
     "keras": (".weights.h5", ".keras"),
 }
 FORMATS = tuple(_SUFFIXES)
-_POOLINGS = {"gap": "avg", "none": ""}  # what `global_pool` of timm is called otherwise
+_POOLINGS = {"gap": "avg", "none": ""}  # values of timm's `global_pool` that differ
 
 
 def save_weights(
     model: keras.Model, path: str | os.PathLike[str], format: str | None = None
 ) -> None:
-    """Writes the weights of a model as this package or another library reads them.
+    """Writes the weights of a model in the format of this package or another library.
 
-    A file is complete or not there: it is written beside its place and renamed. Variables are
-    written as they are, float32 also under mixed precision. A .safetensors file carries the
-    configuration, preprocessing and labels of the model as well, for `load_weights` and the
-    constructors; other libraries pass over them.
+    Writes are atomic. Variables are written unchanged, also under mixed precision as float32. A
+    .safetensors file also contains the configuration, preprocessing and class names of the model,
+    for `load_weights` and the constructors; other libraries ignore them.
 
-    A warning tells what a file cannot: timm's and torchvision's models compute with the exact
-    GELU and an epsilon of 1e-6 unless told otherwise, the official code with the tanh GELU.
-    In hybrid models, timm's group norms add 1e-5 to the variance where ours add 1e-6, which
-    moves logits by about 1e-4.
+    A warning lists properties that the file does not store: by default, models of timm and
+    torchvision compute with the exact GELU and an epsilon of 1e-6, the official code with the tanh
+    GELU. In hybrid models, the group norms of timm have an epsilon of 1e-5, those of this package
+    1e-6, which changes logits by about 1e-4.
 
     Args:
         model: A model of this package.
-        path: What to write: `.npz`, `.safetensors`, `.weights.h5`, `.keras`, or a folder that
+        path: Path to write: `.npz`, `.safetensors`, `.weights.h5`, `.keras`, or a folder that
             does not exist yet.
         format: `"npz"`: the official code's file. `"timm"` and `"torchvision"`: a
-            `.safetensors` file. `"huggingface"`: the folder that `from_pretrained` of the
-            transformers library reads. `"keras"`: `.weights.h5`, or `.keras` for the whole
-            model. By default what the name says.
+            `.safetensors` file. `"huggingface"`: a folder for `from_pretrained` of the
+            transformers library. `"keras"`: `.weights.h5`, or `.keras` for the whole
+            model. By default inferred from the name.
 
     Raises:
-        ValueError: Before anything is written: if name and format do not agree, or the format
-            has no place for a tensor or lacks one.
+        ValueError: Before anything is written: if name and format contradict each other, or the
+            format does not support a tensor or requires a missing tensor.
 
     Example:
         >>> from keras_vit import models
@@ -83,7 +82,7 @@ def save_weights(
 
 
 def format_of_target(path: Path, format: str | None) -> str:
-    """Returns the format in which a file or folder is to be written."""
+    """Returns the format of a file or folder to write."""
     fitting = [name for name, ends in _SUFFIXES.items() if ends and path.name.endswith(ends)]
     if format is None:
         said = fitting if fitting or path.suffix else ["huggingface"]
@@ -109,7 +108,7 @@ def format_of_target(path: Path, format: str | None) -> str:
 
 
 def save_keras(model: keras.Model, path: Path) -> None:
-    """Writes a Keras file atomically, which Keras itself does not."""
+    """Writes a Keras file atomically, unlike Keras."""
     with atomic_path(path) as temporary:
         save = model.save if path.suffix == ".keras" else model.save_weights
         save(temporary)
@@ -122,7 +121,7 @@ def write(
     config: models.ViTConfig,
     preprocessing: Preprocessing,
 ) -> list[str]:
-    """Writes tensors in a dialect."""
+    """Writes tensors in a library's format; returns sentences about lost properties."""
     named = DIALECTS[format].write(tensors, config)
     written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
     described = metadata.describe(config, preprocessing)
@@ -143,13 +142,13 @@ def write(
 
 
 def _stored(variable: keras.Variable) -> np.ndarray:
-    """Returns the value of a variable; those of bfloat16, which files lack, as float32."""
+    """Returns the value of a variable; bfloat16, which files do not support, as float32."""
     value = keras.ops.convert_to_numpy(variable)
     return value.astype("float32") if value.dtype.name == "bfloat16" else value
 
 
 def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
-    """Returns the name that files of a library have, where it depends on the model."""
+    """Returns a tensor's name in files of a library, adapted to the model."""
     if format == "timm" and config.stem_blocks == ():
         return name.replace("backbone.stem.", "backbone.")
     if format != "huggingface" or not config.classes:
@@ -158,12 +157,12 @@ def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
         return f"cls_{name}" if config.distillation_head else name
     if name.startswith("distillation_classifier."):
         return name
-    # Of a task's model the encoder is a part.
+    # The encoder is a submodule of a model with a head.
     return f"{'deit' if config.distillation_token else 'vit'}.{name}"
 
 
 def _hub_notes(preprocessing: Preprocessing) -> list[str]:
-    """Returns what preprocessor_config.json cannot tell; config.json tells the rest."""
+    """Returns sentences about preprocessing that preprocessor_config.json does not support."""
     usual = {"channels": "rgb", "antialias": True, "exif_orientation": True}
     lost = {name: getattr(preprocessing, name) for name in usual}
     said = ", ".join(f"{name}={lost[name]!r}" for name in lost if lost[name] != usual[name])
@@ -171,12 +170,12 @@ def _hub_notes(preprocessing: Preprocessing) -> list[str]:
 
 
 def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]:
-    """Returns what the model computes otherwise than a reader of its tensors must believe."""
+    """Returns sentences about fields that a reader of the tensors would infer differently."""
     believed = infer_fields(tensors)
     believed |= DIALECTS[format].numerics(believed)
     actual = config.get_config() | {"position_grid": config.grid}
     fields = ["gelu", "epsilon", *(["pooling"] if config.classes else [])]
-    if format == "npz" and "position_grid" in believed:  # read as a square one if it can be
+    if format == "npz" and "position_grid" in believed:  # read as a square grid if possible
         believed["position_grid"] = grid_of(math.prod(config.grid)) or config.grid
         fields.append("position_grid")
     if format == "npz" and config.position_embedding == "none":  # read as fixed positions
@@ -200,7 +199,7 @@ def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]
 
 
 def _timm_argument(name: str, config: models.ViTConfig) -> str:
-    """Returns what `timm.create_model` must be given."""
+    """Returns the argument of `timm.create_model` for a field."""
     if name == "gelu":
         return f'act_layer="{"gelu_tanh" if config.gelu == "tanh" else "gelu"}"'
     if name == "epsilon":

@@ -1,4 +1,4 @@
-"""Whole models of Keras, looked at before anything of them is built."""
+"""Loading of `.keras` models, with checks before any layer is built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keras_vit.weights.containers.guards import ALLOWANCE, open_zip, read_json, 
 
 
 def load_model(path: str | os.PathLike[str], *, compile: bool = False) -> keras.Model:
-    """Loads a `.keras` file as `keras.saving.load_model` does, once its claims are checked."""
+    """Loads a `.keras` file with `keras.saving.load_model`, after checking declared sizes."""
     path = Path(path)
     if zipfile.is_zipfile(path):
         _check(path)
@@ -28,7 +28,7 @@ def _check(path: Path) -> None:
         stored = sum(member.file_size for member in archive.infolist())
         names = {"config.json", "metadata.json"}.intersection(archive.namelist())
         found = {name: read_json(path, archive, name) for name in names}
-    # In a thread of its own, whose state Keras forgets: there variables stay without values.
+    # In a separate thread, so that the global state of Keras is discarded; variables get no values.
     with ThreadPoolExecutor(1) as thread:
         declared = thread.submit(_declared, found.get("config.json")).result()
     if declared > stored + ALLOWANCE:
@@ -37,10 +37,10 @@ def _check(path: Path) -> None:
 
 
 def _declared(config: Any) -> int:
-    """Returns the bytes of the variables of a model; 0 where Keras will say what is wrong."""
+    """Returns the bytes of a model's variables; 0 if deserialization fails."""
     try:
         with keras.StatelessScope(initialize_variables=False):
             variables = keras.saving.deserialize_keras_object(config).variables
             return sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in variables)
-    except Exception:  # whatever a stranger's layer raises, when it is loaded again
+    except Exception:  # any error of a custom layer; loading raises it again
         return 0

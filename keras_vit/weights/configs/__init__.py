@@ -1,1 +1,1 @@
-"""What configurations beside the tensors tell, as each library writes them."""
+"""Configuration files of other libraries."""

@@ -1,4 +1,4 @@
-"""Presets of KerasHub: folders with the weights of a backbone, and of a task if there is one."""
+"""KerasHub presets: folders with the weights of a backbone and, optionally, of a task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
 
 
 def is_preset(config: Mapping[str, Any]) -> bool:
-    """Tells whether a config.json is that of a preset."""
+    """Returns whether a config.json is that of a preset."""
     return {"class_name", "registered_name"} <= config.keys()
 
 
@@ -42,7 +42,7 @@ def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoin
 
 
 def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing that an image_converter.json describes."""
+    """Returns the preprocessing in an image_converter.json."""
     if not converter:
         return base
     scale, offset = converter.get("scale"), converter.get("offset")
@@ -64,7 +64,7 @@ def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Pre
 
 
 def _checked(content: dict[str, Any], source: Path) -> dict[str, Any]:
-    """Returns the content of a file that describes an object of Keras, or nothing."""
+    """Returns the content of a file with a serialized Keras object, or an empty dictionary."""
     if not isinstance(content.get("config", {}), dict):
         raise ValueError(
             f"{source} must describe an object of Keras with its arguments. "

@@ -1,4 +1,4 @@
-"""Looking keys up in a configuration."""
+"""Lookup of keys in a configuration."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def present(content: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the values that are there, by our names of them."""
+    """Returns the values of existing keys, by this package's names."""
     return {ours: content[theirs] for theirs, ours in names.items() if theirs in content}

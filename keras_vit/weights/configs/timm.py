@@ -1,4 +1,4 @@
-"""The config.json that timm writes beside its weights."""
+"""Configuration file of timm: config.json."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
 from keras_vit.weights.configs.keys import present
 
-# An empty `global_pool` is a model without classifier, whose pooling is not known.
+# An empty `global_pool` means a model without a classifier, whose pooling is unknown.
 _VALUES = {
     "act_layer": ("gelu", {"gelu": "exact", "gelu_tanh": "tanh"}),
     "global_pool": ("pooling", {"token": "token", "avg": "gap", "max": "max", "map": "map"}),
 }
-# `crop_mode`: both others scale straight to the size or pad, which is nearest to the former.
+# `crop_mode`: "squash" scales directly to the size; "border" pads, which is closest to "squash".
 _RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
 
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns what a config.json of timm tells of a model."""
+    """Returns the model fields in a config.json of timm."""
     arguments = config.get("model_args") or {}
     config_fields = present(arguments, {"num_heads": "num_heads"})
-    whole = {**config, **arguments}  # the pooling stands in both; the arguments build the model
+    whole = {**config, **arguments}  # the pooling is in both; the arguments build the model
     for theirs, (ours, values) in _VALUES.items():
         value = whole.get(theirs)
         if value in (None, ""):
@@ -37,7 +37,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the size of the images that a model takes, if the file has it."""
+    """Returns the image size of a model, or None if the file does not contain it."""
     pretrained = config.get("pretrained_cfg") or {}
     if "input_size" not in pretrained:
         return None
@@ -46,14 +46,14 @@ def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
-    """Returns the names of the classes, if the file has them."""
+    """Returns the class names, or None if the file does not contain them."""
     names = config.get("label_names")
     listed = tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
     return listed if listed and len(listed) == classes else None
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns how timm evaluates a model."""
+    """Returns the preprocessing of timm's evaluation."""
     pretrained = config.get("pretrained_cfg") or {}
     changes = present(pretrained, {"mean": "mean", "std": "std", "crop_pct": "crop_fraction"})
     if size := read_image_size(config):

@@ -1,4 +1,4 @@
-"""The configuration files of the transformers library: config.json, preprocessor_config.json."""
+"""Configuration files of the transformers library: config.json, preprocessor_config.json."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from keras_vit.weights.configs.keys import present
 
 _MODEL_TYPES = ("vit", "deit", "vit_mae")
 _FIELDS = {"num_attention_heads": "num_heads", "layer_norm_eps": "epsilon"}
-# `hidden_act`, and what it is called here; the first of each is written.
+# From `hidden_act` to this package's GELU; the first name of each is written.
 _GELUS = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
-# `resample` is a number of PIL's filters.
+# `resample` is the number of a PIL filter.
 _FILTERS = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}
 
-# Its image processors that do each; only CLIP's scales the shorter side alone.
+# Image processor of each resize method; only CLIP's scales the shorter side.
 _PROCESSORS = {
     "crop": "CLIPImageProcessor",
     "squash": "ViTImageProcessor",
@@ -29,7 +29,7 @@ _PROCESSORS = {
 
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns what a config.json tells of a model."""
+    """Returns the model fields in a config.json."""
     kind = config.get("model_type")
     if kind not in _MODEL_TYPES:
         raise ValueError(
@@ -52,12 +52,12 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the size of the images that a model takes, if config.json has it."""
+    """Returns the image size of a model, or None if config.json does not contain it."""
     return _sides(config.get("image_size"))
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
-    """Returns the names of the classes, unless they are the library's placeholders."""
+    """Returns the class names, or None if they are missing or placeholders."""
     names = config.get("id2label") or {}
     labels = tuple(str(names.get(str(index), "")) for index in range(len(names)))
     placeholders = tuple(f"LABEL_{index}" for index in range(len(names)))
@@ -65,11 +65,11 @@ def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | No
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing that a preprocessor_config.json describes."""
+    """Returns the preprocessing in a preprocessor_config.json."""
     changes: dict[str, Any] = {}
     size, crop = _sides(config.get("size")), _sides(config.get("crop_size"))
     if config.get("do_center_crop") and crop and size:
-        # One number is the shorter side; two, or DeiT's one of old, are both sides.
+        # `shortest_edge` is the shorter side; two numbers, or one in old DeiT files, both sides.
         whole = isinstance(config["size"], Mapping) and "shortest_edge" in config["size"]
         resize = "crop" if whole else "squash_crop"
         changes = {"size": crop, "resize": resize, "crop_fraction": _share(crop[0], min(size))}
@@ -81,7 +81,7 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
         changes |= present(config, {"image_mean": "mean", "image_std": "std"})
     else:
         changes |= {"mean": (0.0,), "std": (1.0,)}
-    # It normalises pixels * factor, and the preprocessing pixels / 255.
+    # The library normalizes pixels * factor, `Preprocessing` pixels / 255.
     factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
     if (scale := 255 * factor) != 1:
         for name in ("mean", "std"):
@@ -161,14 +161,14 @@ def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
 
 
 def _share(crop: int, scaled: int) -> float:
-    """Returns the share of the scaled image that a crop keeps."""
+    """Returns the fraction of the scaled image that a crop keeps."""
     share = min(1.0, crop / scaled)
-    # Whoever divides by it again must not lose a pixel to rounding.
+    # A later division by the fraction must not lose a pixel to rounding.
     return share if int(crop / share) >= scaled else math.nextafter(share, 0)
 
 
 def _sides(size: Any) -> tuple[int, int] | None:
-    """Returns height and width of a `size`, which older files write as one number."""
+    """Returns height and width of a `size`, which is one number in older files."""
     if isinstance(size, Mapping):
         size = size.get("shortest_edge") or (size.get("height"), size.get("width"))
     if isinstance(size, int):

@@ -1,4 +1,4 @@
-"""Weight files as {name: array}; the content decides the format, not the suffix."""
+"""File formats of weights as {name: array}, detected by content, not by suffix."""
 
 from keras_vit.weights.containers.formats import format_of
 from keras_vit.weights.containers.h5 import read_h5, read_legacy_h5

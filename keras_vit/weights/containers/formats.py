@@ -1,4 +1,4 @@
-"""Telling what kind of file holds weights."""
+"""Detection of the file format of weights."""
 
 from __future__ import annotations
 
@@ -61,4 +61,4 @@ def _kind_of_zip(path: Path) -> str:
 
 def _unknown(path: Path) -> ValueError:
     what = "not an .npz, .weights.h5 or .keras file, nor .safetensors, .h5 or .pth"
-    return refused(path, what, again=True)  # such as the page of an error, or an empty file
+    return refused(path, what, again=True)  # for example an error page, or an empty file

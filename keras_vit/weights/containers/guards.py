@@ -1,7 +1,7 @@
-"""What every reader asks of a weight file before it believes it, and every writer of tensors.
+"""Checks of untrusted weight files before reading, and of tensors before writing.
 
-Weight files come from strangers. Names and declared sizes are looked at before anything is
-allocated, and whatever is wrong with a file ends in a `ValueError`.
+Names and declared sizes are checked before any allocation, and every defect of a file raises a
+`ValueError`.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ import numpy as np
 
 # Twice ViT-G/14, the largest model of the family: 1.84e9 weights, 7.4 GB in float32.
 LARGEST = 16 * 2**30
-# Trained weights compress by a tenth, and by half or so where they were rounded before. Zeros
-# compress a thousandfold, so a small file may be all zeros: 64 MiB of them do no harm.
+# Trained weights compress by a tenth, and by about half if rounded. Zeros compress a
+# thousandfold, so a small file may be all zeros: 64 MiB of zeros are harmless.
 MOST_GAIN = 8
 ALLOWANCE = 64 * 2**20
-# Of JSON that tells of a model. Measured: ViT-B/16 16 kB; the 21,843 labels of ImageNet-21k in the
-# two tables of a Hugging Face config.json 3.5 MB. Brackets, of which each becomes an object of some
-# hundred bytes: NASNetLarge, of a thousand layers, has 20,000.
+# JSON configuration of a model. Measured: ViT-B/16 16 kB; the 21,843 class names of ImageNet-21k in
+# the two tables of a Hugging Face config.json 3.5 MB. Each bracket becomes an object of about a
+# hundred bytes: NASNetLarge, with a thousand layers, has 20,000.
 LARGEST_JSON = 16 * 2**20
 MOST_BRACKETS = 250_000
-# A thousand members take 100 kB; zipfile makes an object of half a kilobyte of each.
+# A thousand members take 100 kB; zipfile allocates half a kilobyte for each.
 LARGEST_DIRECTORY = 4 * 2**20
 
 
 class WeightFileError(ValueError):
-    """A weight file that must not or cannot be read; the message says why."""
+    """Error for a weight file that must not or cannot be read."""
 
 
 def refused(path: Path, what: str, *, again: bool = False) -> WeightFileError:
-    """Returns the error for a file that will not be read."""
+    """Returns the error for a rejected file."""
     remedy = " Fetch or write it again." if again else ""
     return WeightFileError(f"The weight file {path} is {what}.{remedy}")
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turns whatever a parser raises on a damaged file into a `ValueError`."""
+    """Converts the exceptions of a parser for a damaged file to `ValueError`."""
     if not path.is_file():
         raise ValueError(
             "`weights` must be None or the path of an existing .npz, .safetensors, .h5, .keras or "
@@ -61,7 +61,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Opens a zip file whose directory is sound; nothing is decompressed for that."""
+    """Opens a zip file after checking its directory, without decompression."""
     with reading(path):
         _check_directory(path)
     with reading(path), zipfile.ZipFile(path) as archive:
@@ -71,22 +71,22 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _check_directory(path: Path) -> None:
-    """Refuses a long list of members before zipfile reads it."""
+    """Raises for an over-large list of members, before zipfile reads it."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2**16 - 22))
         tail = file.read()
         end = max(0, tail.rfind(b"PK\5\6"))
         size = int.from_bytes(tail[end + 12 : end + 16], "little")
-        if tail[max(0, end - 20) :].startswith(b"PK\6\7"):  # zip64, of more than 4 GiB
+        if tail[max(0, end - 20) :].startswith(b"PK\6\7"):  # zip64, for more than 4 GiB
             file.seek(int.from_bytes(tail[end - 12 : end - 4], "little") + 40)
             size = int.from_bytes(file.read(8), "little")
-    if LARGEST_DIRECTORY < size <= path.stat().st_size:  # beyond that it is damaged
+    if LARGEST_DIRECTORY < size <= path.stat().st_size:  # larger sizes mean a damaged file
         what = f"its list of members has {size:,} bytes, where {LARGEST_DIRECTORY:,} are allowed"
         raise refused(path, f"over-large: {what}")
 
 
 def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = "") -> Any:
-    """Reads JSON, unless it is too long or would take too much memory."""
+    """Reads JSON; raises if it is too long or would need too much memory."""
     what = name or "JSON"
     size = archive.getinfo(name).file_size if archive else path.stat().st_size
     over = f"{size:,} bytes and may have {LARGEST_JSON:,} bytes" if size > LARGEST_JSON else ""
@@ -100,7 +100,7 @@ def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = ""
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
-    """Refuses names that stand twice or lead out of the file."""
+    """Raises for duplicate names and for names that lead out of the file."""
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
         raise refused(path, f"ambiguous: it holds {some(twice)} more than once")
@@ -110,12 +110,12 @@ def check_names(path: Path, names: Sequence[str]) -> None:
 
 
 def leads_outside(name: str) -> bool:
-    """Tells whether a name, taken as a path, would lead out of its folder."""
+    """Returns whether a name, as a path, leads out of its folder."""
     return name.startswith("/") or "\\" in name or ".." in name.split("/")
 
 
 def check_size(path: Path, declared: int) -> None:
-    """Refuses a file that declares more than a file of its size can sensibly hold."""
+    """Raises if a file declares more bytes than a file of its size can plausibly contain."""
     limit = min(LARGEST, ALLOWANCE + MOST_GAIN * path.stat().st_size)
     if declared > limit:
         what = f"it declares {declared:,} bytes, where a file of its size may hold {limit:,}"
@@ -123,14 +123,14 @@ def check_size(path: Path, declared: int) -> None:
 
 
 def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
-    """Refuses a file with anything but integers and floats."""
+    """Raises if a file contains dtypes other than integers and floats."""
     others = [f"{name} of {dtype}" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]
     if others:
         raise refused(path, f"not made of numbers: it holds {some(others)}")
 
 
 def plain(name: str, tensor: np.ndarray) -> np.ndarray:
-    """Returns a tensor as it is stored: C-contiguous and little endian."""
+    """Returns a tensor in its stored form: C-contiguous and little endian."""
     if not name or leads_outside(name):
         raise ValueError(
             "`tensors` must have names that are not empty, absolute or climbing. "

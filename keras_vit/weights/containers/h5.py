@@ -1,4 +1,4 @@
-"""HDF5 files: `.weights.h5` of Keras 3, and what Keras 2, tf.keras and transformers wrote."""
+"""HDF5 files of Keras 3 (`.weights.h5`), Keras 2, tf.keras and transformers."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from keras_vit.weights.containers.guards import check_numbers, check_size, readi
 
 
 def kind_of(path: Path) -> str:
-    """Tells Keras 3 from the other writers of HDF5."""
+    """Returns `"h5"` for a file of Keras 3 and `"legacy_h5"` for other HDF5 files."""
     with reading(path), h5py.File(path) as file:
-        # Keras 2 lists its layers in an attribute, whatever their names.
+        # Keras 2 lists its layers in an attribute.
         if "layer_names" in file.attrs or not _is_inside(file, "layers"):
             return "legacy_h5"
         return "h5" if isinstance(file["layers"], h5py.Group) else "legacy_h5"
 
 
 def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Reads a `.weights.h5` file that Keras 3 wrote.
+    """Reads a `.weights.h5` file of Keras 3.
 
-    Keras stores the variables of a layer by number, unless the layer names them, in folders
-    named after classes; the layers' own names stand in attributes.
+    Keras stores the variables of a layer by index, unless the layer names them, in groups
+    named after classes; attributes contain the layers' own names.
 
     Args:
         path: The file.
 
     Returns:
-        For each layer, such as `"block_00/attention/qkv"`, arrays by number or name: `"0"` and
+        For each layer, for example `"block_00/attention/qkv"`, arrays by index or name: `"0"` and
         `"1"` in the layer's order.
 
     Raises:
-        ValueError: If the file is damaged, leads to other files, or was not written by
+        ValueError: If the file is damaged, links to other files, or was not written by
             `save_weights`.
 
     Example:
@@ -66,22 +66,22 @@ def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _order(key: str) -> tuple[int, str]:
-    """Sorts numbers as such: "2" before "10"."""
+    """Returns a sort key that orders numbers by value: "2" before "10"."""
     return (int(key), "") if key.isdecimal() else (0, key)
 
 
 def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:
-    """Reads any HDF5 file, such as weights or models of Keras 2 or transformers' `tf_model.h5`.
+    """Reads any HDF5 file, for example of Keras 2 or transformers' `tf_model.h5`.
 
     Args:
         path: The file.
 
     Returns:
-        Arrays by their full path in the file, such as `"dense/dense/kernel:0"`.
+        Arrays by full path in the file, for example `"dense/dense/kernel:0"`.
 
     Raises:
-        ValueError: If the file is damaged, leads to other files, declares more than it can
-            hold, or holds more than numbers.
+        ValueError: If the file is damaged, links to other files, declares more bytes than it can
+            contain, or contains non-numeric data.
 
     Example:
         >>> with h5py.File("old.h5", "w") as file:
@@ -95,7 +95,7 @@ def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _self_contained(path: Path) -> Iterator[tuple[h5py.File, dict[str, h5py.Dataset]]]:
-    """Opens a file in which everything is a tree of numbers; nothing is read for that."""
+    """Opens a file after checking that it is a tree of numeric datasets, without reading them."""
     with reading(path), h5py.File(path) as file:
         datasets = dict(_datasets(path, file, {_address(file)}))
         check_numbers(path, {name: _dtype(dataset) for name, dataset in datasets.items()})
@@ -104,10 +104,10 @@ def _self_contained(path: Path) -> Iterator[tuple[h5py.File, dict[str, h5py.Data
 
 
 def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yields all datasets by name; HDF5's own walk recurses in C, without a limit."""
+    """Yields all datasets with their names; HDF5's own walk recurses in C without a limit."""
     for name in group:
         where = f"{group.name}/{name}".lstrip("/")
-        # Not even looked at: HDF5 would open the other file, or one named by a path in this one.
+        # Links are not resolved: HDF5 would open the linked file or path.
         if not _is_inside(group, name):
             raise refused(path, f"not self-contained: {where} is a link")
         child = group[name]
@@ -121,7 +121,7 @@ def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[s
             raise refused(path, f"not made of plain arrays: it holds {where}")
         if child.is_virtual or child.external:
             raise refused(path, f"not self-contained: {where} lies in another file")
-        # What a filter unpacks to need not fit what is declared.
+        # The output of a filter need not have the declared size.
         if child.id.get_create_plist().get_nfilters():
             raise refused(path, f"compressed, which no Keras writes: store {where} without filters")
         yield where, child
@@ -136,7 +136,7 @@ def _address(item: h5py.HLObject) -> int:
 
 
 def _dtype(dataset: h5py.Dataset) -> np.dtype:
-    """Returns the dtype; HDF5 lacks bfloat16, so Keras notes it in an attribute."""
+    """Returns the dtype; HDF5 lacks bfloat16, which Keras stores in an attribute."""
     half = dataset.dtype == "V2" and dataset.attrs.get("dtype") == "bfloat16"
     return np.dtype("float32") if half else dataset.dtype
 
@@ -148,5 +148,5 @@ def _array(dataset: h5py.Dataset) -> np.ndarray:
 
 
 def _declared(dataset: h5py.Dataset) -> int:
-    """Returns the bytes that reading takes; a chunk may be larger than the dataset itself."""
+    """Returns the bytes required for reading; a chunk may be larger than its dataset."""
     return max(dataset.size, math.prod(dataset.chunks or ())) * dataset.dtype.itemsize

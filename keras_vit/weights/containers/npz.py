@@ -1,4 +1,4 @@
-"""NumPy's .npz files, which the official code writes."""
+"""NumPy's .npz files, the format of the official code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from keras_vit.files import atomic_path
 from keras_vit.weights.containers.guards import check_numbers, open_zip, plain, refused, some
 
 _SUFFIX = ".npy"
-# What NumPy writes. Others need memory that the zip directory does not declare.
+# Compressions that NumPy writes. Others need memory that the zip directory does not declare.
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# NumPy has no bfloat16 and stores that of JAX as two bytes without a meaning.
+# NumPy has no bfloat16 and stores that of JAX as two untyped bytes.
 _BFLOAT16 = np.dtype("V2")
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -25,17 +25,17 @@ _HEADERS = {
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Reads an .npz file; pickled objects are refused.
+    """Reads an .npz file; pickled objects are rejected.
 
     Args:
         path: The file.
 
     Returns:
-        Arrays by name; those of bfloat16 as float32.
+        Arrays by name; bfloat16 as float32.
 
     Raises:
-        ValueError: If the file is damaged, declares more than it can hold, or holds anything
-            but plain arrays.
+        ValueError: If the file is damaged, declares more bytes than it can contain, or contains
+            anything except numeric arrays.
 
     Example:
         >>> np.savez("weights.npz", cls=np.zeros(3))
@@ -57,14 +57,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes an .npz file, atomically; the same tensors always give the same bytes.
+    """Writes an .npz file atomically and deterministically.
 
     Args:
         path: The file to write.
         tensors: Arrays by name, written in this order.
 
     Raises:
-        ValueError: If a tensor is not made of numbers, or its name leads out of the file.
+        ValueError: If a tensor is not numeric, or its name leads out of the file.
 
     Example:
         >>> write_npz("weights.npz", {"cls": np.zeros(3, "float32")})
@@ -74,13 +74,13 @@ def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -
     arrays = {name: plain(name, tensor) for name, tensor in tensors.items()}
     with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in arrays.items():
-            member = zipfile.ZipInfo(name + _SUFFIX)  # dated 1980, whenever it is written
+            member = zipfile.ZipInfo(name + _SUFFIX)  # with the fixed date 1980
             with archive.open(member, "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.dtype:
-    """Returns what a member is read as, if its header agrees with the zip directory on size."""
+    """Returns the dtype of a member; raises if its header contradicts the zip directory."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
@@ -94,6 +94,6 @@ def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    with archive.open(member) as file:  # anew: after seeking, zipfile leaves the checksum out
+    with archive.open(member) as file:  # reopened: after seeking, zipfile skips the checksum
         array = np.lib.format.read_array(file, allow_pickle=False)
     return array.view("bfloat16").astype("float32") if array.dtype == _BFLOAT16 else array

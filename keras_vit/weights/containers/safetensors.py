@@ -1,4 +1,4 @@
-"""Safetensors files, single or sharded under an index, as the Hugging Face hub has them."""
+"""Safetensors files, single or sharded with an index as on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from safetensors import safe_open
 from keras_vit.files import atomic_path
 from keras_vit.weights.containers.guards import plain, reading, refused, some
 
-# Of JSON, in an index or a header. Both have one short line per tensor, and the largest Vision
-# Transformers have about a thousand.
+# Size of the JSON in an index or a header. Both have one short line per tensor, and the largest
+# Vision Transformers have about a thousand tensors.
 LARGEST_INDEX = 4 * 2**20
 
 _LARGEST_HEADER = 100_000_000  # the format's own limit
@@ -28,22 +28,22 @@ _SHARD = re.compile(r"\w[\w.-]*")
 
 
 def is_safetensors(head: bytes) -> bool:
-    """Tells whether a file that starts like this is a safetensors file, not an index."""
+    """Returns whether the first bytes are those of a safetensors file, not of an index."""
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads a safetensors file, or all shards that an index (`.safetensors.index.json`) names.
+    """Reads a safetensors file, or all shards of an index (`.safetensors.index.json`).
 
     Args:
-        path: The file, or the index; the shards must lie in its folder.
+        path: The file, or the index; the shards must be in its folder.
 
     Returns:
-        Arrays by name; those of bfloat16, which NumPy lacks, as float32.
+        Arrays by name; bfloat16, which NumPy lacks, as float32.
 
     Raises:
-        ValueError: If the file is damaged or holds more than numbers, or a shard is missing,
-            lies elsewhere, or does not hold what the index says.
+        ValueError: If the file is damaged or contains non-numeric data, or a shard is missing, is
+            in another folder, or has other tensors than in the index.
 
     Example:
         >>> write_safetensors("m.safetensors", {"cls": np.zeros(3, "float16")})
@@ -65,13 +65,13 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Reads what a safetensors file says of itself; no tensor is read for that.
+    """Reads the metadata of a safetensors file without its tensors.
 
     Args:
-        path: The file. The index of a sharded model says nothing.
+        path: The file. The index of a sharded model has no metadata.
 
     Returns:
-        Texts by name, by whomever they were written.
+        Strings by name, from any writer.
 
     Raises:
         ValueError: If the file is damaged.
@@ -91,7 +91,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def read_index(path: Path) -> dict[str, set[str]]:
-    """Reads the index of a sharded model; the shards are not opened."""
+    """Reads the index of a sharded model without opening the shards."""
     with reading(path):
         if path.stat().st_size > LARGEST_INDEX:
             raise refused(path, f"over-large: an index may have {LARGEST_INDEX:,} bytes")
@@ -115,16 +115,16 @@ def write_safetensors(
     tensors: Mapping[str, np.ndarray],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a safetensors file, atomically; the same tensors always give the same bytes.
+    """Writes a safetensors file atomically and deterministically.
 
     Args:
         path: The file to write.
         tensors: Arrays by name.
-        metadata: Texts by name, for people and programs; no reader needs them.
+        metadata: Strings by name; optional for all readers.
 
     Raises:
-        TypeError: If the metadata is not made of strings.
-        ValueError: If a tensor is not made of numbers, or its name is not allowed.
+        TypeError: If the metadata contains values other than strings.
+        ValueError: If a tensor is not numeric, or its name is not allowed.
 
     Example:
         >>> tensors = {"cls": np.zeros(3, "float32")}
@@ -132,13 +132,13 @@ def write_safetensors(
 
     Reference: https://github.com/huggingface/safetensors (README.md, "Format")
     """
-    # By hand, for the package writes the metadata in random order.
+    # Not with the safetensors package, which writes the metadata in random order.
     if any(not isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
         raise TypeError(f"`metadata` must map strings to strings. Received: metadata={metadata}")
     if _METADATA in tensors:
         raise ValueError(f"`tensors` must not be called {_METADATA!r}, the metadata's name")
     arrays = {name: plain(name, tensor) for name, tensor in tensors.items()}
-    # Wide numbers first, so that each tensor starts at a multiple of its item size.
+    # Wide dtypes first, so that each tensor starts at a multiple of its item size.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     header: dict[str, Any] = {_METADATA: dict(sorted(metadata.items()))} if metadata else {}
     start = 0
@@ -166,28 +166,28 @@ def _read_file(path: Path) -> dict[str, np.ndarray]:
             _check_header(path)
             names = collections.deque(file.keys())
         while names:
-            # Opened anew after a while: the pages of a memory map stay until it is closed.
+            # Reopened regularly: the pages of a memory map stay in memory until it is closed.
             with safe_open(path, framework="numpy") as file:
                 read = 0
                 while names and read < _AT_ONCE:
                     name = names.popleft()
                     tensor = file.get_tensor(name)
                     read += tensor.nbytes
-                    half = tensor.dtype.name == "bfloat16"  # NumPy knows it from Keras' ml_dtypes
+                    half = tensor.dtype.name == "bfloat16"  # registered by Keras' ml_dtypes
                     tensors[name] = tensor.astype("float32") if half else tensor
     return tensors
 
 
 def _check_length(path: Path) -> None:
-    """Refuses a long header before the package parses it."""
+    """Raises for an over-large header, before the safetensors package parses it."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-    if LARGEST_INDEX < length <= _LARGEST_HEADER:  # beyond that it is damaged
+    if LARGEST_INDEX < length <= _LARGEST_HEADER:  # larger lengths mean a damaged file
         raise refused(path, f"over-large: a header may have {LARGEST_INDEX:,} bytes")
 
 
 def _check_header(path: Path) -> None:
-    """Refuses a name that stands twice, of which the package takes the last, and odd dtypes."""
+    """Raises for duplicate names, of which the package would use the last, and other dtypes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length), object_pairs_hook=_without_repeats)

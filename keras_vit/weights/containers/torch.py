@@ -1,4 +1,4 @@
-"""PyTorch's own files (.pth, .pt, .bin): pickles, which only its restricted reader may touch."""
+"""PyTorch files (.pth, .pt, .bin): pickles, read only with PyTorch's restricted unpickler."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_vit.weights.containers import guards
 
-# Before, a crafted file could run code in spite of `weights_only`: CVE-2025-32434 up to 2.5,
-# CVE-2026-24747 up to 2.9.
+# In earlier releases a crafted file could run code despite `weights_only`: CVE-2025-32434 up to
+# 2.5, CVE-2026-24747 up to 2.9.
 _SAFE = (2, 10)
 _WRAPPERS = ("teacher", "state_dict", "model")  # DINO, many, DeiT and MAE
 
@@ -24,17 +24,17 @@ _CONVERT = """
 
 
 def read_torch(path: Path) -> dict[str, np.ndarray]:
-    """Reads a file that `torch.save` wrote, if PyTorch is installed; no code in it runs.
+    """Reads a file of `torch.save` if PyTorch is installed, without running code in the file.
 
     Args:
-        path: The file: tensors by name, or these under "model", "state_dict" or "teacher".
+        path: The file: a state dict, or one under "model", "state_dict" or "teacher".
 
     Returns:
-        Arrays by name; those of bfloat16, which NumPy lacks, as float32.
+        Arrays by name; bfloat16, which NumPy lacks, as float32.
 
     Raises:
-        ValueError: If PyTorch is missing or too old to read files of strangers, with what to
-            do instead; or if the file is damaged or holds more than tensors.
+        ValueError: If PyTorch is missing or too old to read untrusted files (the message describes
+            the alternative), or if the file is damaged or contains more than tensors.
 
     Example:
         >>> read_torch(Path("nowhere.pth"))
@@ -43,11 +43,11 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
         ValueError: `weights` must be None or the path of an existing ...
     """
     with guards.reading(path), path.open("rb") as file:
-        is_zip = file.read(4) == b"PK\x03\x04"  # as PyTorch decides, so that both read the same
+        is_zip = file.read(4) == b"PK\x03\x04"  # the same test as in PyTorch
     torch = need_torch(path)
     if is_zip:
         with guards.open_zip(path):
-            pass  # its directory is sound
+            pass  # checks the directory
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # PyTorch's own message advises to load with `weights_only=False`
@@ -61,17 +61,17 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
 
 
 def need_torch(path: Path) -> Any:
-    """Returns PyTorch, which is no requirement of this package.
+    """Returns PyTorch, an optional dependency.
 
     Args:
-        path: The file that is to be read, which need not be there yet, for the message.
+        path: The file to read, for the message; need not exist yet.
 
     Returns:
         The module `torch`.
 
     Raises:
-        ValueError: If it is missing or too old to read files of strangers, with what to do
-            instead.
+        ValueError: If PyTorch is missing or too old to read untrusted files; the message describes
+            the alternative.
 
     Example:
         >>> import sys
@@ -111,7 +111,7 @@ def _arrays(path: Path, content: Any, torch: Any) -> dict[str, np.ndarray]:
     others = [str(name) for name, item in content.items() if not isinstance(item, torch.Tensor)]
     if others:
         raise guards.refused(path, f"not made of tensors: it holds {guards.some(others)}")
-    # A tensor may repeat one stored number without end.
+    # A tensor of any size may repeat one stored number (stride 0).
     guards.check_size(path, sum(item.numel() * item.element_size() for item in content.values()))
     tensors = {str(name): item.detach() for name, item in content.items()}
     arrays = {

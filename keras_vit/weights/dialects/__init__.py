@@ -1,4 +1,4 @@
-"""Names and layouts of other libraries, as tables read in both directions."""
+"""Tensor names and layouts of other libraries, as tables for reading and writing."""
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
 from keras_vit.weights.dialects.flax import FLAX
@@ -11,7 +11,7 @@ from keras_vit.weights.dialects.timm import TIMM
 from keras_vit.weights.dialects.torchvision import TORCHVISION
 from keras_vit.weights.dialects.vit_keras import VIT_KERAS
 
-# The first that speaks a file's language reads it.
+# The first dialect whose `marks` are in a file reads it.
 DIALECTS = {
     dialect.name: dialect
     for dialect in (

@@ -1,9 +1,9 @@
 """Axes of a tensor in two libraries, as letters: "DCPQ -> (PQC)D".
 
-Letters: D hidden size; E = D, V = 2D, U = 3D; K heads, d size of a head; M width of the perceptron;
-P, Q patch height and width; C channels; T positions; G registers; R representation size; F inputs
-and Y outputs of the classifier. Lower-case a, b, i, o (rows, columns, inputs, outputs of a
-convolution in a ResNet) differ from one tensor to the next.
+Letters: D hidden size; E = D, V = 2D, U = 3D; K heads, d size of a head; M width of the MLP; P, Q
+patch height and width; C channels; T positions; G registers; R representation size; F inputs and Y
+outputs of the classifier. The sizes of lower-case a, b, i, o (rows, columns, inputs, outputs of a
+convolution in a ResNet) differ between tensors.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import numpy as np
 Sizes = Mapping[str, int]
 
 _LOCAL = frozenset("abio")
-# Letters that are multiples of another one.
+# Letters that are multiples of another letter.
 _MULTIPLES = {"E": ("D", 1), "V": ("D", 2), "U": ("D", 3)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The axes of one tensor on both sides.
+    """Axes of one tensor in another library (theirs) and in this package (ours).
 
     Args:
-        theirs: A letter for each axis of their tensor; `1` for an axis of length 1.
-        ours: The same letters in our order; letters in brackets share an axis.
+        theirs: One letter for each axis of their tensor; `1` for an axis of length 1.
+        ours: The same letters in our order; letters in parentheses are merged into one axis.
     """
 
     theirs: str
@@ -38,29 +38,29 @@ class Layout:
     @staticmethod
     @functools.cache
     def parse(text: str) -> Layout:
-        """Returns the layout that a text like `"DCPQ -> (PQC)D"`, or `"D"` for both, describes."""
+        """Returns the layout of a string `"DCPQ -> (PQC)D"`, or `"D"` if both are the same."""
         theirs, _, ours = text.partition(" -> ")
         groups = re.findall(r"\(([^)]*)\)|(.)", ours or theirs)
         return Layout(theirs, tuple(several or single for several, single in groups))
 
     def fits(self, shape: tuple[int, ...], sizes: Sizes) -> bool:
-        """Tells whether their tensor may have this shape."""
+        """Returns whether a foreign tensor can have this shape."""
         return len(shape) == len(self.theirs) and all(
             letter in _LOCAL or side == _length(letter, sizes)
             for letter, side in zip(self.theirs, shape, strict=True)
         )
 
     def sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields the sizes that the shape of their tensor speaks for."""
+        """Yields the sizes of letters implied by the shape of their tensor."""
         return _sides(zip(self.theirs, shape, strict=False))
 
     def our_sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields the sizes that our shape speaks for, but of axes that letters share."""
+        """Yields the sizes of letters implied by our shape, without merged axes."""
         axes = zip(self.ours, shape, strict=False)
         return _sides((axis, side) for axis, side in axes if len(axis) == 1)
 
     def read(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Returns their tensor in our layout; a view where that is possible."""
+        """Returns their tensor in our layout; a view if possible."""
         theirs = [letter for letter in self.theirs if letter != "1"]
         ours = [letter for axis in self.ours for letter in axis if letter != "1"]
         sizes = _with_local(sizes, self.theirs, tensor.shape)
@@ -91,6 +91,6 @@ def _length(axis: str, sizes: Sizes) -> int:
 
 
 def _with_local(sizes: Sizes, letters: str, shape: tuple[int, ...]) -> Sizes:
-    """Returns the sizes with those that belong to this tensor alone."""
+    """Returns the sizes together with the local sizes of one tensor."""
     sides = zip(letters, shape, strict=True)
     return dict(sizes) | {letter: side for letter, side in sides if letter in _LOCAL}

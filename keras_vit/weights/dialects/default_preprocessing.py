@@ -1,4 +1,4 @@
-"""How the sources of each dialect prepare images, where a file does not tell."""
+"""Default preprocessing of each dialect, for files without one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from keras_vit.weights.checkpoint import Checkpoint
 
 
 def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
-    """Returns the most usual preprocessing of a dialect, with ImageNet's labels if they fit.
+    """Returns the most common preprocessing of a dialect, with ImageNet labels for 1000 classes.
 
     Official files and most of timm's were trained on pixels in [-1, 1]; torchvision's and those
-    with a distillation token (DeiT) on pixels normalised by ImageNet's mean and deviation. What
-    a configuration beside the weights or the registry says goes first.
+    with a distillation token (DeiT) on pixels normalized by ImageNet's mean and standard
+    deviation. A configuration file or the registry overrides these values.
     """
     inferred = checkpoint.inferred
     labels = imagenet_labels()
     grayscale = inferred.get("channels") == 1
     fields: dict[str, Any] = {
-        "crop_fraction": 0.9,  # as timm evaluates these files at 224 pixels
+        "crop_fraction": 0.9,  # as in timm's evaluation at 224 pixels
         "interpolation": "bicubic",
         "channels": "grayscale" if grayscale else "rgb",
         "class_names": labels if inferred.get("classes") == len(labels) else None,

@@ -1,6 +1,6 @@
-"""A dialect: how one library names and lays out the tensors of a Vision Transformer.
+"""Dialects: tables of a library's tensor names and layouts for Vision Transformers.
 
-A dialect is a table with a row for each tensor, read in both directions.
+A dialect has a row for each tensor, used for reading and for writing.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from keras_vit.weights.dialects.axes import Layout
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import join_positions
 
-# The part of the table for models whose last norm comes after the pooling.
+# Part of the table for models whose last norm comes after the pooling.
 NORM_AFTER_POOLING = "norm after pooling"
-# The only part that one unit or block may have and another lack.
+# The only part that may exist in some units or blocks only.
 SHORTCUT = "shortcut"
 
 Index = tuple[tuple[str, int], ...]  # such as (("stage", 0), ("unit", 2))
 # Arrays by the name in the table, with the name in the file.
 Tidy = Callable[[dict[str, np.ndarray]], dict[str, tuple[str, np.ndarray]]]
 
-# Numbers in names. Ours start from 0; `{stage1}` in their name is one that starts from 1.
+# Numbers in names. Ours start from 0; `{stage1}` in their names starts from 1.
 _PLACEHOLDER = re.compile(r"\{(\w+?)(1?)\}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One variable of ours, and where a library keeps it.
+    """Variable of this package and its tensor names in another library.
 
     Args:
         ours: Path of the variable; `{block}`, `{stage}` and `{unit}` stand for numbers.
-        theirs: Their name, or several whose tensors stand side by side on our last axis.
+        theirs: Their tensor name, or several names of tensors concatenated on our last axis.
         axes: Axes of their tensor and ours, see `Layout`.
-        part: What a model can do without, such as `"class token"`: a file has all rows of a
+        part: Optional part of a model, for example `"class token"`: a file has all rows of a
             part or none. Rows without a part are in every file, unless a part of the file has
             another row for the same variable.
 
@@ -58,32 +58,32 @@ class Row:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names, also where there is one."""
+        """Their names as a tuple."""
         return (self.theirs,) if isinstance(self.theirs, str) else self.theirs
 
     def part_at(self, index: Index) -> tuple[str, Index]:
-        """Returns what tells whether a file has this row, for these numbers in its names."""
+        """Returns the part with the numbers that its presence in a file depends on."""
         return self.part, index if self.part == SHORTCUT else ()
 
     @property
     def layout(self) -> Layout:
-        """The axes of each of their tensors and of its share in ours."""
+        """Axes of each of their tensors and of the corresponding slice of ours."""
         return Layout.parse(self.axes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How one library names and lays out the tensors of a Vision Transformer.
+    """Names and layouts of the tensors of a Vision Transformer in one library.
 
     Args:
         name: Short name, `"timm"`.
         title: Name for messages, `"timm"` or `"official"`.
-        rows: The table. The row of a position table has the axis T alone, or 1 and T.
-        marks: Names that no other dialect has; a file with all of them speaks this one.
-        numerics: Fields of `ViTConfig` that the library computes with and files do not tell,
-            for a model with the inferred that its file tells.
-        left: Patterns of names that are left out deliberately, such as a decoder.
-        tidy: Brings names and tensors of older or newer files into the form of the table.
+        rows: The table. The row of a position table has only the axis T, or 1 and T.
+        marks: Names that identify this dialect; a file of this dialect contains all of them.
+        numerics: Returns fields of `ViTConfig` that the library's code determines and files do
+            not contain, from the fields inferred from a file.
+        left: Patterns of names to ignore deliberately, for example of a decoder.
+        tidy: Converts names and tensors of older or newer files to those of the table.
         loose_positions: Whether a position table may lack rows for the prefix tokens.
 
     Example:
@@ -103,7 +103,7 @@ class Dialect:
     loose_positions: bool = False
 
     def speaks(self, names: Iterable[str]) -> bool:
-        """Tells whether a file with these tensors is of this dialect.
+        """Returns whether a file with these tensors is in this dialect.
 
         Args:
             names: Names of the tensors in a file.
@@ -111,18 +111,18 @@ class Dialect:
         return set(self.marks) <= self.tidy(dict.fromkeys(names, np.zeros(0))).keys()
 
     def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
-        """Translates the tensors of a file; each is used once, or left out by name.
+        """Converts the tensors of a file to a checkpoint; each is used once, or ignored by name.
 
         Args:
-            tensors: Arrays by their name in the file.
-            source: Where they come from, for messages.
+            tensors: Arrays by name in the file.
+            source: Source of the tensors, for messages.
 
         Returns:
             The checkpoint in our names and layouts.
 
         Raises:
-            ValueError: If tensors are missing, of a shape that contradicts the others, or such
-                as no model of this package has; all are named.
+            ValueError: If tensors are missing or unknown, or have a shape that contradicts the
+                others; the message lists all of them.
         """
         tidied = self.tidy(dict(tensors))
         original = {name: before for name, (before, _) in tidied.items()}
@@ -138,7 +138,7 @@ class Dialect:
         wrong = [n for n, layout in present.items() if not layout.fits(named[n].shape, sizes)]
         contradicting = [f"{original[name]} {named[name].shape}" for name in wrong]
         missing = sorted(wanted.keys() - named.keys())
-        doubled = tensors.keys() - original.values()  # an older and a newer name of the same
+        doubled = tensors.keys() - original.values()  # old and new names of the same tensor
         unknown = sorted(doubled | {original[name] for name in named.keys() - wanted.keys()})
         if sizes.keys() >= {"D", "K", "d"} and sizes["K"] * sizes["d"] != sizes["D"]:
             contradicting.append(f"heads of {sizes['K']} x {sizes['d']} for {sizes['D']} channels")
@@ -169,17 +169,17 @@ class Dialect:
         return Checkpoint(source, found, inferred, None, origin, self.loose_positions)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
-        """Translates a model's weights into this dialect.
+        """Converts a model's weights to this dialect.
 
         Args:
-            tensors: Arrays by the path of the variable, of all variables of a model.
+            tensors: Arrays of all variables of a model by path.
             config: The model's configuration.
 
         Returns:
             Arrays by their name, in the order of the table.
 
         Raises:
-            ValueError: If the dialect has no place for some of them, or needs others.
+            ValueError: If the dialect does not support a tensor, or requires a missing tensor.
         """
         tensors = join_positions(tensors, config, loose=self.loose_positions)
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
@@ -211,9 +211,9 @@ class Dialect:
         return written
 
     def _expected(self, names: set[str]) -> Iterator[tuple[Row, Index, list[str]]]:
-        """Yields the rows that a file with these names must have, for each number in a name.
+        """Yields the rows that a file with these names must contain, for each index in a name.
 
-        A file without any block is missing block 0.
+        In a file without any blocks, block 0 is missing.
         """
         kinds: dict[tuple[str, ...], set[Index]] = {(): {()}, ("block",): {(("block", 0),)}}
         present: set[tuple[str, Index]] = set()
@@ -233,19 +233,19 @@ class Dialect:
 
 
 def renamed(rename: Callable[[str], str]) -> Tidy:
-    """Returns the `tidy` of a dialect whose files differ in names alone."""
+    """Returns the `tidy` of a dialect whose files differ only in names."""
     return lambda tensors: {rename(name): (name, tensor) for name, tensor in tensors.items()}
 
 
 def exact(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns the `numerics` of a library whose models all have the exact GELU."""
+    """Returns the `numerics` of a library that always uses the exact GELU."""
     return lambda inferred: {"gelu": "exact", **fields}
 
 
 def _gaps(found: Iterable[Index]) -> set[Index]:
-    """Returns numbers that a count from 0 lacks, as many as make it fail.
+    """Returns the indices missing from a count from 0, so that they are reported.
 
-    However large a number is, no more are added than were found.
+    At most as many indices are returned as were found, for any size of the numbers.
     """
     counts: dict[tuple[Index, str, Index], set[int]] = collections.defaultdict(set)
     for index in found:
@@ -261,7 +261,7 @@ def _gaps(found: Iterable[Index]) -> set[Index]:
 
 
 def _most_frequent(sides: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Returns the size that most tensors give each letter: a wrong one is outvoted, and named."""
+    """Returns the most frequent size of each letter, so that deviating tensors are reported."""
     votes: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
     for letter, side in sides:
         votes[letter][side] += 1
@@ -273,7 +273,7 @@ def _kind(template: str) -> tuple[str, ...]:
 
 
 def _fill(template: str, index: Index, block_digits: int = 1) -> str:
-    """Puts numbers into a name."""
+    """Returns a template with its placeholders replaced by numbers."""
     numbers = dict(index)
 
     def number(match: re.Match[str]) -> str:
@@ -284,7 +284,7 @@ def _fill(template: str, index: Index, block_digits: int = 1) -> str:
 
 
 def _matches(template: str, names: Iterable[str]) -> Iterator[tuple[str, Index]]:
-    """Yields the names that a template matches, with the numbers in them."""
+    """Yields the names that match a template, with the numbers in them."""
     pattern = _pattern(template)
     for name in names:
         if match := pattern.fullmatch(name):
@@ -301,6 +301,6 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 
 def _some(names: list[str], limit: int = 20) -> str:
-    """Returns the first names, and how many there are."""
+    """Returns the first names and the total number, for messages."""
     more = f", ... ({len(names)} in all)" if len(names) > limit else ""
     return (", ".join(names[:limit]) or "nothing") + more

@@ -1,4 +1,4 @@
-"""The dialect of the official code: names and layouts of its .npz files."""
+"""Dialect of the official code: names and layouts of its .npz files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BLOCK = "Transformer/encoderblock_{block}"
 _ATTENTION = "MultiHeadDotProductAttention_1"
 _NORM = ("/scale", "/bias")
 
-# Published files count submodules over all classes of a block, today's code per class.
+# Published files number submodules over all classes of a block, the current code per class.
 _NEW_TO_PUBLISHED = {
     "MultiHeadDotProductAttention_0": _ATTENTION,
     "LayerNorm_1": "LayerNorm_2",
     "MlpBlock_0": "MlpBlock_3",
 }
-# All positions in one table, and those of the patches alone; the last is older.
+# All positions in one table, and those of the patches only; the last name is older.
 _POSITIONS = "Transformer/posembed_input/pos_embedding"
 _PATCH_POSITIONS = ("pos_embedding", "Transformer/pos_embedding")
 _BLOCK_NAME = re.compile(r"(Transformer/encoderblock_\d+)/([^/]+)/(.+)")
@@ -53,7 +53,7 @@ _ROWS = (
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
-    """Brings names to the published generation, and group norms to one axis."""
+    """Converts names to those of published files, and group norms to one axis."""
     tidied = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("params/").removeprefix("opt/target/")
@@ -61,10 +61,10 @@ def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
         if match := _BLOCK_NAME.fullmatch(plain):
             module = _NEW_TO_PUBLISHED.get(match[2], match[2])
             published = f"{match[1]}/{module}/{match[3]}"
-            if published in tensors:  # both generations in one file: one is left over
+            if published in tensors:  # both kinds of names in one file: reported as unknown
                 published = name
         elif plain in _PATCH_POSITIONS and tensor.ndim == 3:
-            # big_vision adds the class token after the positions; its older files did before.
+            # big_vision adds the class token after the positions, in older files before them.
             joint = math.isqrt(tensor.shape[1] - 1) ** 2 == tensor.shape[1] - 1
             published = _POSITIONS if joint else _PATCH_POSITIONS[0]
         if "/gn" in f"/{plain}" and tensor.shape[:-1] == (1, 1, 1):  # as old hybrids store them
@@ -74,12 +74,12 @@ def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
 
 
 def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
-    # Positions that are not stored are big_vision's fixed ones.
+    # Without stored positions, big_vision uses fixed positions.
     fixed = {} if "position_embedding" in inferred else {"position_embedding": "sincos_2d"}
     return {"gelu": "tanh", "epsilon": 1e-6, "position_interpolation": "bilinear_aligned"} | fixed
 
 
-# What the official code computes with: `MlpBlock`, flax's LayerNorm and `interpolate_posembed`
+# Numerics of the official code: `MlpBlock`, flax's LayerNorm and `interpolate_posembed`
 # in https://github.com/google-research/vision_transformer (vit_jax/models_vit.py, checkpoint.py);
 # for big_vision, vit.py of https://github.com/google-research/big_vision (big_vision/models/).
 FLAX = Dialect(

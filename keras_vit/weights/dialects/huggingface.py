@@ -1,4 +1,4 @@
-"""The dialect of the transformers library: ViT, DeiT and the encoder of ViTMAE."""
+"""Dialect of the transformers library: ViT, DeiT and the encoder of ViTMAE."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAYERS = (
 _TOP = ("layernorm", "pooler.dense", "classifier", "distillation_classifier")
 
 # In memory, release 5 has other names than the files on the hub (transformers/
-# conversion_mapping.py); a plain `torch.save` of its state dict brings them to disk.
+# conversion_mapping.py); a plain `torch.save` of its state dict writes these names.
 _NEW_TO_PUBLISHED = {
     "attention.q_proj": "attention.attention.query",
     "attention.k_proj": "attention.attention.key",
@@ -37,7 +37,7 @@ _ROWS = (
 
 
 def _published(name: str) -> str:
-    """Takes off the prefix of the task's model, and brings names to the published generation."""
+    """Returns a name without the prefix of the model's class, as in published files."""
     name = name.removeprefix("vit.").removeprefix("deit.")
     if match := _NEW_NAME.fullmatch(name):
         module = _NEW_TO_PUBLISHED.get(match[2], match[2])
@@ -46,7 +46,7 @@ def _published(name: str) -> str:
 
 
 # configuration_vit.py and modeling_vit.py (`interpolate_pos_encoding`) of
-# https://github.com/huggingface/transformers, release 5.23; a folder's config.json tells more.
+# https://github.com/huggingface/transformers, release 5.23; a folder's config.json overrides these.
 HUGGING_FACE = Dialect(
     "huggingface",
     "Hugging Face",

@@ -1,4 +1,4 @@
-"""The dialect of keras_cv_attention_models (kecam): its ViT, FlexiViT, EVA-L, MetaTransformer."""
+"""Dialect of keras_cv_attention_models (kecam): ViT, FlexiViT, EVA-L, MetaTransformer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPTIONAL = ("class token", "patch bias", "qkv bias")
 _EMBEDDING = ("cls_token/tokens", "positional_embedding/positional_embedding", "stem_conv")
 _LAYERS = ("attn_ln", "attn_qkv", "attn_output", "mlp_ln", "mlp_dense_1", "mlp_dense_2")
 
-# Releases differ in what they call the variable of a layer that has only one.
+# Releases differ in the variable name of layers with a single variable.
 _PATTERNS = {
     r"cls_token/\w+": "cls_token/tokens",
     r"positional_embedding/\w+": "positional_embedding/positional_embedding",
@@ -40,13 +40,13 @@ def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
 
 
 def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what layers without weights tell of a model."""
+    """Returns the model fields determined by layers without weights."""
     config_fields: dict[str, Any] = {}
     names = {str(layer.get("name")) for layer in layers}
     names |= {re.sub(r"_\d+\Z", "", name) for name in names}
     if "block0_mlp_gelu" in names:
         config_fields["gelu"] = "exact"
-    elif "tf.nn.gelu" in names:  # "gelu/approximate" is no layer of its own
+    elif "tf.nn.gelu" in names:  # "gelu/approximate" is not a separate layer
         config_fields["gelu"] = "tanh"
     elif "block0_mlp_dense_1" in names:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The dialect of KerasHub: its ViT and DeiT, whose variables have numbers for names."""
+"""Dialect of KerasHub: ViT and DeiT with numbered variables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAYERS = (
 _PATH = re.compile(
     r"(?:.*/)?(?:(?:vit|deit)_(patching_and_embedding|encoder)|(predictions|pre_logits))/(.+)"
 )
-# What DeiT calls differently; its mask token, which it never saves, would come first.
+# Names that differ in DeiT; its mask token, which is never saved, would be variable 0.
 _DEIT = {
     rf"{_TOKENS}/1": "distillation_token/0",
     rf"{_TOKENS}/2": f"{_TOKENS}/position_embedding/0",
@@ -43,7 +43,7 @@ _ROWS = (
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> Named:
-    """Takes off the name of the backbone, and brings DeiT's names to those of ViT."""
+    """Removes the name of the backbone, and converts DeiT's names to those of ViT."""
     tidied: Named = {}
     for name, tensor in tensors.items():
         path = name
@@ -61,7 +61,7 @@ BACKBONES = ("ViTBackbone", "DeiTBackbone")
 
 
 def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what the configurations of a backbone and a task tell of a model."""
+    """Returns the model fields in the configurations of a backbone and a task."""
     config_fields: dict[str, Any] = {}
     class_token = True
     for layer in layers:
@@ -72,7 +72,7 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 config_fields["epsilon"] = config["layer_norm_epsilon"]
         elif "pooling" in config:
             config_fields["pooling"] = config["pooling"]
-    pooling = "token" if class_token else "gap"  # its mean is over all tokens
+    pooling = "token" if class_token else "gap"  # KerasHub's mean is over all tokens
     if config_fields.get("pooling", pooling) != pooling:
         raise ValueError(
             "The classifier of a KerasHub model must take the class token, or the mean over the "
@@ -84,7 +84,7 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 # models/vit/vit_layers.py and models/deit/deit_layers.py of
 # https://github.com/keras-team/keras-hub, release 0.32.0, which does not resize positions; a
-# preset's config.json tells more.
+# preset's config.json overrides these.
 KERAS_HUB = Dialect(
     "keras_hub",
     "KerasHub",

@@ -1,8 +1,8 @@
-"""Names of variables as Keras writes them into HDF5 files.
+"""Variable names in HDF5 files of Keras.
 
-Keras 2 repeats the name of a layer (`head/head/kernel:0`), and puts those of a full model under
-`model_weights/`; Keras 3 numbers the variables of a layer (`head/0`). Where a model is a layer
-of another one, its own name comes first.
+Keras 2 repeats the name of a layer (`head/head/kernel:0`), and stores a full model under
+`model_weights/`; Keras 3 numbers the variables of a layer (`head/0`). The name of a nested model
+comes first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Named = dict[str, tuple[str, np.ndarray]]
 _OPTIMIZER = "optimizer_weights/"
 _BESIDE = "beside the model/"
 
-# What a table leaves out: the state of the optimizer, and layers around a nested model.
+# Ignored names: the state of the optimizer, and layers around a nested model.
 LEFT = (f"{_OPTIMIZER}.*", f"{_BESIDE}.*")
 
 
 def tidy(
     tensors: Mapping[str, np.ndarray], patterns: Mapping[str, str], anchor: str, head: str
 ) -> Named:
-    """Brings the names of a file into the form of a table."""
+    """Converts the names of a file to those of a table."""
     known: Named = {}
     unknown: Named = {}
     optimizer: Named = {}
@@ -38,7 +38,7 @@ def tidy(
             optimizer[path] = (name, tensor)
             continue
         new = _renamed(path, patterns)
-        if new is None or new in known:  # the same layer of a second model is left over
+        if new is None or new in known:  # the same layer of a second model is unknown
             unknown[path] = (name, tensor)
             continue
         known[new] = (name, tensor)
@@ -54,7 +54,7 @@ def tidy(
 def plain_rows(
     embedding: tuple[str, str, str], scope: str, layers: Sequence[str], top: tuple[str, str]
 ) -> tuple[Row, ...]:
-    """Returns the table of a library that builds the paper's model of Keras layers."""
+    """Returns the table of a library with the paper's model in Keras layers."""
     first, attention, *rest = layers
     parts = tuple(f"{attention}/{part}" for part in QKV)
     return (
@@ -72,7 +72,7 @@ def _renamed(path: str, patterns: Mapping[str, str]) -> str | None:
 
 
 def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:
-    """Returns kernel and bias, if that is all there is."""
+    """Returns kernel and bias if the entries are those of one dense layer."""
     if len({path.rpartition("/")[0] for path in entries}) != 1:
         return None
     shapes = [(tensor.ndim, tensor.shape[-1:]) for _, tensor in entries.values()]

@@ -1,4 +1,4 @@
-"""The dialect of the package `keras-vit` on PyPI, of the same import name as this one."""
+"""Dialect of the package `keras-vit` on PyPI, which has the import name of this package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PATTERNS = {
     rf"{_BLOCK}/{_ATTENTION}/(\w+)/(\w+)": rf"{_SAME}/{_ATTENTION}/\2/\3",
     rf"{_BLOCK}/(?:mlp_block_layer/)?(dense|layer_normalization)(_\d+)?/(\w+)": rf"{_SAME}/\2\3/\4",
 }
-# Keras counts these layers over all blocks and models of a session.
+# Keras numbers these layers over all blocks and models of a session.
 _COUNTED = re.compile(r"(transformer_block_\d+/(?:dense|layer_normalization))(?:_(\d+))?/(\w+)")
 
 _ROWS = keras_names.plain_rows(
@@ -33,7 +33,7 @@ _ROWS = keras_names.plain_rows(
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
-    """Counts the layers of each block anew, from 0."""
+    """Renumbers the layers of each block from 0."""
     named = keras_names.tidy(tensors, _PATTERNS, "patch_embedding/conv2d/kernel", "mlp_head")
     matches = {name: match for name in named if (match := _COUNTED.fullmatch(name))}
     numbers: dict[str, set[int]] = {}

@@ -1,4 +1,4 @@
-"""Rows of dense layers, norms and groups of them, which most dialects write alike."""
+"""Builders of rows for dense layers, norms and groups of layers, shared by the dialects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keras_vit.weights.dialects.dialect import SHORTCUT, Row
 Theirs = str | tuple[str, ...]
 Names = tuple[str, str]
 
-# Names of the two variables of a layer, and of those of a dense layer and a norm.
+# Names of the two variables of a layer, and pairs of them for a dense layer and a norm.
 TORCH = (".weight", ".bias")
 DENSE, NORM = ("/kernel", "/bias"), ("/gamma", "/beta")
 NUMBERED = ("/0", "/1")
@@ -19,9 +19,8 @@ ALL_NUMBERED = (NUMBERED, NUMBERED)
 
 QKV = ("query", "key", "value")
 
-# Our layers and variables in the order in which a dialect lists its names of them, each with its
-# axes (those of a kernel in Keras, D alone for a norm, 1 first for a variable) and its part, or
-# that of its bias.
+# Our layers and variables in the order of a dialect's names, each with its axes (those of a kernel
+# in Keras, only D for a norm, 1 first for a variable) and its part, or the part of its bias.
 _MLP = {"mlp/expand": "DM", "mlp/reduce": "MD"}
 _BIAS = {"attention/qkv": "qkv bias"}
 _BLOCK = {"norm_1": "D", "attention/qkv": "DU", "attention/out": "ED", "norm_2": "D"} | _MLP
@@ -43,9 +42,9 @@ _GROUPS = {
         "distillation_head": ("FY", "distillation head"),
     },
 }
-# Parts that every file of most libraries has.
+# Parts that are not optional in most libraries.
 _USUAL = ("class token", "positions", "patch bias", "qkv bias")
-# Axes of the kernel, or of both, where heads and their size are axes of their own.
+# Axes of the kernel, or of kernel and bias, if heads and head size are separate axes.
 _HEADS_APART: dict[str, str | tuple[str, str]] = {
     "DE": ("DKd -> D(Kd)", "Kd -> (Kd)"),
     "ED": "KdD -> (Kd)D",
@@ -60,7 +59,7 @@ def dense(
     bias_part: str = "",
     variables: Names = DENSE,
 ) -> tuple[Row, Row]:
-    """Returns the rows of a dense layer of Keras; `axes` are those of the kernel, or of both."""
+    """Returns the rows of a dense layer; `axes` are those of the kernel, or of kernel and bias."""
     layers = (theirs,) if isinstance(theirs, str) else theirs
     kernel, bias = (axes, axes[-1]) if isinstance(axes, str) else axes
     kernels, biases = (tuple(layer + name for layer in layers) for name in variables)
@@ -73,7 +72,7 @@ def dense(
 def norm(
     ours: str, theirs: str, variables: Names, part: str = "", axis: str = "D"
 ) -> tuple[Row, Row]:
-    """Returns the rows of a norm, scale and offset."""
+    """Returns the rows of a norm: scale and offset."""
     return (
         Row(f"{ours}/gamma", theirs + variables[0], axis, part),
         Row(f"{ours}/beta", theirs + variables[1], axis, part),
@@ -83,7 +82,7 @@ def norm(
 def stem(
     root: Names, scope: str, unit: Names, shortcut: Names, axes: str, variables: tuple[Names, Names]
 ) -> Iterator[Row]:
-    """Yields the rows of a ResNet, from their names of a convolution and its group norm each."""
+    """Yields the rows of a ResNet from their names of convolutions and group norms."""
     ours = "stem/block{stage1}_unit{unit1}"
     layers = [("stem/conv_root", "", root, "", "stem")]
     layers += [(f"{ours}/conv{n}", scope, unit, n, "stem") for n in "123"]
@@ -105,15 +104,15 @@ def group(
     optional: Sequence[str] = (),
     heads_apart: bool = False,
 ) -> Iterator[Row]:
-    """Yields the rows of several layers; an empty name is one that the library does not have.
+    """Yields the rows of several layers; an empty name skips a layer.
 
-    `optional` are those of `_USUAL` that its files may lack.
+    `optional` contains the parts of `_USUAL` that files of the library may lack.
     """
     for (layer, (axes, part)), name in zip(_GROUPS[kind].items(), names, strict=False):
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
         part = "" if part in _USUAL and part not in optional else part
         part, bias_part = ("", part) if part.endswith("bias") else (part, "")
-        axes = axes if len(theirs) == 1 else "DE"  # of each of those that stand side by side
+        axes = axes if len(theirs) == 1 else "DE"  # of each of the concatenated tensors
         both: str | tuple[str, str] = axes
         if variables[0] == TORCH:  # whose weights are (outputs, inputs)
             transposed = f"{axes[::-1]} -> {axes}"

@@ -1,4 +1,4 @@
-"""The dialect of `tf_model.h5`, which transformers wrote for TensorFlow up to release 4."""
+"""Dialect of `tf_model.h5`, the TensorFlow format of transformers up to release 4."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAYERS = (
     *("layernorm_after", "intermediate/dense", "output/dense"),
 )
 
-# A path has the layer of the model, the model's class, and the layer again.
+# A path contains the layer of the model, the model's class, and the layer again.
 _INNER = re.compile(r"(?:.*/)?(?:vit|deit)/((?:embeddings|encoder|layernorm|pooler)/.+)")
 _OUTER = re.compile(r"(?:.*/)?(?:cls_)?(classifier|distillation_classifier)/(\w+)")
 
@@ -31,7 +31,7 @@ _ROWS = (
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> Named:
-    """Takes off the scopes around the names of the table."""
+    """Removes the scopes around the names of the table."""
     tidied: Named = {}
     for name, tensor in tensors.items():
         path = name.removesuffix(":0")
@@ -44,9 +44,8 @@ def _tidy(tensors: dict[str, np.ndarray]) -> Named:
 
 
 # models/vit/modeling_tf_vit.py and models/deit/modeling_tf_deit.py of
-# https://github.com/huggingface/transformers, release 4.57.6; the config.json of a folder tells
-# more. `tf.image.resize` has the cubic kernel of `bicubic_antialiased`, and is the same where it
-# enlarges.
+# https://github.com/huggingface/transformers, release 4.57.6; the config.json of a folder overrides
+# these. `tf.image.resize` has the cubic kernel of `bicubic_antialiased`; enlarging is the same.
 TF_TRANSFORMERS = Dialect(
     "tf_transformers",
     "transformers for TensorFlow",

@@ -1,4 +1,4 @@
-"""The dialect of timm: PyTorch names, shared by DeiT, DINO, MAE and many others."""
+"""Dialect of timm: PyTorch names, also those of DeiT, DINO, MAE and many other repositories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ROWS = (
 
 
 def _numerics(inferred: Mapping[str, Any]) -> dict[str, Any]:
-    # A norm before the blocks makes it a model of CLIP, whose epsilon differs.
+    # A model with a norm before the blocks is a CLIP model, whose epsilon differs.
     epsilon = 1e-5 if inferred["pre_norm"] else 1e-6
     return {"gelu": "exact", "epsilon": epsilon, "position_interpolation": "bicubic_antialiased"}
 
@@ -48,7 +48,7 @@ TIMM = Dialect(
     numerics=_numerics,
     # The decoder of a masked autoencoder, and the token for masked patches of DINOv2.
     left=(r"decoder_.*", r"mask_token"),
-    # The names of a stem without stages (R+Ti/16) become those of stems with some.
+    # The names of a stem without stages (R+Ti/16) become those of stems with stages.
     tidy=renamed(lambda name: _BARE_STEM.sub(rf"{_STEM}.\1.", name)),
     loose_positions=True,
 )

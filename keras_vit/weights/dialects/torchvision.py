@@ -1,4 +1,4 @@
-"""The dialect of torchvision, which the SWAG weights share."""
+"""Dialect of torchvision, also that of the SWAG weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from keras_vit.weights.dialects.dialect import Dialect, Row, exact, renamed
 from keras_vit.weights.dialects.rows import ALL_TORCH, group
 
 _LAYER = "encoder.layers.encoder_layer_{block}"
-# Without queries, keys and values, whose variables are no layer's.
+# Without queries, keys and values, whose variables do not belong to a layer.
 _LAYERS = ("ln_1", "", "self_attention.out_proj", "ln_2", "mlp.0", "mlp.3")
-# Files of 2021 and 2022 name the perceptron's layers in words (`MLPBlock`, version 1).
+# Files of 2021 and 2022 have other names for the layers of the MLP (`MLPBlock`, version 1).
 _OLD_MLP = re.compile(r"(encoder\.layers\.encoder_layer_\d+\.mlp)\.linear_([12])\.(\w+)")
 
 _ROWS = (
@@ -25,7 +25,7 @@ _ROWS = (
 
 
 def _published(name: str) -> str:
-    """Brings the names of the perceptron's layers to the present ones."""
+    """Returns a name with the current names of the layers of the MLP."""
     return _OLD_MLP.sub(lambda m: f"{m[1]}.{'0' if m[2] == '1' else '3'}.{m[3]}", name)
 
 

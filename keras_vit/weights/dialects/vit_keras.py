@@ -1,4 +1,4 @@
-"""The dialect of vit-keras: files of its versions for Keras 2 (0.1) and Keras 3 (0.2)."""
+"""Dialect of vit-keras: files of its versions for Keras 2 (0.1) and Keras 3 (0.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATTERNS = {
     r"Transformer[/_](posembed_input|encoder_norm)/(\w+)": r"Transformer/\1/\2",
     r"(embedding|class_token|pre_logits|head)/(\w+)": r"\1/\2",
 }
-# The variables that Keras 3 numbers, of layers that are not dense.
+# Variables of layers that are not dense, which Keras 3 numbers.
 _NUMBERED = {
     "class_token": ("cls",),
     "posembed_input": ("pos_embedding",),
@@ -47,7 +47,7 @@ def _unnumbered(name: str) -> str:
 
 # layers.py, vit.py and utils.py (`apply_embedding_weights`) of
 # https://github.com/faustomorales/vit-keras, releases 0.1.0, 0.1.2 and 0.2.0. Its GELU is exact,
-# also with the official weights, which were trained with the other one.
+# also with the official weights, which were trained with the tanh GELU.
 VIT_KERAS = Dialect(
     "vit_keras",
     "vit-keras",
