@@ -100,7 +100,7 @@ def bundle(
 
     `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving to
     watch; `directory/NAME-files/VERSION/` has the TFLite files and those of other runtimes. Every
-    one is run on labelled images in a process that has neither Keras nor this package, and compared
+    one is run on labeled images in a process that has neither Keras nor this package, and compared
     with the Keras model image by image. Nothing appears under its name before.
     `directory/batching.config`, which is kept if it exists, has the server's batch sizes.
 
@@ -112,7 +112,7 @@ def bundle(
             the model has (`tflite.quantizations_of`), without those that agree on too few images.
             One that is named here has to agree.
         runtimes: Other runtimes to write for, of `onnx_openvino.WRITERS`.
-        examples: Labelled images to verify with; by default those that the run held out. Ranges
+        examples: Labeled images to verify with; by default those that the run held out. Ranges
             are measured on images that the run was trained on; for a model on some of these,
             rather on those that are not verified.
         full: Whether to verify with all of them.

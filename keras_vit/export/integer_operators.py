@@ -13,7 +13,7 @@ from keras_vit.models import cloning
 
 
 class _MeasuredLayerNorm(layers.LayerNorm):
-    """Layer normalisation for tensors that have one range for all tokens.
+    """Layer normalization for tensors that have one range for all tokens.
 
     A ViT keeps something in a few tokens of its last blocks, in features hundreds of times as large
     as the others (https://arxiv.org/abs/2309.16588). Their squares would set steps in which the
@@ -35,7 +35,7 @@ class _MeasuredLayerNorm(layers.LayerNorm):
 
 
 def _measured(kind: type) -> type:
-    """Returns a layer that normalises inside, with that norm."""
+    """Returns a layer that normalizes inside, with that norm."""
     return type(kind.__name__, (kind,), {"norm_class": _MeasuredLayerNorm})
 
 

@@ -89,7 +89,7 @@ def saved_model(path: str, names: list[str], output: str, folder: Path) -> dict[
             raise RuntimeError(f"{names[done + bad]} was refused: {message}")
         outputs.append(answer[output].numpy())
         found = preprocess(image_bytes=batch)["pixels"].numpy()
-        if pixels is None:  # on disk: all images of a large data set do not fit into memory
+        if pixels is None:  # on disk: all images of a large dataset do not fit into memory
             shape = (count, *found.shape[1:])
             pixels = np.lib.format.open_memmap(folder / "pixels.npy", "w+", np.uint8, shape)
         pixels[done : done + len(found)] = found

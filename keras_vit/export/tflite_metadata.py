@@ -49,9 +49,9 @@ _NORMALIZATION = np.uint8(1)
 def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     """Returns a TFLite classifier with its description inside.
 
-    It says that the input is an image, RGB or grey, whose pixels are taken as they are, and that
+    It says that the input is an image, RGB or gray, whose pixels are taken as they are, and that
     `labels.txt`, which has to be appended as a ZIP archive, names the outputs. The schema has no
-    word for blue before red: such a model's colours are called unknown.
+    word for blue before red: such a model's colors are called unknown.
 
     Reference: https://github.com/google-ai-edge/mediapipe/blob/master/mediapipe/tasks/metadata/metadata_schema.fbs
     """

@@ -1,6 +1,6 @@
 """Requests that TensorFlow Serving answers for itself before it answers others.
 
-The first request of a signature and batch size waits for TensorFlow to optimise the graph and to
+The first request of a signature and batch size waits for TensorFlow to optimize the graph and to
 choose kernels. The server does that for the requests in `assets.extra` before a version is in use.
 """
 
@@ -80,7 +80,7 @@ def _tensor(spec: tf.TensorSpec, images: Sequence[bytes], size: int) -> Any:
     if spec.dtype == tf.string:
         sent = list(itertools.islice(itertools.cycle(images), size))
         return tf.make_tensor_proto(sent, tf.string, [size])
-    # Grey pixels: TensorFlow fills a tensor up with the last value that it is given.
+    # Gray pixels: TensorFlow fills a tensor up with the last value that it is given.
     tensor = tf.make_tensor_proto(0, spec.dtype, [1])
     tensor.tensor_shape.CopyFrom(tf.TensorShape([size, *spec.shape[1:]]).as_proto())
     return tensor

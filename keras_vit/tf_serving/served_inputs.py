@@ -21,7 +21,7 @@ def check(
     signatures: Signatures, signature: str, inputs: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
     """Returns inputs as arrays, bytes as objects; raises `ValueError` if they do not fit."""
-    # The initialisation of a SavedModel is listed among them, without inputs.
+    # The initialization of a SavedModel is listed among them, without inputs.
     names = sorted(name for name, specs in signatures.items() if specs)
     arguments.one_of("signature", signature, names)
     specs = signatures[signature]

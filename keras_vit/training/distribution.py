@@ -244,7 +244,7 @@ def _jax(model_parallel: int) -> Devices:
             f"Received: model_parallel={model_parallel}, {len(names)} devices"
         )
     if model_parallel == 1:
-        # The data sets are divided here, in whole steps and the same order as on one device.
+        # The datasets are divided here, in whole steps and the same order as on one device.
         layout = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
     else:
         mesh = keras.distribution.DeviceMesh((replicas, model_parallel), ("batch", "model"), names)

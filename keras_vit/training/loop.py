@@ -278,7 +278,7 @@ def fit_remaining(
                     steps_per_epoch=save.steps - progress.step,
                     validation_data=validation_data(),
                     callbacks=[EvaluateAverages(), save, *callbacks, *bars],
-                    shuffle=False,  # the data set has its own order
+                    shuffle=False,  # the dataset has its own order
                     verbose=0,
                 )
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):

@@ -14,7 +14,7 @@ from keras_vit.models.cloning import layers_of
 _BLOCK = re.compile(r"^block_(\d+)$")
 # What stands in front of the first block.
 _EMBEDDING = ("stem", "patch_encoder", "pre_norm")
-# What Keras' normalisations gather and do not learn: networks of `keras.applications` have them.
+# What Keras' normalizations gather and do not learn: networks of `keras.applications` have them.
 _STATISTICS = ("moving_mean", "moving_variance", "mean", "variance", "count")
 
 

@@ -23,7 +23,7 @@ class TrainingModel(Steps, keras.Model):
     short batch falls on them: gradients are summed over all of them, then measured, then clipped.
     Keras clips before the sum and averages the replicas' means.
 
-    Reference: sharpness-aware minimisation: https://arxiv.org/abs/2010.01412
+    Reference: sharpness-aware minimization: https://arxiv.org/abs/2010.01412
     """
 
     def __init__(
