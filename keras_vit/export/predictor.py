@@ -80,7 +80,7 @@ class Predictor:
             top: Number of classes in each prediction, for exclusive classes.
 
         Returns:
-            N predictions, for classifiers of class `Prediction`; for an unreadable image, `ok` is
+            N predictions, each a `Prediction` for classifiers; for an unreadable image, `ok` is
             False and `message` contains the reason.
 
         Raises:

@@ -61,8 +61,8 @@ class Recipe:
             `"sigmoid"` over positive and negative.
         class_weights: `"balanced"` weights the loss inversely to the class frequency.
         distillation: `"hard"`, distillation of the class predicted by a teacher, or `"soft"`, of
-            its probabilities; or `"none"`. Models with a distillation token have a head for it,
-            other models use their only head.
+            its probabilities; or `"none"`. Applies to the distillation head, if the model has
+            one, otherwise to its only head.
         distillation_weight: Weight of the teacher in the loss, in [0, 1].
         distillation_temperature: Divisor of both models' logits in soft distillation, above 0.
         dropout_rate: Dropout rate, in [0, 1).

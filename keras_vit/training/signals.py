@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C (SIGINT) and SIGTERM: a run saves its state, then ends."""
+"""Handling of Ctrl-C (SIGINT) and SIGTERM, with the state saved before exit."""
 
 from __future__ import annotations
 
