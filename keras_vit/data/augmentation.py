@@ -1,6 +1,6 @@
-"""Random changes to training images, each fully determined by its seed.
+"""Random augmentation of single training images, fully determined by a seed.
 
-Letters: H, W, C height, width, channels of an image; h, w of what the model gets.
+Letters: H, W, C height, width, channels of an image; h, w of the model input.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from keras_vit.preprocessing import Preprocessing
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What is done to training images at random, in this order but for `layers`.
+    """Random augmentation of training images, in this order except for `layers`.
 
     Args:
-        crop_area: Smallest and largest share of the image's area that a random crop keeps, in
-            (0, 1]; a crop has a width / height of 3/4 to 4/3 and is scaled to the model's size.
-        flip: Whether images are mirrored at random; never where the data says that a mirrored
-            image means something else, as a digit.
+        crop_area: Smallest and largest fraction of the image's area in a random crop, in (0, 1].
+            A crop has an aspect ratio of 3/4 to 4/3 and is resized to the model's size.
+        flip: Whether images are flipped at random; never in a dataset such as digits, where
+            a flipped image no longer shows its class (`Examples.flip_safe`).
         rand_augment_ops: Operations that RandAugment applies; 0 for none.
-        rand_augment_magnitude: Their strength, 0 or more; 10 is full.
-        rand_augment_std: Standard deviation of the strength, 0 or more.
-        rand_augment_increasing: Whether strength always means more change, see
+        rand_augment_magnitude: Their magnitude, 0 or more; 10 is full strength.
+        rand_augment_std: Standard deviation of the magnitude, 0 or more.
+        rand_augment_increasing: Whether a higher magnitude always changes the image more, see
             `keras_vit.data.rand_augment.rand_augment`.
-        three_augment: Whether each image is made grey, solarized or blurred.
-        color_jitter: How far brightness, contrast and colour change, in [0, 1].
-        erasing: Probability that a rectangle is replaced by noise, in [0, 1].
+        three_augment: Whether each image is converted to gray, solarized or blurred.
+        color_jitter: Maximum change of brightness, contrast and color, in [0, 1].
+        erasing: Probability of replacing a rectangle by noise, in [0, 1].
         mixup: Parameter of MixUp's Beta distribution; 0 for no MixUp.
         cutmix: Parameter of CutMix's Beta distribution; 0 for no CutMix.
-        mixing_probability: Of an image to be mixed where one of the two is on, in [0, 1].
-        repeats: How often an image comes in an epoch, changed anew each time; the epoch then has
+        mixing_probability: Probability of mixing an image if MixUp or CutMix is on, in [0, 1].
+        repeats: Copies of an image in an epoch, each augmented differently. The epoch then has
             fewer different images, not more steps.
-        layers: Augmentation layers of Keras or KerasCV, or their configurations, which change the
-            batches of pixels, [0, 255], before they are scaled, erased and mixed; they have to
-            compute in float32. Their random numbers cannot be saved: a resumed run draws others.
+        layers: Augmentation layers of Keras or KerasCV, or their configurations. They change
+            batches of pixels, [0, 255], before scaling, erasing and mixing, and must compute in
+            float32. Their random state cannot be saved: a resumed run draws other numbers.
 
     Raises:
         ValueError: If a value is out of range.
@@ -91,13 +91,13 @@ class Augmentation:
                 "`crop_area` must be two shares with 0 < smallest <= largest <= 1. "
                 f"Received: crop_area={area!r}"
             )
-        # A frozen dataclass can only be normalised through object.__setattr__.
+        # A frozen dataclass can only be normalized through object.__setattr__.
         object.__setattr__(self, "crop_area", (float(area[0]), float(area[1])))
         object.__setattr__(self, "layers", tuple(self.layers))
 
     @property
     def mixes(self) -> bool:
-        """Whether images are mixed with each other."""
+        """Whether MixUp or CutMix is applied."""
         return bool(self.mixup or self.cutmix) and self.mixing_probability > 0
 
     @property
@@ -112,7 +112,7 @@ def augment(
     preprocessing: Preprocessing,
     augmentation: Augmentation,
 ) -> tf.Tensor:
-    """Changes one image in all the ways that need no other one and no scaling."""
+    """Applies the crop, the flip and the color operations to one image."""
     crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
     area = augmentation.crop_area
     image = random_resized_crop(image, crop_seed, preprocessing, area=area)
@@ -120,7 +120,7 @@ def augment(
         image = random_flip(image, flip_seed)
     if not augmentation.needs_color:
         return image
-    # What follows weighs red, green and blue.
+    # The operations below assume RGB order.
     is_bgr = preprocessing.channels == "bgr"
     image = tf.reverse(image, axis=[-1]) if is_bgr else image
     if augmentation.rand_augment_ops:
@@ -142,7 +142,7 @@ def augment(
 def crop_shrinkage(
     seed: tf.Tensor, preprocessing: Preprocessing, augmentation: Augmentation
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the `shrinkage` of the image that `augment` cuts out (`decode_as_stored`)."""
+    """Returns the function `shrinkage` of `decode_as_stored` for the crop of `augment`."""
 
     def shrinkage(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         crop_seed = tf.random.split(seed, 5)[0]
@@ -160,18 +160,18 @@ def random_resized_crop(
     area: tuple[float, float] = CROP_AREA,
     ratio: tuple[float, float] = CROP_RATIO,
 ) -> tf.Tensor:
-    """Cuts out a random rectangle and scales it to the model's size ("Inception crop").
+    """Crops a random rectangle and resizes it to the model's size ("Inception crop").
 
     Args:
-        image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or an image as it is stored.
+        image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or a `Stored` image.
         seed: Two integers (2,).
-        preprocessing: Its `size`, `interpolation` and `antialias`.
-        area: Smallest and largest share of the image's area, in (0, 1].
-        ratio: Smallest and largest width / height of the rectangle.
+        preprocessing: Preprocessing, of which `size`, `interpolation` and `antialias` count.
+        area: Smallest and largest fraction of the image's area, in (0, 1].
+        ratio: Smallest and largest aspect ratio (width / height) of the rectangle.
 
     Returns:
-        Pixels (h, w, C), uint8, with a static shape, upright. The whole image, squashed, if ten
-        attempts found no rectangle that fits into it.
+        Pixels (h, w, C), uint8, with a static shape, upright. The whole image, squashed, if no
+        rectangle fits into it in ten attempts.
 
     Example:
         >>> image = tf.zeros((50, 37, 3), "uint8")
@@ -197,7 +197,7 @@ def _random_box(
     area: tuple[float, float],
     ratio: tuple[float, float] = CROP_RATIO,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns first row and column, and height and width, of a part of an image."""
+    """Returns the first row and column, and the height and width, of a random crop."""
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([sides, [1]], axis=0),
         bounding_boxes=tf.zeros((0, 0, 4)),
@@ -212,7 +212,7 @@ def _random_box(
 
 
 def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Mirrors an image left to right, with probability one half.
+    """Flips an image left to right with probability 0.5.
 
     Args:
         image: Pixels (h, w, C).
@@ -237,7 +237,7 @@ def random_erasing(
     area: tuple[float, float] = (0.02, 1 / 3),
     ratio: tuple[float, float] = (0.3, 10 / 3),
 ) -> tf.Tensor:
-    """Replaces a random rectangle by normal noise, with some probability.
+    """Replaces a random rectangle by normal noise with the given probability.
 
     Reference: https://arxiv.org/abs/1708.04896; noise in every pixel as in DeiT.
     """

@@ -1,4 +1,4 @@
-"""Augmentation layers of Keras and KerasCV in the pipeline.
+"""Augmentation layers of Keras and KerasCV in the training pipeline.
 
 Letters: B batch; h, w, C image height, width, channels; K classes.
 """
@@ -11,12 +11,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# What a layer that also changes labels calls the method that does it: Keras and KerasCV.
+# Names of the method by which layers of Keras and KerasCV change labels.
 _LABEL_METHODS = ("transform_labels", "augment_label", "augment_labels")
 
 
 def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
-    """Returns layers, made from their configurations where these are given."""
+    """Returns the layers, and builds those that are given as configurations."""
     read = []
     for layer in layers:
         try:
@@ -28,7 +28,7 @@ def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
                 "`keras.saving.serialize_keras_object`. Layers of KerasCV need the extra "
                 f"`kerascv` and `import keras_cv` first. Received: {layer}"
             ) from error
-        # KerasCV's layers are Keras', whichever Keras they were built upon.
+        # Layers of KerasCV may be built on another Keras and are no `keras.layers.Layer` then.
         if not callable(made) or not hasattr(made, "get_config"):
             raise ValueError(
                 "`layers` must hold layers of Keras or KerasCV, or their configurations. "
@@ -46,7 +46,7 @@ def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
 
 
 def write_layers(layers: Sequence[Any]) -> list[dict[str, Any]]:
-    """Returns the configurations of layers, for a file.
+    """Returns the configurations of layers as dictionaries for a file.
 
     Args:
         layers: Layers or configurations.
@@ -67,7 +67,7 @@ def write_layers(layers: Sequence[Any]) -> list[dict[str, Any]]:
 def apply_layers(
     images: tf.Tensor, labels: tf.Tensor, layers: Sequence[keras.layers.Layer]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Runs a batch through augmentation layers, as in training."""
+    """Applies augmentation layers to a batch in training mode."""
     shape = images.shape
     images = tf.cast(images, tf.float32)
     for layer in layers:

@@ -1,7 +1,7 @@
-"""The operations that RandAugment and 3-Augment choose from, in the tf.data graph.
+"""Image operations of RandAugment and 3-Augment in the tf.data graph.
 
-Images are uint8 pixels (h, w, 3), [0, 255], and stay so; `paste` takes any. What moves in from
-outside the image is grey, as in the official RandAugment.
+Input and output are uint8 pixels (h, w, 3), [0, 255]; `paste` accepts any dtype. Pixels from
+outside the image are gray, as in the official RandAugment.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ import math
 
 import tensorflow as tf
 
-# Weights of red, green and blue in the brightness of a pixel (ITU-R BT.601).
+# Weights of red, green and blue in the luma of a pixel (ITU-R BT.601).
 _LUMA = (0.299, 0.587, 0.114)
 _GREY = 128
 
 
 def blend(degenerate: tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Goes from a degenerate image (factor 0) to the image (1) and beyond (above 1)."""
+    """Interpolates from a degenerate image (factor 0) to the image (1); extrapolates above 1."""
     start = tf.cast(degenerate, tf.float32)
     moved = start + factor * (tf.cast(image, tf.float32) - start)
     return tf.saturate_cast(tf.round(moved), tf.uint8)
 
 
 def luma(image: tf.Tensor) -> tf.Tensor:
-    """Returns the brightness of every pixel, (h, w, 1), float32, [0, 255]."""
+    """Returns the luma of every pixel, (h, w, 1), float32, [0, 255]."""
     return tf.tensordot(tf.cast(image, tf.float32), _LUMA, axes=1)[..., tf.newaxis]
 
 
 def color(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Grey at factor 0, unchanged at 1, more colourful above."""
+    """Changes the saturation: gray at factor 0, unchanged at 1, more saturated above."""
     return blend(luma(image), image, factor)
 
 
 def contrast(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """The mean brightness everywhere at factor 0, unchanged at 1, more contrast above."""
+    """Changes the contrast: uniform at the mean luma at factor 0, unchanged at 1."""
     return blend(tf.round(tf.reduce_mean(luma(image))), image, factor)
 
 
 def brightness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Black at factor 0, unchanged at 1, brighter above."""
+    """Changes the brightness: black at factor 0, unchanged at 1, brighter above."""
     return blend(tf.zeros((1, 1, 3)), image, factor)
 
 
 def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """Smoothed at factor 0, unchanged at 1, sharper above; the outermost pixels stay."""
+    """Smooths at factor 0, sharpens above 1; does not change the outermost pixels."""
     smooth = _convolve(image, tf.constant([[1.0, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13)
     inside = tf.pad(tf.ones(tf.shape(smooth)[:2]), [[1, 1], [1, 1]])[..., tf.newaxis] > 0
     smooth = tf.pad(smooth, [[1, 1], [1, 1], [0, 0]])
@@ -51,34 +51,34 @@ def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 
 
 def posterize(image: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """Keeps the highest `bits` of the 8 bits of every value, and sets the rest to zero."""
+    """Keeps the `bits` most significant bits of every value and sets the others to 0."""
     kept = 256 - tf.bitwise.left_shift(1, 8 - bits)
     return tf.bitwise.bitwise_and(image, tf.cast(kept, tf.uint8))
 
 
 def solarize(image: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
-    """Inverts the values from `threshold` up, in [0, 256]."""
+    """Inverts all values from `threshold`, in [0, 256], up."""
     return tf.where(tf.cast(image, tf.int32) < threshold, image, 255 - image)
 
 
 def autocontrast(image: tf.Tensor) -> tf.Tensor:
-    """Stretches every channel to [0, 255]; one that is flat stays."""
+    """Stretches every channel to [0, 255], except channels of one single value."""
     values = tf.cast(image, tf.float32)
     low = tf.reduce_min(values, axis=(0, 1))
     span = tf.reduce_max(values, axis=(0, 1)) - low
-    # Divided last, whole numbers come out whole: the highest value as 255, and not below.
+    # The division comes last so that the highest value becomes exactly 255.
     stretched = tf.math.divide_no_nan((values - low) * 255, span)
     return tf.cast(tf.where(span > 0, stretched, values), tf.uint8)
 
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
-    """Flattens the histogram of every channel, as PIL's ImageOps does."""
+    """Equalizes the histogram of every channel, as PIL's `ImageOps.equalize` does."""
     channels = tf.transpose(tf.cast(image, tf.int32), (2, 0, 1))  # (3, h, w)
     return tf.stack([_equalize(channels[c]) for c in range(3)], axis=-1)
 
 
 def affine(image: tf.Tensor, *rows: tf.Tensor) -> tf.Tensor:
-    """Fetches pixel (x, y) from (a x + b y + c, d x + e y + f), between pixels linearly."""
+    """Reads pixel (x, y) from (a x + b y + c, d x + e y + f), interpolated bilinearly."""
     transform = tf.stack([tf.cast(number, tf.float32) for number in (*rows, 0.0, 0.0)])
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[tf.newaxis],
@@ -91,7 +91,7 @@ def affine(image: tf.Tensor, *rows: tf.Tensor) -> tf.Tensor:
 
 
 def rotate(image: tf.Tensor, degrees: tf.Tensor) -> tf.Tensor:
-    """Turns the image about its centre, counter-clockwise."""
+    """Rotates the image counter-clockwise about its center."""
     h, w = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
     angle = degrees * (math.pi / 180)
     cos, sin = tf.cos(angle), tf.sin(angle)
@@ -110,18 +110,18 @@ def shear_y(image: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
 
 
 def translate_x(image: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
-    """Shifts the image by a share of its width, in whole pixels."""
+    """Translates the image by a fraction of its width, rounded to whole pixels."""
     return _translate(image, share, axis=1)
 
 
 def translate_y(image: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
-    """Shifts the image by a share of its height, in whole pixels."""
+    """Translates the image by a fraction of its height, rounded to whole pixels."""
     return _translate(image, share, axis=0)
 
 
 def blur(image: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
-    """Blurs with a Gaussian of standard deviation `sigma` pixels, at most 2; borders mirrored."""
-    radius = 6  # three standard deviations of the widest
+    """Applies a Gaussian blur of standard deviation `sigma` pixels, at most 2; reflects borders."""
+    radius = 6  # three of the largest standard deviation
     offsets = tf.cast(tf.range(-radius, radius + 1), tf.float32)
     weights = tf.nn.softmax(-tf.square(offsets) / (2 * tf.square(sigma)))
     padded = tf.pad(image, [[radius, radius], [radius, radius], [0, 0]], mode="REFLECT")
@@ -130,9 +130,9 @@ def blur(image: tf.Tensor, sigma: tf.Tensor) -> tf.Tensor:
 
 
 def paste(image: tf.Tensor, other: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Puts a part of another image into an image."""
+    """Replaces the given rows and columns of an image by those of another image."""
     h, w, c = image.shape
-    # A mask that is repeated for the channels is much faster than one that broadcasts to them.
+    # A mask repeated for the channels is much faster than a broadcast mask.
     inside = tf.expand_dims(rows, 1) & tf.repeat(columns, c)  # (h, w * C)
     image, other = (tf.reshape(values, (h, w * c)) for values in (image, other))
     return tf.reshape(tf.where(inside, other, image), (h, w, c))
@@ -149,7 +149,7 @@ def _translate(image: tf.Tensor, share: tf.Tensor, axis: int) -> tf.Tensor:
 
 
 def _convolve(image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Slides a kernel (a, b) over every channel, where it lies wholly inside."""
+    """Convolves every channel with a kernel (a, b), without padding."""
     kernel = tf.tile(kernel[..., tf.newaxis, tf.newaxis], (1, 1, 3, 1))
     values = tf.cast(image, tf.float32)[tf.newaxis]
     return tf.nn.depthwise_conv2d(values, kernel, strides=(1, 1, 1, 1), padding="VALID")[0]

@@ -1,4 +1,4 @@
-"""A report on a data set before anything is trained: what a person would look for, and where."""
+"""Report on a dataset before training: classes, image sizes, duplicates, damaged files."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.image_audit import ImageAudit, audit, sections
 from keras_vit.data.splits import split
 
-# A class with fewer images than this part of the largest one's is called rare.
+# A class is rare below this fraction of the largest class's number of images.
 _RARE = 0.1
 _SIZES = ("smallest", "median", "largest")
-# A side this many times longer or shorter than the median one is called odd.
+# A size is odd if a side differs from the median by more than this factor.
 _ODD = 4.0
-# Darker than this everywhere, of 255: pixels in [0, 1] that were written as whole numbers.
+# Maximum of a dark image, of 255: pixels in [0, 1] that were written as integers.
 _DARK = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetReport:
-    """What a data set holds and what is wrong with it.
+    """Contents and problems of a dataset.
 
     Args:
-        source: What was checked.
-        counts: Images of each class that can be used.
-        audit: What cannot be used, and what is there twice.
-        leaks: Images whose content is in several of the splits that the source brings.
+        source: Data source.
+        counts: Number of usable images of each class.
+        audit: Unusable images and duplicates.
+        leaks: Images with the same content in several splits of the source.
         sizes: Smallest, median and largest height and width in pixels.
-        odd_sizes: Images of an unusual size.
-        flat: Images of one single value.
-        dark: Images whose pixels are all nearly 0, of 255.
-        refused: Why training would refuse the data; empty if it would not.
-        images: Images that can be used, where one may show several classes or none; None where
-            each shows one.
-        without_class: How many of these show no class.
-        notes: How the source was understood.
+        odd_sizes: Names of images of an unusual size.
+        flat: Names of images of one single value.
+        dark: Names of images whose pixels are all nearly 0, of 255.
+        refused: Reason why the data cannot be trained on; empty if there is none.
+        images: Number of usable images of a multi-label dataset; None for a dataset with one
+            class per image.
+        without_class: Number of usable images without any class.
+        notes: Notes on how the source was read.
 
     Example:
         >>> from keras_vit.data import load
@@ -60,12 +60,12 @@ class DatasetReport:
 
     @property
     def blocking(self) -> bool:
-        """Whether training would be refused."""
+        """Whether the data cannot be trained on."""
         return bool(self.refused or self.audit.bad)
 
     @property
     def rare(self) -> dict[str, int]:
-        """Classes with less than a tenth of the largest one's images."""
+        """Classes with less than a tenth of the images of the largest class."""
         largest = max(self.counts.values(), default=0)
         return {name: n for name, n in self.counts.items() if n < _RARE * largest}
 
@@ -109,7 +109,7 @@ class DatasetReport:
         return "\n".join([*lines, "", *parts])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as a dictionary that JSON can hold."""
+        """Returns the report as a dictionary of JSON values."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         found = content.pop("audit")
         if self.images is None:
@@ -126,14 +126,14 @@ class DatasetReport:
 
 
 def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
-    """Looks at every image once.
+    """Reports on a dataset: classes, image sizes, duplicates, damaged files.
 
     Args:
         examples: The images.
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
-        What is there and what is wrong with it.
+        The report.
 
     Example:
         >>> from keras_vit.data import load

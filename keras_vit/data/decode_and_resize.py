@@ -1,4 +1,4 @@
-"""The one executor of the preprocessing: encoded image -> what the model receives.
+"""Decoding, resizing, cropping and scaling of images for the model.
 
 All functions are graph-safe: they run eagerly, inside `tf.data` and inside a SavedModel.
 H and W are the image's height and width, h and w the model's, C the number of channels.
@@ -18,12 +18,12 @@ from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
-# Three times as fast, without antialiasing, and bicubic to 1 / 1024 of a pixel.
+# Three times faster, without antialiasing; bicubic has a precision of 1 / 1024 of a pixel.
 _QUICK = {"bilinear": tf.raw_ops.ResizeBilinear, "bicubic": tf.raw_ops.ResizeBicubic}
-_SHRINKING = 3 / 2  # from where on antialiasing is worth its time in training
-# Sizes at which a JPEG is decoded, and how many times the pixels that are needed remain then along
-# each side: with 3 a pixel of a photograph differs by at most 2 gray levels at 1/2, and 3 at 1/4
-# (docs/decisions/0017).
+_SHRINKING = 3 / 2  # from this factor on, training uses antialiasing
+# Divisors of the size at which a JPEG is decoded, and the minimum ratio of decoded to needed pixels
+# along each side: with 3, a pixel of a photograph differs by at most 2 gray levels at 1/2, and 3 at
+# 1/4 (docs/decisions/0017).
 _RATIOS = (1, 2, 4)
 _REMAINING = 3
 # Weights of red, green and blue in units of 1 / 65536 (ITU-R BT.601), rounded as PIL rounds them.
@@ -33,14 +33,14 @@ _LUMA = (19595, 38470, 7471)
 def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Decodes a JPEG, PNG, GIF (first frame), BMP or WebP image.
 
-    Images come out as PIL converts them to RGB: JPEGs to the bit, transparency is dropped. 16-bit
-    channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP and PNG are refused
-    (`image_headers.Head`). The orientation that cameras note (Exif) in JPEG, PNG and WebP
-    files is applied as `PIL.ImageOps.exif_transpose` does, unless the preprocessing says otherwise.
+    The pixels equal those of PIL's conversion to RGB: bit-exact for JPEG, transparency is dropped.
+    16-bit channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP and PNG are
+    refused (`image_headers.Head`). The Exif orientation in JPEG, PNG and WebP files is applied
+    as by `PIL.ImageOps.exif_transpose` if `exif_orientation` is set.
 
     Args:
         encoded: The file's bytes, a scalar string.
-        preprocessing: Its `channels` and `exif_orientation`.
+        preprocessing: Preprocessing, of which `channels` and `exif_orientation` count.
 
     Returns:
         Pixels (H, W, C), uint8, [0, 255].
@@ -58,7 +58,7 @@ def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 class Stored(NamedTuple):
-    """An image as its file stores it: not turned upright, and perhaps at a part of its size.
+    """Decoded image before the Exif rotation, possibly at a fraction of its size.
 
     Args:
         pixels: (H / ratio, W / ratio, C), rounded up, uint8 or float, [0, 255].
@@ -74,7 +74,7 @@ class Stored(NamedTuple):
 
     @classmethod
     def of(cls, pixels: tf.Tensor, orientation: tf.Tensor | int = 1) -> Stored:
-        """Returns an image of which all pixels are there."""
+        """Returns an image at its full size."""
         return cls(pixels, tf.shape(pixels)[:2], 1, orientation)
 
 
@@ -83,10 +83,10 @@ def decode_as_stored(
     preprocessing: Preprocessing,
     shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
 ) -> Stored:
-    """Decodes an image as `decode` does, but does not turn it upright.
+    """Decodes an image as `decode` does, without applying the Exif orientation.
 
-    It is turned in less time once it has the model's size, by `resize_and_crop` and
-    `resize_for_training`.
+    `resize_and_crop` and `resize_for_training` apply the orientation at the model's size, which is
+    faster.
     """
     encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
     orientation = exif.orientation(encoded) if preprocessing.exif_orientation else one
@@ -98,7 +98,7 @@ def decode_as_stored(
 
     def jpeg() -> tuple[tf.Tensor, ...]:
         def decoded(ratio: int) -> tf.Tensor:
-            # decode_image would use a faster transform that is off by one grey level on average.
+            # decode_image would use a faster DCT with an average error of one gray level.
             return tf.io.decode_jpeg(encoded, 3, ratio, dct_method="INTEGER_ACCURATE")
 
         if shrinkage is None or not scales:
@@ -114,15 +114,15 @@ def decode_as_stored(
         image = _decode_others(encoded)
         return image, tf.shape(image)[:2], tf.constant(1)
 
-    # Not at the same time: an error would cancel the search for the orientation, and
-    # `Dataset.ignore_errors` does not ignore that.
+    # Not in parallel: a decoding error would cancel the search for the orientation, and
+    # `Dataset.ignore_errors` does not ignore a cancellation.
     with tf.control_dependencies([orientation]):
         image, sides, ratio = tf.cond(tf.io.is_jpeg(encoded), jpeg, other)
     image = tf.ensure_shape(image, (None, None, 3))
     if preprocessing.channels == "bgr":
         image = tf.reverse(image, axis=[-1])
     elif preprocessing.channels == "grayscale":
-        # Not all decoders know one channel, and they do not agree on the weights.
+        # Not all decoders support one channel, and their luma weights differ.
         luma = tf.reduce_sum(tf.cast(image, tf.int32) * _LUMA, axis=-1, keepdims=True)
         image = tf.cast((luma + 32768) // 65536, tf.uint8)
     return Stored(image, sides, ratio, orientation)
@@ -139,7 +139,7 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
 
     def bmp() -> tf.Tensor:
         image = decoded(content)
-        # The decoder takes the indices of 8 bits for grey levels.
+        # The decoder returns 8-bit palette indices as gray levels.
         bits = tf.io.decode_raw(tf.strings.substr(encoded, 28, 2), tf.uint8, fixed_length=2)[0]
         palette = image_headers.bmp_palette(encoded)
         return tf.cond(
@@ -147,7 +147,7 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
         )
 
     branches = {
-        "webp": lambda: decoded(content, channels=0),  # three would refuse transparency
+        "webp": lambda: decoded(content, channels=0),  # channels=3 fails on transparency
         "gif": lambda: decoded(image_headers.first_frame(encoded)[0]),
         "bmp": bmp,
     }
@@ -158,12 +158,12 @@ def _decode_others(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> tf.Tensor:
-    """Resizes and crops an image to the model's size, and turns it upright.
+    """Resizes and crops an image to the model's size, and applies its Exif orientation.
 
     Args:
-        image: Pixels (H, W, C), uint8 or float, [0, 255], of an upright image, or an image as it
-            is stored.
-        preprocessing: Its `size`, `resize`, `crop_fraction`, `interpolation` and `antialias`.
+        image: Pixels (H, W, C), uint8 or float, [0, 255], of an upright image, or a `Stored`
+            image.
+        preprocessing: Preprocessing, of which all fields of resizing and cropping count.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
@@ -174,7 +174,7 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
         TensorShape([13, 17, 3])
     """
     stored = image if isinstance(image, Stored) else Stored.of(image)
-    if preprocessing.interpolation == "nearest":  # which is not symmetric
+    if preprocessing.interpolation == "nearest":  # the only asymmetric one
         stored = Stored.of(exif.turn(stored.pixels, stored.orientation))
     orientation = stored.orientation
     size = tf.constant(preprocessing.size)
@@ -184,7 +184,7 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
     else:
         cover = tf.constant(_cover(preprocessing))
         scaled = cover if preprocessing.resize == "squash_crop" else _covering(sides, cover)
-        # Halves go to the even neighbour, as Python's `round` does in torchvision's CenterCrop.
+        # Rounds half to even, as Python's `round` does in torchvision's CenterCrop.
         offset = tf.cast(tf.round((scaled - size) / 2), tf.int32)
     if preprocessing.interpolation == "nearest":
         resized = _nearest(stored.pixels, sides, preprocessing.size, scaled, offset)
@@ -207,10 +207,10 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
 
 
 def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> tf.Tensor:
-    """Resizes a whole image to the model's size for training, as `resize_and_crop` squashes one.
+    """Resizes a whole image to the model's size, as `resize_and_crop` does with `"squash"`.
 
-    Bilinear and bicubic filters do not widen where the image shrinks to no less than two thirds,
-    which takes a third of the time (docs/decisions/0010).
+    Bilinear and bicubic filters skip antialiasing if the image shrinks to no less than two thirds,
+    which is three times faster (docs/decisions/0010).
     """
     squashed = dataclasses.replace(preprocessing, resize="squash")
     stored = image if isinstance(image, Stored) else Stored.of(image)
@@ -234,20 +234,20 @@ def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing)
 
 
 def _rounded(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
-    # PIL rounds halves up; the cast cuts the fraction off.
+    # PIL rounds half up; the cast truncates.
     pixels = tf.saturate_cast(tf.cast(pixels, tf.float32) + 0.5, tf.uint8)
     return tf.ensure_shape(pixels, (*preprocessing.size, preprocessing.num_channels))
 
 
 def _cover(preprocessing: Preprocessing) -> tuple[int, int]:
-    """Returns height and width that the whole image is resized to, or has to cover."""
+    """Returns the height and width that the whole image is resized to or must cover."""
     fraction = 1.0 if preprocessing.resize == "squash" else preprocessing.crop_fraction
     height, width = preprocessing.size
     return int(height / fraction), int(width / fraction)
 
 
 def _covering(sides: tf.Tensor, cover: tf.Tensor) -> tf.Tensor:
-    """The smallest size of the image's aspect ratio that covers `cover`, in whole numbers."""
+    """Returns the smallest integer size of the image's aspect ratio that covers `cover`."""
     wide, cover = tf.cast(sides, tf.int64), tf.cast(cover, tf.int64)
     fits_height = cover[0] * wide[1] >= cover[1] * wide[0]
     scaled = tf.where(fits_height, wide * cover[0] // wide[0], wide * cover[1] // wide[1])
@@ -271,11 +271,11 @@ def _nearest(
 
 
 def scale(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
-    """Maps pixels to the values that the model was trained on.
+    """Normalizes pixels with the mean and standard deviation of the preprocessing.
 
     Args:
         pixels: (..., C), uint8 or float, [0, 255].
-        preprocessing: Its `mean` and `std`.
+        preprocessing: Preprocessing, of which `mean` and `std` count.
 
     Returns:
         `(pixels / 255 - mean) / std`, float32, of the same shape.
@@ -288,7 +288,7 @@ def scale(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
-    """Decodes, resizes, crops and scales: an image file as the model receives it.
+    """Decodes, resizes, crops and scales an image file for the model.
 
     Args:
         encoded: The file's bytes, a scalar string.
@@ -309,7 +309,7 @@ def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
-    """Returns pixels (h, w, C), uint8, of an image file: decoded, resized, cropped and upright."""
+    """Decodes, resizes and crops an image file; returns upright pixels (h, w, C), uint8."""
     return resize_and_crop(
         decode_as_stored(encoded, preprocessing, shrinkage_by_resizing(preprocessing)),
         preprocessing,
@@ -319,6 +319,6 @@ def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tenso
 def shrinkage_by_resizing(
     preprocessing: Preprocessing,
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the `shrinkage` of an image that `resize_and_crop` resizes."""
+    """Returns the function `shrinkage` of `decode_as_stored` for `resize_and_crop`."""
     longest = max(_cover(preprocessing))
     return lambda sides, orientation: tf.reduce_min(sides) / longest

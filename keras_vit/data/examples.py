@@ -1,4 +1,4 @@
-"""A labelled set of image files."""
+"""Container of labeled, encoded images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from keras_vit import arguments
 
 SPLITS = ("train", "validation", "test")
-# What these are called in folder names and tables.
+# Names of the splits in folder names and tables.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
@@ -23,29 +23,29 @@ SPLIT_NAMES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """N labelled images, still encoded as JPEG, PNG, GIF, BMP or WebP.
+    """N labeled images, still encoded as JPEG, PNG, GIF, BMP or WebP.
 
-    Nothing is decoded here: `keras_vit.data.image_audit` finds the images that cannot be, and
-    `keras_vit.data.training_dataset` and `evaluation_dataset` read the rest.
+    Images are not decoded here: `keras_vit.data.image_audit` finds undecodable images, and
+    `keras_vit.data.training_dataset` and `evaluation_dataset` read the others.
 
     Args:
-        names: A unique name for each image, such as its path below the data folder.
-        targets: Index into `class_names` for each image, (N,); or, where an image may show several
-            classes or none, 1 for those it shows and 0 for the others, (N, K).
+        names: Unique name of each image, such as its path relative to the data folder.
+        targets: Index into `class_names` of each image, (N,); or multi-label targets, 1 for the
+            classes of the image and 0 for the others, (N, K).
         class_names: Name of each class.
-        source: What the images were loaded from, for messages.
+        source: Data source of the images, for messages.
         paths: File of each image; or None if `encoded` is given.
         encoded: Bytes of each image; or None if `paths` is given.
-        splits: `"train"`, `"validation"` or `"test"` for each image where the source divides them
-            itself, else None.
-        flip_safe: Whether a mirrored image still shows its class. A mirrored digit does not.
-        columns: What else is known of each image, such as the camera: N values by name.
-        notes: Sentences on how the source was understood, to print.
-        ignored: Number of files of the source that are not among the images, by kind.
+        splits: `"train"`, `"validation"` or `"test"` for each image if the source has
+            splits, else None.
+        flip_safe: Whether a flipped image still shows its class. A flipped digit does not.
+        columns: Further attributes of each image, such as the camera: N values by name.
+        notes: Sentences on how the source was read, to print.
+        ignored: Number of files of the source that are not images of the dataset, by kind.
 
     Raises:
-        ValueError: If the lengths differ, a name occurs twice, a label is no index of
-            `class_names` or no 0 or 1 for each of them, or not exactly one of `paths` and `encoded`
+        ValueError: If the lengths differ, a name occurs twice, a target is not an index of
+            `class_names` or not 0 or 1 for each class, or not exactly one of `paths` and `encoded`
             is given.
 
     Example:
@@ -76,7 +76,7 @@ class Examples:
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A frozen dataclass can only be normalised through object.__setattr__.
+        # A frozen dataclass can only be normalized through object.__setattr__.
         object.__setattr__(self, "targets", self._checked_targets())
         if (self.paths is None) == (self.encoded is None):
             raise ValueError(
@@ -128,17 +128,17 @@ class Examples:
 
     @property
     def multi_label(self) -> bool:
-        """Whether an image may show several classes or none."""
+        """Whether the targets are multi-label: any number of classes per image."""
         return self.targets.ndim == 2
 
     def class_counts(self) -> np.ndarray:
-        """Returns how many images show each class, (K,), integers."""
+        """Returns the number of images of each class, (K,), integers."""
         if self.multi_label:
             return self.targets.sum(axis=0, dtype=np.int64)
         return np.bincount(self.targets, minlength=len(self.class_names))
 
     def shown(self, index: int) -> tuple[str, ...]:
-        """Returns the names of the classes that an image shows, in the order of the classes."""
+        """Returns the class names of an image, in the order of `class_names`."""
         if self.multi_label:
             return tuple(self.class_names[k] for k in np.flatnonzero(self.targets[index]))
         return (self.class_names[self.targets[index]],)
@@ -155,7 +155,7 @@ class Examples:
         return dataclasses.replace(self, targets=targets, columns=columns, **fields)
 
     def read(self, index: int) -> bytes:
-        """Returns the bytes of one image file as they are."""
+        """Returns the undecoded bytes of one image file."""
         if self.encoded is not None:
             return self.encoded[index]
         path = self.paths[index]  # type: ignore[index]

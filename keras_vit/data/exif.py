@@ -1,7 +1,7 @@
-"""Reads the Exif orientation of image files and applies it.
+"""Exif orientation of image files: reading and applying.
 
-All functions are graph-safe and run in bounded time on untrusted bytes; damaged metadata count as
-upright. H and W are the image's height and width.
+All functions are graph-safe and run in bounded time on untrusted bytes. Images with damaged
+metadata are treated as upright. H and W are the image's height and width.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-_BLOCKS = 4096  # of a file that are passed over in search of the one with Exif
+_BLOCKS = 4096  # maximum number of blocks of a file searched for Exif
 _PREFIX = b"Exif\0\0"
 _HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a PNG and a WebP
 _ORIENTATION = 0x0112  # tag of the entry
 _SHORTS, _LONGS = (3, 8), (4, 9)  # types of the entry: integers of 16 and of 32 bits
 
-# A branch that is not taken costs time for each of its operators, so these stay one operator.
+# Each operator of a branch costs time even if the branch is not taken, so these are one operator.
 one_operator = functools.partial(
     tf.function, autograph=False, experimental_attributes={"_noinline": True}
 )
 
 
 def orientation(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns 1 to 8 as Exif numbers orientations, int64; 1, upright, without one.
+    """Returns the Exif orientation, 1 to 8, int64; 1 (upright) if the file has none.
 
-    As in Pillow, without its detours: the first directory of a JPEG's first Exif segment, of a
-    PNG's chunk eXIf or a WebP's chunk EXIF counts, not XMP and not a profile in a PNG's text; in
-    it the first entry that is one integer of 16 bits, as in the standard, or of 32.
+    Reads the first directory of a JPEG's first Exif segment, of a PNG's chunk eXIf or a WebP's
+    chunk EXIF, as Pillow does, but no XMP and no profile in a PNG's text. The first orientation
+    entry with one integer of 16 bits, as in the standard, or of 32 bits counts.
     """
     return tf.cond(
         _may_have_exif(encoded),
@@ -38,7 +38,7 @@ def orientation(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def turn(image: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """Returns the upright pixels (H, W, C) or (W, H, C) of an image stored in an orientation."""
+    """Applies an Exif orientation; returns upright pixels (H, W, C) or (W, H, C)."""
     if isinstance(number, int) and number == 1:
         return image
     number = tf.cast(number, tf.int64)
@@ -46,14 +46,14 @@ def turn(image: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
 
 
 def swapped(pair: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """Returns a number for rows and one for columns, of the stored image for the upright one."""
+    """Swaps a (row, column) pair if the orientation exchanges rows and columns."""
     return tf.where(tf.cast(number, tf.int64) >= 5, pair[::-1], pair)
 
 
 def mirrored(begin: tf.Tensor, rest: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """Returns where a part begins, in rows and columns that the orientation may count backwards.
+    """Returns the first row and column of a crop after the flips of an orientation.
 
-    `rest` is how much of the image does not belong to the part.
+    `rest` is the height and width of the image less those of the crop.
     """
     return tf.where(_is_mirrored(tf.cast(number, tf.int64)), rest - begin, begin)
 
@@ -67,7 +67,7 @@ def _turned(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
 
 
 def _is_mirrored(number: tf.Tensor) -> tf.Tensor:
-    """Returns whether rows and columns, after an exchange of both, are counted backwards."""
+    """Returns whether the rows and the columns are flipped, after the transposition."""
     return tf.reduce_any(number == tf.constant([(3, 4, 7, 8), (2, 3, 6, 7)], tf.int64), axis=1)
 
 
@@ -79,7 +79,7 @@ def _stored_orientation(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _may_have_exif(encoded: tf.Tensor) -> tf.Tensor:
-    """False if the name of an Exif block does not occur: a cheap test for most files."""
+    """Returns whether the name of an Exif block occurs: a cheap test for most files."""
     name = tf.where(_is_png(encoded), b"eXIf", b"EXIF")
     name = tf.where(tf.io.is_jpeg(encoded), _PREFIX, name)
     parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=name, maxsplit=1)
@@ -91,13 +91,13 @@ def _is_png(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _segment(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the first segment APP1 of a JPEG that holds Exif, before the first scan."""
+    """Returns the first APP1 segment with Exif of a JPEG, before the first scan."""
 
     def block(head: tf.Tensor) -> tuple[tf.Tensor, ...]:
         exif = (head[1] == 0xE1) & tf.reduce_all(head[4:] == tuple(_PREFIX))
         ends = (head[0] != 0xFF) | (head[1] == 0xDA)
         size = 2 + 256 * head[2] + head[3]
-        return exif, ends, tf.where(head[1] == 0xFF, tf.ones_like(size), size)  # a byte that fills
+        return exif, ends, tf.where(head[1] == 0xFF, tf.ones_like(size), size)  # a fill byte
 
     at, size = _found(encoded, tf.constant(2, tf.int64), block)
     return _cut(encoded, at + 4, size - 4)
@@ -115,7 +115,7 @@ def _chunk(encoded: tf.Tensor) -> tf.Tensor:
         size = tf.reduce_sum(size * [2**24, 2**16, 2**8, 1])
         exif = tf.reduce_all(tf.where(png, name == tuple(b"eXIf"), name == tuple(b"EXIF")))
         ends = ~known | tf.reduce_all(name == tuple(b"IEND"))
-        # Behind the data of a PNG stands a checksum of 4 bytes; those of a WebP are even in number.
+        # A checksum of 4 bytes follows the data in a PNG; the data of a WebP have an even length.
         return exif & known, ends, tf.where(png, size + 12, size + 8 + size % 2)
 
     at, size = _found(encoded, 8 + 4 * riff, block)
@@ -125,15 +125,15 @@ def _chunk(encoded: tf.Tensor) -> tf.Tensor:
 def _found(
     encoded: tf.Tensor, start: tf.Tensor, block: Callable[[tf.Tensor], tuple[tf.Tensor, ...]]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns place and size of the block with Exif; its size is 0 if there is none.
+    """Returns the position and size of the Exif block; the size is 0 if there is none.
 
-    `block` returns, for the first bytes of a block, whether it is Exif, whether it is the last, and
-    its size.
+    `block` returns for the first bytes of a block whether it is Exif, whether the search ends, and
+    the size of the block.
     """
 
     def look(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
         head = tf.io.decode_raw(_cut(encoded, at, _HEAD), tf.uint8, fixed_length=_HEAD)
-        return at, *block(tf.cast(head, tf.int64))  # zeros behind the end
+        return at, *block(tf.cast(head, tf.int64))  # zero-padded
 
     at, exif, _, size = tf.while_loop(
         lambda at, exif, ends, size: ~exif & ~ends & (at < _size(encoded)),
@@ -145,14 +145,14 @@ def _found(
 
 
 def _read_orientation(block: tf.Tensor) -> tf.Tensor:
-    """Returns the orientation in an Exif block, which is a small TIFF file."""
+    """Returns the orientation in an Exif block, which is in TIFF format."""
     prefixed = tf.cast(tf.strings.substr(block, 0, len(_PREFIX)) == _PREFIX, tf.int64)
     tiff = _cut(block, len(_PREFIX) * prefixed, _size(block))
     order = tf.strings.substr(tiff, 0, 4)
     little = order == b"II*\0"
 
     def words(text: tf.Tensor, length: int | None = None) -> tf.Tensor:
-        """Numbers of 16 bits; zeros behind the end of a text that is shorter than `length`."""
+        """Returns 16-bit integers, zero-padded to `length` bytes."""
         found = tf.cast(tf.io.decode_raw(text, tf.uint16, fixed_length=length), tf.int64)
         return tf.where(little, found, found % 256 * 256 + found // 256)
 
@@ -163,7 +163,7 @@ def _read_orientation(block: tf.Tensor) -> tf.Tensor:
     entries = tf.reshape(
         words(_cut(tiff, at + 2, 12 * tf.minimum(num_entries, max_entries))), (-1, 6)
     )
-    scale = tf.cast(tf.where(little, [1, 2**16], [2**16, 1]), tf.int64)  # of words of 32 bits
+    scale = tf.cast(tf.where(little, [1, 2**16], [2**16, 1]), tf.int64)  # of 32-bit words
     tag, kind, short = entries[:, 0], entries[:, 1], entries[:, 4]
     count, long = (tf.reduce_sum(entries[:, i : i + 2] * scale, axis=1) for i in (2, 4))
     is_short, is_long = (
@@ -179,7 +179,7 @@ def _read_orientation(block: tf.Tensor) -> tf.Tensor:
 
 
 def _cut(text: tf.Tensor, at: tf.Tensor | int, count: tf.Tensor | int) -> tf.Tensor:
-    """Returns a part of a text, or as much of it as there is."""
+    """Returns at most `count` bytes from position `at`, fewer at the end of the bytes."""
     at, count = tf.cast(at, tf.int64), tf.cast(count, tf.int64)
     return tf.strings.substr(text, tf.minimum(at, _size(text)), tf.maximum(count, 0))
 

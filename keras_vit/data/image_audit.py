@@ -1,4 +1,4 @@
-"""Looks at every image before training starts: does it decode, is it there twice?"""
+"""Audit of all images before training: undecodable files, duplicates, contradicting labels."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from keras_vit.data.inventory import Inventory, count_images
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 
 ON_BAD_IMAGE = ("fail", "skip")
-_AT_ONCE = 8  # images that a thread inspects
+_AT_ONCE = 8  # images per task of a thread
 _FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
 _NARROW = 64  # of 256 values: a quarter
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageAudit:
-    """What is wrong with a set of images, and which of them are the same.
+    """Problems of a dataset's images: unusable files, duplicates, contradicting labels.
 
     Args:
-        bad: Name and reason for each image that cannot be used.
-        digests: For each other image, its name and the SHA-256 of its decoded pixels, 64
-            hexadecimal digits: equal for equal pictures, whatever the file format.
+        bad: Name and reason of each unusable image.
+        digests: Name of each usable image -> SHA-256 of its decoded pixels, 64 hexadecimal digits:
+            equal for equal pixels, independent of the file format.
         duplicates: Names of the images with the same content, a tuple for each content that
             occurs more than once.
-        contradictions: Those of `duplicates` that stand under different labels.
-        sizes: For each usable image, its name and its height and width in pixels.
-        ranges: For each usable image, its name and its lowest and highest pixel value.
-        oriented: How many usable images a camera noted another orientation of than upright.
+        contradictions: Those of `duplicates` with different labels.
+        sizes: Name of each usable image -> height and width in pixels.
+        ranges: Name of each usable image -> lowest and highest pixel value.
+        oriented: Number of usable images whose Exif orientation is not upright.
         inventory: Counts of all files of the source.
         narrow: Names of 16-bit images that use less than a quarter of their range.
 
@@ -65,12 +65,12 @@ class ImageAudit:
     narrow: tuple[str, ...] = ()
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
-        """Returns the images that can be used.
+        """Returns the usable images.
 
         Args:
-            examples: The images that were audited.
-            on_bad_image: `"fail"` raises an error if there are bad images, `"skip"` leaves them
-                out.
+            examples: The audited images.
+            on_bad_image: `"fail"` raises an error if there are bad images, `"skip"` removes
+                them.
 
         Returns:
             `examples`, without the bad images.
@@ -100,7 +100,7 @@ class ImageAudit:
         return accepted
 
     def remedy(self, source: str) -> str:
-        """Returns what to do about the images of a source that cannot be used."""
+        """Returns the advice for the unusable images of a source."""
         skip = "leave them out with --on-bad-image skip."
         refused = {f"is {kind}" for kind in image_reading.REFUSED}
         if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
@@ -111,7 +111,7 @@ class ImageAudit:
         return f"Repair or remove the files, or {skip}"
 
     def text(self) -> str:
-        """Returns a report to print, of at most twenty names in each part; empty if all is well."""
+        """Returns a report to print, at most twenty names per section; empty without problems."""
         parts = [self._bad_text()] if self.bad else []
         agreeing = [group for group in self.duplicates if group not in self.contradictions]
         narrow = (
@@ -132,20 +132,20 @@ class ImageAudit:
 
 
 def sections(*found: tuple[str, Iterable[str]]) -> list[str]:
-    """Returns for each title what was found, and how much, below it; nothing for an empty list."""
+    """Returns a text for each title with its number of names and the names, if there are any."""
     listed = [(title, list(names)) for title, names in found]
     return [arguments.listed(f"{title} ({len(names)}):", names) for title, names in listed if names]
 
 
 def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
-    """Decodes every image once, in threads, with the decoder that training uses.
+    """Decodes every image once, in threads, with the decoder of training.
 
     Args:
         examples: The images.
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
-        Which images cannot be used and why, and which are the same.
+        The audit: unusable images with reasons, and duplicates.
 
     Example:
         >>> from keras_vit.data import load
@@ -156,7 +156,7 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         inspected = threads.map(functools.partial(_inspect, examples), parts)
         images = itertools.chain.from_iterable(inspected)
-        # A bar that is disabled writes a line in rich 13.
+        # A disabled progress bar prints a line in rich 13.
         findings = list(_with_bar(images, len(examples)) if progress else images)
     bad, good = [], {}
     groups: dict[str, list[int]] = defaultdict(list)
@@ -187,14 +187,14 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
 
 
 def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
-    """Audits images again, of which one could not be read, and returns the others.
+    """Audits images again after a read error, and returns the readable images.
 
     Args:
         examples: The images.
         on_bad_image: `"fail"` or `"skip"`, see `ImageAudit.accept`.
 
     Returns:
-        The images that can be read.
+        The readable images.
 
     Raises:
         ValueError: As `ImageAudit.accept` does.
@@ -214,7 +214,7 @@ def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
 def usable_images(
     examples: Examples, on_bad_image: str = "fail", *, progress: bool = True
 ) -> tuple[Examples, ImageAudit]:
-    """Audits images, prints what was found, and returns those that can be used.
+    """Audits images, prints the report, and returns the usable images.
 
     Args:
         examples: The images.
@@ -222,7 +222,7 @@ def usable_images(
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
-        The images that can be used, and the audit of all.
+        The usable images, and the audit of all images.
 
     Raises:
         ValueError: As `ImageAudit.accept` does.
@@ -256,14 +256,14 @@ class _Image:
 
 
 def _with_bar(images: Iterable[_Image | str], total: int) -> Iterator[_Image | str]:
-    """Yields the images, and shows how many there were."""
+    """Yields the images and shows a progress bar."""
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         yield from bar.track(images, total=total, description="Checking images")
 
 
 def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
-    """Returns for each image what it is, or why it cannot be used."""
+    """Returns an `_Image` for each image, or the reason why it cannot be used."""
     contents: list[bytes] = []
     found: dict[int, _Image | str] = {}
     for place, index in enumerate(indices):
@@ -309,7 +309,7 @@ def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
 
 
 def _digest(image: np.ndarray) -> str:
-    # With the shape: 2 x 6 black pixels are not 3 x 4 of them.
+    # Includes the shape: 2 x 6 black pixels differ from 3 x 4 black pixels.
     digest = hashlib.sha256(str(image.shape).encode())
     digest.update(image.data)
     return digest.hexdigest()

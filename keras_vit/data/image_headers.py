@@ -1,4 +1,4 @@
-"""Format and size of encoded images, read from their headers without decoding.
+"""Format and size of encoded images from their headers, without decoding.
 
 All functions are graph-safe.
 """
@@ -13,21 +13,21 @@ import tensorflow as tf
 from keras_vit.data.exif import one_operator
 
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
-_LENGTH = 66  # bytes; the longest of the headers (a BMP's with masks) ends there
-_BLOCKS = 1 << 15  # of up to 255 bytes, 8 MB at most, up to the end of a GIF's first frame
-_LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders refuse them far below
-_EXTENSION, _IMAGE = 0x21, 0x2C  # what a block of a GIF starts with
+_LENGTH = 66  # bytes; length of the longest header (of a BMP with masks)
+_BLOCKS = 1 << 15  # of up to 255 bytes (8 MB) before the end of a GIF's first frame, at most
+_LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders have lower limits
+_EXTENSION, _IMAGE = 0x21, 0x2C  # first bytes of blocks of a GIF
 _ADOBE = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
-_CONTROL = 0xF9  # the label of an extension that holds the transparent color
+_CONTROL = 0xF9  # label of the extension with the transparent color
 
-# Numbers in headers: first byte and count of bytes.
+# Integers in headers: first byte and number of bytes.
 _LITTLE_ENDIAN = (
     *((14, 4), (18, 4), (22, 4), (28, 2), (30, 4), (46, 4), (54, 4), (58, 4), (62, 4)),  # BMP
     *((6, 2), (8, 2)),  # GIF
     *((20, 1), (21, 4), (24, 3), (26, 2), (27, 3)),  # WebP
 )
 _BIG_ENDIAN = ((16, 4), (20, 4))  # PNG
-# Bytes by their place, of the formats and of parts of PNG and WebP.
+# Magic bytes by position, of the formats and of chunks of PNG and WebP.
 _MAGIC = {
     "jpeg": {0: b"\xff\xd8\xff"},
     "png": {0: b"\x89PNG\r\n\x1a\n"},
@@ -41,7 +41,7 @@ _MAGIC = {
 
 
 def _weights() -> np.ndarray:
-    """Returns what each byte counts in each number, (_LENGTH, N)."""
+    """Returns the weight of each byte in each integer, (_LENGTH, N)."""
     columns = np.zeros((len(_LITTLE_ENDIAN) + len(_BIG_ENDIAN), _LENGTH), np.int64)
     for row, (start, count) in enumerate((*_LITTLE_ENDIAN, *_BIG_ENDIAN)):
         order = 1 if row < len(_LITTLE_ENDIAN) else -1
@@ -50,7 +50,7 @@ def _weights() -> np.ndarray:
 
 
 def _magic() -> np.ndarray:
-    """Returns the byte that each mark has at each place, or -1 for any, (_LENGTH, M)."""
+    """Returns the magic bytes by position, or -1 for any byte, (_LENGTH, M)."""
     magic = np.full((_LENGTH, len(_MAGIC)), -1, np.int64)
     for column, places in enumerate(_MAGIC.values()):
         for start, content in places.items():
@@ -62,15 +62,15 @@ _WEIGHTS, _BYTES = _weights(), _magic()
 
 
 class Head(NamedTuple):
-    """What the first bytes of a file tell.
+    """Format and size of an image from its first bytes.
 
     Args:
         format: Index into `FORMATS`, a scalar int32.
-        sides: Height and width, int64 (2,); 0 for a JPEG, whose header stands further back
+        sides: Height and width, int64 (2,); 0 for a JPEG, whose size is not in the first bytes
             (`tf.image.extract_jpeg_shape`), and for an unknown format.
-        refused: Whether the decoder reads this kind wrongly, a scalar bool: an animated WebP, a PNG
-            that does not begin with the chunk IHDR, and a BMP of less than 8 bits a pixel, of 16
-            bits, compressed, with channels in an order of its own, or of OS/2.
+        refused: Whether the decoder fails on this kind, a scalar bool: an animated WebP, a PNG
+            whose first chunk is not IHDR, and a BMP of less than 8 bits per pixel, of 16 bits,
+            compressed, with an unusual channel order, or of OS/2.
     """
 
     format: tf.Tensor
@@ -79,10 +79,10 @@ class Head(NamedTuple):
 
 
 def head(encoded: tf.Tensor) -> Head:
-    """Reads the first bytes of a file.
+    """Reads the format and size from the first bytes of a file.
 
-    Of an animated WebP, TensorFlow 2.21 writes all frames into the memory of one. A PNG whose size
-    does not stand at its start passes every limit on it.
+    TensorFlow 2.21 writes all frames of an animated WebP into the memory of one frame. A PNG whose
+    size is not in its first bytes bypasses the size limits.
     """
     data = _first_bytes(encoded)
     little, big = _numbers(data)
@@ -91,14 +91,14 @@ def head(encoded: tf.Tensor) -> Head:
     formats = tf.stack([mark[name] for name in FORMATS[1:]])
     index = tf.reduce_sum(tf.cast(formats, tf.int32) * tf.range(1, len(FORMATS)))
 
-    packed = little[21, 4]  # two sides less one, of 14 bits each
+    packed = little[21, 4]  # width - 1 and height - 1, of 14 bits each
     lossless = [1 + packed // 2**14 % 2**14, 1 + packed % 2**14]
     lossy = [little[28, 2] % 2**14, little[26, 2] % 2**14]
     canvas = [1 + little[27, 3], 1 + little[24, 3]]
     webp = tf.where(mark["VP8X"], canvas, tf.where(mark["VP8L"], lossless, lossy))
     png = tf.minimum([big[20, 4], big[16, 4]], _LONGEST_SIDE)
     bmp = tf.stack([little[22, 4], little[18, 4]])
-    bmp = tf.abs(tf.where(bmp >= 2**31, bmp - 2**32, bmp))  # a negative height: from the top down
+    bmp = tf.abs(tf.where(bmp >= 2**31, bmp - 2**32, bmp))  # a negative height: rows run downwards
     gif = [little[8, 2], little[6, 2]]
     unknown = tf.zeros(2, tf.int64)
 
@@ -118,7 +118,7 @@ def head(encoded: tf.Tensor) -> Head:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the colors of a BMP of 8 bits a pixel."""
+    """Returns the palette of a BMP of 8 bits per pixel, (256, 3)."""
     little, _ = _numbers(_first_bytes(encoded))
     start = tf.cast(14 + tf.minimum(little[14, 4], 1024), tf.int32)
     entries = tf.cast(tf.minimum(little[46, 4], 256), tf.int32)
@@ -130,10 +130,10 @@ def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts a GIF after its first image, and makes that opaque.
+    """Truncates a GIF after its first frame, and makes the frame opaque.
 
-    Decoders read all frames of a GIF into memory before they return the first one, and draw what
-    is transparent black.
+    Decoders read all frames of a GIF into memory before they return the first frame, and render
+    transparent pixels black.
     """
     data = tf.io.decode_raw(encoded, tf.uint8)
     length = tf.size(data)
@@ -142,11 +142,11 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         return tf.cast(data[tf.clip_by_value(position, 0, length - 1)], tf.int32)
 
     def colours(flags: tf.Tensor) -> tf.Tensor:
-        """Bytes of the colour table that the flags announce."""
+        """Returns the number of bytes of the color table according to the flags."""
         return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
 
     def block(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Passes the head of an image or an extension and the blocks of bytes that follow it."""
+        """Skips the header of an image or an extension and its data blocks."""
         position, left, _, _, size, control = state
         kind = at(position)
         image = kind == _IMAGE
@@ -194,10 +194,10 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def scans(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns how many times a JPEG passes over its image.
+    """Returns the number of scans of a JPEG.
 
-    A progressive one has about ten scans. Each costs a decoder as much time as the whole image,
-    whatever it holds, so that a small file with many of them keeps a processor busy for minutes.
+    A progressive JPEG has about ten scans. Each scan takes a decoder as long as the whole image,
+    whatever its content, so that a small file with many scans occupies a processor for minutes.
 
     Reference: "Two Issues with the JPEG Standard",
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
@@ -207,23 +207,23 @@ def scans(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether a JPEG lacks the segment in which Adobe's programs note its colors.
+    """Returns whether a JPEG lacks the APP14 segment, in which Adobe's programs store the colors.
 
-    In a JPEG of four channels these programs turn light and dark round. Without the segment
-    TensorFlow takes the channels as they are, and Pillow turns them round all the same.
+    These programs invert the values of a four-channel JPEG. Without the segment TensorFlow does
+    not invert the channels, and Pillow does.
     """
     parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=_ADOBE, maxsplit=1)
     return tf.size(parts.values) < 2
 
 
 def _first_bytes(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns a column of bytes, int64 (_LENGTH, 1); zeros behind the end of a shorter file."""
+    """Returns the first bytes as a column, int64 (_LENGTH, 1), zero-padded."""
     data = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_LENGTH)
     return tf.cast(data, tf.int64)[:, tf.newaxis]
 
 
 def _numbers(data: tf.Tensor) -> tuple[dict[tuple[int, int], tf.Tensor], ...]:
-    """Returns the little-endian and the big-endian numbers by their place."""
+    """Returns the little-endian and the big-endian integers by position."""
     values = tf.unstack(tf.reduce_sum(data * _WEIGHTS, axis=0))
     little = dict(zip(_LITTLE_ENDIAN, values, strict=False))
     return little, dict(zip(_BIG_ENDIAN, values[len(little) :], strict=True))

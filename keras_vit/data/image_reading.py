@@ -1,6 +1,6 @@
-"""Limits on images of unknown origin, and decoding within them.
+"""Size limits for untrusted images, and decoding within the limits.
 
-All functions are graph-safe, so that they are part of input pipelines and of a SavedModel. B is the
+All functions are graph-safe, for input pipelines and SavedModels. B is the
 number of files; h and w are the model's image size, C the number of channels.
 """
 
@@ -26,10 +26,10 @@ from keras_vit.data.decode_and_resize import (
 from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
-_AT_ONCE = 4  # images of a batch that are decoded at a time
+_AT_ONCE = 4  # images of a batch decoded in parallel
 _SMALL = 1 << 21  # pixels; eight such images take 50 MB
 SCANS = 100  # of a JPEG
-REFUSED = (  # kinds that the decoder reads wrongly, in the order of `image_headers.FORMATS`
+REFUSED = (  # kinds that the decoder fails on, in the order of `image_headers.FORMATS`
     "a CMYK JPEG without the mark of Adobe's programs",
     "a PNG whose size does not come first",
     "a GIF whose first frame does not fill it",
@@ -40,19 +40,19 @@ REFUSED = (  # kinds that the decoder reads wrongly, in the order of `image_head
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Largest images that are decoded.
+    """Size limits of images to decode.
 
-    Images of up to 16 megapixels are decoded four at a time, larger ones one at a time. One takes
-    3 bytes a pixel, a progressive JPEG up to 9, and one that is turned to grey up to 15. A JPEG of
-    more than 100 scans is not decoded.
+    Images of up to 16 megapixels are decoded four at a time, larger images one at a time. An image
+    takes 3 bytes per pixel, a progressive JPEG up to 9, and an image converted to gray up to 15.
+    A JPEG of more than 100 scans is not decoded.
 
     Args:
-        max_bytes: Size of the file.
-        max_pixels: Height times width, read before anything is decoded; by default what a camera of
-            64 megapixels makes.
+        max_bytes: Maximum size of the file.
+        max_pixels: Maximum height times width, checked before decoding; by default the size of an
+            image of a 64-megapixel camera.
 
     Raises:
-        ValueError: If one is not positive.
+        ValueError: If a limit is not positive.
 
     Example:
         >>> Limits(max_pixels=1_000_000).max_bytes
@@ -68,9 +68,9 @@ class Limits:
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """Texts for the codes of `Header`, of which the first means a good image.
+        """Messages for the codes of `Header`; the first code is a good image.
 
-        That of a large image follows its height and width.
+        The message of a large image follows its height and width.
         """
         return (
             "",
@@ -84,17 +84,17 @@ class Limits:
         )
 
 
-LOCAL = Limits(max_bytes=2**31 - 1)  # of files on this machine's disk
+LOCAL = Limits(max_bytes=2**31 - 1)  # of local files
 GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, DAMAGED = range(7)
 
 
 class Header(NamedTuple):
-    """Header of an image: whether it is decoded, and its size.
+    """Result of the header check of an image, and its size.
 
     Args:
         code: Index into `Limits.messages`, a scalar int32.
-        height: In pixels, a scalar int64; 0 if it is not known.
-        width: In pixels.
+        height: Height in pixels, a scalar int64; 0 if unknown.
+        width: Width in pixels.
     """
 
     code: tf.Tensor
@@ -103,12 +103,12 @@ class Header(NamedTuple):
 
 
 class Read(NamedTuple):
-    """B images as they were read.
+    """Batch of decoded images.
 
     Args:
         pixels: uint8 (B, h, w, C), at the model's size; zeros for a bad image.
-        ok: bool (B,), whether each one could be read.
-        message: string (B,), what is wrong with it, or nothing.
+        ok: bool (B,), whether each image was decoded.
+        message: string (B,), the problem of each image; empty if there is none.
     """
 
     pixels: tf.Tensor
@@ -117,7 +117,7 @@ class Read(NamedTuple):
 
 
 def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
-    """Reads what decides whether an image is decoded."""
+    """Checks the header of an image against the limits."""
     length = tf.strings.length(encoded)
 
     def jpeg() -> tuple[tf.Tensor, ...]:
@@ -135,7 +135,7 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
     is_jpeg = tf.io.is_jpeg(encoded) & (length <= limits.max_bytes)
     sides, scans, kind, refused = tf.cond(is_jpeg, jpeg, other)
     code = tf.constant(GOOD)
-    for found, fails in (  # the last that fails counts
+    for found, fails in (  # the last failed check counts
         (_SCANNED, scans > SCANS),
         (_LARGE, sides[0] * sides[1] > limits.max_pixels),
         (DAMAGED + kind, refused),
@@ -149,7 +149,7 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the size, the format as an index, and whether its kind is refused."""
+    """Returns the size, the format as an index, and whether the image is refused."""
     kind, screen, refused = image_headers.head(encoded)
     frame, corner = tf.cond(
         kind == image_headers.FORMATS.index("gif"),
@@ -161,7 +161,7 @@ def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def message(header: Header, limits: Limits) -> tf.Tensor:
-    """Returns what is wrong with images, string, of the shape of the header's codes."""
+    """Returns the error messages of headers, string, of the shape of the codes."""
     text = tf.gather(tf.constant(limits.messages), header.code)
     size = [tf.strings.as_string(side) for side in (header.height, header.width)]
     large = tf.strings.join(["The image has ", size[0], " x ", size[1], text])
@@ -174,7 +174,7 @@ def decode_in_turn(
     shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     area: tf.Tensor | None = None,
 ) -> Stored:
-    """Decodes as `decode_as_stored` does, a large image (`area`) while no other large one is."""
+    """Decodes as `decode_as_stored` does, large images (by `area`) one at a time."""
 
     @one_operator
     def large(encoded: tf.Tensor) -> Stored:
@@ -204,13 +204,13 @@ def _turns() -> tf.CriticalSection:
 
 
 def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) -> Read:
-    """Decodes, resizes and crops images, with a message for those that cannot be."""
+    """Decodes, resizes and crops images, with a message for undecodable images."""
     shape = (*preprocessing.size, preprocessing.num_channels)
     blank = tf.zeros(shape, tf.uint8)
     none = tf.constant(0, tf.int64)
 
     def read(encoded: tf.Tensor, at_once: int, large: bool) -> tuple[tf.Tensor, ...]:
-        """Returns codes, sizes and pixels, the latter of images of up to 16 megapixels or above."""
+        """Returns codes, sizes and pixels; pixels only of small or only of `large` images."""
 
         def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
             header = read_header(image, limits)
@@ -223,7 +223,7 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
             return *header, fitted
 
         index, *found = _results(encoded, each, (DAMAGED, none, none, blank), at_once)
-        # The last results are those of an image that is damaged: all that are missing get them.
+        # The last results are those of a damaged image, the default for all missing results.
         last = tf.size(index) - 1
         rows = tf.fill(tf.shape(encoded), last)
         rows = tf.tensor_scatter_nd_update(rows, index[:-1, tf.newaxis], tf.range(last))
@@ -258,7 +258,7 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
 def fit_within(
     encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits = LOCAL
 ) -> tf.Tensor:
-    """Decodes, resizes and crops an image, if it is within limits."""
+    """Decodes, resizes and crops an image; raises an error outside of the limits."""
     header = read_header(encoded, limits)
 
     @one_operator
@@ -281,11 +281,11 @@ def _results(
     default: tuple[Any, ...],
     at_once: int,
 ) -> list[tf.Tensor]:
-    """Returns indices and results of images for which `each` raises nothing, and the default."""
+    """Returns indices and results of the images on which `each` succeeds, and the default."""
     number = tf.size(encoded)
-    # What does not decode raises, and a data set can pass over that without an operator that a
-    # server lacks; a lack of memory it passes over as well, and the image is called damaged. A
-    # last element keeps the data set from being empty.
+    # `ignore_errors` skips undecodable images without an operator that a server lacks. It also
+    # skips out-of-memory errors, so that the image is reported as damaged. The last element keeps
+    # the dataset from being empty.
     images = (
         tf.data.Dataset.from_tensor_slices((tf.range(number), encoded))
         .map(lambda index, image: (index, *each(image)), num_parallel_calls=at_once)
@@ -293,7 +293,7 @@ def _results(
         .concatenate(tf.data.Dataset.from_tensors((-1, *default)))
         .batch(tf.cast(number, tf.int64) + 1)
     )
-    options = tf.data.Options()  # no search for faster operators, which each call would repeat
+    options = tf.data.Options()  # no graph optimization, which each call would repeat
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     return images.with_options(options).get_single_element()
@@ -301,9 +301,9 @@ def _results(
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
-    """Decodes an image of this machine's disk, if it can be."""
-    # What does not decode raises, and a data set passes over it: from Python 3.12 on, TensorFlow
-    # hangs if two threads raise an error.
+    """Decodes a local image; returns empty pixels and an error code if decoding fails."""
+    # A dataset ignores decoding errors: from Python 3.12 on, TensorFlow hangs if two threads raise
+    # an error.
     none = tf.constant(0, tf.int64)
     damaged = (tf.zeros((0, 0, 3), tf.uint8), False, Header(tf.constant(DAMAGED), none, none))
     images = tf.data.Dataset.from_tensors(encoded).map(
@@ -315,7 +315,7 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
 
 @one_operator(input_signature=[tf.TensorSpec((None,), tf.string)])
 def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
-    """Decodes several images as `inspect` does, in a fraction of the time."""
+    """Decodes a batch of small images as `inspect` does, but faster."""
 
     def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
         found, turned, _ = _inspected(image, _SMALL)
@@ -326,7 +326,7 @@ def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tensor, Header]:
-    """Returns what `inspect` does of an image, without pixels if it has more than `max_pixels`."""
+    """Returns the result of `inspect`, without pixels above `max_pixels`."""
     header = read_header(encoded, LOCAL)
     area = header.height * header.width
 

@@ -1,4 +1,4 @@
-"""Inventory of a data source: every file is an image or counted by a reason."""
+"""Inventory of a data source: images, and all other files counted by kind."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class FoundFiles:
     """Files below a folder.
 
     Args:
-        images: Paths of all images, readable or not, below the folder, with `/`, sorted.
-        folders: Paths of all visible folders below it, sorted.
+        images: Relative paths of all images, readable or not, with `/`, sorted.
+        folders: Relative paths of all visible folders, sorted.
         ignored: Number of all other files and of empty folders, by kind.
     """
 
@@ -40,9 +40,9 @@ class Inventory:
     """Counts of the files of a data source.
 
     Args:
-        used: Number of images that can be used.
-        unreadable: Number of the other images, by reason and class.
-        ignored: Number of files that are no images of the data set and of empty folders, by kind.
+        used: Number of usable images.
+        unreadable: Number of unusable images, by reason and class.
+        ignored: Number of empty folders and of files that are not images of the dataset, by kind.
     """
 
     used: int = 0
@@ -61,16 +61,15 @@ class Inventory:
 
     @property
     def complete(self) -> bool:
-        """True if every file of the source is an image that can be used."""
+        """Whether every file of the source is a usable image."""
         return not self.unreadable and not self.ignored
 
 
 def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
-    """Finds the images below a folder and counts all other files; symbolic links are followed.
+    """Finds the images below a folder and counts all other files; follows symbolic links.
 
-    The content decides what an image is; a file of unknown content is one if its suffix is an
-    image's. Hidden files, backup copies, outputs of this package and all but regular files are
-    not images.
+    Images are recognized by their content, or else by the suffix of an image format. Hidden files,
+    backup copies, outputs of this package and special files are not images.
     """
     names: dict[str, list[str]] = {"image": [], "folder": []}
     for name, kind in sorted(_walk(Path(folder), "", frozenset())):
@@ -83,7 +82,7 @@ def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
 def _walk(
     folder: Path, prefix: str, above: frozenset[tuple[int, int]], kind: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yields the name of each file and visible folder, and what it is; `kind` is that of all."""
+    """Yields the name and kind of each file and visible folder; `kind` applies to all."""
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -95,7 +94,7 @@ def _walk(
             f"Every folder of the data must be readable. Received: {folder}: {error.strerror}"
         ) from error
     here = (status.st_dev, status.st_ino)
-    if here in above:  # a symbolic link that leads round in circles
+    if here in above:  # a cycle of symbolic links
         return
     if not entries and not kind:
         yield prefix, _EMPTY
@@ -118,7 +117,7 @@ def _walk(
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Returns `"image"`, or the reason why a file is none."""
+    """Returns `"image"`, or the reason why a file is not an image."""
     name = entry.name
     if name.startswith("."):
         return _HIDDEN
@@ -129,7 +128,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
         if not stat.S_ISREG(entry.stat().st_mode):
             return _SPECIAL
         found = image_format(read_head(entry.path), name)
-    except OSError:  # the audit says what is wrong with an image
+    except OSError:  # the audit reports the problem
         found = None
     return "image" if found or has_image_suffix(name) else suffix
 
@@ -140,7 +139,7 @@ def count_images(
     bad: tuple[tuple[str, str], ...],
     ignored: Mapping[str, int],
 ) -> Inventory:
-    """Counts images by whether they can be used."""
+    """Counts usable images, and unusable images by reason and class."""
     classes = dict(zip(names, shown, strict=True))
     unreadable: dict[str, Counter[str]] = {}
     for name, reason in bad:

@@ -1,10 +1,10 @@
-"""MixUp and CutMix: two neighbours of a batch exchange parts of themselves and of their labels.
+"""MixUp and CutMix of neighboring images of a batch.
 
 Letters: B batch, an even number; h, w, C image height, width, channels; K classes.
 
 Example i is mixed with example i + 1 if i is even, with i - 1 if it is odd. The order of a batch
-is random, so that the neighbour is as good as any other, and a worker that reads a part
-of a batch, an even number, has all that it needs.
+is random, so that mixing neighbors is as random as mixing arbitrary pairs, and a worker with an
+even part of a batch needs no other images.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def mix(
     cutmix: float,
     probability: float = 1.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mixes each example with its neighbour, by MixUp or CutMix with equal chance.
+    """Mixes each example with its neighbor, by MixUp or CutMix with equal probability.
 
-    MixUp takes lam of the example and 1 - lam of its neighbour; CutMix puts a rectangle of the
-    neighbour, of 1 - lam of the area, into the example. Labels are mixed by the same shares. lam
-    follows Beta(a, a) with a = `mixup` or `cutmix`.
+    MixUp computes lam * example + (1 - lam) * neighbor; CutMix pastes a rectangle of the neighbor,
+    of 1 - lam of the area, into the example. Labels are mixed with the same weights. lam follows
+    Beta(a, a) with a = `mixup` or `cutmix`.
 
     Reference: https://arxiv.org/abs/1710.09412 and https://arxiv.org/abs/1905.04899
     """
@@ -68,7 +68,7 @@ def mix(
         mixes = tf.random.stateless_uniform((), whether) < probability
         return tf.cond(mixes, by_either, lambda: (image, tf.ones(())))
 
-    # One image after the other: it and its neighbour stay in the processor's cache meanwhile.
+    # One image at a time, so that the image and its neighbor stay in the processor's cache.
     mixed, share = tf.map_fn(
         one,
         (places, neighbours, tf.convert_to_tensor(seeds)),
@@ -80,10 +80,10 @@ def mix(
 
 
 def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
-    """Draws X / (X + Y) of two Gamma variables, by way of their logarithms.
+    """Draws X / (X + Y) of two Gamma variables, computed from their logarithms.
 
-    Where the concentration a is small, X itself is often too small for float32. But X is
-    distributed as Z u^(1 / a), where Z is a Gamma variable of concentration a + 1 and u uniform.
+    For a small concentration a, X often underflows in float32. X is distributed as Z u^(1 / a),
+    where Z is a Gamma variable of concentration a + 1 and u is uniform.
     """
     larger, rest = tf.unstack(tf.random.split(seed, 2))
     z = tf.random.stateless_gamma((2,), larger, concentration + 1)
@@ -95,7 +95,7 @@ def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
 def _cut(
     image: tf.Tensor, other: tf.Tensor, seed: tf.Tensor, concentration: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts a rectangle of the other image in; what lies outside is cut off its area."""
+    """Pastes a random rectangle of the other image, clipped to the image; returns lam too."""
     where, size = tf.unstack(tf.random.split(seed, 2))
     h, w = image.shape[0], image.shape[1]
     side = tf.sqrt(1 - _beta(size, concentration))

@@ -1,4 +1,4 @@
-"""Images -> batches for `evaluate` and `predict`, and how every pipeline reads and divides them.
+"""Input pipelines for `evaluate` and `predict`, and reading and sharding for all pipelines.
 
 B is the batch size, h and w the model's image size, C the number of channels, K the number of
 classes.
@@ -28,21 +28,21 @@ def evaluation_dataset(
     pad: bool = False,
     shard: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
-    """Batches all images in their order, prepared as the preprocessing says.
+    """Returns preprocessed batches of all images, in their order.
 
     Args:
         examples: The images.
         preprocessing: The preprocessing.
-        batch_size: Images in a batch, of all workers together; the last one may have fewer.
-        pad: Whether the last batch is filled up with images of weight 0, for devices that need
+        batch_size: Global batch size, over all workers; the last batch may be smaller.
+        pad: Whether the last batch is padded with images of weight 0, for devices that need
             batches of one size; every image then has a weight.
-        shard: Number of this worker and of all of them; each reads its part of every batch,
-            which has to be padded.
+        shard: Index of this worker and number of workers; each reads its part of every batch,
+            which must be padded.
 
     Returns:
-        Dataset of a known number of batches: model input (B, h, w, C), float32, and labels
-        (B, K), float32; with `pad` also weights (B,), float32, 1 or 0. B is `batch_size` divided
-        by the workers.
+        Dataset of known cardinality: model input (B, h, w, C), float32, and labels (B, K),
+        float32; with `pad` also weights (B,), float32, 1 or 0. B is `batch_size` divided by the
+        number of workers.
 
     Raises:
         ValueError: If `batch_size` or `shard` is out of its range, or several workers read
@@ -85,15 +85,15 @@ def evaluation_dataset(
 def image_dataset(
     encoded: Sequence[bytes], preprocessing: Preprocessing, *, batch_size: int
 ) -> tf.data.Dataset:
-    """Batches images without labels, prepared as the preprocessing says.
+    """Returns preprocessed batches of images without labels.
 
     Args:
         encoded: The bytes of image files of any sizes.
         preprocessing: The preprocessing.
-        batch_size: Images in a batch; the last one may have fewer.
+        batch_size: Batch size; the last batch may be smaller.
 
     Returns:
-        Dataset of a known number of batches of model input (B, h, w, C), float32.
+        Dataset of known cardinality of model input (B, h, w, C), float32.
 
     Example:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8")).numpy()
@@ -132,7 +132,7 @@ def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tens
 
 
 def check_shard(batch_size: int, shard: tuple[int, int]) -> None:
-    """Raises `ValueError` unless the workers can share a batch equally."""
+    """Raises `ValueError` unless a batch can be divided equally among the workers."""
     index, workers = shard
     if not 0 <= index < workers:
         raise ValueError(
@@ -146,10 +146,10 @@ def check_shard(batch_size: int, shard: tuple[int, int]) -> None:
 
 
 def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
-    """Prepares elements ahead; maps with `AUTOTUNE` get as many threads as there are cores.
+    """Prefetches elements; maps with `AUTOTUNE` use one thread per core.
 
-    Not tuned by tf.data: whoever drops an iterator waits for the tuner's thread, which may sleep on
-    for as long as the iterator has lived, up to a minute (docs/decisions/0019-performance.md).
+    Autotuning is off: deleting an iterator waits for the tuner's thread, which may sleep as long
+    as the iterator has existed, up to a minute (docs/decisions/0019-performance.md).
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -164,7 +164,7 @@ def _batches(
 
 
 def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.ndarray:
-    """Returns images as a model sees them, before they are scaled."""
+    """Returns decoded and resized images, uint8 (N, h, w, C), before scaling."""
     with tf.device("CPU"):
         images = [fit_within(tf.constant(file), preprocessing) for file in encoded]
         return np.stack([np.asarray(image) for image in images]).astype(np.uint8)
@@ -173,7 +173,7 @@ def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.nd
 def read_files(
     paths: Sequence[str | os.PathLike[str]], encoded: list[bytes], preprocessing: Preprocessing
 ) -> np.ndarray:
-    """Returns `read_pixels` of files, or raises `ValueError` with the path of one that fails."""
+    """Returns `read_pixels` of files; raises `ValueError` with the path of an undecodable file."""
     pixels = []
     for path, file in zip(paths, encoded, strict=True):
         try:

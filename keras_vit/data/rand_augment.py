@@ -1,4 +1,4 @@
-"""RandAugment and 3-Augment: random changes chosen from a list, each determined by its seed."""
+"""RandAugment and 3-Augment, fully determined by a seed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from keras_vit.data import augmentation_ops
 
-# The magnitude at which the operations are as strong as the papers' figures show them.
+# Magnitude of full strength, as in the papers' figures.
 MAX_MAGNITUDE = 10.0
-# Pixels on each side that 3-Augment's blur needs, which mirrors six of them at the border.
+# Minimum image side for the blur of 3-Augment, which reflects six pixels at the border.
 MIN_SIDE = 7
 
 
@@ -23,11 +23,11 @@ def rand_augment(
     magnitude_std: float = 0.0,
     increasing: bool = False,
 ) -> tf.Tensor:
-    """Applies operations drawn at random, one after the other ("RandAugment").
+    """Applies randomly drawn operations in sequence ("RandAugment").
 
-    Each is one of the paper's 14: nothing, autocontrast, equalize, rotate (30 degrees at magnitude
-    10), solarize, colour, posterize, contrast, brightness, sharpness, shear (0.3) and translate
-    (45% of the side) along x or y; these turn, shear and shift either way with equal chance.
+    The paper's 14 operations: identity, autocontrast, equalize, rotate (30 degrees at magnitude
+    10), solarize, color, posterize, contrast, brightness, sharpness, shear (0.3) and translate
+    (45% of the side) along x or y; rotations, shears and translations have a random sign.
 
     Reference: https://arxiv.org/abs/1909.13719; with the ranges of
     https://github.com/tensorflow/tpu/blob/master/models/official/efficientnet/autoaugment.py
@@ -47,7 +47,7 @@ def rand_augment(
 
 
 def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Makes the image grey, solarizes it at 128 or blurs it, with equal chance ("3-Augment").
+    """Applies grayscale, solarize (at 128) or blur with equal probability ("3-Augment").
 
     Reference: section 3.2 of https://arxiv.org/abs/2204.07118; the blur's standard deviation in
     [0.1, 2] pixels is that of https://github.com/facebookresearch/deit/blob/main/augment.py
@@ -66,7 +66,7 @@ def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def color_jitter(image: tf.Tensor, seed: tf.Tensor, *, strength: float) -> tf.Tensor:
-    """Changes brightness, contrast and colour by factors in [1 - strength, 1 + strength]."""
+    """Changes brightness, contrast and color by factors in [1 - strength, 1 + strength]."""
     low = max(0.0, 1 - strength)
     factors = tf.unstack(tf.random.stateless_uniform((3,), seed, low, 1 + strength))
     image = augmentation_ops.brightness(image, factors[0])
@@ -82,7 +82,7 @@ def _branches(
     if increasing:
         factor = tf.maximum(0.1, 1 + sign * 0.9 * strength)
         bits, threshold = 4 - bits, 256 - threshold
-    # Magnitudes above 10 reach the whole byte and no further.
+    # Clipped for magnitudes above 10.
     bits, threshold = tf.clip_by_value(bits, 0, 8), tf.clip_by_value(threshold, 0, 256)
     return [
         lambda: image,

@@ -1,4 +1,4 @@
-"""Dividing labelled images into a training and a validation set, and keeping the division."""
+"""Training and validation splits of labeled images, and their CSV files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _DIGITS = 32  # of a SHA-256, which has 64
 
 
 def require_trainable(examples: Examples) -> None:
-    """Raises `ValueError` unless there are two classes and two images of each.
+    """Raises `ValueError` unless there are at least two classes with two images each.
 
-    Classes without any image are allowed: a CSV file of ImageNet classes has many. Where an image
-    may show several classes or none, one class is enough that some show and others do not.
+    Classes without any image are allowed: a CSV file of ImageNet classes has many. A multi-label
+    dataset may have a single class if some of its images show the class and others do not.
 
     Args:
         examples: The images.
 
     Raises:
-        ValueError: If only one class has images, or all show the same, or a class has only one.
+        ValueError: If only one class has images, all targets are equal, or a class has one image.
 
     Example:
         >>> from keras_vit.data import load
@@ -64,29 +64,29 @@ def split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divides the images into a training and a validation set.
 
-    Every class is divided alike, with at least one image on each side. Images with the same
-    content stay together, under whatever names and labels. The result depends on the names and
-    the seed, not on the order of the examples. Where the source brings its own division, that
-    one is kept, but training images that also occur in the validation or the test set are left
-    out, and validation images that also occur in the test set. A source with a training and a test
-    set alone has its validation set split off the training set; test images are in neither.
+    The split is stratified, with at least one image of each class on each side. Images with the
+    same content stay together, whatever their names and labels. The result depends on the names and
+    the seed, not on the order of the examples. Splits of the source are kept, except that training
+    images that also occur in the validation or the test set are removed, and validation images
+    that also occur in the test set. If a source has only a training and a test set, the validation
+    set is split off the training set; test images are in neither.
 
-    Where an image may show several classes, it counts as one of the rarest of them; those without
-    any are a class of their own. Every class then has an image to learn from, and one to validate
-    on unless all of its images are needed for that.
+    A multi-label image is stratified by the rarest of its classes; images without any class form a
+    stratum. Every class then has a training image, and a validation image unless all of its images
+    are needed for training.
 
     Args:
         examples: The images.
-        digests: Name of each image -> digest of its content, as `audit` finds them.
-        validation_fraction: Share of each class that is held out, in (0, 1).
-        seed: Seed of the division.
+        digests: Name of each image -> digest of its content, from `audit`.
+        validation_fraction: Fraction of each class that is held out, in (0, 1).
+        seed: Seed of the split.
 
     Returns:
-        Indices of the training and of the validation images, each in increasing order.
+        Indices of the training and of the validation images, each sorted.
 
     Raises:
-        ValueError: If there are too few classes, images or different images, a part of the
-            source's division is empty, or `validation_fraction` is out of range.
+        ValueError: If there are too few classes, images or different images, a split of the
+            source is empty, or `validation_fraction` is out of range.
 
     Example:
         >>> from keras_vit.data import audit, load
@@ -130,7 +130,7 @@ def split(
     chosen = np.zeros(len(different), bool)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
-        # A generator for each class: another class may grow without moving this one's division.
+        # A generator for each class: changes of a class do not change the split of the others.
         order = np.random.default_rng((seed, int(group))).permutation(len(members))
         count = min(max(round(len(order) * validation_fraction), 1), len(order) - 1)
         chosen[members[order[:count]]] = True
@@ -147,11 +147,11 @@ def split_images(
     validation_fraction: float = 0.2,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divides images into a training and a validation set, as `split` does where it can.
+    """Divides images into a training and a validation set, as `split` does if possible.
 
-    Then what is held out in training with labels, with the same seed, is held out here too, and
-    no image is seen in pre-training that accuracy is later measured on. Where there are no
-    classes to divide, all images are divided alike. The same content stays together.
+    With the same seed, pre-training then holds out the same images as training with labels, so that
+    accuracy is measured on images not seen in pre-training. Without classes to stratify by, the
+    split is not stratified. Images with the same content stay together.
     """
     if examples.splits is not None or _has_classes(examples, digests):
         return split(examples, digests, validation_fraction=validation_fraction, seed=seed)
@@ -170,14 +170,14 @@ def split_images(
 
 
 def _has_classes(examples: Examples, digests: Mapping[str, str]) -> bool:
-    """Tells whether `split` can divide every class: two at least, each with two contents."""
+    """Returns whether there are two classes or more, each with two different images."""
     counts = examples.subset(different_contents(examples, digests)).class_counts()
     different = len(np.unique(examples.targets, axis=0))
     return bool(different >= 2 and np.all(counts[examples.class_counts() > 0] >= 2))
 
 
 def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the training and validation images of a source, without what recurs further on."""
+    """Returns the source's training and validation images that are in no later split."""
     splits = np.array(examples.splits)
     train, validation, test = (splits == name for name in SPLITS)
     validation &= ~np.isin(content, content[test])
@@ -186,20 +186,20 @@ def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def different_contents(examples: Examples, digests: Mapping[str, str]) -> np.ndarray:
-    """Returns one image for each content: the first name decides what the content shows."""
+    """Returns the index of the image with the first name, for each content."""
     by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
     first = {digests[examples.names[i]]: i for i in reversed(by_name)}
     return np.array(list(reversed(first.values())), dtype=int)
 
 
 def _rarest(labels: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns the rarest class that each row (N, K) shows, or K for one without any."""
+    """Returns the rarest class of each row (N, K), or K for a row without any class."""
     number = np.where(labels, counts, len(labels) + 1)
     return np.where(labels.any(axis=1), number.argmin(axis=1), len(counts))
 
 
 def _put_on_both_sides(held_out: np.ndarray, labels: np.ndarray) -> None:
-    """Moves images until every class is learned from, and where that allows it validated on."""
+    """Moves images so that each class is in training and, if possible, in validation."""
     for label in np.flatnonzero(labels.any(axis=0)):
         shows = np.flatnonzero(labels[:, label])
         if held_out[shows].all():
@@ -219,18 +219,18 @@ def write_split(
     validation: Sequence[int] | np.ndarray,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a division as a CSV file with the columns `file`, `label`, `split` and `pixels`.
+    """Writes a split as a CSV file with the columns `file`, `label`, `split` and `pixels`.
 
-    Where an image may show several classes, the column is `labels`, with `|` between the names.
-    The test images of the source are written as well.
+    For multi-label images, the column is `labels`, with `|` between the names. The test images of
+    the source are written as well.
 
     Args:
         path: The file to write.
         examples: The images.
         train: Indices of the training images.
         validation: Indices of the validation images.
-        digests: Name of each image -> digest of its content, as `audit` finds them, of which the
-            first 32 digits are kept; None leaves the column out.
+        digests: Name of each image -> digest of its content, from `audit`. The first 32 digits are
+            written; None omits the column.
 
     Example:
         >>> import tempfile
@@ -266,22 +266,22 @@ def read_split(
     digests: Mapping[str, str] | None = None,
     on_missing: str = "fail",
 ) -> tuple[np.ndarray, ...]:
-    """Reads a division that `write_split` wrote.
+    """Reads a split written by `write_split`.
 
     Args:
         path: The file.
-        examples: The images; those that the file does not name are in no split.
+        examples: The images; images that are not in the file are in no split.
         splits: The splits to read.
-        digests: Name of each image -> digest of its content, compared with those in the file if it
-            has any.
-        on_missing: `"skip"` leaves out images that are no longer there.
+        digests: Name of each image -> digest of its content, compared with the digests in the file,
+            if any.
+        on_missing: `"skip"` omits images that no longer exist.
 
     Returns:
         Indices of the images of each split, in the order of the file.
 
     Raises:
-        ValueError: If the file names an image that is no longer there, or one whose label or
-            content has changed.
+        ValueError: If an image of the file no longer exists, or its label or content has
+            changed.
 
     Example:
         >>> import tempfile
@@ -319,13 +319,13 @@ def read_split(
 
 
 def training_digests(path: str | os.PathLike[str]) -> frozenset[str]:
-    """Returns the digests of the training images that a division names, 32 digits each."""
+    """Returns the digests of the training images in a split file, 32 digits each."""
     rows = _rows(path)
     return frozenset(row[_PIXELS] for row in rows if row["split"] == "train" and row.get(_PIXELS))
 
 
 def short_digest(digest: str) -> str:
-    """Returns the first 32 digits of a digest, as `write_split` keeps them."""
+    """Returns the first 32 digits of a digest, as written by `write_split`."""
     return digest[:_DIGITS]
 
 

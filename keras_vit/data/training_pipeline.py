@@ -1,7 +1,8 @@
-"""Labelled images -> batches for `fit`, the same to the bit whoever reads them and from where on.
+"""Input pipeline for `fit`, reproducible to the bit on resumption and with any number of workers.
 
 B is the batch size of one worker, h and w the model's image size, C the number of channels, K the
-number of classes. An image's *place* is its position in the epoch: a batch is a run of places.
+number of classes. An image's *place* is its position in the epoch; a batch consists of
+consecutive places.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from keras_vit.data.pipeline import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
 from keras_vit.preprocessing import Preprocessing
 
-# Keep the streams of random numbers apart that are drawn from one seed.
+# Independent streams of random numbers from one seed.
 _ORDER, _AUGMENTATION, _REPETITION, _ERASING, _MIXING = range(5)
 
 
 def steps_per_epoch(examples: Examples, batch_size: int) -> int:
-    """Returns the number of full batches; the rest of the images waits for another epoch.
+    """Returns the number of full batches per epoch; the remaining images are dropped.
 
     Args:
         examples: The training images.
-        batch_size: Images in a batch.
+        batch_size: Batch size.
 
     Returns:
         Number of training steps in an epoch, at least 1.
@@ -66,30 +67,30 @@ def training_dataset(
     initial_step: int = 0,
     shard: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
-    """Shuffles, changes at random and batches the training images of several epochs.
+    """Returns shuffled, augmented batches of the training images for several epochs.
 
-    The order follows from (seed, epoch), what happens to an image from (seed, epoch, image), and
-    how it is erased and mixed from (seed, epoch, place): a step is the same to the bit whether
-    training came through the earlier ones or starts with it, and whoever reads it. Each epoch sees
-    `steps_per_epoch * batch_size` images, all of them different unless they are repeated.
+    The order depends on (seed, epoch), the augmentation of an image on (seed, epoch, image), and
+    erasing and mixing on (seed, epoch, place): a step is the same to the bit in an uninterrupted
+    and in a resumed run, and on any worker. Each epoch has `steps_per_epoch * batch_size` images,
+    all different unless they are repeated.
 
     Args:
         examples: The training images.
-        preprocessing: The preprocessing; cropping at random takes the place of its `resize`.
-        augmentation: The random changes; by default a crop and a flip.
-        batch_size: Images in a batch, of all workers together.
-        epochs: Epoch to stop before, counted from 0.
-        seed: Seed of all randomness, in [0, 2**63).
-        initial_epoch: Epoch to start with, in [0, epochs).
-        initial_step: Step of that epoch to start with, in [0, steps_per_epoch).
-        shard: Number of this worker and of all of them; each reads its part of every batch.
+        preprocessing: The preprocessing; random cropping replaces its `resize`.
+        augmentation: The augmentation; by default a random crop and flip.
+        batch_size: Global batch size, over all workers.
+        epochs: Last epoch + 1, counted from 0.
+        seed: Seed of all random numbers, in [0, 2**63).
+        initial_epoch: First epoch, in [0, epochs).
+        initial_step: First step of the first epoch, in [0, steps_per_epoch).
+        shard: Index of this worker and number of workers; each reads its part of every batch.
 
     Returns:
-        Dataset of the remaining batches, whose number it knows: model input (B, h, w, C),
-        float32, and labels (B, K), float32; B is `batch_size` divided by the workers.
+        Dataset of the remaining batches, of known cardinality: model input (B, h, w, C), float32,
+        and labels (B, K), float32; B is `batch_size` divided by the number of workers.
 
     Raises:
-        ValueError: If there is not one full batch, or an argument is out of its range.
+        ValueError: If there is no full batch, or an argument is out of range.
 
     Example:
         >>> from keras_vit.data import load
@@ -132,29 +133,29 @@ class _Pipeline:
     number: int  # of training images
     read: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
     layers: tuple[keras.layers.Layer, ...]
-    batch_size: int  # of all workers together
+    batch_size: int  # over all workers
     steps: int  # in an epoch
     seed: int
     shard: tuple[int, int]
 
     def dataset(self, epochs: int, initial_epoch: int, initial_step: int) -> tf.data.Dataset:
-        """Every batch from a step of an epoch on."""
+        """Returns all batches from a step of an epoch on."""
 
         def order(epoch: tf.Tensor) -> tf.data.Dataset:
             return self.order(epoch, tf.where(epoch == initial_epoch, initial_step, 0))
 
         share = self.batch_size // self.shard[1]
         dataset = tf.data.Dataset.range(initial_epoch, epochs).flat_map(order)
-        # `fit` runs an extra step each epoch where it does not know the number of batches.
+        # `fit` runs an extra step per epoch if the cardinality is unknown.
         remaining = (epochs - initial_epoch) * self.steps - initial_step
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(remaining * share))
         dataset = dataset.map(self.example, tf.data.AUTOTUNE).batch(share, drop_remainder=True)
-        # Layers with seeds of their own draw in the order in which they are called.
+        # Layers with their own seed generators depend on the order of calls.
         parallel = None if self.layers else tf.data.AUTOTUNE
         return read_ahead(dataset.map(self.batch, parallel))
 
     def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
-        """What this worker reads of an epoch: (epoch, image, place), one after the other."""
+        """Returns this worker's elements of an epoch: (epoch, image, place)."""
         places = tf.range(self.steps * self.batch_size, dtype=tf.int64)
         done = tf.cast(initial_step * self.batch_size, tf.int64)
         worker = places % self.batch_size // (self.batch_size // self.shard[1])
@@ -164,9 +165,9 @@ class _Pipeline:
         return tf.data.Dataset.from_tensor_slices((epochs, chosen, places))
 
     def shuffled(self, epoch: tf.Tensor) -> tf.Tensor:
-        """All images of an epoch in their order; image `i` repeated is `i * repeats + 0, 1 ...`."""
-        # tf.random.experimental.index_shuffle needs no memory for the order, but it favours some
-        # places (docs/decisions/0005).
+        """Returns the shuffled images of an epoch; copies of `i` are `i * repeats + 0, 1 ...`."""
+        # tf.random.experimental.index_shuffle needs no memory for the order, but is not uniform
+        # (docs/decisions/0005).
         shuffle = tf.random.experimental.stateless_shuffle
         images = tf.range(self.number, dtype=tf.int64)
         images = shuffle(images, seed=self.key(_ORDER, epoch))
@@ -178,7 +179,7 @@ class _Pipeline:
         return shuffle(images, seed=self.key(_REPETITION, epoch))
 
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
-        """Reads and changes an image; what is still to be done to it needs its two seeds."""
+        """Reads and augments an image; returns the seeds for erasing and mixing too."""
         encoded, label = self.read(image // self.augmentation.repeats)
         seed = self.key(_AUGMENTATION, epoch, image)
         shrinkage = crop_shrinkage(seed, self.preprocessing, self.augmentation)
@@ -192,7 +193,7 @@ class _Pipeline:
     def batch(
         self, images: tf.Tensor, labels: tf.Tensor, erasing: tf.Tensor, mixing: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Changes the images of a batch together, by seeds (B, 2) for erasing and mixing."""
+        """Applies layers, erasing and mixing to a batch, with seeds (B, 2)."""
         if self.layers:
             images, labels = apply_layers(images, labels, self.layers)
             images = tf.map_fn(
@@ -212,14 +213,14 @@ class _Pipeline:
         )
 
     def finish(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Scales an image and erases a part of it."""
+        """Scales an image and applies random erasing."""
         image = scale(image, self.preprocessing)
         if not self.augmentation.erasing:
             return image
         return random_erasing(image, seed, probability=self.augmentation.erasing)
 
     def key(self, stream: int, *numbers: tf.Tensor) -> tf.Tensor:
-        """The seed (2,) of one stream of random numbers, for an epoch and an image or place."""
+        """Returns the seed (2,) of one stream, for an epoch and an image or place."""
         found = tf.constant([self.seed, stream], tf.int64)
         for number in numbers:
             found = tf.random.experimental.stateless_fold_in(found, number)

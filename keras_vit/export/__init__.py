@@ -1,4 +1,4 @@
-"""A finished model as files that others can run, running such files, and asking a server."""
+"""Export of trained models, inference with exported files, and clients of a server."""
 
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import saved_model, tflite

@@ -1,4 +1,4 @@
-"""Everything that serving a run needs, proven and put in place in one call."""
+"""Export of a run for serving: SavedModel, TFLite and other files, verified and installed."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from keras_vit.models import preprocessing_of
 from keras_vit.tasks.registry import of
 from keras_vit.tf_serving import batching
 
-_SAMPLE = 200  # images that are verified by default
-_BFLOAT16_AGREEMENT = 0.995  # of a SavedModel with products in bfloat16
-_CALIBRATION = 100  # images that ranges are measured on
+_SAMPLE = 200  # images to verify with by default
+_BFLOAT16_AGREEMENT = 0.995  # of a SavedModel with matrix products in bfloat16
+_CALIBRATION = 100  # images for the calibration of ranges
 _WARM_UP_IMAGES = 4
 _HIDDEN = ".keras_vit_export."
 
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """What `bundle` wrote.
+    """Result of `bundle`.
 
     Args:
         saved_model: The version folder for TensorFlow Serving.
-        files: Folder of the files for phones and other runtimes, or None where there are none.
-        results: How each artifact did; also those that were refused.
-        images: Number of images that were compared.
+        files: Folder of the files for phones and other runtimes, or None without such files.
+        results: Comparison of each artifact, including refused artifacts.
+        images: Number of compared images.
 
     Example:
         >>> Bundle(Path("serving/vit/1"), None, (), 200).saved_model.name
@@ -59,7 +59,7 @@ class Bundle:
     images: int
 
     def text(self) -> str:
-        """Returns the results as a table, and which files are the smallest that agree."""
+        """Returns the results as a table, and the smallest files that agree."""
         lines = [table(self.results)]
         quantizations = [r for r in self.results if r.name in tflite.QUANTIZATIONS]
         kept = [r for r in quantizations if r.ok]
@@ -96,48 +96,48 @@ def bundle(
     seed: int = 0,
     verbose: int = 1,
 ) -> Bundle:
-    """Exports a run, proves that what was written computes what was trained, and puts it in place.
+    """Exports a run, compares the exported files with the Keras model, and installs the files.
 
-    `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving to
-    watch; `directory/NAME-files/VERSION/` has the TFLite files and those of other runtimes. Every
-    one is run on labelled images in a process that has neither Keras nor this package, and compared
-    with the Keras model image by image. Nothing appears under its name before.
-    `directory/batching.config`, which is kept if it exists, has the server's batch sizes.
+    `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving;
+    `directory/NAME-files/VERSION/` contains the TFLite files and files of other runtimes. Every
+    file is run on labeled images in a process without Keras and this package, and compared with
+    the Keras model image by image. Files get their final names only after verification.
+    `directory/batching.config`, which is kept if it exists, contains the server's batch sizes.
 
     Args:
         run: The folder of a complete run, or a model.
-        directory: Where the bundle goes; created if needed.
-        name: What the model is called on the server.
-        quantizations: TFLite files to write, keys of `tflite.QUANTIZATIONS`; by default all that
-            the model has (`tflite.quantizations_of`), without those that agree on too few images.
-            One that is named here has to agree.
-        runtimes: Other runtimes to write for, of `onnx_openvino.WRITERS`.
-        examples: Labelled images to verify with; by default those that the run held out. Ranges
-            are measured on images that the run was trained on; for a model on some of these,
-            rather on those that are not verified.
-        full: Whether to verify with all of them.
-        sample: How many to verify with otherwise, drawn by `seed`.
-        min_agreement: Share of these on which a quantization has to name what the Keras model
-            names, in [0, 1]. Those in float32 have to on all.
-        limits: How large an image may be that a server decodes; by default `Limits()`.
-        precision: Of the SavedModel: `"float32"`, `"bfloat16"` for the products of matrices,
-            which has to name the same class on 99.5% of the images, or `"auto"`, the faster one on
-            this machine.
-        warm_up: Whether to write requests that TensorFlow Serving warms itself up with; None for
-            where tensorflow-serving-api is installed, which has their format.
-        tflite_batch_size: Images in a call of a TFLite file.
-        seed: Of the sample and of the images that ranges are measured on.
-        verbose: 0 is silent, 1 shows progress.
+        directory: Folder of the bundle; created if needed.
+        name: Name of the model on the server.
+        quantizations: TFLite files to write, keys of `tflite.QUANTIZATIONS`; by default all of
+            `tflite.quantizations_of`, except those that agree on too few images. Quantizations
+            given here must agree.
+        runtimes: Other runtimes to export for, of `onnx_openvino.WRITERS`.
+        examples: Labeled images to verify with; by default the run's held-out images. Ranges are
+            calibrated on training images of the run, or, for a model, on some of `examples`,
+            preferably not those to verify with.
+        full: Whether to verify with all images.
+        sample: Number of images to verify with otherwise, drawn with `seed`.
+        min_agreement: Fraction of the images on which the prediction of a quantization must equal
+            the Keras model's, in [0, 1]. In float32, all must be equal.
+        limits: Limits of the images that a server decodes; by default `Limits()`.
+        precision: Precision of the SavedModel: `"float32"`; `"bfloat16"` for matrix products,
+            which must predict the same class on 99.5% of the images; or `"auto"`, the faster one
+            on this machine.
+        warm_up: Whether to write warm-up requests for TensorFlow Serving; by default if
+            tensorflow-serving-api is installed, which defines their format.
+        tflite_batch_size: Batch size of the TFLite files.
+        seed: Seed of the sample and of the images for calibration.
+        verbose: 0 for silent, 1 for progress.
 
     Returns:
-        What was written.
+        The exported files and their comparisons.
 
     Raises:
-        VerificationError: If the SavedModel, a file in float32 or a quantization that was named
+        VerificationError: If the SavedModel, a file in float32 or a quantization given by name
         disagrees.
-        ValueError: If an argument is out of range, the run is not complete, or the model is no
+        ValueError: If an argument is out of range, the run is not complete, or the model is not an
             image classifier.
-        ImportError: If a package that a file needs is not installed.
+        ImportError: If a required package is not installed.
         OSError: If a file cannot be written.
 
     Example:
@@ -177,7 +177,7 @@ def bundle(
         checked = checked.subset(np.sort(_drawn(len(checked), seed)[:sample]))
     measured = _drawn(len(source.trained), seed)
     if source.trained is source.held_out:
-        measured = measured[::-1]  # the verified ones come first
+        measured = measured[::-1]  # the images to verify with come first
     calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
     chosen = (
         tflite.quantizations_of(source.model) if quantizations is None else tuple(quantizations)
@@ -193,13 +193,13 @@ def bundle(
     with output_folder.writing(directory, "export", ()):
         folders = (directory / name, directory / f"{name}-files")
         leftovers = (path for folder in folders for path in folder.glob(".[0-9]*.*"))
-        for path in (*directory.glob(f"{_HIDDEN}*"), *leftovers):  # of exports that were killed
+        for path in (*directory.glob(f"{_HIDDEN}*"), *leftovers):  # of killed exports
             shutil.rmtree(path, ignore_errors=True)
         say(f"Keras model on {len(checked)} images")
         shown = int(bool(verbose) and sys.stdout.isatty())
         task = of(preprocessing_of(source.model))
         expected = task.predict(source.model, checked, verbose=shown)
-        # A hidden folder on the same disk: what is proven is renamed, and a server passes over it.
+        # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
             artifacts = list(
@@ -251,7 +251,7 @@ def bundle(
                 found = directory / f"{name}-files" / str(version)
                 _place(staged / "files", found)
             batching.write(directory)
-            # Last: the server takes what appears here.
+            # Last: the server loads new versions from this folder.
             place = directory / name / str(version)
             _place(staged / "saved_model", place)
     return Bundle(place, found, results, len(checked))
@@ -259,7 +259,7 @@ def bundle(
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """A model with the images that it was and was not trained on."""
+    """Model with its training and held-out images."""
 
     model: keras.Model
     held_out: Examples
@@ -300,7 +300,7 @@ def _write_all(
     batch_size: int,
     say: Any,
 ) -> Iterator[Artifact]:
-    """Writes every file below `staged`, and says how long each took."""
+    """Writes every file below `staged`, and prints the time for each."""
 
     def timed(name: str, write: Any) -> Path:
         start = time.monotonic()
@@ -334,7 +334,7 @@ def _drawn(total: int, seed: int) -> np.ndarray:
 
 
 def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: bool) -> None:
-    """Raises `VerificationError` if something disagrees that must not."""
+    """Raises `VerificationError` if an artifact disagrees that must agree."""
     optional = () if named else tflite.QUANTIZATIONS.keys() - {"float32"}
     wrong = [r for r in results if not r.ok and r.name not in optional]
     if not wrong:
@@ -352,7 +352,7 @@ def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: 
 
 
 def _next(directory: Path, name: str) -> int:
-    """Returns the number after all that are taken, of the SavedModel or of the other files."""
+    """Returns the first version after those of the SavedModel and of the other files."""
     return max(
         int(saved_model.next_version(directory / part).name) for part in (name, f"{name}-files")
     )

@@ -1,4 +1,4 @@
-"""Proof that exported files compute what the model computes.
+"""Verification of exported files against the Keras model.
 
 Letters: N images.
 """
@@ -29,7 +29,7 @@ class VerificationError(RuntimeError):
     """An exported artifact disagrees with its model.
 
     Args:
-        message: Which one, by how much, and where.
+        message: Name of the artifact, size of the difference, and image.
 
     Example:
         >>> str(VerificationError("model.tflite: the labels differ"))
@@ -39,14 +39,14 @@ class VerificationError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Artifact:
-    """Something that was exported.
+    """Exported file or SavedModel.
 
     Args:
-        name: What it is called, unique among those of one export.
+        name: Name, unique in an export.
         kind: `"saved_model"`, `"tflite"`, `"onnx"` or `"openvino"`.
-        path: Its file or folder.
-        exact: Whether it computes in float32, so that it has to agree on every image.
-        min_agreement: Share of the images on which another one has to; None for that of `verify`.
+        path: File or folder.
+        exact: Whether it computes in float32 and must therefore agree on every image.
+        min_agreement: Required agreement if not exact; None for the default of `verify`.
     """
 
     name: str
@@ -57,15 +57,15 @@ class Artifact:
 
     @property
     def tolerance(self) -> float:
-        """By how much an output may differ from the Keras model's."""
+        """Maximum difference of an output from the Keras model's output."""
         if not self.exact:
             return math.inf
         return 1e-5 if self.kind == "saved_model" else 1e-4
 
     def size(self) -> int:
-        """Returns the bytes of the file, or of all files of the folder."""
+        """Returns the size of the file, or of all files of the folder, in bytes."""
         paths = self.path.rglob("*") if self.path.is_dir() else [self.path]
-        if self.path.suffix == ".xml":  # OpenVINO keeps the weights beside it
+        if self.path.suffix == ".xml":  # OpenVINO stores the weights in a second file
             paths = [self.path, self.path.with_suffix(".bin")]
         return sum(path.stat().st_size for path in paths if path.is_file())
 
@@ -75,14 +75,14 @@ class ArtifactComparison:
     """Comparison of an exported artifact with the Keras model.
 
     Args:
-        name: Of the artifact.
-        size: Bytes.
-        milliseconds: Median time of one image, by number of threads, or `"all"`.
-        accuracy: Fraction of the images for which it is right: the class, or all labels.
-        agreement: Fraction of the images for which it predicts what the Keras model predicts.
-        largest_difference: Of an output; NaN if one is.
-        worst: Index of the image where that occurs.
-        ok: Whether it agrees as far as it has to.
+        name: Name of the artifact.
+        size: Size in bytes.
+        milliseconds: Median time for one image, by number of threads, or `"all"`.
+        accuracy: Fraction of the images with a correct class, or with all labels correct.
+        agreement: Fraction of the images with the prediction of the Keras model.
+        largest_difference: Largest difference of an output; NaN if an output is NaN.
+        worst: Index of the image with the largest difference.
+        ok: Whether agreement and difference are within the limits.
 
     Example:
         >>> ArtifactComparison("float32", 22_000_000, {"1": 22.0}, 0.975, 1.0, 3e-7, 4, ok=True).ok
@@ -111,8 +111,8 @@ def verify(
 ) -> tuple[ArtifactComparison, ...]:
     """Runs artifacts in a process without Keras and this package, and compares image by image.
 
-    The first artifact has to be a SavedModel: its `preprocess` signature makes the pixels that the
-    others are given, so that every artifact sees what a server would.
+    The first artifact must be a SavedModel: its `preprocess` signature computes the pixels for the
+    other artifacts, so that every artifact receives the same input as on a server.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / "images.tfrecord")) as records:
@@ -148,7 +148,7 @@ def compared(
     expected: Predictions,
     min_agreement: float,
 ) -> ArtifactComparison:
-    """Compares what an artifact answered with what the Keras model did."""
+    """Compares the outputs of an artifact with the outputs of the Keras model."""
     differences = np.abs(found - expected.outputs).reshape(len(found), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
     close = artifact.tolerance if artifact.exact else 0.0
@@ -170,19 +170,19 @@ def compared(
 
 
 def _run(folder: Path, progress: bool) -> None:
-    # -P: the folder of the script, with names such as onnx, is not searched for modules.
+    # -P: do not search the script's folder, with names such as onnx, for modules.
     command = [sys.executable, "-P", str(_PROCESS), str(folder)]
     counting = progress and sys.stdout.isatty()
     last: collections.deque[str] = collections.deque(maxlen=20)
     name = said = ""
     with subprocess.Popen(
         command,
-        stdin=subprocess.PIPE,  # its end, which comes with that of this process, ends the other one
+        stdin=subprocess.PIPE,  # closed with this process, which ends the other process
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # On the CPU, where all of these run; a GPU's memory is this process's.
+        # On the CPU, which all artifacts support; this process occupies a GPU's memory.
         env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
     ) as running:
         for line in running.stdout or ():
@@ -206,7 +206,7 @@ def _run(folder: Path, progress: bool) -> None:
 
 
 def table(results: Sequence[ArtifactComparison]) -> str:
-    """Returns results as lines to print."""
+    """Returns the results as a table to print."""
     width = max(11, *(len(result.name) for result in results))
     lines = [
         f"{'artifact':<{width}} {'MiB':>5}   1 thread  2 threads  accuracy  agreement  difference"

@@ -1,4 +1,4 @@
-"""The same model in operators that TFLite can compute in whole numbers."""
+"""Copies of models with operators that TFLite can quantize to integers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from keras_vit.models import cloning
 
 
 class _MeasuredLayerNorm(layers.LayerNorm):
-    """Layer normalisation for tensors that have one range for all tokens.
+    """Layer normalization for per-tensor quantization, with one range for all tokens.
 
-    A ViT keeps something in a few tokens of its last blocks, in features hundreds of times as large
-    as the others (https://arxiv.org/abs/2309.16588). Their squares would set steps in which the
-    squares of all other tokens are zero. So tokens are first divided by their mean absolute value,
-    which differs far less, and squares are summed where they are multiplied, in a product of
-    matrices.
+    A few tokens in the last blocks of a ViT have features hundreds of times larger than the others
+    (https://arxiv.org/abs/2309.16588). Their squares would set a quantization step that rounds the
+    squares of all other tokens to zero. So tokens are first divided by their mean absolute value,
+    which differs far less, and squares are summed in a matrix product.
     """
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -35,7 +34,7 @@ class _MeasuredLayerNorm(layers.LayerNorm):
 
 
 def _measured(kind: type) -> type:
-    """Returns a layer that normalises inside, with that norm."""
+    """Returns a subclass of a layer that uses `_MeasuredLayerNorm`."""
     return type(kind.__name__, (kind,), {"norm_class": _MeasuredLayerNorm})
 
 
@@ -49,7 +48,7 @@ _MEASURED_FORMS = {
 
 
 def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
-    """Returns a copy of a model without operators that TFLite knows only in floating point."""
+    """Returns a copy of a model without operators that TFLite has only in floating point."""
     forms = _MEASURED_FORMS if measured else _FORMS
 
     def changed(layer: Any) -> Any:

@@ -24,22 +24,22 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import finished, of
 from keras_vit.weights.whole_models import load_model
 
-_THREADS = 4  # at most, of the runtimes beside TensorFlow
+_THREADS = 4  # at most, of runtimes other than TensorFlow
 
 
 def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
-    """Loads a finished model from a run, a file, or any exported file.
+    """Loads a predictor from a run, a `.keras` file, an exported file or a Keras model.
 
     Args:
-        source: The folder of a training run, of which the weights of the last epoch are taken; a
-            `.keras`, `.tflite`, `.onnx` or OpenVINO `.xml` file; a SavedModel, or the folder of
-            its versions, of which the newest is taken; or a Keras model.
+        source: The folder of a training run, with the weights of the last epoch; a `.keras`,
+            `.tflite`, `.onnx` or OpenVINO `.xml` file; a SavedModel, or the folder of its
+            versions, of which the newest is loaded; or a Keras model.
 
     Returns:
-        A `Predictor`, which does not change with a model that it was made of.
+        A `Predictor`, independent of later changes to a model.
 
     Raises:
-        ValueError: If there is nothing at `source`, or something else.
+        ValueError: If `source` does not exist or is none of these.
         ImportError: If the package that runs the file is not installed.
 
     Example:
@@ -76,16 +76,16 @@ def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
 def embed(
     source: str | os.PathLike[str] | keras.Model, images: Iterable[Image], batch_size: int = 32
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Computes the features of images: what the classifier receives.
+    """Computes the features of images: the input of the classifier.
 
     Args:
-        source: The folder of a training run, a `.keras` file, or a Keras model, also one without
+        source: The folder of a training run, a `.keras` file, or a Keras model, with or without
             a classifier.
         images: As for `Predictor.predict`; any iterable.
-        batch_size: Number of images that are computed at once.
+        batch_size: Batch size.
 
     Yields:
-        Features (D,), float32, and an error message, empty for an image that could be read.
+        Features (D,), float32, and an error message, empty for a readable image.
 
     Raises:
         ValueError: If `source` is anything else, or does not return one vector for each image.
@@ -125,16 +125,16 @@ def _of_model(model: keras.Model, name: str) -> Predictor:
 
 
 def _on(network: keras.Model, preprocessing: Preprocessing) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function from pixels, uint8 (B, h, w, C), to the outputs (B, R) of a network."""
+    """Returns a function from pixels, uint8 (B, h, w, C), to a network's outputs (B, R)."""
     compute = network.predict_on_batch
     if keras.backend.backend() == "tensorflow":
-        # `predict_on_batch` would compile it by XLA, once for each batch size.
+        # `predict_on_batch` would compile with XLA, once per batch size.
         compute = without_xla(network)
     return lambda pixels: np.asarray(compute(preprocessing.scale(pixels)))
 
 
 def _load_keras(path: Path) -> keras.Model:
-    # Keras reports damage by whatever error its readers raise.
+    # For damaged files, Keras raises errors of many types.
     if not zipfile.is_zipfile(path):
         raise ValueError(
             f"`source` must be a complete .keras file. Received: {str(path)!r}, which is damaged"
@@ -148,7 +148,7 @@ def _of_saved_model(folder: Path) -> Predictor:
     if not description.is_file():
         raise _foreign(folder)
     preprocessing = preprocessing_files.parse(description.read_bytes(), str(folder))
-    # The texts beside it, which its graph reads, may have been changed since.
+    # The text files, which the graph reads, may have been edited since.
     count = len(preprocessing.class_names or ())
     if count:
         labels = preprocessing_files.lines(assets / preprocessing_files.LABELS, count)

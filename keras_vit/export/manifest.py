@@ -28,7 +28,7 @@ def write(
     images: int,
     **facts: Any,
 ) -> None:
-    """Writes the manifest into both folders of a version, with the hashes of their files."""
+    """Writes the manifest with file hashes into both folders of a version."""
     content = {
         **facts,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -56,6 +56,6 @@ def sha256(path: Path) -> str:
 
 def _as_json(result: ArtifactComparison) -> dict[str, Any]:
     found = dataclasses.asdict(result)
-    if math.isnan(result.largest_difference):  # which JSON has no word for
+    if math.isnan(result.largest_difference):  # not representable in JSON
         found["largest_difference"] = None
     return found

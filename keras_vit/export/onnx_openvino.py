@@ -1,4 +1,4 @@
-"""The model for ONNX Runtime and for OpenVINO."""
+"""Export of classifiers for ONNX Runtime and OpenVINO."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from keras_vit.export.saved_model import require_tensorflow
 from keras_vit.tasks.registry import finished
 
 _OPSET = 18
-# What has to be installed, by kind, which is also the extra that brings it.
+# Required packages by kind; the kind is also the name of the extra.
 _NEEDED = {"onnx": ("tf2onnx", "onnxruntime"), "openvino": ("openvino",)}
 
 
 def require(kind: str) -> None:
-    """Raises `ImportError` unless what writes and runs a kind of file is installed."""
+    """Raises `ImportError` unless the packages for a kind of file are installed."""
     missing = [name for name in _NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"{kind} needs {' and '.join(missing)}; {arguments.install_hint(kind)}")
@@ -42,7 +42,7 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     import tf2onnx
 
     classify, spec, preprocessing = _function(model)
-    # Without this the exact GELU becomes a file that no runtime loads, and no error.
+    # Without the handler, the exact GELU is silently converted to a file that no runtime loads.
     handlers: dict[str, Any] = {"Erfc": (_one_minus_erf, [])}
     proto, _ = tf2onnx.convert.from_function(
         classify, [spec], opset=_OPSET, custom_op_handlers=handlers
@@ -57,9 +57,9 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     """Exports a classifier for OpenVINO.
 
-    Input and output are those of `write_onnx`. Labels and preprocessing are in the description,
-    below `rt_info`, `keras_vit`. On a CPU with bfloat16 OpenVINO computes in that unless it is told
-    `{"INFERENCE_PRECISION_HINT": "f32"}`.
+    Input and output are the same as for `write_onnx`. Labels and preprocessing are in the `.xml`
+    file, below `rt_info`, `keras_vit`. On a CPU with bfloat16, OpenVINO computes in bfloat16 unless
+    `{"INFERENCE_PRECISION_HINT": "f32"}` is set.
     """
     require_tensorflow()
     require("openvino")
@@ -75,14 +75,14 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
         for name, text in preprocessing_files.texts(preprocessing).items():
             found.set_rt_info(text, ["keras_vit", Path(name).stem])
         openvino.save_model(found, Path(traced) / "model.xml", compress_to_fp16=False)
-        # The description last: without the weights it is of no use.
+        # The .xml file last: it requires the weights.
         for suffix in (".bin", ".xml"):
             with files.atomic_path(path.with_suffix(suffix)) as temporary:
                 shutil.move(Path(traced) / f"model{suffix}", temporary)
     return path
 
 
-#: How each kind of file is written, and how its name ends.
+#: Function and file suffix of each kind of file.
 WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
 
 
@@ -99,10 +99,10 @@ def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
 
 
 def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> None:
-    """Turns erfc(x), which ONNX lacks, into 1 - erf(x)."""
+    """Converts erfc(x), which ONNX lacks, to 1 - erf(x)."""
     (output,) = node.output
     dtype, shape = context.get_dtype(output), context.get_shape(output)
-    # Taken out and made anew: a node that is changed in place may be sorted behind its readers.
+    # Removed and recreated: a node modified in place may be sorted after its consumers.
     context.remove_node(name)
     erf = context.make_node("Erf", list(node.input), shapes=[shape], dtypes=[dtype])
     one = context.make_const(f"{name}_one", np.array(1, np.float32))

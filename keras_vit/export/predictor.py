@@ -1,4 +1,4 @@
-"""Predictions of image files, arrays and PIL images."""
+"""Predictor for image files, arrays and PIL images."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import of
 
 Image = str | os.PathLike[str] | bytes | np.ndarray | PIL.Image.Image
-# Outputs (B, ...), and what is wrong with each image.
+# Outputs (B, ...), and an error message for each image.
 Answers = tuple[np.ndarray, list[str]]
 
 
 class Predictor:
-    """A finished model, as `keras_vit.load_predictor` returns it.
+    """Trained model with preprocessing, returned by `keras_vit.load_predictor`.
 
     Args:
-        name: File or folder that it was loaded from.
-        preprocessing: Its complete preprocessing.
-        read: Takes a list of B image files as bytes, and returns the input of `run`. While one
-            batch is computed, the next one is read.
-        run: Returns outputs (B, ...) and an error message for each image, empty if it could be
-            read.
+        name: File or folder of the model.
+        preprocessing: The complete preprocessing.
+        read: Function from a list of B image files as bytes to the input of `run`. The next batch
+            is read while a batch is computed.
+        run: Function that returns outputs (B, ...) and an error message for each image, empty
+            for a readable image.
 
     Example:
         >>> from keras_vit import models
@@ -62,29 +62,29 @@ class Predictor:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Name of each class, in the order of the probabilities."""
+        """Class names in the order of the probabilities."""
         return self.preprocessing.class_names or ()
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:
-        """Lowest probability of each label that is present; None for exclusive classes."""
+        """Threshold of each label's probability; None for exclusive classes."""
         return self.preprocessing.thresholds
 
     def predict(self, images: Sequence[Image], batch_size: int = 32, top: int = 5) -> list[Any]:
-        """Computes the predictions for images.
+        """Returns the predictions for images.
 
         Args:
             images: Paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), (H, W, 1) or
                 (H, W), N of any of these.
-            batch_size: Number of images that are computed at once.
+            batch_size: Batch size.
             top: Number of classes in each prediction, for exclusive classes.
 
         Returns:
-            N predictions, of classifiers each a `Prediction`; for an image that cannot be read,
-            `ok` is False and `message` says why.
+            N predictions, each a `Prediction` for classifiers; for an unreadable image, `ok` is
+            False and `message` contains the reason.
 
         Raises:
-            ValueError: If `images` is empty, no list, or holds anything else.
+            ValueError: If `images` is empty, not a list, or contains other objects.
 
         Example:
             >>> from keras_vit import models
@@ -104,7 +104,7 @@ class Predictor:
         return list(self.iterate(images, batch_size, top))
 
     def iterate(self, images: Iterable[Image], batch_size: int = 32, top: int = 5) -> Iterator[Any]:
-        """Yields what `predict` returns, one by one, in memory that does not grow with N.
+        """Yields the predictions of `predict` one by one, in constant memory.
 
         Args:
             images: As for `predict`; any iterable.
@@ -121,7 +121,7 @@ class Predictor:
             yield self.task.prediction(output, self.preprocessing, message, top)
 
     def probabilities(self, images: Sequence[Image], batch_size: int = 32) -> np.ndarray:
-        """Returns the probability of each class, of a classifier.
+        """Returns the class probabilities of a classifier.
 
         Args:
             images: As for `predict`.
@@ -157,7 +157,7 @@ def rows(
     read: Callable[[list[bytes]], Any],
     run: Callable[[Any], Answers],
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yields the outputs (...) of a network for each image, and what is wrong with the image."""
+    """Yields the outputs (...) of a network and an error message for each image."""
     left = iter(images)
     arguments.positive_int("batch_size", batch_size)
 
@@ -182,7 +182,7 @@ def on_pixels(
     run: Callable[[np.ndarray], np.ndarray],
     at_once: int | None = None,
 ) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Answers]]:
-    """Returns `read` and `run` of a `Predictor` whose network takes pixels."""
+    """Returns `read` and `run` of a `Predictor` for a network with pixels as input."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
     def read_batch(encoded: tf.Tensor) -> Any:
@@ -203,7 +203,7 @@ def on_pixels(
 
 
 def encoded(image: Image) -> tuple[bytes, str]:
-    """Returns the content of an image file, and what is wrong with it."""
+    """Returns the content of an image file and an error message."""
     if isinstance(image, bytes):
         return _of_known_format(image)
     if isinstance(image, (str, os.PathLike)):
@@ -230,7 +230,7 @@ def encoded(image: Image) -> tuple[bytes, str]:
 
 
 def _of_known_format(content: bytes) -> tuple[bytes, str]:
-    """Returns the content of an image file, or the name of its format if that is not decoded."""
+    """Returns the content of an image file, or an error message for unsupported formats."""
     kind = image_format(content)
     if kind is None or kind in DECODED:
         return content, ""

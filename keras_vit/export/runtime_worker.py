@@ -1,8 +1,8 @@
-"""Runs exported files as others will, in a process that has neither Keras nor this package.
+"""Runner of exported files in a process without Keras and this package.
 
 Started by `keras_vit.export.compare_artifacts` as `python -P runtime_worker.py FOLDER`. Reads
-`task.json` and `images.tfrecord` there; writes `pixels.npy`, the outputs of each artifact as
-`ARTIFACT.npy`, and in `times.json` how long one image takes. What goes wrong is an exception.
+`task.json` and `images.tfrecord` in the folder; writes `pixels.npy`, the outputs of each artifact
+as `ARTIFACT.npy`, and the times per image to `times.json`. Raises an exception on errors.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from pathlib import Path
 from typing import Any
 
 ABSENT = ("keras", "tf_keras", "keras_vit")
-if __name__ == "__main__":  # what is imported below must do without them
+if __name__ == "__main__":  # the imports below must work without them
     sys.modules.update(dict.fromkeys(ABSENT))  # type: ignore[arg-type]
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 _BATCH = 32
-_SECONDS = 4.0  # for which one time is measured
-_TIMES = 20  # at most
+_SECONDS = 4.0  # maximum duration of a measurement
+_TIMES = 20  # maximum number of calls
 
-# Takes pixels at the model's size, uint8 (B, h, w, C), and returns outputs (B, ...).
+# Function from pixels at the model's size, uint8 (B, h, w, C), to outputs (B, ...).
 Runner = Callable[[np.ndarray], np.ndarray]
 
 
 def tflite(path: str, threads: int) -> tuple[Runner, int]:
-    """Returns a TFLite file as a function, and how many images it takes in a call."""
+    """Returns a TFLite file as a function, and its batch size."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:
@@ -44,7 +44,7 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
     given, answer = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
 
     def run(pixels: np.ndarray) -> np.ndarray:
-        full = np.resize(pixels, given["shape"])  # the last batch is filled up
+        full = np.resize(pixels, given["shape"])  # the last batch is padded
         interpreter.set_tensor(given["index"], full.astype(given["dtype"]))
         interpreter.invoke()
         found = interpreter.get_tensor(answer["index"])[: len(pixels)]
@@ -55,7 +55,7 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
 
 
 def onnx(path: str, threads: int) -> tuple[Runner, int]:
-    """Returns an ONNX file as a function of ONNX Runtime, which takes one image here."""
+    """Returns an ONNX file as a function of ONNX Runtime, and the batch size 1."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -66,7 +66,7 @@ def onnx(path: str, threads: int) -> tuple[Runner, int]:
 
 
 def openvino(path: str, threads: int) -> tuple[Runner, int]:
-    """Returns an OpenVINO model as a function, in float32 also where bfloat16 would be faster."""
+    """Returns an OpenVINO model as a function in float32, and the batch size 1."""
     import openvino as ov
 
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
@@ -75,7 +75,7 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
 
 
 def saved_model(path: str, names: list[str], output: str, folder: Path) -> dict[str, float]:
-    """Writes the pixels and the outputs of all images; returns the time of one image."""
+    """Writes the pixels and outputs of all images; returns the time per image."""
     signatures = tf.saved_model.load(path).signatures
     predict, preprocess = signatures["serving_default"], signatures["preprocess"]
     images = tf.data.TFRecordDataset(str(folder / "images.tfrecord"))
@@ -89,7 +89,7 @@ def saved_model(path: str, names: list[str], output: str, folder: Path) -> dict[
             raise RuntimeError(f"{names[done + bad]} was refused: {message}")
         outputs.append(answer[output].numpy())
         found = preprocess(image_bytes=batch)["pixels"].numpy()
-        if pixels is None:  # on disk: all images of a large data set do not fit into memory
+        if pixels is None:  # on disk: all images of a large dataset do not fit into memory
             shape = (count, *found.shape[1:])
             pixels = np.lib.format.open_memmap(folder / "pixels.npy", "w+", np.uint8, shape)
         pixels[done : done + len(found)] = found
@@ -107,7 +107,7 @@ def runtime(
     folder: Path,
     threads: list[int],
 ) -> dict[str, float]:
-    """Writes the outputs of all pixels; returns the time of one image by threads."""
+    """Writes the outputs for all pixels; returns the time per image by number of threads."""
     pixels = np.load(folder / "pixels.npy", mmap_mode="r")
     run, at_once = build(path, max(threads))
     found = []
@@ -121,7 +121,7 @@ def runtime(
 
 
 def _milliseconds(run: Callable[[], Any]) -> float:
-    """Median time of a call, after one that is not counted."""
+    """Returns the median time of a call after one untimed call."""
     run()
     times: list[float] = []
     while len(times) < _TIMES and sum(times) < _SECONDS:
@@ -136,7 +136,7 @@ def _progress(done: int, total: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Runs everything that `task.json` names."""
+    """Runs all artifacts of `task.json`."""
     task = json.loads((folder / "task.json").read_text())
     times = {}
     for name, (kind, path) in task["artifacts"].items():
@@ -150,7 +150,7 @@ def main(folder: Path) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process once the parent has ended, whose end of the pipe closes then."""
+    """Ends this process when the parent has ended, which closes the pipe."""
     sys.stdin.read()
     os._exit(1)
 

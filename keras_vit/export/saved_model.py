@@ -1,4 +1,4 @@
-"""A SavedModel that takes image files and answers with labels."""
+"""Export of SavedModels with image files as input and labels as output."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from keras_vit.data.image_reading import Limits
 from keras_vit.tasks.registry import finished
 
 PRECISIONS = ("float32", "bfloat16", "auto")
-_MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # processors with one of these
-# Where a SavedModel keeps files of its makers; TensorFlow carries the folder along unread.
+_MULTIPLY_BFLOAT16 = {"amx_bf16", "avx512_bf16"}  # features of processors
+# Folder of a SavedModel for additional files, which TensorFlow does not read.
 EXTRA = "assets.extra"
-# Where it keeps the files that its graph reads when it is loaded.
+# Folder of the files that the graph of a SavedModel reads on loading.
 ASSETS = "assets"
 
 
@@ -30,35 +30,34 @@ def write(
     limits: Limits | None = None,
     precision: str = "float32",
 ) -> Path:
-    """Exports a finished model as a SavedModel.
+    """Exports a trained model as a SavedModel.
 
-    Signatures of a classifier (docs/serving.md has their inputs and outputs): `serving_default` and
-    `classify_bytes`, `embed`, `explain` and `preprocess` take image files, JPEG, PNG, GIF (first
-    frame), BMP or WebP of any sizes; `classify_pixels` and `classify_float` pixels at the model's
-    size. An image that cannot be read fails alone. `embed` and `explain` need a Vision
-    Transformer of this package. Models of other tasks have `serving_default`, `preprocess`, and
-    what the task adds.
+    Signatures of a classifier (inputs and outputs in docs/serving.md): `serving_default` and
+    `classify_bytes`, `embed`, `explain` and `preprocess` accept image files, JPEG, PNG, GIF (first
+    frame), BMP or WebP of any size; `classify_pixels` and `classify_float` accept pixels at the
+    model's size. An unreadable image does not affect the other images. `embed` and `explain`
+    require a Vision Transformer of this package. Models of other tasks have `serving_default`,
+    `preprocess`, and signatures of the task.
 
-    Labels, and thresholds where each label is a yes or no by itself, are text files in `assets/`,
-    read when the model is loaded: changing them needs no training and no export. The weights are
-    constants of the graph where they take less than 128 MiB (in bfloat16 2 GiB), and variables
-    otherwise.
+    Labels, and thresholds of multi-label models, are text files in `assets/`, read when the model
+    is loaded: editing them requires no training and no export. The weights are constants of the
+    graph if they take less than 128 MiB (in bfloat16 2 GiB), and variables otherwise.
 
-    TensorFlow alone loads it: neither Keras nor this package is needed, nor a custom operator.
+    Loading requires only TensorFlow: neither Keras, nor this package, nor custom operators.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-            It is exported with a softmax or sigmoid, even if it lacks that.
-        path: The folder to write, which must not exist yet; it appears when it is complete.
-        limits: How large an image may be; by default `Limits()`.
-        precision: `"float32"`; `"bfloat16"` for the products of matrices, while sums, norms,
-            softmax and outputs stay in float32; or `"auto"`, see `chosen_precision`.
+            A missing softmax or sigmoid is added.
+        path: The folder to write, which must not exist; created atomically.
+        limits: Limits of the images; by default `Limits()`.
+        precision: `"float32"`; `"bfloat16"` for matrix products, with sums, norms, softmax and
+            outputs in float32; or `"auto"`, see `chosen_precision`.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: If the model is no image classifier, or Keras does not run on TensorFlow.
+        ValueError: If the model is not an image classifier, or Keras does not run on TensorFlow.
 
     Example:
         >>> import tensorflow as tf
@@ -74,8 +73,8 @@ def write(
     with tempfile.TemporaryDirectory() as texts, files.atomic_path(path) as temporary:
         preprocessing_files.write(preprocessing, Path(texts))
         served = task.served(network, preprocessing, Path(texts), limits or Limits(), precision)
-        # The endpoints hold the weights that they use. Tracking the model as well, as the Keras
-        # guide does, would store each weight twice.
+        # The endpoints contain their weights. Tracking the model as well, as in the Keras guide,
+        # would store each weight twice.
         archive = keras.export.ExportArchive()
         constants = served.without_variables()
         for resource in served.resources:
@@ -86,18 +85,17 @@ def write(
         _fill(temporary, constants)
         preprocessing_files.write(
             preprocessing, temporary / ASSETS
-        )  # also what the graph does not read
+        )  # including files that the graph does not read
     return Path(path)
 
 
 def chosen_precision(precision: str, processor: str | None = None) -> str:
-    """Returns the precision of the products of a model that is served.
+    """Returns the precision of the matrix products of a served model.
 
     Args:
-        precision: `"float32"`, `"bfloat16"`, or `"auto"`: bfloat16 where the processor multiplies
-            it.
-        processor: Instruction set of the machine that will serve, such as `"amx_bf16"`; None for
-            those of this machine.
+        precision: `"float32"`, `"bfloat16"`, or `"auto"`: bfloat16 if the processor supports it.
+        processor: Instruction set of the serving machine, such as `"amx_bf16"`; None for those
+            of this machine.
 
     Returns:
         `"float32"` or `"bfloat16"`.
@@ -117,7 +115,7 @@ def chosen_precision(precision: str, processor: str | None = None) -> str:
 
 
 def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:
-    """Writes the values of constants into a SavedModel."""
+    """Writes the values of constants to a SavedModel."""
     file = path / "saved_model.pb"
     content = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for function in content.meta_graphs[0].graph_def.library.function:
@@ -126,17 +124,17 @@ def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:
                 value = tf.make_tensor_proto(constants[node.name])
                 node.attr["value"].tensor.CopyFrom(value)
     file.write_bytes(content.SerializeToString())
-    (path / "fingerprint.pb").unlink(missing_ok=True)  # a checksum of the graph before
+    (path / "fingerprint.pb").unlink(missing_ok=True)  # checksum of the previous graph
 
 
 def next_version(directory: str | os.PathLike[str]) -> Path:
-    """Returns the version folder that comes after those in `directory`.
+    """Returns the path of the next version folder in `directory`.
 
     Args:
-        directory: Where the versions of a model live; it need not exist.
+        directory: Folder of the versions of a model; may not exist.
 
     Returns:
-        The path, of a folder that does not exist.
+        The path of a folder that does not exist.
 
     Example:
         >>> next_version("nowhere").name
@@ -151,10 +149,10 @@ def versions(directory: str | os.PathLike[str]) -> list[int]:
     """Returns the numbers of the version folders in `directory`, in ascending order.
 
     Args:
-        directory: The folder to look into.
+        directory: Folder of the versions.
 
     Returns:
-        The numbers, those of incomplete or foreign folders included.
+        The numbers, including those of incomplete or foreign folders.
 
     Example:
         >>> import tempfile
@@ -171,8 +169,8 @@ def versions(directory: str | os.PathLike[str]) -> list[int]:
 def require_tensorflow() -> None:
     """Raises `ValueError` unless Keras runs on TensorFlow.
 
-    Models computed by JAX can only be exported with XLA operators, which TensorFlow Serving
-    refuses by default and TFLite does not know.
+    Models on JAX can only be exported with XLA operators, which TensorFlow Serving refuses by
+    default and TFLite does not support.
 
     Raises:
         ValueError: If Keras runs on another backend.

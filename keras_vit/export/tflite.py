@@ -1,4 +1,4 @@
-"""TFLite files from floating point down to whole numbers, with their labels inside."""
+"""Export of TFLite files with labels, from float32 to integer quantization."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from keras_vit.layers import ReducingBlock
 from keras_vit.models import cloning
 from keras_vit.tasks.registry import finished
 
-# Signatures of what is converted: the second and third are for ranges that are measured.
+# Signatures for the converter; the second and third are for calibrated quantizations.
 _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
 
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """One way to store and compute a model's numbers.
+    """Settings of a TFLite quantization.
 
     Args:
-        name: What it is called.
+        name: Name of the quantization.
         optimise: Whether weights are stored in fewer bits.
-        calibrated: Whether ranges of activations are measured on images.
-        weights: Type of the stored weights, where it is not the converter's choice.
-        operators: What the converter may use.
-        integer_only: Whether inputs, outputs and everything between are whole numbers.
+        calibrated: Whether ranges of activations are calibrated on images.
+        weights: Dtype of the stored weights; None for the converter's choice.
+        operators: Operator sets for the converter.
+        integer_only: Whether inputs, outputs and all activations are integers.
 
     Example:
         >>> QUANTIZATIONS["int8"].integer_only
@@ -58,9 +58,9 @@ QUANTIZATIONS = {
     quantization.name: quantization
     for quantization in (
         Quantization("float32", optimise=False),
-        # Weights in 16 bits; computes in float32, or in float16 where the device does.
+        # Weights in 16 bits; computes in float32, or in float16 if the device supports it.
         Quantization("float16", weights=tf.float16),
-        # Weights in 8 bits, activations in 16, measured on images. Slow on a CPU.
+        # Weights in 8 bits, activations in 16, calibrated on images. Slow on a CPU.
         Quantization(
             "int16x8",
             calibrated=True,
@@ -69,28 +69,28 @@ QUANTIZATIONS = {
                 tf.lite.OpsSet.TFLITE_BUILTINS,  # for the cast of the pixels
             ),
         ),
-        # Everything in 8 bits, measured on images: for accelerators without floating point.
+        # Everything in 8 bits, calibrated on images: for accelerators without floating point.
         Quantization(
             "int8",
             calibrated=True,
             operators=(tf.lite.OpsSet.TFLITE_BUILTINS_INT8,),
             integer_only=True,
         ),
-        # Weights in 8 bits, activations rounded as they come.
+        # Weights in 8 bits, activations quantized dynamically.
         Quantization("dynamic_range"),
     )
 }
 
 
 def quantizations_of(model: keras.Model) -> tuple[str, ...]:
-    """Returns the quantizations in which a model can be written.
+    """Returns the quantizations that a model supports.
 
     Args:
         model: As for `write`.
 
     Returns:
-        Keys of `QUANTIZATIONS`; of a model in which tokens go (`reduce_tokens`) those that measure
-        no ranges: whether two tokens are alike is nothing for a few bits.
+        Keys of `QUANTIZATIONS`; for models with token reduction (`reduce_tokens`), those without
+        calibration: few bits are too imprecise for the similarity of tokens.
 
     Example:
         >>> from keras_vit import models
@@ -116,30 +116,29 @@ def write(
 ) -> Path:
     """Exports a classifier as a TFLite file with built-in operators only.
 
-    Input: uint8 pixels (B, h, w, C) at the model's size, [0, 255]; they are scaled inside. The
-    antialiased resizing before that has no TFLite operator and is the caller's part, and so is
-    turning a photograph upright. Output:
-    probabilities (B, classes), float32; from `int8` uint8, with the scale that the file says.
-    Where each label is a yes or no by itself, the thresholds stand in `thresholds.txt`.
+    Input: uint8 pixels (B, h, w, C) at the model's size, [0, 255], scaled inside the model.
+    Antialiased resizing has no TFLite operator, so that the caller must resize the image and apply
+    its Exif orientation. Output: probabilities (B, classes), float32; for `int8` uint8, with the
+    scale stored in the file. Thresholds of multi-label models are in `thresholds.txt`.
 
-    Inside a classifier is the description that MediaPipe and Android's tools read.
-    `preprocessing.json` and `labels.txt` are appended as a ZIP archive, as they expect:
+    The file of a classifier contains the metadata for MediaPipe and Android's tools.
+    `preprocessing.json` and `labels.txt` are appended as a ZIP archive, as these tools expect:
     interpreters read the model from the front, `unzip` reads the files from the back.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-            It is exported in float32 and with a softmax or sigmoid, even if it lacks that.
+            Exported from float32; a missing softmax or sigmoid is added.
         path: The `.tflite` file to write.
         quantization: A key of `QUANTIZATIONS`.
-        images: Encoded images to measure ranges on, from training; about a hundred.
-        batch_size: Images B in a call.
+        images: Encoded training images for calibration; about a hundred.
+        batch_size: Batch size B.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: If the quantization is unknown or none of `quantizations_of(model)`, the
-            model is no image classifier, images are missing, or Keras does not run on TensorFlow.
+        ValueError: If the quantization is not in `quantizations_of(model)`, the model is not an
+            image classifier, images are missing, or Keras does not run on TensorFlow.
 
     Example:
         >>> from keras_vit import models
@@ -154,16 +153,16 @@ def write(
 
 
 class TFLiteConverter:
-    """A classifier that is converted to several quantizations, traced once.
+    """Converter of a classifier to several quantizations, with a single trace.
 
     Args:
         model: As for `write`.
-        folder: A folder for what the converter reads; it can go when the last file is written.
+        folder: Folder for the traced model; can be deleted after the last `write`.
         images: As for `write`.
         batch_size: As for `write`.
 
     Raises:
-        ValueError: As `write`.
+        ValueError: As `write` does.
 
     Example:
         >>> from keras_vit import models
@@ -215,8 +214,8 @@ class TFLiteConverter:
             The path.
 
         Raises:
-            ValueError: If the quantization is unknown, not for this model, or needs images and
-                there are none.
+            ValueError: If the quantization is unknown, not supported by the model, or needs
+                images and there are none.
         """
         check_quantization(quantization, self._model, self._images)
         content = self._convert(QUANTIZATIONS[quantization])
@@ -228,7 +227,7 @@ class TFLiteConverter:
         return Path(path)
 
     def _convert(self, quantization: Quantization) -> bytes:
-        # Where all is in whole numbers, the converter itself turns the inputs into bytes.
+        # For integer-only models, the converter itself quantizes the inputs to bytes.
         signature = (
             _FLOATS
             if quantization.integer_only
@@ -249,7 +248,7 @@ class TFLiteConverter:
         if quantization.calibrated:
             converter.representative_dataset = lambda: self._samples(signature)
         with warnings.catch_warnings():
-            # The converter measures ranges with an interpreter that it calls deprecated itself.
+            # The converter calibrates with an interpreter that TensorFlow reports as deprecated.
             warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
             content = converter.convert()
         if not self._preprocessing.class_names:
@@ -261,13 +260,13 @@ class TFLiteConverter:
         for number, encoded in enumerate(self._images):
             fitted = fit_within(encoded, self._preprocessing)
             full = np.broadcast_to(fitted.numpy(), self._shape).astype(dtype)
-            if not number:  # the input's range is that of bytes, also if all images are dark
+            if not number:  # the input's range is [0, 255], even if all images are dark
                 full.flat[0], full.flat[-1] = 0, 255
             yield signature, {"pixels": full}
 
 
 def check_quantization(quantization: str, model: keras.Model, images: Sequence[bytes]) -> None:
-    """Raises `ValueError` unless a model can be written in a quantization.
+    """Raises `ValueError` unless a model can be exported in a quantization.
 
     Args:
         quantization: A key of `QUANTIZATIONS`.
@@ -275,7 +274,7 @@ def check_quantization(quantization: str, model: keras.Model, images: Sequence[b
         images: As for `write`.
 
     Raises:
-        ValueError: If it cannot.
+        ValueError: If the quantization is unknown, not supported, or needs images.
 
     Example:
         >>> from keras_vit import models

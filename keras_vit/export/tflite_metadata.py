@@ -1,4 +1,4 @@
-"""The description inside a TFLite file that MediaPipe's and Android's tools read."""
+"""Metadata in TFLite files for MediaPipe's and Android's tools."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from keras_vit.preprocessing import Preprocessing
 FIELD = "TFLITE_METADATA"
 _IDENTIFIER = b"M001"
 
-# A FlatBuffers table by the places of its fields. A text, a table, tables or numbers are stored
-# elsewhere and pointed to; a NumPy scalar is stored in place.
+# A FlatBuffers table by field index. Strings, tables, lists of tables and arrays are stored by
+# offset; a NumPy scalar is stored in place.
 Table = dict[int, Any]
 
-# The fields of the schema's tables, in its order; what stands behind those needed is left out.
+# Fields of the schema's tables, in order; trailing fields that are not needed are omitted.
 _FIELDS = {
     "ModelMetadata": (
         *("name", "description", "version", "subgraph_metadata"),
@@ -39,7 +39,7 @@ _FIELDS = {
     "NormalizationOptions": ("mean", "std"),
     "AssociatedFile": ("name", "description", "type"),
 }
-# Values of its enumerations and unions.
+# Values of the schema's enumerations and unions.
 _AXIS_LABELS = np.int8(2)
 _UNKNOWN_COLOURS, _RGB, _GRAYSCALE = map(np.int8, range(3))
 _FEATURE, _IMAGE = np.uint8(1), np.uint8(2)
@@ -47,11 +47,11 @@ _NORMALIZATION = np.uint8(1)
 
 
 def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
-    """Returns a TFLite classifier with its description inside.
+    """Returns a TFLite classifier with metadata.
 
-    It says that the input is an image, RGB or grey, whose pixels are taken as they are, and that
-    `labels.txt`, which has to be appended as a ZIP archive, names the outputs. The schema has no
-    word for blue before red: such a model's colours are called unknown.
+    The metadata describe the input as an RGB or grayscale image without normalization, and
+    `labels.txt`, which must be appended as a ZIP archive, as the labels of the outputs. The schema
+    has no value for BGR: the color space of BGR models is unknown.
 
     Reference: https://github.com/google-ai-edge/mediapipe/blob/master/mediapipe/tasks/metadata/metadata_schema.fbs
     """
@@ -98,7 +98,7 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
             f"Image classifier; {preprocessing_files.PREPROCESSING} says how images are made."
         ),
         subgraph_metadata=[graph],
-        min_parser_version="1.0.0",  # the oldest reader that understands all of this
+        min_parser_version="1.0.0",  # the oldest parser that supports these fields
     )
     builder = flatbuffers.Builder(0)
     builder.Finish(_write(builder, metadata), file_identifier=_IDENTIFIER)
@@ -116,7 +116,7 @@ def _table(kind: str, **fields: Any) -> Table:
 
 
 def _write(builder: Any, table: Table) -> int:
-    """Writes a table after all that it points to, and returns where it is."""
+    """Writes a table after its referenced objects, and returns its offset."""
     stored = {field: _store(builder, value) for field, value in table.items()}
     builder.StartObject(max(table, default=-1) + 1)
     for field, value in stored.items():

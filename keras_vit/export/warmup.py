@@ -1,7 +1,7 @@
-"""Requests that TensorFlow Serving answers for itself before it answers others.
+"""Warm-up requests for TensorFlow Serving.
 
-The first request of a signature and batch size waits for TensorFlow to optimise the graph and to
-choose kernels. The server does that for the requests in `assets.extra` before a version is in use.
+The first request of a signature and batch size waits for TensorFlow to optimize the graph and to
+choose kernels. The server runs the requests in `assets.extra` before a version is in use.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ BATCH_SIZES = tuple(2**power for power in range(MAX_BATCH_SIZE.bit_length()))
 
 
 def is_possible() -> bool:
-    """Tells whether the package with the requests' format is there."""
+    """Returns whether tensorflow-serving-api, with the requests' format, is installed."""
     return importlib.util.find_spec("tensorflow_serving") is not None
 
 
 def require() -> None:
-    """Raises `ImportError` unless the package with the requests' format is there."""
+    """Raises `ImportError` unless tensorflow-serving-api is installed."""
     if not is_possible():
         raise ImportError(f"Requests to warm a server up with cannot be written: {NEEDED}")
 
@@ -41,7 +41,7 @@ def write(
     name: str,
     batch_sizes: Sequence[int] = BATCH_SIZES,
 ) -> Path:
-    """Writes a request for each signature and batch size beside a SavedModel."""
+    """Writes a request for each signature and batch size to a SavedModel's folder."""
     require()
     if not images:
         raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
@@ -57,7 +57,7 @@ def write(
 
 
 def requests(path: Path) -> list[Any]:
-    """Reads such a file back."""
+    """Reads a file of warm-up requests."""
     require()
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -80,7 +80,7 @@ def _tensor(spec: tf.TensorSpec, images: Sequence[bytes], size: int) -> Any:
     if spec.dtype == tf.string:
         sent = list(itertools.islice(itertools.cycle(images), size))
         return tf.make_tensor_proto(sent, tf.string, [size])
-    # Grey pixels: TensorFlow fills a tensor up with the last value that it is given.
+    # Uniform pixels: TensorFlow repeats the last given value of a tensor proto.
     tensor = tf.make_tensor_proto(0, spec.dtype, [1])
     tensor.tensor_shape.CopyFrom(tf.TensorShape([size, *spec.shape[1:]]).as_proto())
     return tensor

@@ -1,4 +1,4 @@
-"""Copying of a folder so that every image in it can be decoded (without TensorFlow)."""
+"""Conversion of image folders to formats that TensorFlow decodes (without TensorFlow)."""
 
 from keras_vit.image_conversion.convert import Conversion, convert_images
 

@@ -1,4 +1,4 @@
-"""A copy of a folder in which TensorFlow decodes every image, made without TensorFlow."""
+"""Conversion of an image folder to a copy that TensorFlow decodes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Conversion:
     """Result of the conversion of a folder.
 
     Args:
-        counts: What became of files, as in the example -> how many they are.
-        failed: Name and reason for each file that is missing in the new folder.
+        counts: Number of files by outcome.
+        failed: Name and reason of each file that is missing in the new folder.
 
     Example:
         >>> print(Conversion({"Converted from HEIC": 2, "Copied images": 3}).text())
@@ -39,7 +39,7 @@ class Conversion:
     failed: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
-        """Returns a report to print, of at most twenty failures."""
+        """Returns a report to print, with at most twenty failures."""
         lines = [f"{outcome}: {number}" for outcome, number in sorted(self.counts.items())]
         if self.failed:
             failed = [f"{name}: {reason}" for name, reason in self.failed]
@@ -59,33 +59,33 @@ def convert_images(
 ) -> Conversion:
     """Copies a folder and converts the images that the decoders of this package cannot read.
 
-    What they read is copied byte for byte, except where colors would be wrong (CMYK, a color
-    profile other than sRGB, a palette in BMP) or 16 bits of a PNG would be cut to 8. All else that
-    Pillow, pillow-heif (extra `formats`) and pydicom (extra `dicom`) read is written upright, in
-    sRGB, without transparency. `labels.csv` and other tables (CSV, TSV, JSON lines) get the new
-    names. The source is never changed, and an interrupted run resumes.
+    Decodable images are copied byte for byte, except where colors would be wrong (CMYK, a color
+    profile other than sRGB, a palette in BMP) or 16 bits of a PNG would be cut to 8. All other
+    images that Pillow, pillow-heif (extra `formats`) or pydicom (extra `dicom`) reads are written
+    upright, in sRGB, without transparency. File names in `labels.csv` and other tables (CSV, TSV,
+    JSON Lines) are updated. The source is never changed, and an interrupted run resumes.
 
     Args:
         source: The folder to copy.
-        destination: A new or empty folder, or one that an interrupted run left. While another
-            process writes to it, this one waits.
-        format: Of the converted images: `"jpg"` (quality 95, color at full resolution) or
+        destination: A new or empty folder, or the folder of an interrupted run. Waits while another
+            process writes to the folder.
+        format: Format of the converted images: `"jpg"` (quality 95, color at full resolution) or
             `"png"`.
-        max_side: Pixels; a larger image is shrunk and written anew, even if it is readable.
-        window: Values that become 0 and 255 in images of more than 8 bits. By default the window
-            of a DICOM file, and the lowest and highest value of each other image. RGB is cut to 8
-            bits before, and its values are those of the upper bytes times 257.
-        processes: How many work; by default as many as there are processor cores. With 1, it is
-            this one.
+        max_side: Maximum side in pixels; larger images are shrunk and converted, even if readable.
+        window: Values mapped to 0 and 255 in images of more than 8 bits. By default the window of
+            a DICOM file, and the lowest and highest value of each other image. RGB is cut to 8 bits
+            before, and its values are the upper bytes times 257.
+        processes: Number of processes; by default the number of processor cores. With 1, no other
+            process is started.
         progress: Whether to show a progress bar on the terminal.
 
     Returns:
-        What became of the files.
+        The number of files by outcome, and the failures.
 
     Raises:
-        ValueError: If an argument is wrong, or `destination` holds other files.
-        ImportError: If there are HEIC or DICOM files and the extra to read them is missing.
-        RuntimeError: If the system ended a process.
+        ValueError: If an argument is invalid, or `destination` contains other files.
+        ImportError: If there are HEIC or DICOM files and their extra is not installed.
+        RuntimeError: If the system killed a process.
         OSError: If `destination` cannot be written.
 
     Example:
@@ -113,7 +113,7 @@ def convert_images(
     options = {"source": str(source), "format": format, "max_side": max_side, "window": window}
     marker = json.dumps(options, indent=2) + "\n"
     _check_folders(source, destination, marker)
-    # A bar that is disabled writes a line in rich 13.
+    # A disabled progress bar prints a line in rich 13.
     bar = partial(track, console=Console(stderr=True)) if progress else lambda results, *_: results
     files = list(bar(copying.walk(source, "", {source, destination}, max_side), "Looking at files"))
     _check_extras({file.format for file in files})

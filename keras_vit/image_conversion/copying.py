@@ -1,4 +1,4 @@
-"""The files of a folder whose images are converted: found, inspected, named and written."""
+"""Search, inspection, renaming and writing of the files of a conversion."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 from keras_vit import image_formats
 from keras_vit.image_conversion import reading, tables
 
-FORMATS = {"jpg": "JPEG", "png": "PNG"}  # suffix -> as Pillow calls it
-OURS = ".keras_vit_convert"  # the marker, the lock and unfinished files begin so
+FORMATS = {"jpg": "JPEG", "png": "PNG"}  # suffix -> name of the format in Pillow
+OURS = ".keras_vit_convert"  # prefix of the marker, the lock and unfinished files
 FOLDER = "Folders"
-# What Pillow reads beside the formats that image_formats knows.
+# Suffixes of further formats of Pillow, not in `image_formats`.
 _PILLOW_SUFFIXES = {".tga", ".pcx", ".dds", ".sgi", ".qoi", ".ico", ".icns", ".xbm", ".xpm"}
 
 
@@ -36,7 +36,7 @@ class File:
 
 
 def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> Iterator[File]:
-    """Yields what stands in a folder, at all depths, without links that lead up again."""
+    """Yields the files and folders below a folder, without cyclic symbolic links."""
     try:
         paths = sorted(folder.iterdir())
     except PermissionError:
@@ -44,7 +44,7 @@ def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> I
         return
     for path in paths:
         name = prefix + path.name
-        if os.path.isdir(path):  # unlike Path's, it is False without permission
+        if os.path.isdir(path):  # unlike Path.is_dir, False without permission
             if (real := path.resolve()) not in above:
                 yield File(name, FOLDER)
                 yield from walk(path, f"{name}/", above | {real}, max_side)
@@ -57,7 +57,7 @@ def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> I
 
 
 def inspected(path: Path, name: str, max_side: int | None) -> File:
-    """Returns what a file is, by its content."""
+    """Returns the kind of a file, recognized by its content."""
     file, suffix = File(name), path.suffix.lower()
     try:
         head = image_formats.read_head(path)
@@ -70,7 +70,7 @@ def inspected(path: Path, name: str, max_side: int | None) -> File:
             file.format = "DICOM" if suffix in (".dcm", ".dicom") else suffix[1:].upper()
             file.convert = True
         file.is_table = not file.format and suffix in tables.SUFFIXES
-    except Exception as error:  # Pillow raises all kinds on damaged files
+    except Exception as error:  # Pillow raises many types of errors on damaged files
         file.failure = _reason(error)
     return file
 
@@ -83,7 +83,7 @@ def _reason(error: Exception) -> str:
 
 
 def set_targets(files: list[File], format: str) -> None:
-    """Names the files in the new folder."""
+    """Sets the names of the files in the new folder."""
     suffixes = (".jpg", ".jpeg") if format == "jpg" else (f".{format}",)
     for file in files:
         stem, suffix = os.path.splitext(file.name)
@@ -102,7 +102,7 @@ def set_targets(files: list[File], format: str) -> None:
 def write(
     source: Path, destination: Path, options: dict[str, Any], renames: Mapping[str, str], file: File
 ) -> File:
-    """Writes a file to the new folder, and returns what became of it."""
+    """Writes a file to the new folder, and returns the file with its outcome."""
     old, new, content = source / file.name, destination / file.target, io.BytesIO()
     try:
         stat = old.stat()
@@ -115,7 +115,7 @@ def write(
             image.save(content, FORMATS[options["format"]], quality=95, subsampling=0)
         elif file.is_table:
             content.write(tables.renamed(old.read_bytes(), file.name, renames))
-    except Exception as error:  # Pillow raises all kinds on damaged files
+    except Exception as error:  # Pillow raises many types of errors on damaged files
         file.failure = _reason(error)
         return file
     temporary = destination / f"{OURS}.tmp-{os.getpid()}"
@@ -131,6 +131,6 @@ def write(
 
 
 def remove_unfinished(destination: Path) -> None:
-    """Removes what processes that were killed left."""
+    """Removes the temporary files of killed processes."""
     for path in destination.glob(f"{OURS}.tmp-*"):
         path.unlink(missing_ok=True)

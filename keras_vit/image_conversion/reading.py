@@ -1,4 +1,4 @@
-"""Upright 8-bit sRGB pictures from image files of any format, without TensorFlow.
+"""Reader of image files of any format as upright 8-bit sRGB images, without TensorFlow.
 
 H and W are the image's height and width, C the number of channels.
 """
@@ -18,15 +18,15 @@ from PIL import ImageCms, ImageFile, ImageOps
 from keras_vit import image_formats
 
 Window = tuple[float, float] | None
-Picture = tuple[PIL.Image.Image, int]  # an 8-bit RGB or gray image, and how many pages follow
+Picture = tuple[PIL.Image.Image, int]  # an 8-bit RGB or gray image, and the number of further pages
 
-# Pillow starts Ghostscript for EPS; the others are no files of one picture.
+# Pillow starts Ghostscript for EPS; the others are not single-image formats.
 _NOT_OPENED = {"EPS", "WMF", "MPEG", "PDF", "HDF5", "GRIB", "BUFR"}
-_MODES = {"1": "L", "L": "L", "LA": "L", "La": "L", "CMYK": "CMYK"}  # RGB for all others
+_MODES = {"1": "L", "L": "L", "LA": "L", "La": "L", "CMYK": "CMYK"}  # otherwise RGB
 
 
 def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> bool:
-    """Returns whether TensorFlow decodes a file as it is meant."""
+    """Returns whether TensorFlow decodes a file correctly."""
     if format not in image_formats.DECODED:
         return False
     with _opened(path) as image:
@@ -38,12 +38,12 @@ def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> bo
             return image.tile[0].extents == (0, 0, *image.size)
         if format == "WebP":  # without animation
             return head[12:16] != b"VP8X" or not head[20] & 2
-        # Of bits; a chunk before the header hides the size.
+        # 8 bits; and no chunk before the header, which hides the size.
         return format != "PNG" or (head[24] <= 8 and head[12:16] == b"IHDR")
 
 
 def read_picture(path: Path, format: str, window: Window, max_side: int | None) -> Picture:
-    """Returns an image without its transparency, which TensorFlow's decoders drop as well."""
+    """Reads an image without transparency, as TensorFlow's decoders do."""
     if format == "HEIC":
         import pillow_heif
 
@@ -64,7 +64,7 @@ def _opened(path: Path) -> ImageFile.ImageFile:
 
 def _read(path: Path, window: Window) -> Picture:
     with _opened(path) as image:
-        # Frames of these would be the layers, or a preview beside the photograph.
+        # Further frames of these formats are layers or previews.
         pages = 0 if image.format in ("PSD", "JPEG", "MPO") else getattr(image, "n_frames", 1) - 1
         cut_to_8_bits = re.search("[AB];16[BLN]", str(image.tile))  # raw modes
         result = ImageOps.exif_transpose(image)
@@ -85,7 +85,7 @@ def _read(path: Path, window: Window) -> Picture:
 
 
 def _to_srgb(image: PIL.Image.Image) -> ImageCms.ImageCmsTransform | None:
-    """Returns the way from an image's profile to sRGB, if it has another one that is sound."""
+    """Returns the transform to sRGB if the image has another, valid profile."""
     with contextlib.suppress(ImageCms.PyCMSError, OSError):
         profile = ImageCms.ImageCmsProfile(io.BytesIO(image.info.get("icc_profile") or b""))
         if "sRGB" not in ImageCms.getProfileDescription(profile):
@@ -95,7 +95,7 @@ def _to_srgb(image: PIL.Image.Image) -> ImageCms.ImageCmsTransform | None:
 
 
 def _stretched(values: np.ndarray, window: Window) -> PIL.Image.Image:
-    """Returns an 8-bit image of values (H, W) or (H, W, C), whose range is the default window."""
+    """Returns an 8-bit image of values (H, W) or (H, W, C); `window` defaults to their range."""
     if values.dtype == np.uint8:
         return PIL.Image.fromarray(values)
     finite = values[np.isfinite(values)]
@@ -116,7 +116,7 @@ def _read_dicom(path: Path, window: Window) -> Picture:
     if values.ndim == 2:
         values = pixels.apply_rescale(values, dataset)
         if not window and None not in (dataset.get("WindowCenter"), dataset.get("WindowWidth")):
-            all_values = np.array([-np.inf, np.inf])  # which become black, and white
+            all_values = np.array([-np.inf, np.inf])  # become black and white
             window = tuple(pixels.apply_windowing(all_values, dataset))
             values = pixels.apply_windowing(values, dataset)
     image = _stretched(values, window)

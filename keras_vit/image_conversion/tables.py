@@ -1,4 +1,4 @@
-"""New names of files in tables, whose text stays as it is otherwise."""
+"""Renaming of files in tables, with all other text unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _JSON_STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*"'
 
 
 def renamed(table: bytes, name: str, renames: Mapping[str, str]) -> bytes:
-    """Returns a table in which each cell, or JSON string, that is an old path has the new name."""
+    """Returns a table with the new names of renamed files in its cells or JSON strings."""
     folder, is_json = posixpath.dirname(name), name.lower().endswith(".jsonl")
 
     def new(match: re.Match[str]) -> str:
@@ -31,11 +31,11 @@ def renamed(table: bytes, name: str, renames: Mapping[str, str]) -> bytes:
     try:
         text, encoding = table.decode(), "utf-8"
     except UnicodeDecodeError:
-        encoding = _UTF_16.get(table[:2], "latin-1")  # whose bytes all come back the same
+        encoding = _UTF_16.get(table[:2], "latin-1")  # round-trips all bytes
         text = table.decode(encoding)
     first_line = text.partition("\n")[0]
     tabs = name.lower().endswith(".tsv")
     separator = "\t" if tabs else re.escape(max(",;\t|", key=first_line.count))
-    # A cell in quotes, or one without.
+    # A cell with or without quotes.
     cell = rf' *(?:"((?:[^"]|"")*)"(?=[{separator}\r\n]|$)|([^{separator}\r\n\ufeff]+))'
     return re.sub(_JSON_STRING if is_json else cell, new, text).encode(encoding)

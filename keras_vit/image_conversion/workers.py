@@ -1,4 +1,4 @@
-"""Several processes that compute, and end with the one that started them."""
+"""Process pool whose workers exit with their parent process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from functools import partial
 
 @contextlib.contextmanager
 def pool(processes: int) -> Iterator[Callable[..., Iterable]]:
-    """Yields a `map` that computes in several processes, or in this one."""
+    """Yields a `map` that runs in several processes, or in this process if there is one."""
     if processes == 1:
         yield map
         return
-    # A forked process starts at once; next to TensorFlow's threads it could hang.
+    # Forking is faster, but a forked process may hang if TensorFlow's threads run.
     forks = os.name == "posix" and "tensorflow" not in sys.modules
     context = multiprocessing.get_context("fork" if forks else "spawn")
     with ProcessPoolExecutor(processes, context, _start_worker) as executor:
@@ -27,7 +27,7 @@ def pool(processes: int) -> Iterator[Callable[..., Iterable]]:
 
 
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Configuration of a run, as YAML."""
+"""Configurations of runs, and their YAML files."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ Config = TypeVar("Config", bound="CommonConfig")
 
 @dataclasses.dataclass(frozen=True)
 class CommonConfig:
-    """What runs with labels and without are asked for alike: images, model, recipe and devices.
+    """Configuration shared by supervised and self-supervised runs.
 
     Args:
         data: Images, see `keras_vit.data.load`.
         model: Name of a constructor, such as `"ViTB16"`.
-        weights: Weights to start from, by name, path or address, see the constructors' `weights`;
-            or None.
-        validation_fraction: Share of the examples that is held out, in (0, 1).
-        split_seed: Seed of the split; apart from the recipe's, so that runs with other seeds
-            are comparable.
+        weights: Initial weights by name, path or URL, see `weights` of the constructors; or None.
+        validation_fraction: Fraction of the examples that is held out, in (0, 1).
+        split_seed: Seed of the split, separate from the recipe's seed, so that runs with
+            different seeds have the same split.
         on_bad_image: `"fail"` or `"skip"`.
-        strategy: Where to compute, see `keras_vit.training.distribution.devices`.
-        save_steps: Steps between two states within an epoch; 0 to go by the clock.
-        save_minutes: Minutes between two states within an epoch, if `save_steps` is 0; 0 for none.
-        keep: States that are kept.
-        recipe: The numbers.
+        strategy: Devices, see `keras_vit.training.distribution.devices`.
+        save_steps: Steps between two saved states within an epoch; 0 to use `save_minutes`.
+        save_minutes: Minutes between two saved states, if `save_steps` is 0; 0 for none.
+        keep: Number of states to keep.
+        recipe: Hyperparameters of training.
     """
 
     data: str
@@ -73,16 +72,16 @@ class CommonConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(CommonConfig):
-    """What a run with labels is asked for.
+    """Configuration of a supervised run.
 
     Args:
         data: A folder, a CSV file, `tfds:NAME` or `digits`.
         model: Name of a constructor, such as `"ViTB16"`, or of a network of
             `keras.applications`, such as `"ResNet50"`.
-        teacher: A saved model that the new one learns from, if the recipe distils.
-        model_parallel: Devices that share each copy of the model, on JAX.
+        teacher: Path of a saved teacher model, if the recipe uses distillation.
+        model_parallel: Number of devices over which the model is sharded, on JAX.
         task: Name of the task, see `keras_vit.tasks.get`.
-        settings: Settings of the task, for tasks that have any.
+        settings: Settings of the task, if the task has settings.
         **kwargs: The other fields of `CommonConfig`.
 
     Raises:
@@ -113,18 +112,18 @@ class RunConfig(CommonConfig):
             )
 
 
-# Methods, with the fraction of masked patches of each paper.
+# Methods, with each paper's fraction of masked patches.
 METHODS = {"mae": 0.75, "masked-patches": 0.5}
 
 _TASKS = {"mae": "masked_autoencoder", "masked-patches": "masked_patches"}
 
-# Fields of a recipe that say what to do with labels.
+# Fields of a recipe that apply to labels.
 _OF_LABELS = ("loss", "label_smoothing", "class_weights", "distillation")
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig(CommonConfig):
-    """Configuration of a run without labels.
+    """Configuration of a self-supervised run.
 
     Args:
         data: Images, with or without labels, see `keras_vit.data.sources.load.load_images`.
@@ -132,12 +131,12 @@ class PretrainConfig(CommonConfig):
         method: `"mae"`, masked auto-encoding, see `MaskedAutoencoderObjective`; or
             `"masked-patches"`, see `MaskedPatchesObjective`.
         mask_ratio: Fraction of masked patches, in (0, 1); by default 0.75 and 0.5.
-        norm_pix: Whether an autoencoder predicts a patch relative to its own mean and standard
-            deviation.
-        decoder_width: Channels of an autoencoder's decoder, a multiple of 4 and of
+        norm_pix: Whether a masked autoencoder's targets are normalized by the mean and standard
+            deviation of each patch.
+        decoder_width: Channels of the masked autoencoder's decoder, a multiple of 4 and of
             `decoder_heads`.
-        decoder_depth: Blocks of that decoder.
-        decoder_heads: Heads of each of them.
+        decoder_depth: Number of blocks of the decoder.
+        decoder_heads: Attention heads of each block of the decoder.
         **kwargs: The other fields of `CommonConfig`.
 
     Raises:
@@ -195,17 +194,18 @@ def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any
 
 
 def read_config(path: str | os.PathLike[str]) -> RunConfig:
-    """Reads a configuration, written by a run or by hand.
+    """Reads a configuration that was written by a run or by hand.
 
     Args:
-        path: A YAML file with the fields of `RunConfig`; those left out have their defaults, the
-            recipe's those of `recipe("finetune")`.
+        path: A YAML file with the fields of `RunConfig`; omitted fields have their defaults, those
+            of the recipe the values of `recipe("finetune")`.
 
     Returns:
         The configuration.
 
     Raises:
-        ValueError: If it is no YAML, a field is unknown or missing, or a value is out of range.
+        ValueError: If the file is not YAML, a field is unknown or missing, or a value is out of
+            range.
 
     Example:
         >>> import tempfile
@@ -257,17 +257,17 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
 
 
 def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Returns the fields with numbers for 1e-4, which YAML reads as text without a point."""
+    """Converts text to floats, as YAML reads 1e-4 (without a point) as text."""
     floats = {field.name for field in dataclasses.fields(kind) if field.type == "float"}
     found = dict(fields)
     for name in floats & fields.keys():
-        with contextlib.suppress(TypeError, ValueError):  # the class says what is wrong
+        with contextlib.suppress(TypeError, ValueError):  # the class reports invalid values
             found[name] = float(fields[name])
     return found
 
 
 def as_yaml(value: Any) -> Any:
-    """Returns the value with lists for tuples, as YAML has no tuples."""
+    """Converts tuples to lists, as YAML has no tuples."""
     if isinstance(value, dict):
         return {str(key): as_yaml(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -276,7 +276,7 @@ def as_yaml(value: Any) -> Any:
 
 
 def versions() -> dict[str, str | None]:
-    """Returns the versions of Python and of the packages that compute."""
+    """Returns the versions of Python, this package, Keras, its backends and NumPy."""
     packages = ("keras-vit-toolkit", "keras", "tensorflow", "jax", "numpy")
     found = {name: _version(name) for name in packages}
     return {"python": platform.python_version(), **found}

@@ -1,7 +1,7 @@
-"""Recipes by name: ours, and published ones with their sources.
+"""Named training recipes: recipes of this package, and published recipes with sources.
 
-Published learning rates belong to published batch sizes; where a run uses another one, the rate
-has to follow (linearly, says https://arxiv.org/abs/1706.02677).
+Published learning rates are for the published batch sizes; for another batch size, scale the
+learning rate (linearly according to https://arxiv.org/abs/1706.02677).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from keras_vit.runs.recipe import Recipe
 
 @dataclasses.dataclass(frozen=True)
 class NamedRecipe:
-    """A recipe with where it comes from.
+    """Recipe with its purpose and source.
 
     Args:
-        recipe: The numbers.
-        what: One line: what it is for.
-        source: Where the numbers stand.
-        notes: What differs from the source, and why.
+        recipe: The recipe.
+        what: Purpose, in one line.
+        source: Source of the hyperparameters.
+        notes: Differences from the source, with reasons.
     """
 
     recipe: Recipe
@@ -30,13 +30,13 @@ class NamedRecipe:
     notes: str = ""
 
 
-# The default: pretrained weights, some thousand photographs. How it was chosen: docs/recipes.md.
+# The default: pretrained weights, a few thousand photographs; derivation in docs/recipes.md.
 FINETUNE = Recipe(epochs=3, learning_rate=3e-4, layer_decay=0.75, label_smoothing=0.1)
 
-# What SGD needs other numbers for, as in the paper's fine-tuning (Table 4: 0.01, no weight decay).
+# Values for SGD, as in the paper's fine-tuning (Table 4: 0.01, no weight decay).
 SGD = {"optimizer": "sgd", "learning_rate": 0.01, "weight_decay": 0.0, "layer_decay": 1.0}
 
-# Without pretrained weights: small images, many passes. `make demo` runs it on scikit-learn's
+# Without pretrained weights: small images, many epochs. `make demo` runs it on scikit-learn's
 # digits: accuracy 0.98, 3 minutes on two CPU cores.
 FROM_SCRATCH = Recipe(
     epochs=80,
@@ -230,10 +230,10 @@ RECIPES = {
 }
 
 # Augmentation of "How to train your ViT?" by the names in its checkpoints, aug_*: MixUp alpha,
-# RandAugment (operations, magnitude). No file says so, but what is light0 and light1 there must be
-# light1 and light2 in paper and code: there are seven of each, of rising strength, and the
-# settings recommended for Ti/16 and S/32, light1 and light2, are those of the best checkpoints of
-# these sizes, light0 and light1.
+# RandAugment (operations, magnitude). Undocumented, but light0 and light1 of the checkpoints must
+# be light1 and light2 of the paper and the code: both have seven settings of increasing strength,
+# and the settings recommended for Ti/16 and S/32, light1 and light2, are those of the best
+# checkpoints of these sizes, light0 and light1.
 AUGREG_AUGMENTATIONS = {
     "none": (0.0, 0, 0.0),
     "light0": (0.0, 2, 0.0),
@@ -251,7 +251,7 @@ def augreg(
     dropout_rate: float = 0.0,
     stochastic_depth_rate: float = 0.0,
 ) -> Recipe:
-    """Returns a pre-training recipe of "How to train your ViT?".
+    """Returns a pre-training recipe of "How to train your ViT?" (AugReg).
 
     Args:
         aug: `"none"`, `"light0"`, `"light1"`, `"medium1"`, `"medium2"`, `"strong1"` or
@@ -265,7 +265,7 @@ def augreg(
         The recipe for ImageNet-1k, 300 epochs.
 
     Raises:
-        ValueError: If `aug` is no such name.
+        ValueError: If `aug` is none of these names.
 
     Example:
         >>> augreg("light1").augmentation.mixup
@@ -295,17 +295,17 @@ def augreg(
 
 
 def recipe(name: str) -> Recipe:
-    """Returns a recipe by its name.
+    """Returns a recipe by name.
 
     Args:
-        name: A key of `RECIPES`, or `"augreg"`, also with its settings as the checkpoints name
-            them: `"augreg-aug_light1-wd_0.1-do_0.0-sd_0.0"`.
+        name: A key of `RECIPES`, or `"augreg"`, optionally with settings as in the names of its
+            checkpoints: `"augreg-aug_light1-wd_0.1-do_0.0-sd_0.0"`.
 
     Returns:
         The recipe.
 
     Raises:
-        ValueError: If there is none of this name; it lists them all.
+        ValueError: If there is no recipe of this name; the message lists all names.
 
     Example:
         >>> recipe("paper_finetune").image_size

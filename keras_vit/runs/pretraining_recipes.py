@@ -1,4 +1,4 @@
-"""Recipes of self-supervised pre-training by name: ours, and published ones with their sources."""
+"""Named recipes of self-supervised pre-training, with their sources."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from keras_vit.data import Augmentation
 from keras_vit.runs.named_recipes import NamedRecipe
 from keras_vit.runs.recipe import Recipe
 
-# Some thousand photographs on one machine.
+# A few thousand photographs on one machine.
 PHOTOGRAPHS = Recipe(
     epochs=100,
     batch_size=64,
@@ -62,7 +62,7 @@ PRETRAINING_RECIPES = {
 
 
 def pretraining_recipe(name: str) -> Recipe:
-    """Returns a recipe of self-supervised pre-training by its name.
+    """Returns a recipe of self-supervised pre-training by name.
 
     Args:
         name: A key of `PRETRAINING_RECIPES`.
@@ -71,7 +71,7 @@ def pretraining_recipe(name: str) -> Recipe:
         The recipe.
 
     Raises:
-        ValueError: If there is none of this name; it lists them all.
+        ValueError: If there is no recipe of this name; the message lists all names.
 
     Example:
         >>> pretraining_recipe("mae_paper").beta_2

@@ -1,4 +1,4 @@
-"""What a training run does, as plain numbers."""
+"""Training recipe: the hyperparameters of a run."""
 
 from __future__ import annotations
 
@@ -20,58 +20,58 @@ DISTILLATIONS = ("none", "soft", "hard")
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """The numbers of a training run.
+    """Hyperparameters of a training run.
 
-    The defaults are plain AdamW. What a run takes if nothing else is said is
-    `recipe("finetune")`, and `recipe("finetune").replace(epochs=3)` changes a number of it.
+    The defaults are plain AdamW. The default recipe of a run is `recipe("finetune")`;
+    `recipe("finetune").replace(epochs=3)` changes one of its hyperparameters.
 
     Args:
         epochs: Passes over the training examples.
         early_stopping: Epochs without a better validation result (mean average precision, accuracy,
-            or where there is neither, loss) after which training ends; 0 to train all epochs.
-        batch_size: Images in a step, on all devices together.
-        accumulation_steps: Parts that a batch is computed in, one after the other, to need less
-            memory; the result stays the same.
+            or otherwise loss) after which training ends; 0 to train all epochs.
+        batch_size: Global batch size, over all devices.
+        accumulation_steps: Number of micro-batches per batch, computed in sequence to need less
+            memory; the result is the same.
         image_size: Height and width in pixels; None for the size of the weights.
         optimizer: `"adamw"`, `"sgd"` with momentum, `"lion"` or `"adafactor"`.
-        learning_rate: Highest learning rate, 0 or more, for this batch size.
-        warmup_fraction: Share of the steps in which the rate rises linearly from 0, in [0, 1).
-        warmup_steps: The same in steps; counts where it is not 0.
-        decay: How the rate falls afterwards: `"cosine"`, `"linear"`, `"rsqrt"` or `"constant"`.
-        final_fraction: Share of the rate left at the end of cosine and linear, in [0, 1].
-        timescale: Steps in which rsqrt falls to 1 / sqrt(2).
-        layer_decay: What the rate of each layer is, measured by the next one's, in (0, 1].
-        beta_1: Momentum, in [0, 1); not of Adafactor.
-        beta_2: Decay of the second moment, in [0, 1), or of Lion's momentum; not of Adafactor.
+        learning_rate: Peak learning rate, 0 or more, for this batch size.
+        warmup_fraction: Fraction of the steps for linear warm-up from 0, in [0, 1).
+        warmup_steps: Steps of warm-up; overrides `warmup_fraction` if not 0.
+        decay: Decay after the warm-up: `"cosine"`, `"linear"`, `"rsqrt"` or `"constant"`.
+        final_fraction: Final fraction of the peak with cosine and linear decay, in [0, 1].
+        timescale: Steps in which rsqrt decays to 1 / sqrt(2).
+        layer_decay: Layer-wise learning-rate decay from each layer to the one below, in (0, 1].
+        beta_1: Momentum, in [0, 1); not for Adafactor.
+        beta_2: Decay of the second moment, in [0, 1), or of Lion's momentum; not for Adafactor.
         weight_decay: Weight decay, 0 or more, multiplied by the learning rate of the step.
-        weight_decay_on: `"kernels"`: biases, norms, tokens and position embeddings have none; or
+        weight_decay_on: `"kernels"` (not biases, norms, tokens and position embeddings) or
             `"all"`.
-        weight_decay_coupled: Whether it is added to the gradient, as in PyTorch's SGD, and not
-            taken off the weights, as in AdamW.
-        clip_norm: Largest norm of all gradients together; 0 for no clipping.
-        clip_variable_norm: Largest norm of each variable's gradient; 0 for no clipping.
-        sam_radius: Radius rho of sharpness-aware minimisation, which takes two gradients a step;
-            0 for the plain one.
-        ema_momentum: Momentum of the running average of the weights that is evaluated, saved and
-            exported in place of the last ones, in [0, 1); 0 for none.
-        trainable: Patterns of the parameters that are trained, such as `("head/*",)`.
-        loss: `"softmax"` cross-entropy, or `"sigmoid"`: a yes or no for each class, which data with
-            several labels per image needs.
-        label_smoothing: Share of the target spread over all classes, in [0, 1); with `"sigmoid"`
-            over yes and no.
-        class_weights: `"balanced"` weighs a mistake by how rare the image's class is.
-        distillation: Whether the model also learns from a teacher's answers: `"hard"`, the class it
-            decides for, or `"soft"`, its probabilities. A model with a distillation token
-            learns them there, any other one at its only head.
-        distillation_weight: Share of the teacher in the loss, in [0, 1].
-        distillation_temperature: Divides the logits of both where the teacher is soft, above 0.
-        dropout_rate: In [0, 1).
-        stochastic_depth_rate: Of the last block, in [0, 1).
-        augmentation: Random changes to the images.
+        weight_decay_coupled: Whether weight decay is added to the gradient, as in PyTorch's SGD,
+            and not subtracted from the weights, as in AdamW.
+        clip_norm: Maximum global norm of the gradients; 0 for no clipping.
+        clip_variable_norm: Maximum norm of each variable's gradient; 0 for no clipping.
+        sam_radius: Radius rho of sharpness-aware minimization, with two gradients per step; 0
+            for none.
+        ema_momentum: Momentum of the moving average of the weights, which is evaluated, saved and
+            exported in place of the weights, in [0, 1); 0 for none.
+        trainable: Patterns of the trainable parameters, such as `("head/*",)`.
+        loss: `"softmax"` cross-entropy, or `"sigmoid"`, binary cross-entropy for each class, which
+            multi-label data require.
+        label_smoothing: Fraction of the target spread over all classes, in [0, 1); with
+            `"sigmoid"` over positive and negative.
+        class_weights: `"balanced"` weights the loss inversely to the class frequency.
+        distillation: `"hard"`, distillation of the class predicted by a teacher, or `"soft"`, of
+            its probabilities; or `"none"`. Applies to the distillation head, if the model has
+            one, otherwise to its only head.
+        distillation_weight: Weight of the teacher in the loss, in [0, 1].
+        distillation_temperature: Divisor of both models' logits in soft distillation, above 0.
+        dropout_rate: Dropout rate, in [0, 1).
+        stochastic_depth_rate: Stochastic depth rate of the last block, in [0, 1).
+        augmentation: Augmentation of the images.
         precision: `"float32"`, `"mixed_bfloat16"`, `"mixed_float16"`, or `"auto"`: the fastest
             on this machine.
-        remat: Whether the blocks are computed a second time on the way back and not kept.
-        seed: Of everything random in training: initial values, order, crops; in [0, 2**32).
+        remat: Whether the blocks are rematerialized in the backward pass (gradient checkpointing).
+        seed: Seed of initialization, order and augmentation, in [0, 2**32).
 
     Raises:
         ValueError: If a value is out of range.
@@ -170,26 +170,26 @@ class Recipe:
                 "`batch_size` must be a multiple of `accumulation_steps`. Received: "
                 f"batch_size={self.batch_size}, accumulation_steps={self.accumulation_steps}"
             )
-        if not 0 <= self.seed < 2**32:  # what NumPy takes
+        if not 0 <= self.seed < 2**32:  # the range of NumPy's seeds
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
-        # A frozen dataclass can only be normalised through object.__setattr__.
+        # A frozen dataclass can only be normalized through object.__setattr__.
         object.__setattr__(self, "trainable", tuple(self.trainable))
         if self.image_size is not None:
             size = arguments.size_pair("image_size", self.image_size)
             object.__setattr__(self, "image_size", size)
 
     def replace(self, **changes: Any) -> Recipe:
-        """Returns a copy with some numbers changed; None leaves a number as it is.
+        """Returns a copy with some fields changed; None leaves a field unchanged.
 
         Args:
-            **changes: Names and values; those of `Augmentation` as well. As an `image_size` None
-                is a value.
+            **changes: New values by field of `Recipe` or `Augmentation`. For `image_size`, None is
+                a value.
 
         Returns:
             The new recipe.
 
         Raises:
-            ValueError: If a value is out of range, or a name unknown.
+            ValueError: If a value is out of range, or a field is unknown.
 
         Example:
             >>> Recipe().replace(epochs=7, mixup=0.2, seed=None).augmentation.mixup

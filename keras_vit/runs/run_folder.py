@@ -1,4 +1,4 @@
-"""Files of a run folder, and what they contain."""
+"""Run folder: paths and contents of its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from keras_vit.weights.whole_models import load_model
 
 
 class Run:
-    """The files of a run, by name.
+    """Files of a run folder.
 
     Args:
         path: The run folder.
@@ -57,24 +57,24 @@ class Run:
 
     @contextlib.contextmanager
     def writing(self, command: str, *, resume: bool, writes: bool = True) -> Iterator[None]:
-        """Keeps other processes from training into the folder, which must be new unless resumed.
+        """Locks the folder against other processes; it must be new unless the run is resumed.
 
         Args:
             command: `"train"` or `"pretrain"`.
-            resume: Whether the run was started before.
-            writes: Whether this process writes; of several workers, only the chief does.
+            resume: Whether an existing run is resumed.
+            writes: Whether this process writes; only the chief of several workers does.
         """
         if not writes:
             yield
             return
         names = () if resume else None
         with output_folder.writing(self.path, command, names):
-            if not resume:  # another process may have made a run of it in the meantime
+            if not resume:  # another process may have written a run meanwhile
                 output_folder.require_new_run(self.path)
             yield
 
     def require_complete(self) -> None:
-        """Raises `ValueError` unless the run has come to its end."""
+        """Raises `ValueError` unless the run is complete."""
         if not self.evaluation.is_file():
             raise ValueError(
                 f"`run` must be complete. Received: run={str(self.path)!r}, which has no "
@@ -83,26 +83,26 @@ class Run:
             )
 
     def write_config(self, config: CommonConfig, resolved: dict[str, Any]) -> None:
-        """Writes the configuration, what it came to on this machine, and the versions.
+        """Writes the configuration, the resolved values of its defaults, and package versions.
 
         Args:
-            config: What was asked for.
-            resolved: What the defaults turned out to be.
+            config: The configuration.
+            resolved: The resolved values, such as the precision.
         """
         write_config(self.config, config, resolved=resolved, versions=versions())
 
     def read_config(self, kind: type[Any] = RunConfig, command: str = "train") -> Any:
-        """Reads the configuration back.
+        """Reads the configuration.
 
         Args:
-            kind: Its class.
-            command: The command that writes such runs.
+            kind: Class of the configuration.
+            command: Command that writes runs of this kind.
 
         Returns:
-            What was asked for.
+            The configuration, without resolved values.
 
         Raises:
-            ValueError: If the folder holds no run of this kind.
+            ValueError: If the folder contains no run of this kind.
         """
         self._require_config(command)
         try:
@@ -114,16 +114,16 @@ class Run:
             ) from error
 
     def model(self, *, compile: bool = False) -> keras.Model:
-        """Returns `last.keras`.
+        """Loads `last.keras`.
 
         Args:
-            compile: Whether the model is compiled with its optimizer.
+            compile: Whether to compile the model with its optimizer.
 
         Returns:
             The model after the last complete epoch.
 
         Raises:
-            ValueError: If the folder holds no run, or no epoch of it is complete.
+            ValueError: If the folder contains no run, or no complete epoch.
         """
         self._require_config()
         if not self.last.is_file():
@@ -142,34 +142,34 @@ class Run:
 
     @functools.cached_property
     def all_examples(self) -> Examples:
-        """The images of all splits, and those that are in none."""
+        """The images of all splits, and the images in no split."""
         return data.load(self.read_config().data)
 
     def indices(self, part: str = "validation") -> np.ndarray:
-        """Returns which of `all_examples` are in `"train"`, `"validation"` or `"test"`."""
+        """Returns the indices of a split in `all_examples`."""
         return data.read_split(self.split, self.all_examples, (part,))[0]
 
     def examples(self, part: str = "validation") -> Examples:
-        """Returns the images of one split of the run: `"train"`, `"validation"` or `"test"`."""
+        """Returns the images of a split: `"train"`, `"validation"` or `"test"`."""
         return self.all_examples.subset(self.indices(part))
 
     def training_digests(self) -> frozenset[str]:
-        """Returns the first 32 digits of the digest of each image that the run was trained on."""
+        """Returns the first 32 digits of the digest of each training image."""
         found = training_digests(self.split)
         if found:
             return found
-        # Of an earlier version.
+        # Run of an earlier version.
         digests = data.audit(self.examples("train")).digests.values()
         return frozenset(map(short_digest, digests))
 
     def resolved(self) -> dict[str, Any]:
-        """Returns what the defaults came to when the run was started.
+        """Returns the values that the defaults resolved to at the start of the run.
 
         Returns:
-            Precision, devices, flip, numbers of images and classes, and the preprocessing.
+            Precision, devices, flip, number of images and classes, and the preprocessing.
         """
         return dict(self.as_written()["resolved"])
 
     def as_written(self) -> dict[str, Any]:
-        """Returns all of `config.yaml`: what was asked for, what it came to, and the versions."""
+        """Returns the contents of `config.yaml`: configuration, resolved values and versions."""
         return dict(yaml.safe_load(self.config.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""Complete states of a run, from which it goes on as if nothing had happened."""
+"""Checkpoints of the complete training state, for exact resumption."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NAME = re.compile(r"^step_(\d{9})\.npz$")
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a run has come.
+    """Progress of a run.
 
     Args:
-        epoch: Complete epochs.
-        step: Complete steps of the epoch that follows.
-        steps: Steps in an epoch.
+        epoch: Number of complete epochs.
+        step: Number of complete steps of the next epoch.
+        steps: Steps per epoch.
         best: Highest validation accuracy, or mean average precision, so far.
-        history: What was reported after every complete epoch.
+        history: Metrics of every complete epoch.
     """
 
     epoch: int = 0
@@ -38,21 +38,21 @@ class Progress:
 
 
 class StateFiles:
-    """The last states of a run in a folder, written beside and renamed."""
+    """Folder of the last states of a run, written atomically."""
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
         self.folder = Path(folder)
         self.keep = keep
 
     def paths(self) -> list[Path]:
-        """The complete states, the newest first."""
+        """Returns the paths of the complete states, newest first."""
         if not self.folder.is_dir():
             return []
         found = [path for path in self.folder.iterdir() if _NAME.match(path.name)]
         return sorted(found, reverse=True)
 
     def save(self, steps: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
-        """Writes a state, and only then removes those that are not kept."""
+        """Writes a state, then removes the oldest states above `keep`."""
         text = json.dumps(dataclasses.asdict(progress))
         content: dict[str, Any] = {"progress": np.array(text), **variables}
         with files.atomic_path(self.folder / f"step_{steps:09d}.npz") as temporary:
@@ -61,7 +61,7 @@ class StateFiles:
             path.unlink()
 
     def load(self) -> tuple[Progress, dict[str, np.ndarray]]:
-        """Reads the newest state that is whole, and removes what an interruption left behind."""
+        """Reads the newest undamaged state, and removes leftovers of interrupted writes."""
         for leftover in self.folder.glob(".step_*"):
             shutil.rmtree(leftover, ignore_errors=True)
         damaged: list[str] = []

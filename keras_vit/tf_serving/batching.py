@@ -1,4 +1,4 @@
-"""Configuration of the batches of requests in TensorFlow Serving."""
+"""Configuration of request batching in TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from keras_vit import arguments, files
 
 FILE = "batching.config"
-#: Images of the largest batch, which clients and warm-up requests keep to.
+#: Largest batch size of the server, also for clients and warm-up requests.
 MAX_BATCH_SIZE = 16
 _TIMEOUT = 500  # microseconds
 _WAITING = 128  # images
-# The values and their source: docs/serving.md.
+# Derivation of the values: docs/serving.md.
 _TEXT = """\
 # Read by tensorflow_model_server --batching_parameters_file, once, when it starts. Written by
 # `keras-vit export` for {cores} cores; a file that is there is kept. Allowed_batch_sizes must stay
@@ -26,7 +26,7 @@ num_batch_threads {{ value: {threads} }}
 
 
 def write(directory: str | os.PathLike[str], cores: int | None = None) -> Path:
-    """Writes `batching.config`, unless it exists."""
+    """Writes `batching.config` unless the file exists."""
     cores = arguments.positive_int("cores", os.cpu_count() if cores is None else cores)
     path = Path(directory) / FILE
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Asking a TensorFlow Serving that has an exported model, over gRPC or REST."""
+"""Client of TensorFlow Serving for exported models, over gRPC or REST."""
 
 from __future__ import annotations
 
@@ -30,34 +30,33 @@ T = TypeVar("T")
 
 
 class Client:
-    """A model on a server, asked as one that is loaded here.
+    """Client of a model on TensorFlow Serving.
 
-    TensorFlow Serving merges requests of all its clients into batches, and one of a wrong dtype or
-    shape fails its whole batch. So inputs are checked before they are sent, against the signature
-    in the server's model metadata (`GetModelMetadata`, over REST `/metadata`). These are fetched
-    with the first request, and again when inputs do not fit or the server refuses them, since it
-    may have another version by then.
+    TensorFlow Serving merges requests of all its clients into batches, and a request of a wrong
+    dtype or shape fails its whole batch. So inputs are checked before they are sent, against the
+    signature in the server's model metadata (`GetModelMetadata`, over REST `/metadata`). The
+    metadata are fetched with the first request, and again when inputs do not fit or the server
+    refuses them, since another version may be served by then.
 
-    A request that fails is sent again after about 0.2, 0.4, ... seconds, at random up to half less
-    or more, but not after the deadline: up to five times in all where the server is unavailable,
-    and up to four times after INVALID_ARGUMENT, FAILED_PRECONDITION or INTERNAL (over REST 400 or
-    500), which most likely come from another request in its batch. Any other error is raised at
-    once.
+    A failed request is retried after about 0.2, 0.4, ... seconds (with a random jitter of up to
+    half), but not after the deadline: up to five attempts if the server is unavailable, and up to
+    four after INVALID_ARGUMENT, FAILED_PRECONDITION or INTERNAL (over REST 400 or 500), most
+    likely caused by another request in the batch. Any other error is raised at once.
 
     Args:
         address: `HOST:PORT` for gRPC; `http://HOST:PORT` or `https://HOST:PORT` for REST.
-        name: What the model is called there.
+        name: Name of the model on the server.
         version: A version number, or a label such as `"canary"`; by default the newest version.
         tls: Whether gRPC is encrypted.
-        certificate: File with the certificates to trust, in PEM format; by default those that gRPC
-            and requests bring.
-        headers: Sent with every request, such as an authorization.
-        timeout: Seconds for an answer, all attempts together.
+        certificate: File with the certificates to trust, in PEM format; by default those of gRPC
+            and requests.
+        headers: Headers of every request, such as an authorization.
+        timeout: Seconds for a response, including all attempts.
 
     Raises:
         ImportError: For gRPC, if tensorflow-serving-api is not installed.
-        ValueError: If the address is none, `tls` or `certificate` contradicts it or is no file, or
-            `timeout` is not positive.
+        ValueError: If the address is invalid, `tls` or `certificate` contradicts it, `certificate`
+            is not a file, or `timeout` is not positive.
 
     Example:
         >>> client = Client("http://localhost:8501", "flowers", version="canary")
@@ -65,8 +64,8 @@ class Client:
         'http://localhost:8501'
         >>> client.close()
 
-        No metric of the server says which version answered. To compare two, share the images out
-        between them, and time the answers:
+        The server has no metrics per version. To compare two versions, divide the images among
+        them, and time the responses:
 
         ```
         seconds = {"stable": [], "canary": []}
@@ -133,15 +132,15 @@ class Client:
 
         Args:
             images: Encoded JPEG, PNG, GIF, BMP or WebP images; one or many.
-            batch_size: Images in a request, not more than the server's largest batch.
+            batch_size: Images per request, not more than the server's largest batch.
 
         Returns:
-            One answer per image; one that cannot be read has a `message`.
+            One prediction per image; unreadable images have a `message`.
 
         Raises:
-            ServingError: If the server does not answer as an exported model does, after the
-                attempts that `Client` describes; with what the server said.
-            ValueError: If there is no image, or one is not `bytes`.
+            ServingError: If the server does not respond as an exported model does after the
+                attempts described in `Client`; with the server's message.
+            ValueError: If there is no image, or an image is not `bytes`.
 
         Example:
             >>> client = Client("http://localhost:8501")
@@ -163,19 +162,19 @@ class Client:
         return found
 
     def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
-        """Calls any signature, see docs/serving.md; more than 16 images in several requests.
+        """Calls any signature (docs/serving.md), with several requests for more than 16 images.
 
         Args:
-            signature: Its name.
-            **inputs: Its inputs, with the number of images as their first dimension: bytes in a
-                list, or arrays of the signature's dtype and shape.
+            signature: Name of the signature.
+            **inputs: Inputs of the signature, with the number of images as the first dimension: a
+                list of bytes, or arrays of the signature's dtype and shape.
 
         Returns:
-            Its outputs; strings are an array of `str`.
+            Outputs of the signature; strings as an array of `str`.
 
         Raises:
-            ServingError: If the server does not answer, after the attempts that `Client`
-                describes; with what the server said.
+            ServingError: If the server does not respond after the attempts described in `Client`;
+                with the server's message.
             ValueError: If the model has no such signature, or the inputs differ from it in names,
                 dtype or shape, or have no image; they are not sent.
 
@@ -209,25 +208,25 @@ class Client:
         try:
             return self._transport.predict(signature, inputs, _seconds_to(deadline))
         except BatchError:
-            self._signatures = None  # what a new version does not take is not sent to it again
+            self._signatures = None  # a new version may have other signatures
             raise
 
     def _checked(
         self, signature: str, inputs: Mapping[str, Any], deadline: float
     ) -> dict[str, np.ndarray]:
-        """Returns inputs as arrays if they fit the version that is served now."""
+        """Returns inputs as arrays if they fit the signature of the served version."""
         known = self._signatures
         if known is not None:
             try:
                 return served_inputs.check(known, signature, inputs)
             except ValueError:
-                pass  # there may be another version by now
+                pass  # another version may be served by now
         known = self._repeat(lambda end: self._transport.signatures(_seconds_to(end)), deadline)
         self._signatures = known
         return served_inputs.check(known, signature, inputs)
 
     def _repeat(self, send: Callable[[float], T], deadline: float) -> T:
-        """Sends a request, and again where that may help and the deadline leaves time."""
+        """Sends a request, and retries on temporary errors until the deadline."""
         attempt = 1
         while True:
             try:
@@ -242,7 +241,7 @@ class Client:
 
 
 def _seconds_to(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 1e-3)  # requests takes no timeout of 0
+    return max(deadline - time.monotonic(), 1e-3)  # requests rejects a timeout of 0
 
 
 def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Prediction]:

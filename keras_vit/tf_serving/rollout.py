@@ -19,12 +19,12 @@ _REQUEST_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class ServedVersion:
-    """One version of a model, as the server reports it.
+    """Version of a model with the state that the server reports.
 
     Args:
-        number: The version.
+        number: Version number.
         state: `"START"`, `"LOADING"`, `"AVAILABLE"`, `"UNLOADING"` or `"END"`.
-        error: Why it did not load, or nothing.
+        error: Error message of loading; empty if there is none.
     """
 
     number: int
@@ -33,30 +33,30 @@ class ServedVersion:
 
 
 class UnreachableError(RuntimeError):
-    """The server does not answer at all."""
+    """The server does not respond."""
 
 
 class Rollout:
     """Moves the labels `stable` and `canary` of a model on a running TensorFlow Serving.
 
-    The server refuses a whole `models.config` if a label in it points to a version that is not
-    available. So each method writes the file up to three times and waits after each: versions are
-    added, then labels moved, then versions removed. If the server does not follow, the file gets
-    back what it had, except that a version which does not unload is reported only. A method that
-    was interrupted can be called again.
+    The server refuses a whole `models.config` if one of its labels points to a version that is not
+    available. So each method writes the file up to three times and waits after each write: versions
+    are added, then labels moved, then versions removed. If the server does not apply a change, the
+    previous file is restored, except if a version is not unloaded, which is only reported. An
+    interrupted method can be called again.
 
     Args:
         config: The server's `models.config`, which the server polls
             (`--model_config_file_poll_wait_seconds`).
         server: REST address of the server.
         name: The model's name in the file.
-        timeout: Seconds that the server may take for each step; loading and warming up a large
-            model take minutes.
-        log: Called with each line of progress.
+        timeout: Timeout in seconds for each step; loading and warming up a large model take
+            minutes.
+        log: Function called with each line of progress.
 
     Raises:
         ImportError: If tensorflow-serving-api is not installed.
-        ValueError: If the file is no `models.config` or does not have the model.
+        ValueError: If the file is not a `models.config` or does not contain the model.
 
     Example:
         >>> rollout = Rollout("export/models.config")  # doctest: +SKIP
@@ -85,10 +85,10 @@ class Rollout:
         self._read()
 
     def status(self) -> list[ServedVersion]:
-        """Returns the versions that the server knows, the newest first.
+        """Returns the versions on the server, newest first.
 
         Raises:
-            RuntimeError: If the server does not answer or does not have the model.
+            RuntimeError: If the server does not respond or does not have the model.
         """
         content = self._get("")
         if "model_version_status" not in content:
@@ -102,21 +102,21 @@ class Rollout:
         return sorted(found, key=lambda version: -version.number)
 
     def labels(self) -> dict[str, int]:
-        """Returns the labels in the file and the versions that they point to."""
+        """Returns the labels in the file and their versions."""
         return dict(self._model(self._read()).version_labels)
 
     def canary(self, version: int) -> None:
         """Serves a version to clients of the label `canary`.
 
-        Clients of `stable` keep what they have. Those that name no version get the newest that is
-        loaded, which is the canary now.
+        Clients of `stable` keep their version. Requests without a version get the newest loaded
+        version, which is now the canary.
 
         Args:
-            version: Newer than the stable one; its folder must be in the model's base path.
+            version: Version newer than the stable one, with a folder in the model's base path.
 
         Raises:
-            ValueError: If it is not newer, or there is no version that could be the stable one.
-            RuntimeError: If the server does not load it.
+            ValueError: If it is not newer, or no version can be the stable one.
+            RuntimeError: If the server does not load the version.
         """
         arguments.positive_int("version", version)
         stable = self._stable(before=version)
@@ -128,11 +128,11 @@ class Rollout:
         self._move({stable, version}, {STABLE: stable, CANARY: version})
 
     def promote(self) -> None:
-        """Serves the canary to clients of `stable`; the version before stays loaded for `back`.
+        """Serves the canary to clients of `stable`; keeps the previous version loaded for `back`.
 
         Raises:
-            ValueError: If there is no canary, or it is stable already.
-            RuntimeError: If the server does not follow.
+            ValueError: If there is no canary, or the canary is already stable.
+            RuntimeError: If the server does not apply the change.
         """
         labels = self.labels()
         if CANARY not in labels:
@@ -144,7 +144,7 @@ class Rollout:
         stable = labels.get(STABLE, new)
         versions = {new} | ({stable} if stable != new else self._before(new))
         after = {STABLE: new, CANARY: new}
-        # One that was interrupted has written the labels, and the server may not have followed.
+        # An interrupted call may have written labels that the server has not applied.
         if labels == after and self._versions() == versions and self._resolved(after):
             raise ValueError(
                 f"`{CANARY}` must be newer than `{STABLE}`: roll a version out first. "
@@ -155,11 +155,11 @@ class Rollout:
     def back(self) -> None:
         """Withdraws the canary; without one, returns to the version before the stable one.
 
-        The newer version is unloaded, so that clients that name no version get the older one, too.
+        The newer version is unloaded, so that requests without a version get the older version too.
 
         Raises:
             ValueError: If no older version is loaded.
-            RuntimeError: If the server does not follow.
+            RuntimeError: If the server does not apply the change.
         """
         loaded = self._versions()
         stable = self.labels().get(STABLE, max(loaded, default=0))
@@ -188,11 +188,11 @@ class Rollout:
         return max(older)
 
     def _before(self, version: int) -> set[int]:
-        """Returns the version that would be gone back to, or nothing."""
+        """Returns a set with the newest older version, or an empty set."""
         return set(sorted(number for number in self._versions() if number < version)[-1:])
 
     def _versions(self) -> set[int]:
-        """Returns the versions that the file names, or else those that are available."""
+        """Returns the versions in the file, or otherwise the available versions."""
         policy = self._model(self._read()).model_version_policy
         if policy.WhichOneof("policy_choice") == "specific":
             return set(policy.specific.versions)
@@ -201,7 +201,7 @@ class Rollout:
     def _move(self, versions: Collection[int], labels: Mapping[str, int]) -> None:
         before, had = self.config.read_bytes(), self.labels()
         every = self._versions() | set(versions)
-        # An error of an earlier try is reported until the version is loaded again.
+        # The server reports an earlier error until the version is loaded again.
         old_errors = {version.number for version in self.status() if version.error}
 
         def loaded() -> bool:
@@ -237,7 +237,7 @@ class Rollout:
                 if done():
                     return
                 states = ", ".join(f"{v.number} {v.state}" for v in self.status())
-            except UnreachableError as error:  # a server that loads a large model may be slow
+            except UnreachableError as error:  # a server may be slow while loading a large model
                 states = str(error)
             if time.monotonic() > deadline:
                 raise RuntimeError(
@@ -248,7 +248,7 @@ class Rollout:
             time.sleep(POLL_SECONDS)
 
     def _resolved(self, labels: Mapping[str, int]) -> bool:
-        # Not the status of a label: the server answers that with all versions.
+        # Not the status of a label: it contains all versions.
         found = {label: self._get(f"/labels/{label}/metadata") for label in labels}
         return all(
             found[label].get("model_spec", {}).get("version") == str(number)

@@ -1,7 +1,7 @@
-"""Checks a request's inputs against a served signature.
+"""Check of a request's inputs against a served signature.
 
-TensorFlow Serving merges requests into batches, where one of a wrong type or shape fails the
-others; one without images can stop the server.
+TensorFlow Serving merges requests into batches, in which a request of a wrong dtype or shape fails
+the other requests; a request without images can stop the server.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Signatures = Mapping[str, Mapping[str, tf.TensorSpec]]  # inputs of each signatu
 def check(
     signatures: Signatures, signature: str, inputs: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Returns inputs as arrays, bytes as objects; raises `ValueError` if they do not fit."""
-    # The initialisation of a SavedModel is listed among them, without inputs.
+    """Returns inputs as arrays (bytes as objects); raises `ValueError` if they do not fit."""
+    # The signatures include the initialization of a SavedModel, which has no inputs.
     names = sorted(name for name, specs in signatures.items() if specs)
     arguments.one_of("signature", signature, names)
     specs = signatures[signature]
@@ -40,7 +40,7 @@ def check(
 def _checked(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
     if spec.dtype == tf.string:
         expected = "bytes"
-        array = np.asarray(value, object)  # NumPy's own bytes lose zeros at the end
+        array = np.asarray(value, object)  # NumPy's bytes dtype strips trailing zeros
         kinds = {type(item).__name__ for item in array.ravel()} - {"bytes"}
         received = min(kinds, default="bytes")
     else:

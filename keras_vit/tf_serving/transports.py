@@ -1,4 +1,4 @@
-"""gRPC and REST requests to TensorFlow Serving, each sent once, and the kinds of their errors."""
+"""gRPC and REST transports for TensorFlow Serving, without retries, and their errors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 from keras_vit import arguments
 from keras_vit.tf_serving.served_inputs import Signatures
 
-# TensorFlow Serving fails a whole batch with one of these if one request in it is malformed. REST
-# sends 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
+# Codes with which TensorFlow Serving fails a whole batch if one of its requests is malformed. REST
+# returns 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
 _BATCH_CODES = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL"}
 _BATCH_STATUSES = {400, 500}
-_UNAVAILABLE = 503  # of HTTP
+_UNAVAILABLE = 503  # HTTP status
 
 
 class ServingError(RuntimeError):
-    """A server did not answer, or not as an exported model does.
+    """No response from a server, or an invalid response.
 
     Args:
-        message: Which server, and what it said.
+        message: Address of the server, and its message.
 
     Example:
         >>> str(ServingError("localhost:8500: UNAVAILABLE"))
@@ -40,14 +40,14 @@ class UnavailableError(ServingError):
 
 
 class BatchError(ServingError):
-    """The request, or another that the server merged with it, does not fit the model."""
+    """The request, or another request in its batch, does not fit the model."""
 
     attempts = 4
     remark = "; it fits the model's signature, another request in its batch may not"
 
 
 class Transport(Protocol):
-    """A connection to a server; raises `ServingError`."""
+    """Protocol of a connection to a server; methods raise `ServingError`."""
 
     def signatures(self, timeout: float) -> Signatures: ...
 
@@ -59,7 +59,7 @@ class Transport(Protocol):
 
 
 class Grpc:
-    """TensorFlow Serving's `PredictionService`."""
+    """gRPC transport: TensorFlow Serving's `PredictionService`."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Grpc:
                 "gRPC needs tensorflow-serving-api, where REST (http://HOST:PORT) does without; "
                 + arguments.install_hint("serving")
             ) from error
-        # No `retryPolicy`: it has one number of attempts for all codes, and where the deadline ends
-        # them, DEADLINE_EXCEEDED hides what the server said.
+        # No `retryPolicy`: it has one number of attempts for all codes, and after the deadline,
+        # DEADLINE_EXCEEDED hides the server's message.
         options = [
             ("grpc.max_send_message_length", -1),
             ("grpc.max_receive_message_length", -1),
@@ -155,7 +155,7 @@ class Grpc:
 
 
 class Rest:
-    """TensorFlow Serving's REST address."""
+    """REST transport: TensorFlow Serving's HTTP API."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Rest:
         self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}"
         self._session = requests.Session()
         self._session.headers.update(headers or {})
-        self._trusted = str(certificate) if certificate else None  # None: as requests is set up
+        self._trusted = str(certificate) if certificate else None  # None: the default of requests
 
     def signatures(self, timeout: float) -> Signatures:
         import tensorflow as tf
@@ -204,7 +204,7 @@ class Rest:
             "inputs": {key: _as_json(value) for key, value in inputs.items()},
         }
         outputs = self._ask("POST", ":predict", "outputs", timeout, request)
-        if not isinstance(outputs, dict):  # the server names no output that is the only one
+        if not isinstance(outputs, dict):  # the server returns a single output without its name
             outputs = {"outputs": outputs}
         return {key: np.asarray(value) for key, value in outputs.items()}
 
@@ -212,12 +212,12 @@ class Rest:
         self._session.close()
 
     def _ask(self, method: str, path: str, key: str, timeout: float, request: Any = None) -> Any:
-        """Returns one value of the JSON that the server answers."""
+        """Returns one value of the server's JSON response."""
         import requests
 
         address = self._address + path
         try:
-            # Without urllib3's `Retry`, which gives each attempt the whole time.
+            # Without urllib3's `Retry`, which applies the whole timeout to each attempt.
             answer = self._session.request(
                 method, address, json=request, timeout=timeout, verify=self._trusted
             )

@@ -1,4 +1,4 @@
-"""Training of runs: recipes, devices, the loop."""
+"""Training of runs: recipes, devices and the training loop."""
 
 from keras_vit.runs.config import PretrainConfig, RunConfig, read_config
 from keras_vit.runs.named_recipes import RECIPES, augreg, recipe
@@ -8,7 +8,7 @@ from keras_vit.runs.run_folder import Run
 from keras_vit.training.distribution import devices
 from keras_vit.training.loop import fit_run
 
-# The names of the commands.
+# Aliases with the names of the commands.
 train = pretrain = fit_run
 
 __all__ = [

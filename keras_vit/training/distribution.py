@@ -1,4 +1,4 @@
-"""On which devices a run computes: one, the GPUs of a machine, a TPU, or several machines."""
+"""Devices of a run: one device, the GPUs of a machine, a TPU, or several machines."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Shard = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The devices of a run and this process's part in it.
+    """Devices of a run, and the role of this process.
 
     Args:
-        name: What they are called in messages and the run's configuration.
-        replicas: Copies of the model, which share a batch.
-        worker: Number of this process; worker 0, the chief, writes.
+        name: Name for messages and the run's configuration.
+        replicas: Number of model replicas, among which a batch is divided.
+        worker: Index of this process; worker 0, the chief, writes.
         workers: Number of processes.
-        strategy: The tf.distribute strategy, if one is used.
-        layout: The keras.distribution, if one is used.
+        strategy: The tf.distribute strategy, if any.
+        layout: The keras.distribution, if any.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Devices:
         return self.worker == 0
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Where the model and its optimizer are made."""
+        """Returns the scope for building the model and its optimizer."""
         return self.strategy.scope() if self.strategy else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Where a run takes place, from the model to the last step."""
+        """Activates the keras.distribution within the context of a run."""
         before = keras.distribution.distribution()
         keras.distribution.set_distribution(self.layout or before)
         try:
@@ -60,7 +60,7 @@ class Devices:
             keras.distribution.set_distribution(before)
 
     def check(self, recipe: Recipe) -> None:
-        """Raises `ValueError` unless a batch can be divided evenly."""
+        """Raises `ValueError` unless batches can be divided evenly."""
         parts = self.replicas * recipe.accumulation_steps
         if recipe.batch_size % parts:
             raise ValueError(
@@ -70,7 +70,7 @@ class Devices:
             )
 
     def distribute(self, make: Callable[[Shard], tf.data.Dataset]) -> Any:
-        """Returns what `fit` reads on this worker."""
+        """Returns this worker's dataset for `fit`."""
         shard = (self.worker, self.workers)
         if self.strategy is None or self.workers == 1:
             return make(shard)
@@ -87,25 +87,25 @@ class Devices:
 
 
 def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
-    """Finds the devices to train on.
+    """Returns the devices to train on.
 
     Args:
-        strategy: One of
+        strategy: One of:
 
             - `"auto"`: the workers of TF_CONFIG, a TPU, all GPUs or, on the JAX backend, all
-              devices, as far as there are any; else one device;
+              devices, if available; otherwise one device;
             - `"cpu"`: one CPU, even if there are GPUs;
-            - `"mirrored"`: all GPUs of this machine, or all logical CPUs where there are none;
-            - `"tpu"`: the TPU that TPU_NAME names or else that of this machine, on TensorFlow;
-            - `"multiworker"`: the machines that TF_CONFIG lists, see docs/scaling.md;
+            - `"mirrored"`: all GPUs of this machine, or all logical CPUs without a GPU;
+            - `"tpu"`: the TPU of TPU_NAME, or else of this machine, on TensorFlow;
+            - `"multiworker"`: the machines of TF_CONFIG, see docs/scaling.md;
             - `"jax"`: all devices of the JAX backend, of all processes.
-        model_parallel: Devices that share each copy of the model, on the JAX backend.
+        model_parallel: Number of devices over which the model is sharded, on the JAX backend.
 
     Returns:
         The devices.
 
     Raises:
-        ValueError: If there are none of this kind, or the backend is not the one they need.
+        ValueError: If there are no devices of this kind, or they require another backend.
 
     Example:
         >>> devices("cpu").replicas
@@ -139,7 +139,7 @@ def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
 
 
 def _found(on_jax: bool) -> str:
-    """Returns the strategy that takes all devices; "one" where the backend itself finds the one."""
+    """Returns the strategy for all devices; "one" for the backend's default device."""
     if on_jax:
         return "jax" if len(keras.distribution.list_devices()) > 1 else "one"
     if len(_cluster().get("worker", [])) + len(_cluster().get("chief", [])) > 1:
@@ -187,8 +187,8 @@ def _mirrored() -> Devices:
 
 @functools.cache
 def _mirrored_strategy(names: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    # A second one in a process would number its sums over the replicas from the start again, and
-    # TensorFlow would take them for the first one's: "Shape mismatch in the collective instance".
+    # A second strategy in a process would reuse the keys of the first strategy's collectives, and
+    # TensorFlow would fail with "Shape mismatch in the collective instance".
     return tf.distribute.MirroredStrategy(names)
 
 
@@ -244,7 +244,7 @@ def _jax(model_parallel: int) -> Devices:
             f"Received: model_parallel={model_parallel}, {len(names)} devices"
         )
     if model_parallel == 1:
-        # The data sets are divided here, in whole steps and the same order as on one device.
+        # The pipeline shards the datasets itself, in the same order as on one device.
         layout = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
     else:
         mesh = keras.distribution.DeviceMesh((replicas, model_parallel), ("batch", "model"), names)
@@ -261,7 +261,7 @@ def _jax(model_parallel: int) -> Devices:
 
 
 def _layout_map(mesh: Any) -> Any:
-    """Divides the wide matrices by columns on the way in, by rows on the way out."""
+    """Shards input projections by columns and output projections by rows."""
     layout = keras.distribution.LayoutMap(mesh)
     for pattern in ("attention/qkv", "mlp/expand"):
         layout[f".*{pattern}/kernel"] = (None, "model")

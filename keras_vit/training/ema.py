@@ -1,4 +1,4 @@
-"""The running average of the weights: what is evaluated, saved and exported where there is one."""
+"""Exponential moving average of the weights: access and evaluation."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 
 def averages(optimizer: keras.Optimizer) -> list[keras.Variable] | None:
-    """Returns the averages that an optimizer keeps."""
+    """Returns the averages in an optimizer, or None without EMA."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return inner._model_variables_moving_average if inner.use_ema else None
 
 
 class EvaluateAverages(keras.callbacks.Callback):
-    """Has `fit` validate the averages, and go on from the weights themselves.
+    """Validates with the averages in `fit`, then restores the weights.
 
-    Keras' SwapEMAWeights swaps by adding and subtracting on TensorFlow, after which the weights
-    are no longer the same to the bit.
+    On TensorFlow, Keras' `SwapEMAWeights` swaps by addition and subtraction, which does not
+    restore the weights to the bit.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Training and test step on JAX, on one device or on all that `keras.distribution` spreads over."""
+"""Training and test step on JAX, on one device or with `keras.distribution`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import keras
 
 
 class JaxSteps:
-    """What `TrainingModel` does in a step; see there.
+    """JAX implementation of the steps of `TrainingModel`.
 
-    JAX computes on the whole batch wherever it lies, so that several devices need no code.
+    JAX computes on the whole, sharded batch, so that several devices need no extra code.
     """
 
     def prepare_steps(self) -> None:
-        """Nothing to prepare."""
+        """Does nothing on JAX."""
 
     def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, optimizer_variables, metrics = state
@@ -54,7 +54,7 @@ class JaxSteps:
     def _gradients(
         self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, scale: Any
     ) -> tuple[Any, Any, Any]:
-        """Returns the gradients of the batch's mean loss times scale, and the states after it."""
+        """Returns the gradients of the batch's mean loss times `scale`, and the new states."""
         total = jnp.sum(batch[2])
 
         def loss(
@@ -118,7 +118,7 @@ def _unpack(data: Any) -> tuple[Any, Any, Any]:
 
 
 def _parts(batch: Any, number: int) -> Any:
-    """Divides (B, ...) into (number, B / number, ...), every n-th example to the same part."""
+    """Splits (B, ...) into (number, B / number, ...), with every n-th example per part."""
 
     def divide(t: Any) -> Any:
         if t.shape[0] % number:
@@ -126,7 +126,7 @@ def _parts(batch: Any, number: int) -> Any:
                 "The batch must be a multiple of `accumulation_steps`, short ones included. "
                 f"Received: accumulation_steps={number}, a batch of {t.shape[0]}"
             )
-        # Of every device's share each part takes some: no example moves to another device.
+        # Each part has examples of every device, so that no example moves to another device.
         return jnp.swapaxes(t.reshape(t.shape[0] // number, number, *t.shape[1:]), 0, 1)
 
     return jax.tree.map(divide, batch)

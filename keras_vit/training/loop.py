@@ -46,33 +46,33 @@ def fit_run(
 ) -> Any:
     """Trains a model and writes a run folder.
 
-    The folder holds the configuration, the split, the history and how long it took, `last.keras`
-    and `best.keras` after every epoch, the states to resume from, and at the end the evaluation of
-    the last epoch's weights on the validation part, as a table and a picture.
+    The folder contains the configuration, the split, the history with times, `last.keras` and
+    `best.keras` after every epoch, the states to resume from, and at the end the evaluation of the
+    last epoch's weights on the validation set, as a table and a picture.
 
-    What a task decides is in `keras_vit.tasks`: images and targets, network, objective, evaluation.
+    `keras_vit.tasks` defines the images and targets, network, objective and evaluation of a task.
 
     Args:
-        config: Task, data, model, recipe and devices. With `resume` the run's own configuration
-            counts.
+        config: Task, data, model, recipe and devices. With `resume`, the configuration in the run
+            folder is used.
         out: The run folder.
-        resume: Whether to go on where `out` was saved last.
-        tensorboard: Whether TensorBoard logs are written.
+        resume: Whether to resume from the last state in `out`.
+        tensorboard: Whether to write TensorBoard logs.
         profile: First and last step to profile for TensorBoard, counted from 1.
-        smaller_batches: Whether a batch size above the number of training images is reduced.
-        callbacks: Called as `fit` calls them, after the state of the run was saved, and on the
-            chief alone. A run that is resumed within an epoch calls `fit` twice, and there the
-            steps of the first epoch are counted from where it was interrupted.
+        smaller_batches: Whether to reduce a batch size above the number of training images.
+        callbacks: Callbacks for `fit`, called after the state of the run is saved, only on the
+            chief. A run resumed within an epoch calls `fit` twice, and the steps of its first
+            epoch are counted from the interruption.
 
     Returns:
-        The evaluation of `last.keras` on the validation examples; where a task has none, the
-        metrics of the last epoch. None on workers other than the chief.
+        The evaluation of `last.keras` on the validation set, or, for a task without evaluation,
+        the metrics of the last epoch. None on workers other than the chief.
 
     Raises:
-        ValueError: If the data, the configuration or the folder does not allow the run; before
-            any work starts.
-        FloatingPointError: If the loss becomes no number; the last good state stays.
-        KeyboardInterrupt: After saving, if the user stops the run.
+        ValueError: If the data, the configuration or the folder is invalid; raised before training
+            starts.
+        FloatingPointError: If the loss is not finite; the last good state is kept.
+        KeyboardInterrupt: After saving, on SIGINT (Ctrl-C).
         SystemExit: After saving, on SIGTERM.
 
     Example:
@@ -89,7 +89,7 @@ def fit_run(
     if resume:
         config = run.read_config(type(config), kind.command)
         kind = tasks.get(config.task)
-        # What "auto" came to when the run was started, wherever it is resumed.
+        # The precision that "auto" resolved to at the start of the run.
         recipe = config.recipe.replace(precision=run.resolved()["precision"])
         config = dataclasses.replace(config, recipe=recipe)
     else:
@@ -107,8 +107,8 @@ def fit_run(
         task = task.adapted(examples)
         config, precision = task.config, precision_of(task.config)
         with where.active():
-            # Before the images are audited, which takes a while: a wrong size or weight file shows
-            # here.
+            # Before the audit of the images, which takes a while, to detect a wrong size or weight
+            # file early.
             with where.scope():
                 network = task.build_network(examples, precision, resume=resume)
                 objective = task.objective(network)
@@ -141,7 +141,7 @@ def fit_run(
                         "inventory": dataclasses.asdict(inventory),
                         "preprocessing": models.preprocessing_of(network).get_config(),
                     }
-                    run.write_config(config, resolved)  # last: what makes the folder a run
+                    run.write_config(config, resolved)  # last: marks the folder as a run
                 if save.progress.epoch < config.recipe.epochs:
                     print(
                         f"{task.title(examples, len(training))}, {len(validation)} held out, in "
@@ -152,7 +152,7 @@ def fit_run(
                 fit_remaining(save, (training, validation), watching)
             if not where.is_chief:
                 return None
-            average = averages(training_model.optimizer)  # which is what last.keras holds
+            average = averages(training_model.optimizer)  # the weights in last.keras
             if average is not None:
                 for variable, value in zip(objective.trainable_variables, average, strict=True):
                     variable.assign(keras.ops.convert_to_numpy(value))
@@ -162,7 +162,7 @@ def fit_run(
 
 
 def _with_full_batch(config: Config, images: int, where: Devices) -> Config:
-    """Returns the configuration with a batch size of at most the number of images."""
+    """Reduces the batch size of a configuration to at most the number of images."""
     recipe = config.recipe
     parts = where.replicas * recipe.accumulation_steps * (2 if recipe.augmentation.mixes else 1)
     if images >= recipe.batch_size or images < parts:
@@ -181,7 +181,7 @@ def find_parts(
     writes: bool,
     split: Split = data.split,
 ) -> tuple[data.Examples, data.Examples, Inventory]:
-    """Looks at every image of a run and divides those that can be used."""
+    """Audits the images of a run, and returns training set, validation set and inventory."""
     examples, found = data.usable_images(examples, config.on_bad_image)
     if resume:
         training, validation = data.read_split(
@@ -200,7 +200,7 @@ def find_parts(
 
 
 def build_training_model(objective: Objective, config: CommonConfig, steps: int) -> TrainingModel:
-    """Returns a compiled model that minimizes an objective as a recipe says."""
+    """Returns a compiled model that minimizes an objective according to a recipe."""
     recipe = config.recipe
     training_model = TrainingModel(
         objective,
@@ -211,8 +211,8 @@ def build_training_model(objective: Objective, config: CommonConfig, steps: int)
     )
     training_model.compile(
         optimizer=build_optimizer(recipe, objective, steps * recipe.epochs, precision_of(config)),
-        # XLA takes 4% off a step of a ViT-Ti/16 on a CPU, a third off that of a tiny model
-        # (benchmarks/results/); but tf.distribute strategies do not run with it.
+        # XLA makes a step 4% faster for a ViT-Ti/16 on a CPU, and a third faster for a tiny model
+        # (benchmarks/results/), but tf.distribute strategies do not support it.
         jit_compile=keras.backend.backend() == "jax",
     )
     return training_model
@@ -223,7 +223,7 @@ def fit_remaining(
     parts: tuple[data.Examples, data.Examples],
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> None:
-    """Trains the rest of an epoch that was interrupted, then whole epochs."""
+    """Trains the remaining steps of an interrupted epoch, then whole epochs."""
     training, validation = parts
     training_model, where = save.training_model, save.where
     recipe, on_bad_image = save.task.config.recipe, save.task.config.on_bad_image
@@ -278,11 +278,11 @@ def fit_remaining(
                     steps_per_epoch=save.steps - progress.step,
                     validation_data=validation_data(),
                     callbacks=[EvaluateAverages(), save, *callbacks, *bars],
-                    shuffle=False,  # the data set has its own order
+                    shuffle=False,  # the dataset has its own order
                     verbose=0,
                 )
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
-            alone = where.workers == 1  # others wait for this one's batches
+            alone = where.workers == 1  # other workers wait for this worker's batches
             left = [data.readable_images(p, on_bad_image if alone else "fail") for p in parts]
             steps = data.steps_per_epoch(left[0], recipe.batch_size)
             if [len(p) for p in left] == [len(p) for p in parts] or steps < save.steps:
@@ -300,7 +300,7 @@ def fit_remaining(
 def _finish(
     task: Task, run: Run, validation: data.Examples, pictures: dict[str, Path]
 ) -> Result | None:
-    """Evaluates the last epoch's weights as they were saved, and prints where everything is."""
+    """Evaluates the saved weights of the last epoch, and prints the files of the run."""
     task.finish_models(run, validation)
     model = run.model(compile=True)
     result = task.score(task.predict(model, validation)) if task.monitor else None
@@ -310,7 +310,7 @@ def _finish(
         files.write_json(run.evaluation, {**result.to_json(), "inventory": inventory})
         pictures |= task.draw(result, run.path) | task.draw_examples(model, validation, run.path)
         names += ["best.keras"] * run.best.exists() + [run.evaluation.name]
-    training_curves(run.history, run.curves)  # last: what makes the run complete
+    training_curves(run.history, run.curves)  # last: marks the run as complete
     pictures["curves"] = run.curves
     if run.tensorboard.is_dir():
         log_pictures(run.tensorboard / "evaluation", pictures)

@@ -1,4 +1,4 @@
-"""What a run will need of a device, before it starts."""
+"""Prediction of the memory and operations of a run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from keras_vit.training.optimizers import state_per_weight
 
 GIB = 2**30
 
-# What the framework takes beside the tensors, measured on a CPU (docs/planning.md): 0.76 GiB of a
+# Memory of the framework besides the tensors, measured on a CPU (docs/planning.md): 0.76 GiB of a
 # process that has imported this package with TensorFlow 2.21, and up to 0.34 GiB of graph,
-# compilers and memory that the allocator does not give back.
+# compilers and memory that the allocator does not release.
 FRAMEWORK = round(1.1 * GIB)
 
 _LEARNING: dict[tuple[str, ...], str] = {("*",): "all", ("head/*",): "head"}
@@ -31,20 +31,20 @@ _LEARNING: dict[tuple[str, ...], str] = {("*",): "all", ("head/*",): "head"}
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a recipe needs with a model, and what fits.
+    """Memory and operations of a recipe with a model on a device.
 
-    The prediction is a count of tensors (`keras_vit.models.memory.count_memory`) and a margin for
-    the framework, checked against training steps on a CPU; on GPUs and TPUs it was not run.
+    The prediction is a count of tensors (`keras_vit.models.memory.count_memory`) plus a margin for
+    the framework, verified with training steps on a CPU, but not on GPUs and TPUs.
 
     Args:
         config: The configuration of the model.
-        recipe: Its `batch_size`, `accumulation_steps`, `optimizer`, `ema_momentum`, `precision`
-            (where that is `"auto"`, float32), `remat`, `sam_radius`, and `trainable`: everything or
-            just the classifier.
+        recipe: Recipe, of which `batch_size`, `accumulation_steps`, `optimizer`, `ema_momentum`,
+            `precision` (float32 for `"auto"`), `remat`, `sam_radius` and `trainable` (all
+            parameters or the classifier) count.
         device: Memory of the device, in bytes.
-        inference: Whether the model predicts, and does not learn.
-        compiled: Whether chains of element-wise operations are compiled, as TensorFlow does here in
-            training on a CPU, and not on a GPU.
+        inference: Whether the plan is for inference, not for training.
+        compiled: Whether chains of element-wise operations are compiled, as in training with
+            TensorFlow on a CPU, but not on a GPU.
     """
 
     config: ViTConfig
@@ -69,27 +69,27 @@ class Plan:
             )
 
     def replace(self, **changes: Any) -> Plan:
-        """Returns the plan of a changed recipe."""
+        """Returns the plan for a changed recipe."""
         return dataclasses.replace(self, recipe=self.recipe.replace(**changes))
 
     @property
     def precision(self) -> str:
-        """Keras dtype policy; where the recipe leaves it to the device, the larger one."""
+        """Keras dtype policy; float32 for `"auto"`, which needs the most memory."""
         return "float32" if self.recipe.precision == "auto" else self.recipe.precision
 
     @property
     def parameters(self) -> int:
-        """Parameters of the model."""
+        """Number of parameters of the model."""
         return count_parameters(self.config)
 
     @property
     def image_flops(self) -> int:
-        """Floating-point operations of a prediction of one image."""
+        """Floating-point operations of the prediction for one image."""
         return count_flops(self.config)
 
     @property
     def step_flops(self) -> int:
-        """Floating-point operations of a step, for all of its images."""
+        """Floating-point operations of a step, for the whole batch."""
         if self.inference:
             return self.recipe.batch_size * self.image_flops
         gradients = 2 if self.recipe.sam_radius else 1
@@ -103,32 +103,32 @@ class Plan:
 
     @functools.cached_property
     def memory(self) -> Memory:
-        """What the tensors take, in bytes."""
+        """Memory of the tensors, in bytes."""
         return self._memory(-(-self.recipe.batch_size // self.recipe.accumulation_steps))
 
     @property
     def total(self) -> int:
-        """Bytes that the run needs, those of the framework included."""
+        """Memory of the run including the framework, in bytes."""
         return self.memory.total + FRAMEWORK
 
     @property
     def fits(self) -> bool:
-        """Whether that is in the device."""
+        """Whether the run fits into the device's memory."""
         return self.total <= self.device
 
     @property
     def largest_batch(self) -> int:
-        """Most images that fit at once, without dividing a batch; 0 if not even one does."""
+        """Largest batch size that fits without accumulation; 0 if no image fits."""
         fixed, image = self._memory(1), self._memory(2).total - self._memory(1).total
         return max(0, (self.device - FRAMEWORK - fixed.total) // image + 1)
 
     def remedies(self) -> Iterator[tuple[str, Plan]]:
-        """Yields what would take less memory, named as `--set` takes it, one by one then together.
+        """Yields changes that reduce the memory, in `--set` syntax: first single, then combined.
 
-        The batch stays; parts of it (`accumulation_steps`) come last, as few as fit. What saves
-        nothing is left out, such as half precision where casts of the weights take the most. All of
-        these change a run in other ways than its memory, too: half precision rounds,
-        rematerialisation takes a third more operations, SGD wants another learning rate.
+        The batch size is unchanged; gradient accumulation comes last, with the fewest steps that
+        fit. Changes without savings are omitted, such as half precision if casts of the weights
+        dominate. All changes have side effects: half precision rounds, rematerialization takes a
+        third more operations, and SGD requires another learning rate.
         """
         changes: list[dict[str, Any]] = []
         if self.precision == "float32":
@@ -158,7 +158,7 @@ class Plan:
                 yield _words({**begun, **steps}), divided
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all numbers as plain values, memory in bytes."""
+        """Returns the plan as a dictionary of JSON values, with memory in bytes."""
         return {
             "parameters": self.parameters,
             "image_flops": self.image_flops,
@@ -186,14 +186,14 @@ class Plan:
             learning=self._learning,
             state=state_per_weight(recipe),
             average=recipe.ema_momentum > 0,
-            # Summed so far and of this part; the weights before the step uphill.
+            # The sum, the current micro-batch, and the weights before SAM's ascent step.
             gradient_sets=1 + (recipe.accumulation_steps > 1) + (recipe.sam_radius > 0),
             remat=recipe.remat,
             compiled=self.compiled,
         )
 
     def _divided(self) -> Plan | None:
-        """Returns the plan with the fewest parts of a batch that fit, if there is one."""
+        """Returns the plan with the fewest accumulation steps that fits, or None."""
         batch = self.recipe.batch_size
         for steps in range(self.recipe.accumulation_steps + 1, batch + 1):
             if batch % steps == 0 and (found := self.replace(accumulation_steps=steps)).fits:
@@ -210,7 +210,7 @@ def plan(
     inference: bool = False,
     compiled: bool = False,
 ) -> Plan:
-    """Predicts what a run will need of a device."""
+    """Predicts the memory and operations of a run on a device."""
     config = zoo.constructor(model).config.replace(
         classes=arguments.positive_int("classes", classes),
         dropout_rate=recipe.dropout_rate,

@@ -1,4 +1,4 @@
-"""From a recipe to a Keras optimizer."""
+"""Optimizers with a learning rate and weight decay per variable, built from recipes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from keras_vit.training.schedules import WarmupDecay
 
 
 class PerVariable:
-    """Gives every variable a learning rate and a weight decay of its own.
+    """Mixin for Keras optimizers: a learning rate and a weight decay per variable.
 
-    Mixed into a Keras optimizer. Gradients must arrive as they are to be used, summed over the
-    replicas and clipped: Keras itself clips them before they are summed, which gives other
-    results on every number of replicas (`keras_vit.training.training_model` does it).
+    Gradients must be summed over the replicas and clipped before (by
+    `keras_vit.training.training_model`): Keras clips gradients before they are summed, so that
+    results depend on the number of replicas.
     """
 
     def __init__(
@@ -45,20 +45,20 @@ class PerVariable:
         super().update_step(gradient, variable, rate)  # type: ignore[misc]
 
     def finalize_variable_values(self, var_list: Any) -> None:
-        # Keras' hook at the end of `fit`, which puts the averages in the place of the weights: a
-        # run goes on from the weights, and takes the averages where it saves and evaluates.
+        # Keras' hook at the end of `fit`, which replaces the weights by the averages. Training
+        # continues from the weights; saving and evaluation use the averages.
         pass
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        # Keras' hook under tf.distribute; the gradients are summed before they are clipped.
+        # Keras' hook under tf.distribute; the gradients are already summed.
         return grads_and_vars
 
 
 class _Momentum(keras.optimizers.SGD):
-    """SGD whose momentum gathers gradients, as in optax and PyTorch: m = beta m + g, w -= lr m.
+    """SGD whose momentum accumulates gradients, as in optax and PyTorch: m = beta m + g, w -= lr m.
 
-    Keras gathers the steps, lr g: where the learning rate rises from zero, the first gradients
-    then count for nothing.
+    Keras accumulates the updates lr g, so that during warm-up from zero the first gradients have
+    almost no effect.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -76,7 +76,7 @@ class SGD(PerVariable, _Momentum):
 
 
 class AdamW(PerVariable, OnePassAdam):
-    """`keras.optimizers.Adam` with `PerVariable`, whose decoupled decay makes it AdamW."""
+    """`keras.optimizers.Adam` with the decoupled weight decay of `PerVariable`."""
 
 
 class Lion(PerVariable, keras.optimizers.Lion):
@@ -88,7 +88,7 @@ class Adafactor(PerVariable, keras.optimizers.Adafactor):
 
 
 def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
-    """Returns the learning rate of a run."""
+    """Returns the learning-rate schedule of a run."""
     warmup_steps = recipe.warmup_steps or round(recipe.warmup_fraction * steps)
     if warmup_steps >= steps:
         print(
@@ -106,7 +106,7 @@ def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
 
 
 def state_per_weight(recipe: Recipe) -> int:
-    """Returns how many values the optimizer keeps of each weight, averages aside."""
+    """Returns the number of optimizer slots per weight, without the moving average."""
     if recipe.optimizer == "sgd":
         return int(recipe.beta_1 > 0)
     return {"adamw": 2, "lion": 1, "adafactor": 1}[recipe.optimizer]
@@ -115,9 +115,9 @@ def state_per_weight(recipe: Recipe) -> int:
 def build_optimizer(
     recipe: Recipe, model: keras.layers.Layer, steps: int, precision: str = "float32"
 ) -> keras.Optimizer:
-    """Builds the optimizer with its schedule, and its variables."""
+    """Builds the optimizer with its schedule and its variables."""
     variables = model.trainable_variables
-    network = getattr(model, "network", model)  # of an objective, which may train a decoder too
+    network = getattr(model, "network", model)  # an objective may also train a decoder
     config = models.config_of(network) if models.has_config(network) else None
     common: dict[str, Any] = {
         "rates": param_groups.layer_rates(variables, config, recipe.layer_decay),
@@ -140,6 +140,6 @@ def build_optimizer(
         optimizer = Adafactor(relative_step=False, **common)
     if precision == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    # Whatever the first step has to build has its graph traced twice: 10 s for twelve blocks.
+    # Variables built in the first step trace its graph twice: 10 s for twelve blocks.
     optimizer.build(variables)
     return optimizer

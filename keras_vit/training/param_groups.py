@@ -1,4 +1,4 @@
-"""Which parameters are trained, decay, and how fast each layer learns."""
+"""Parameter groups: trainable weights, weight decay, layer-wise learning rates."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from keras_vit.models import ViTConfig
 from keras_vit.models.cloning import layers_of
 
 _BLOCK = re.compile(r"^block_(\d+)$")
-# What stands in front of the first block.
+# Layers before the first block.
 _EMBEDDING = ("stem", "patch_encoder", "pre_norm")
-# What Keras' normalisations gather and do not learn: networks of `keras.applications` have them.
+# Non-trainable statistics of Keras' normalization layers, in networks of `keras.applications`.
 _STATISTICS = ("moving_mean", "moving_variance", "mean", "variance", "count")
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
-    """Makes parameters trainable by shell patterns of their paths, and freezes the rest."""
+    """Makes parameters with matching paths trainable, and freezes the others."""
     weights = model.weights
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.path, pattern) for v in weights):
@@ -34,7 +34,7 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
 
     for layer in layers_of(model):
         if isinstance(layer, keras.layers.BatchNormalization):
-            # A frozen one uses what it has gathered, and gathers no more.
+            # A frozen layer uses its statistics without updating them.
             layer.trainable = any(map(matches, layer.weights))
     for variable in weights:
         if variable.name not in _STATISTICS:
@@ -43,19 +43,19 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
 
 
 def decays(variable: keras.Variable, which: str) -> bool:
-    """Returns whether weight decay shrinks a parameter."""
+    """Returns whether weight decay applies to a parameter."""
     return which == "all" or variable.name == "kernel"
 
 
 def layer_rates(
     variables: Sequence[keras.Variable], config: ViTConfig | None, decay: float
 ) -> list[float]:
-    """Returns what layer-wise decay multiplies the learning rate of each parameter with.
+    """Returns the learning-rate factor of each parameter for layer-wise decay.
 
-    The depth of stem, patches, tokens and positions is 0, that of block i (from 1 on) is i, the
-    final norm belongs to the last block, and what follows it comes after: the classifier, and a
-    norm behind the pooling. The last depth that is there learns at the full rate, each one
-    before it at `decay` times the next one's.
+    The depth of stem, patches, tokens and positions is 0, the depth of block i (counted from 1) is
+    i. The final norm belongs to the last block; the classifier and a norm after the pooling have
+    the next depth. The factor of the deepest parameters is 1, and each depth before has `decay`
+    times the factor of the next depth.
 
     Reference: `param_groups_layer_decay` of https://github.com/huggingface/pytorch-image-models,
     after appendix A.2 of https://arxiv.org/abs/2111.06377

@@ -1,4 +1,4 @@
-"""What the machine at hand does best."""
+"""Choice of the precision for the hardware, and a notice about unused accelerators."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tensorflow as tf
 from keras_vit import accelerators, arguments
 from keras_vit.runs.config import CommonConfig
 
-# NVIDIA's Ampere, the first with bfloat16 matrix units.
+# NVIDIA Ampere, the first architecture with bfloat16 matrix units.
 _BFLOAT16_CAPABILITY = (8, 0)
 
-# What makes an accelerator visible to a backend; docs/scaling.md has more.
+# Installation that makes an accelerator visible to a backend; more in docs/scaling.md.
 _REMEDIES = {
     ("gpu", "tensorflow"): arguments.install_hint("gpu"),
     ("gpu", "jax"): 'pip install -U "jax[cuda12]"',
@@ -27,11 +27,11 @@ _HIDDEN = {"gpu": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
 
 def best_precision(strategy: str = "auto") -> str:
-    """Returns the Keras dtype policy that trains fastest here without losing accuracy.
+    """Returns the fastest Keras dtype policy on this machine without loss of accuracy.
 
-    bfloat16 pays where the hardware multiplies it: TPUs, GPUs from compute capability 8.0 on,
-    and CPUs with AMX. A CPU without AMX emulates it, and takes two to three times as long as
-    in float32 (`benchmarks/results/`).
+    bfloat16 is faster with hardware support: on TPUs, GPUs from compute capability 8.0 on, and
+    CPUs with AMX. A CPU without AMX emulates bfloat16, which takes two to three times as long as
+    float32 (`benchmarks/results/`).
     """
     kind, capability = ("cpu", ()) if strategy == "cpu" else _accelerator()
     if kind == "gpu":
@@ -42,7 +42,7 @@ def best_precision(strategy: str = "auto") -> str:
 
 
 def report_unused_accelerator(strategy: str = "auto") -> None:
-    """Prints a line if this machine has a GPU or TPU that the backend does not see."""
+    """Prints a line if this machine has a GPU or TPU that the backend does not detect."""
     kind, backend = accelerators.detect(), keras.backend.backend()
     remedy = _REMEDIES.get((kind, backend))
     hidden = os.environ.get(_HIDDEN.get(kind, ""), "0") in ("", "-1")
@@ -57,7 +57,7 @@ def report_unused_accelerator(strategy: str = "auto") -> None:
 
 
 def _accelerator() -> tuple[str, tuple[int, ...]]:
-    """Returns what the backend computes on, "cpu", "gpu" or "tpu", and a GPU's capability."""
+    """Returns the backend's device, "cpu", "gpu" or "tpu", and a GPU's capability."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -74,6 +74,6 @@ def _accelerator() -> tuple[str, tuple[int, ...]]:
 
 
 def precision_of(config: CommonConfig) -> str:
-    """Returns the Keras dtype policy that a run trains in on this machine."""
+    """Returns the Keras dtype policy of a run on this machine."""
     precision = config.recipe.precision
     return best_precision(config.strategy) if precision == "auto" else precision

@@ -1,4 +1,4 @@
-"""What the user sees of a run while it goes on."""
+"""Progress of a run: progress bar, TensorBoard and times of epochs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rich.table import Column
 
 from keras_vit.runs import history
 
-# Seconds between two updates; in a file, where no line can be drawn over, there are fewer.
+# Seconds between two updates; longer in a file, where no line can be overwritten.
 _SECONDS_IN_A_TERMINAL, _SECONDS_IN_A_FILE = 0.5, 60.0
 
 
 class ProgressBar(keras.callbacks.Callback):
-    """Shows images per second, time left, loss, accuracy and learning rate of a whole run.
+    """Progress bar of a whole run with speed, remaining time, metrics and learning rate.
 
-    In a terminal one line is drawn over again; in a file there is one a minute. After every epoch
-    its results stay.
+    Updates one line in a terminal; writes a line per minute to a file. Prints a line with the
+    results of every epoch.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ProgressBar(keras.callbacks.Callback):
         self.done += 1
         now = time.monotonic()
         if self.done == self._begun + 1:
-            self._started = now  # compiling is behind
+            self._started = now  # the first step includes compilation
         terminal = self._bar.console.is_terminal
         # Reading the learning rate waits for the device.
         if now - self._shown < (_SECONDS_IN_A_TERMINAL if terminal else _SECONDS_IN_A_FILE):
@@ -80,7 +80,7 @@ class ProgressBar(keras.callbacks.Callback):
         self.close()
 
     def close(self) -> None:
-        """Ends the line, also where the run did not come to its end."""
+        """Stops the progress bar, also if the run was interrupted."""
         self._bar.stop()
 
     def _say(self, line: str) -> None:
@@ -88,7 +88,7 @@ class ProgressBar(keras.callbacks.Callback):
 
     def _numbers(self, now: float, logs: dict[str, Any]) -> str:
         seconds = (now - self._started) / max(self.done - self._begun - 1, 1)
-        shown = []  # the most wanted first: a narrow terminal cuts the end off
+        shown = []  # most important first: a narrow terminal truncates the line
         if seconds:
             left = datetime.timedelta(seconds=round((self.total - self.done) * seconds))
             shown = [f"{left} left", f"{self.batch_size / seconds:.1f} images/s"]
@@ -98,7 +98,7 @@ class ProgressBar(keras.callbacks.Callback):
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' TensorBoard with the learning rate of every epoch, also under a strategy."""
+    """Keras' TensorBoard callback with the learning rate per epoch, also under a strategy."""
 
     def __init__(self, folder: str, profile: tuple[int, int] | None = None) -> None:
         if profile and not 1 <= profile[0] <= profile[1]:
@@ -113,11 +113,11 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
 
 class EpochClock(keras.callbacks.Callback):
-    """Writes how long every epoch took, to tell what a result has cost.
+    """Writes the duration of every epoch to a CSV table.
 
-    A table with the columns `epoch`, from 0 on; `steps`, those that were timed: where a run was
-    interrupted, from there on; `training_seconds` of them; and `seconds`, with validation and
-    saving. An epoch at whose end the run was stopped has no row.
+    Columns: `epoch`, from 0 on; `steps`, the number of timed steps (after an interruption only the
+    resumed steps); `training_seconds` of these steps; and `seconds`, with validation and saving.
+    An epoch at whose end the run was stopped has no row.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -153,7 +153,7 @@ def learning_rate(optimizer: keras.Optimizer) -> float:
 
 
 def log_pictures(folder: str | os.PathLike[str], pictures: Mapping[str, Path]) -> None:
-    """Shows PNG files in TensorBoard."""
+    """Writes PNG files to TensorBoard logs."""
     writer = tf.summary.create_file_writer(str(folder))
     with writer.as_default():
         for name, path in pictures.items():

@@ -1,4 +1,4 @@
-"""Saving a run while it goes on, so that nothing is lost."""
+"""Callback that saves the models, states and history of a run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from keras_vit.training.training_model import TrainingModel
 class SaveSchedule(keras.callbacks.Callback):
     """Writes states, models and history of a run.
 
-    After every epoch come the last and the best model, as they will be used: in float32, without
-    dropout, with the last activation; then the complete state, and then the history, a view of it.
-    A loss, norm or weight that is NaN or infinite ends the run, and nothing of it is saved. The
-    best model is that of the task's `monitor`. States also come within an epoch. Every file is
-    written beside and renamed, and a run that resumes from a state ends with the same weights, to
-    the bit, as if it had never stopped.
+    After every epoch, saves the last and the best model for inference (float32, no dropout, with
+    the final activation), then the complete state, and then the history, which is part of the
+    state. A loss, norm or weight that is not finite ends the run without saving. The task's
+    `monitor` determines the best model. States are also saved within an epoch. Writes are atomic,
+    and a resumed run ends with the same weights, to the bit, as an uninterrupted run.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class SaveSchedule(keras.callbacks.Callback):
         self._saved_at = time.monotonic()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        # `fit` has just reset them; in the middle of an epoch they go on.
+        # `fit` has just reset the metrics; restored within an epoch.
         if self._metrics is not None:
             for variable, value in zip(
                 self.training_model.metrics_variables, self._metrics, strict=True
@@ -67,11 +66,11 @@ class SaveSchedule(keras.callbacks.Callback):
             self._metrics = None
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        step = self.progress.step + 1  # `batch` counts from where this call of `fit` began
+        step = self.progress.step + 1  # `batch` counts from the start of this call of `fit`
         self._require_numbers(step, logs or {})
         self.progress = dataclasses.replace(self.progress, step=step)
         stop = self.interruption.received is not None
-        # At the end of an epoch the state follows the validation.
+        # At the end of an epoch, the state is saved after the validation.
         if step == self.steps:
             return
         if self._due(step) or (stop and self._alone):
@@ -100,7 +99,7 @@ class SaveSchedule(keras.callbacks.Callback):
 
     @property
     def stopped_early(self) -> bool:
-        """True if the validation metric has not improved for `early_stopping` epochs."""
+        """Whether the validation metric has not improved for `early_stopping` epochs."""
         results = [self._result(row) for row in self.progress.history]
         return (
             0
@@ -109,7 +108,7 @@ class SaveSchedule(keras.callbacks.Callback):
         )
 
     def save_models(self, best: bool) -> None:
-        """Saves the model as it is now as the last one, and as the best one if it is."""
+        """Saves the current model as the last model, and with `best` as the best model too."""
         if self._copy is None:
             self._copy = self.task.finished_model(self.training_model.network)
         average = averages(self.training_model.optimizer)
@@ -127,13 +126,13 @@ class SaveSchedule(keras.callbacks.Callback):
                 shutil.copyfile(self.run.last, temporary)
 
     def save_state(self) -> None:
-        """Saves all that the next step depends on."""
+        """Saves the complete training state."""
         self._write(self._state())
 
     def restore(self) -> None:
-        """Sets model, optimizer, metrics and progress to the newest state.
+        """Restores model, optimizer, metrics and progress from the newest state.
 
-        A run that was stopped before its first state begins again.
+        A run that was stopped before its first state starts from the beginning.
         """
         run = self.run
         if self._writes:
@@ -141,7 +140,7 @@ class SaveSchedule(keras.callbacks.Callback):
                 for leftover in run.path.glob(f".{path.name}.*"):
                     shutil.rmtree(leftover, ignore_errors=True)
         if not self.checkpoints.paths():
-            if run.history.exists():  # which comes after a state
+            if run.history.exists():  # written after a state
                 raise ValueError(
                     f"`--resume` needs a state, which {run.checkpoints} held. Start a new run, "
                     f"with --weights {run.last} to go on from its weights. Received: "
@@ -177,7 +176,7 @@ class SaveSchedule(keras.callbacks.Callback):
             self.write_history()
 
     def write_history(self) -> None:
-        """Writes the table of what every epoch reported."""
+        """Writes the table of the metrics of every epoch."""
         if self._writes and self.progress.history:
             history.write(self.run.history, self.progress.history)
 
@@ -193,10 +192,10 @@ class SaveSchedule(keras.callbacks.Callback):
             )
 
     def _state(self) -> dict[str, np.ndarray]:
-        """Returns the values of all that the next step depends on."""
+        """Returns the values of the complete training state."""
         if keras.backend.backend() == "jax":
             self.training_model.jax_state_sync()
-        # Every worker reads: metrics are summed over all of them.
+        # On every worker, as metrics are summed over all workers.
         state = {n: keras.ops.convert_to_numpy(v) for n, v in self._variables().items()}
         bad = [name for name, value in state.items() if name.startswith("model/")
                and not np.all(np.isfinite(value))]  # fmt: skip
@@ -218,7 +217,7 @@ class SaveSchedule(keras.callbacks.Callback):
         if config.save_steps:
             return step % config.save_steps == 0
         if not self._alone:
-            return False  # clocks of several workers do not agree on a step
+            return False  # clocks of several workers differ
         minutes = (time.monotonic() - self._saved_at) / 60
         return bool(config.save_minutes) and minutes >= config.save_minutes
 
@@ -229,7 +228,7 @@ class SaveSchedule(keras.callbacks.Callback):
         )
 
     def _result(self, row: dict[str, float]) -> float:
-        """Returns what is maximized: the monitored metric, or else the negative loss."""
+        """Returns the value to maximize: the monitored metric, or else the negative loss."""
         name, mode = self.task.monitor or ("loss", "min")
         value = row.get(f"val_{name}", np.inf if mode == "min" else -np.inf)
         return value if mode == "max" else -value

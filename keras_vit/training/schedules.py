@@ -1,4 +1,4 @@
-"""The learning rate over the steps of a run."""
+"""Learning-rate schedule with warm-up and decay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.choices import DECAYS
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear warm-up from zero, then a decay.
+    """Learning-rate schedule: linear warm-up from zero, then decay.
 
     With p = clip((t - warmup_steps) / (total_steps - warmup_steps), 0, 1), f = final_fraction
     and s = t - warmup_steps (at least 0) the rate at step t is

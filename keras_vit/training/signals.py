@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: how a run ends early with nothing lost."""
+"""Handling of Ctrl-C (SIGINT) and SIGTERM, with the state saved before exit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-# 128 + 15: how a shell reports that a program was asked to end.
+# 128 + 15: exit status of a process ended by SIGTERM.
 SIGTERM_STATUS = 143
 
 
 class SignalHandler:
-    """Notes Ctrl-C (SIGINT) and SIGTERM, so that a step is finished and saved first.
+    """Context that records SIGINT and SIGTERM, so that the step is finished and saved first.
 
-    A second Ctrl-C ends the program at once. Outside the main thread Python allows no handlers;
-    then it is as without this class.
+    A second Ctrl-C ends the program at once. Outside the main thread, where Python allows no
+    signal handlers, the class has no effect.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class SignalHandler:
             signal.signal(number, handler)
 
     def stop(self, where: str) -> None:
-        """Ends the run as the signal asks, if there was one."""
+        """Ends the run according to the received signal, if any."""
         if self.received is signal.SIGINT:
             raise KeyboardInterrupt(where)
         if self.received is signal.SIGTERM:

@@ -1,4 +1,4 @@
-"""Training and test step on TensorFlow, on one device or on the replicas of a strategy."""
+"""Training and test step on TensorFlow, on one device or under a strategy."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import tensorflow as tf
 
 
 class TensorFlowSteps:
-    """What `TrainingModel` does in a step; see there.
+    """TensorFlow implementation of the steps of `TrainingModel`.
 
-    Under a strategy the steps run on every replica, and the metrics are read once all of them
-    are done, so that they are those of the whole batch. Keras reads them on every replica and
-    averages them, and under MultiWorkerMirroredStrategy fails to.
+    Under a strategy, the steps run on every replica, and the metrics are computed after all
+    replicas have finished, for the whole batch. Keras computes them on every replica and averages
+    them, which fails under MultiWorkerMirroredStrategy.
     """
 
     def prepare_steps(self: Any) -> None:
-        """Notes whether the model was made under a strategy."""
+        """Stores whether the model was built under a strategy."""
         self._under_strategy = tf.distribute.has_strategy()
 
     def train_step(self: Any, data: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class TensorFlowSteps:
             self.test_function = self._on_all_replicas(self.test_step, self.test_metrics)
 
     def _gradients(self: Any, x: Any, y: Any, weight: Any, *, update_metrics: bool) -> list[Any]:
-        """Returns the gradients of the whole batch's mean loss, times the loss scale."""
+        """Returns the gradients of the global batch's mean loss, times the loss scale."""
         replica = tf.distribute.get_replica_context()
         several = replica.num_replicas_in_sync > 1
         total = tf.reduce_sum(weight)
@@ -65,16 +65,16 @@ class TensorFlowSteps:
         variables = self.trainable_variables
         gradients: list[Any] = []
         for part_x, part_y, part_weight in _parts((x, y, weight), self.accumulation_steps):
-            # One after the other, or they would all be in memory at once.
+            # In sequence; otherwise all parts would be in memory at once.
             with tf.control_dependencies(gradients):
                 with tf.GradientTape() as tape:
                     losses, outputs = self.objective.example_losses(part_x, part_y, training=True)
-                    # Not a quotient for every part: an empty one has nothing to divide by.
+                    # Divided by the global total, as the total of an empty part is 0.
                     loss = tf.reduce_sum(losses * part_weight) / total
                     loss = self.optimizer.scale_loss(loss)
                 found = tape.gradient(
                     loss,
-                    # Of Keras' own variables TensorFlow cannot make zeros.
+                    # TensorFlow cannot create zeros for Keras' own variables.
                     [v.value for v in variables],
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
@@ -103,13 +103,13 @@ class TensorFlowSteps:
         return run
 
     def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
-        # Keras' hook to build what is not built yet, which takes a batch of every replica apart;
-        # fails under MultiWorkerMirroredStrategy, and here everything is built.
+        # Keras' hook to build unbuilt layers from a batch of every replica. It fails under
+        # MultiWorkerMirroredStrategy, and the model is already built.
         pass
 
 
 def _update(variables: list[Any], values: list[Any]) -> None:
-    """Sets variables from within a replica's step, on all replicas at once."""
+    """Assigns variables within a replica's step, on all replicas."""
     raw = [v.value for v in variables]
 
     def update(strategy: tf.distribute.Strategy, raw: list[Any], values: list[Any]) -> None:
@@ -127,7 +127,7 @@ def _unpack(data: Any) -> tuple[Any, Any, Any]:
 
 
 def _parts(batch: Any, number: int) -> Iterator[Any]:
-    """Divides a batch into parts of equal size, or nearly so if that is impossible."""
+    """Splits a batch into parts of equal size, or differing by one."""
     if number == 1:
         yield batch
         return

@@ -1,4 +1,4 @@
-"""The model that `fit` trains: an objective, and how a step minimizes it."""
+"""Keras model that minimizes an objective with `fit`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ else:
 class TrainingModel(Steps, keras.Model):
     """Training of an objective with `fit`, with the same result on any number of devices.
 
-    One step minimizes the weighted mean loss of the whole batch, sum_i w_i loss_i / sum_i w_i,
-    whatever the number of replicas and micro-batches it is computed on, and however unevenly a
-    short batch falls on them: gradients are summed over all of them, then measured, then clipped.
-    Keras clips before the sum and averages the replicas' means.
+    One step minimizes the weighted mean loss of the global batch, sum_i w_i loss_i / sum_i w_i,
+    independent of the number of replicas and micro-batches, and of an uneven division of a short
+    batch: gradients are summed over replicas and micro-batches, then their norm is computed, then
+    they are clipped. Keras clips before the sum and averages the replicas' means.
 
-    Reference: sharpness-aware minimisation: https://arxiv.org/abs/2010.01412
+    Reference: sharpness-aware minimization: https://arxiv.org/abs/2010.01412
     """
 
     def __init__(
@@ -51,27 +51,27 @@ class TrainingModel(Steps, keras.Model):
 
     @property
     def network(self) -> keras.Model:
-        """The network in training."""
+        """The network to train."""
         return self.objective.network
 
     @property
     def training_metrics(self) -> list[keras.metrics.Metric]:
-        """What `fit` reports of the training."""
+        """Metrics that `fit` reports for training."""
         return [self.loss_metric, *self.objective.scores, self.gradient_norm]
 
     @property
     def test_metrics(self) -> list[keras.metrics.Metric]:
-        """What `fit` and `evaluate` report of the validation."""
+        """Metrics that `fit` and `evaluate` report for validation."""
         return [self.loss_metric, *self.objective.scores]
 
     def update_metrics(self, losses: Any, y: Any, outputs: Any, weight: Any) -> None:
-        """Updates loss and scores with some examples; weight 0 marks those that fill a batch."""
+        """Updates loss and scores with examples; examples of weight 0 are padding."""
         self.loss_metric.update_state(losses, sample_weight=weight)
-        # The weight of a class says how much a mistake costs, not how often it is counted.
+        # Class weights apply to the loss, not to the scores.
         self.objective.update_scores(y, outputs, ops.cast(weight > 0, "float32"))
 
     def clip(self, gradients: list[Any], scale: Any) -> tuple[list[Any], Any]:
-        """Clips the gradients of the mean loss."""
+        """Clips the gradients of the mean loss; returns their unscaled norm before clipping too."""
         squares = [ops.sum(ops.square(ops.cast(g, "float32") / scale)) for g in gradients]
         norm = ops.sqrt(sum(squares))
         if self.clip_variable_norm:
@@ -84,17 +84,17 @@ class TrainingModel(Steps, keras.Model):
         return gradients, norm
 
     def update_gradient_norm(self, norm: Any) -> None:
-        """Reports the norm, except where loss scaling skips the step because it overflowed."""
+        """Updates the norm metric, except for steps that loss scaling skips on overflow."""
         finite = ops.cast(ops.isfinite(norm), "float32")
         self.gradient_norm.update_state(ops.where(finite > 0, norm, 0.0), sample_weight=finite)
 
     def perturbation(self, gradients: list[Any]) -> list[Any]:
-        """Returns the step of length `sam_radius` uphill."""
+        """Returns the ascent step of length `sam_radius`."""
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients))
         factor = self.sam_radius / ops.maximum(norm, 1e-12)
         return [g * ops.cast(factor, g.dtype) for g in gradients]
 
 
 def _shrink(norm: Any, limit: float) -> Any:
-    """Returns the factor that brings a norm down to a limit."""
+    """Returns the factor that reduces a norm to at most a limit."""
     return limit / ops.maximum(norm, limit)

@@ -1,4 +1,4 @@
-"""A table that names images and their classes."""
+"""Datasets from a CSV or JSON Lines table of images and classes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _ADDRESS = re.compile(r"\w+://")
 
 
 def load_table(path: str | os.PathLike[str]) -> Examples:
-    """Reads a table with a column `file` and at least one that tells the class.
+    """Reads a table with a column `file` and at least one column of classes.
 
-    `class_index` and `wnid` stand for the 1000 ImageNet classes, so that `class_names` are all of
-    them, in their order; but where `class_index` comes with a `label` of its own, the labels are
-    the classes and the index their order. `label` alone makes its sorted values the classes. Of
-    several columns `class_index` decides before `wnid` before `label`. Other columns, such as
-    the camera, are kept as they are: `keras-vit evaluate --report` tells the accuracy on each of
-    their values.
+    `class_index` and `wnid` refer to the 1000 ImageNet classes, so that `class_names` are all
+    ImageNet classes, in their order. If `class_index` comes with a `label` other than ImageNet's,
+    the labels are the classes, in the order of the index. With `label` alone, its sorted values
+    are the classes. `class_index` takes precedence over `wnid`, and `wnid` over `label`. Other
+    columns, such as the camera, are kept: `keras-vit evaluate --report` reports the accuracy for
+    each of their values.
 
-    Where none of them is there, `labels` holds the names of all classes that an image shows, such
-    as `daisy|rose`, and nothing where it shows none; its sorted names are the classes.
+    Without these columns, `labels` contains the names of all classes of an image, such as
+    `daisy|rose`, and is empty for an image without any class; its sorted names are the classes.
 
     A column `split` with `train`, `validation` (or `val`, `valid`, `dev`) and `test` divides the
     images.
 
-    The table may also have no header line, or be one of the `metadata.csv` and `metadata.jsonl`
-    of Hugging Face, with `file_name` for `file`. `notes` tell whatever is not plain: another
-    encoding or separator, other names of the columns, images outside of the folder.
+    The table may also have no header line, or be a `metadata.csv` or `metadata.jsonl` of Hugging
+    Face, with `file_name` for `file`. `notes` list deviations: another encoding or separator,
+    other column names, images outside of the folder.
     """
     path = Path(path)
     rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or _find(path, cell)))
@@ -54,7 +54,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     names, file_notes = _files(path, rows)
     others = [name for name in header if name not in COLUMNS]
     labels: np.ndarray | list[int]
-    # What the messages show of a row.
+    # Cells of a row for the error messages.
     needed = {line: {name: row[name] for name in ("file", *columns)} for line, row in rows.items()}
     for line, row in needed.items():
         if any(len(cell.splitlines()) > 1 for name, cell in row.items() if name != "file"):
@@ -79,7 +79,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
 
 
 def _find(path: Path, name: str) -> str | None:
-    """Returns the name as the file system has it, or None if there is no such file."""
+    """Returns the name in the file system's spelling, or None if the file does not exist."""
     slashed = name.replace("\\", "/")
     forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
     names = itertools.chain((name, slashed), forms)
@@ -88,7 +88,7 @@ def _find(path: Path, name: str) -> str | None:
 
 
 def _files(path: Path, rows: dict[int, Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of the existing files, and notes on them."""
+    """Returns the names of the images, and notes; raises `ValueError` if a file is missing."""
     lines: dict[str, int] = {}
     missing, written, outside = [], 0, 0
     for line, row in rows.items():
@@ -128,7 +128,7 @@ def _files(path: Path, rows: dict[int, Row]) -> tuple[tuple[str, ...], tuple[str
 
 
 def _splits(path: Path, rows: dict[int, Row]) -> tuple[str, ...] | None:
-    """Returns the division, or None if nothing is held out."""
+    """Returns the split of each image, or None if no image is held out."""
     splits = {line: SPLIT_NAMES.get(row["split"].lower(), "") for line, row in rows.items()}
     found = set(splits.values())
     for line, split in splits.items():

@@ -1,4 +1,4 @@
-"""Reading of tables: bytes to rows with named cells."""
+"""Parser of CSV and JSON Lines tables: bytes to rows with named cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keras_vit.data.examples import SPLIT_NAMES
 CLASS_COLUMNS = ("class_index", "wnid", "label", "labels")
 COLUMNS = ("file", *CLASS_COLUMNS, "split")
 SEPARATOR = "|"
-# A column, the columns beside which it has no other name, and its other names, the first first.
+# A column, the columns that exclude its synonyms, and its synonyms in order of precedence.
 _SYNONYMS = (
     ("file", {"file"}, ("file_name", "filename", "image_path", "path", "image")),
     ("label", {*CLASS_COLUMNS}, ("class", "category", "target")),
@@ -34,7 +34,7 @@ Row = dict[str, str]
 def read_rows(
     path: Path, names_image: Callable[[str], bool]
 ) -> tuple[dict[int, Row], tuple[str, ...]]:
-    """Reads a table of text, or of JSON objects if its name ends in `.jsonl`."""
+    """Reads a table of text, or of JSON objects if the path ends in `.jsonl`."""
     notes: list[str] = []
     text = _decode(path, notes)
     if path.suffix.lower() == ".jsonl":
@@ -113,8 +113,8 @@ def _read_cells(
 
 
 def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the cells of each row that is not blank, with the line that the row begins in."""
-    # Strict: otherwise a quote without its pair makes all rows up to the next one a single cell.
+    """Yields the first line number and the cells of each non-blank row."""
+    # Strict: otherwise an unpaired quote turns all rows up to the next quote into a single cell.
     file = io.StringIO(text, newline="")
     reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
     line = 1
@@ -134,7 +134,7 @@ def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[st
 def _guess_header(
     lines: dict[int, list[str]], names_image: Callable[[str], bool]
 ) -> list[str] | None:
-    """Returns names of two columns, or of three if one of them holds nothing but splits."""
+    """Returns names of two columns, or of three if one of them contains only splits."""
     rows = list(lines.values())
     header = ["label"] * len(rows[0])
     if len(header) == 3:
@@ -182,7 +182,7 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, (dict, list)) and name.strip().lower() in _NAMES:
         raise ValueError
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
-    text.encode()  # half of a surrogate pair is no text
+    text.encode()  # raises UnicodeEncodeError, a ValueError, on lone surrogates
     if "\0" in text:
         raise ValueError
     return text.strip()

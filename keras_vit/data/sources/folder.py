@@ -1,4 +1,4 @@
-"""A folder with one subfolder for each class."""
+"""Datasets from a folder with one subfolder per class."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from keras_vit.data.inventory import OUTSIDE, FoundFiles, find_files
 
 
 def load_folder(folder: str | os.PathLike[str]) -> Examples:
-    """Finds the images of a folder of class folders; nothing is read or written.
+    """Finds the images in a folder of class folders, without decoding images.
 
-    Each subfolder with an image in it, however deep, is a class. The content decides what an image
-    is (`keras_vit.data.inventory.find_files`); those that cannot be read are among them, for
-    `keras_vit.data.image_audit` to name. Symbolic links are followed.
+    Each subfolder with an image at any depth is a class. Images are recognized by their content
+    (`keras_vit.data.inventory.find_files`); unreadable images are included and reported by
+    `keras_vit.data.image_audit`. Symbolic links are followed.
 
-    Where every visible subfolder has the name of a split (`train`, `training`, `val`, `valid`,
-    `validation`, `dev`, `test`, `testing`, in any case), one of them is for training, and each has
-    subfolders, these are the class folders. A single subfolder that has all class folders in it is
-    passed over.
+    If every visible subfolder has the name of a split (`train`, `training`, `val`, `valid`,
+    `validation`, `dev`, `test`, `testing`, in any case), at least one is for training, and each has
+    subfolders, these are the class folders. A single subfolder that contains all class folders is
+    skipped.
     """
     folder = Path(folder)
     found = find_files(folder)
@@ -62,10 +62,10 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """Position of the class folders: below `prefix`, and there below folders of splits or not."""
+    """Position of the class folders: below `prefix`, with or without split folders."""
 
     prefix: str
-    depth: int  # 1 below folders of splits, or else 0
+    depth: int  # 1 below split folders, otherwise 0
     notes: tuple[str, ...]
 
     def levels(self, name: str) -> list[str]:
@@ -94,7 +94,7 @@ def _layout(folder: Path, found: FoundFiles) -> _Layout:
 
 
 def _only_folder(images: Iterable[str], prefix: str) -> str | None:
-    """Returns the prefix of the subfolder that has all images in it."""
+    """Returns the prefix of the only subfolder, if it contains all images."""
     tops = {name.removeprefix(prefix).partition("/")[::2] for name in images}
     names = {top for top, rest in tops if rest}
     loose = any(not rest for _, rest in tops)
@@ -102,9 +102,9 @@ def _only_folder(images: Iterable[str], prefix: str) -> str | None:
 
 
 def _has_class_folders(images: Iterable[str], prefix: str) -> bool:
-    """Returns whether there are two folders with images below `prefix`, and no image beside them.
+    """Returns whether `prefix` contains two folders with images, and no images itself.
 
-    One folder is enough where it is passed over in turn.
+    One folder is sufficient if it is skipped as well.
     """
     rests = [name.removeprefix(prefix).partition("/") for name in images]
     tops = {top for top, _, rest in rests if rest}
@@ -131,7 +131,7 @@ def _nested(names: list[str], layout: _Layout) -> list[str]:
 
 def _check_names(folder: Path, class_names: list[str]) -> None:
     for name in class_names:
-        # Control characters, and the surrogates that stand for bytes that are not UTF-8.
+        # Control characters, and the surrogates that represent invalid UTF-8 bytes.
         if not name.strip() or {unicodedata.category(c) for c in name} & {"Cc", "Cs"}:
             raise ValueError(
                 "The name of a class folder must be UTF-8 text without control characters, and "

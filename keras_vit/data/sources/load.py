@@ -1,4 +1,4 @@
-"""From what the user calls his data to labelled images."""
+"""Loading of labeled images from folders, tables, TensorFlow Datasets or digits."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 
 
 def load(data: str | os.PathLike[str]) -> Examples:
-    """Finds the labelled images of a data source.
+    """Returns the labeled images of a data source.
 
     Args:
-        data: One of
+        data: One of:
 
             - a folder of class folders (`keras_vit.data.sources.folder.load_folder`);
-            - a folder with a `labels.csv`, `metadata.csv` or `metadata.jsonl`, of which the first
-              counts, or the path of such a file (`keras_vit.data.sources.csv_table.load_table`);
+            - a folder with a `labels.csv`, `metadata.csv` or `metadata.jsonl`, the first of which
+              is read, or the path of such a file (`keras_vit.data.sources.csv_table.load_table`);
             - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.sources.tfds.load_tfds`);
-            - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, which need no
+            - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, without a
               download.
 
     Returns:
-        The images, not yet decoded. Nothing is written to the user's folder.
+        The images, not decoded. The source is never modified.
 
     Raises:
-        ValueError: If `data` is none of these, or holds no labelled images.
+        ValueError: If `data` is none of these, or contains no labeled images.
 
     Example:
         >>> digits = load("digits")
@@ -67,7 +67,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
 
 
 def load_images(data: str | os.PathLike[str]) -> Examples:
-    """Finds images, with labels or without."""
+    """Returns the images of a data source, with labels or without."""
     folder = Path(data).expanduser()
     if not folder.is_dir() or any((folder / name).is_file() for name in TABLES):
         return load(data)
@@ -86,7 +86,7 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
 
 def _digits() -> Examples:
     digits = sklearn.datasets.load_digits()
-    # Grey levels are 0 to 16 there.
+    # Gray levels are 0 to 16 in scikit-learn.
     pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
     return Examples(
         names=tuple(f"digit_{i:04d}.png" for i in range(len(pixels))),

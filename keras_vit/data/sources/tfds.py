@@ -1,4 +1,4 @@
-"""Image classification datasets of tensorflow-datasets."""
+"""Image classification datasets from tensorflow-datasets."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from keras_vit.arguments import nearest
 from keras_vit.constants import MAX_IN_MEMORY_BYTES
 from keras_vit.data.examples import Examples
 
-# NAME, NAME/CONFIG and NAME:1.0.0 as tensorflow-datasets writes them, then :SPLIT.
+# NAME, NAME/CONFIG and NAME:1.0.0 in the notation of tensorflow-datasets, then :SPLIT.
 _SPEC = re.compile(r"(?P<name>[^:\[]+(:(\d+|\*)\.(\d+|\*)\.(\d+|\*))?)(:(?P<split>.+))?")
 
 
 def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Examples:
-    """Loads an image classification dataset, still encoded, into memory.
+    """Loads the encoded images of an image classification dataset into memory.
 
-    tensorflow-datasets prepares the dataset first if it is not there yet, which may mean a
-    download. Without a split, `train` is divided from `validation` or else `test`, where the
-    dataset has them; with a split, all images of that split are taken alike.
+    tensorflow-datasets prepares the dataset first if necessary, which may include a download.
+    Without a split, `train` is the training set, and `validation`, or else `test`, the validation
+    set, if the dataset has one; with a split, all images of the split are one set.
     """
-    import tensorflow_datasets as tfds  # takes seconds, and only this function needs it
+    import tensorflow_datasets as tfds  # takes seconds to import
 
-    if not hasattr(tfds, "builder"):  # it logs what fails in its import, and goes on
+    if not hasattr(tfds, "builder"):  # a failed import is only logged
         raise ImportError(
             "tensorflow-datasets does not load; its log above says why. With protobuf 5, as on "
             "Colab: pip install 'tensorflow-metadata<1.18'"
@@ -68,13 +68,13 @@ def _unknown(name: str, tfds: Any) -> str:
 
 
 def _features(builder: Any, tfds: Any) -> tuple[str, str]:
-    """The names of the image and the label feature."""
+    """Returns the names of the image feature and the label feature."""
     features = builder.info.features
     supervised = builder.info.supervised_keys or ()
 
     def chosen(kind: type) -> list[str]:
         keys = [key for key, value in features.items() if isinstance(value, kind)]
-        # Where there are several, the dataset says which of them belong together.
+        # Of several features, `supervised_keys` of the dataset selects the pair.
         return [key for key in keys if len(keys) == 1 or key in supervised]
 
     images, labels = chosen(tfds.features.Image), chosen(tfds.features.ClassLabel)
@@ -87,7 +87,7 @@ def _features(builder: Any, tfds: Any) -> tuple[str, str]:
 
 
 def _splits(builder: Any, split: str | None) -> dict[str, str]:
-    """Maps each split to be read to the part that it plays."""
+    """Maps each split to read to `"train"` or `"validation"`."""
     available = list(builder.info.splits)
     if split is not None:
         try:
