@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from keras_vit.evaluation.statistics import wilson
 
-# Distinct values of a column: one value compares nothing, more than 20 are names or numbers.
+# Distinct values of a column; columns with more values are usually names or numbers.
 _FEWEST, _MOST = 2, 20
 
 

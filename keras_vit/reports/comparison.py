@@ -155,7 +155,7 @@ def compare(
 
     Raises:
         ValueError: Before training, if a model or its weights do not exist, or a run used other
-            images or another split; during training, if it fails.
+            images or another split; afterwards, if a training fails.
 
     Example:
         >>> compare(RunConfig("digits", ""), ["ViTMicro4"], "comparison")

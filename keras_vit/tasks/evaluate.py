@@ -18,8 +18,8 @@ def evaluate(
     """Evaluates a model on labeled images, prepared by the model's own preprocessing.
 
     Args:
-        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone; it
-            is evaluated in float32, with a softmax or sigmoid added where it ends in logits.
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone;
+            evaluated in float32, with a softmax or sigmoid added to logits.
         examples: The images; their classes are matched to the model's by name.
         batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.

@@ -14,7 +14,7 @@ from scipy import optimize, special
 _SMALLEST = 1e-12  # lower bound of a probability before its logarithm
 _WIDEST = 20.0  # a temperature lies between 1 / 20 and 20
 _FOLDS = 2
-_ENOUGH = 20_000  # images are enough to fit one number
+_ENOUGH = 20_000  # images, enough to fit a temperature
 _MOST_NUMBERS = 20_000_000  # probabilities to fit on: 160 MB in float64
 _BLOCK = 4096  # rows converted to float64 at a time
 

@@ -37,7 +37,7 @@ class ClassScores(NamedTuple):
 
 
 _COLUMNS = ("precision", "recall", "f1-score", "support")
-# With more classes the confusion matrix is sparse: for 5,000 classes a dense one is 225 MB of JSON.
+# With more classes the confusion matrix is sparse: 5,000 classes took 225 MB of JSON.
 DENSE_CLASSES = 1000
 LONGEST_TABLE = 50  # rows on a terminal
 _LONGEST_NAME = 40  # characters; ImageNet has class names of more than a hundred

@@ -96,7 +96,7 @@ class MaskedAutoencoderObjective(Objective):
         return self.encoder.encode(tokens, training)
 
     def predict_patches(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
-        """Predicts all patches from the visible ones."""
+        """Predicts all patches from the visible patches; returns a mask of the hidden patches."""
         z = self.encode_visible(images, noise, training)  # (B, p + k, D)
         ranks = ops.argsort(ops.argsort(noise, axis=-1), axis=-1)  # (B, N)
         predicted = ops.cast(self.decoder(z, ranks, training=training), "float32")
