@@ -1,4 +1,4 @@
-"""The command `keras-vit`; training, data and weights have files of their own."""
+"""Typer application of the command `keras-vit`, with its subcommands and global options."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from keras_vit.cli import weights as weights_commands
 from keras_vit.cli.options import option
 from keras_vit.startup import LOG_LEVEL
 
-# Commands check what they can, then call `start_keras` and import what they need: Keras and
-# TensorFlow take seconds, and --help or a wrong path should not.
+# Commands check their arguments first, then call `start_keras` and import Keras and TensorFlow,
+# which takes seconds; --help and wrong paths must not be slow.
 
 app = typer.Typer(
     rich_markup_mode="markdown",
@@ -57,7 +57,7 @@ def options(
 ) -> None:
     """Global options."""
     if verbose:
-        os.environ[LOG_LEVEL] = "0"  # of the processes that this one starts, too
+        os.environ[LOG_LEVEL] = "0"  # child processes inherit it
 
 
 app.command()(training_commands.train)
@@ -81,7 +81,7 @@ app.command()(weights_commands.weights)
 
 
 def main() -> None:
-    """Runs the command; what a user can fix is printed as one message, not as a traceback."""
+    """Runs the command; prints expected errors as one message instead of a traceback."""
     try:
         app()
     except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:

@@ -1,4 +1,4 @@
-"""The Keras backend of a command that trains."""
+"""Selection of the Keras backend for training commands."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from keras_vit import accelerators
 
 
 def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
-    """Takes JAX on a machine with a TPU if nothing else was chosen, and says so.
+    """Selects JAX on a machine with a TPU unless another backend is chosen, and prints a note.
 
-    Without `strategy`, that of `config` counts, the config.yaml of a run. Keras reads its backend
-    when it is imported, so this comes before `start_keras`.
+    Without `strategy`, the strategy in `config`, the config.yaml of a run, is used. Keras reads
+    its backend on import, so this function is called before `start_keras`.
     """
     chosen = strategy or _configured_strategy(config)
     if os.environ.get("KERAS_BACKEND") or chosen not in (None, "auto", "jax"):
         return
-    # What Keras itself writes into keras.json when it is first imported is no choice.
+    # TensorFlow in keras.json is no explicit choice: Keras writes this default on first import.
     if _configured_backend() != "tensorflow" or accelerators.detect() != "tpu":
         return
     if importlib.util.find_spec("jax") and importlib.util.find_spec("libtpu"):
@@ -41,7 +41,7 @@ def _configured_strategy(config: Path | None) -> object:
         content = yaml.safe_load(config.read_text(encoding="utf-8"))
         return content.get("strategy")
     except (OSError, ValueError, AttributeError, yaml.YAMLError):
-        return None  # the command says what is wrong with the file
+        return None  # the command reports the error in the file later
 
 
 def _configured_backend() -> object:

@@ -1,4 +1,4 @@
-"""`keras-vit compare`."""
+"""Command `keras-vit compare`."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def compare(
             opt.check_exists("--models", Path(name), "constructors, networks and run folders")
     opt.check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
     numbers = opt.recipe_settings(context)
-    # This process only looks at images; one that trains needs the memory of the GPU.
+    # This process only reads images; the training processes need the GPU memory.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     prefer_jax_on_tpu(strategy)
     start_keras()
     from keras_vit import reports, training
 
-    own = {"model": "", "weights": None}  # each has its own
+    own = {"model": "", "weights": None}  # replaced for each model
     changes = opt.config_settings(context, training.RunConfig) | own
     config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
     print(

@@ -1,4 +1,4 @@
-"""`keras-vit data check`, `keras-vit data preview` and `keras-vit data convert`."""
+"""Commands `keras-vit data check`, `keras-vit data preview` and `keras-vit data convert`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keras-vit doctor`."""
+"""Command `keras-vit doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keras-vit env`."""
+"""Command `keras-vit env`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def env() -> None:
 
 
 def _devices(backend: str) -> Counter[str]:
-    """Counts the devices that the backend sees, by kind and name."""
+    """Counts the devices of the backend by kind and name."""
     if backend == "jax":
         import jax
 

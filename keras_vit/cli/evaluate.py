@@ -1,4 +1,4 @@
-"""What `keras-vit` says of a finished model: evaluate, explain, probe, card."""
+"""Commands for finished models: `keras-vit evaluate`, `explain`, `probe` and `card`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
 _REPORT = ("index.html", "report.json")
 _PROBE = ("probe.json", "neighbours.png")
 
-# Typer takes no list of a `Literal`.
+# Typer does not support lists of a `Literal`.
 Method = enum.StrEnum("Method", ["all", "attention", "rollout", "gradient_rollout", "grad_cam"])
 ModelArgument = Annotated[Path, opt.argument("RUN_OR_FILE", "Run folder, .keras or weight file.")]
 ConstructorOption = Annotated[
@@ -218,7 +218,7 @@ def card(
 
 
 class _Chosen(NamedTuple):
-    """Images to evaluate on, what they are in words, and the counts of all files of the source."""
+    """Images to evaluate on, their description, and the counts of all files of the source."""
 
     examples: Any
     what: str
@@ -263,7 +263,7 @@ def _examples(
 def _unseen(
     run: Any, examples: Any, digests: Mapping[str, str], trained_too: bool, facts: list[str]
 ) -> Any:
-    """Leaves out the images that a run was trained on, unless `trained_too`, and counts them."""
+    """Returns the examples without a run's training images, unless `trained_too`; counts these."""
     from keras_vit.data.splits import short_digest
 
     trained = run.training_digests()
@@ -281,7 +281,7 @@ def _unseen(
 
 
 def _progress() -> int:
-    """Whether progress is shown: on a terminal, for a file would be full of its steps."""
+    """Returns 1 if stdout is a terminal, else 0, so that files contain no progress bars."""
     return int(sys.stdout.isatty())
 
 

@@ -1,4 +1,4 @@
-"""`keras-vit export`."""
+"""Command `keras-vit export`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_vit.constants import MAX_PIXELS
 from keras_vit.startup import start_keras
 
 Precision = Literal["float32", "bfloat16", "auto"]
-# Typer takes no list of a `Literal`.
+# Typer does not support lists of a `Literal`.
 Quantization = enum.StrEnum(
     "Quantization", ["all", "none", "float32", "float16", "int16x8", "int8", "dynamic_range"]
 )

@@ -1,4 +1,4 @@
-"""From what a user names to a Keras model."""
+"""Loading of the model named by a command-line argument."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from keras_vit.cli.options import check_exists, check_weights
 
 
 def check_model(path: Path, constructor: str | None = None) -> None:
-    """Refuses a model that is not there, before Keras is imported."""
+    """Raises `ValueError` if a model does not exist, before Keras is imported."""
     if constructor is None:
         path = path / "last.keras" if path.is_dir() else path
         check_exists("RUN_OR_FILE", path, "a run folder or a file")
@@ -52,7 +52,7 @@ def load_model(
         return build(
             weights=checkpoint,
             include_top=False,
-            pooling=checkpoint.inferred.get("pooling"),  # what its classifier would receive
+            pooling=checkpoint.inferred.get("pooling"),  # as before a classifier
             input_shape=_shape(image_size, checkpoint),
         )
     carried = checkpoint.preprocessing

@@ -1,4 +1,4 @@
-"""Options and their meaning, shared by several commands."""
+"""Command-line options shared by several commands, with their parsing and validation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from keras_vit import arguments, choices, output_folder
 
 
 def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
-    """Returns a `typer.Option`, which --help shows in the group called `panel`."""
+    """Returns a `typer.Option` that --help lists in the group `panel`."""
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
 def argument(metavar: str, help: str, **more: Any) -> Any:
-    """Returns a `typer.Argument`, which --help calls `metavar`."""
+    """Returns a `typer.Argument` that --help lists as `metavar`."""
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
-# Some commands have so many options that --help shows them in groups.
+# Groups of options in --help, for commands with many options.
 of_images = functools.partial(option, panel="Images and model")
 of_recipe = functools.partial(option, panel="Recipe")
 of_devices = functools.partial(option, panel="Devices")
@@ -78,13 +78,13 @@ SaveMinutesOption = Annotated[
 SaveStepsOption = Annotated[int | None, of_run("Steps between them instead, for several workers.")]
 ResumeOption = Annotated[bool, of_run("Go on with the run in --out, as it was configured.")]
 
-# Options that are fields of a recipe, and those that may be paths.
+# Options that are fields of a recipe, and options that may be paths.
 _FIELDS = ("image_size", "epochs", "batch_size", "learning_rate", "optimizer", "precision", "seed")
 _PATHS = {"data", "weights", "teacher"}
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
-    """Returns height and width in pixels that `--image-size` names."""
+    """Returns the height and width in pixels of an `--image-size`."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
@@ -96,7 +96,7 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
 
 
 def check_images(paths: list[Path]) -> None:
-    """Refuses what is no file, before a model is loaded."""
+    """Raises `ValueError` unless all paths are files, before a model is loaded."""
     folders = [str(path) for path in paths if path.is_dir()]
     if folders:
         raise ValueError(
@@ -111,24 +111,24 @@ def check_images(paths: list[Path]) -> None:
 
 
 def check_exists(name: str, path: Path | None, what: str) -> None:
-    """Raises `ValueError` if nothing is at `path`; None passes."""
+    """Raises `ValueError` if `path` does not exist; None passes."""
     if path is not None and not path.exists():
         raise ValueError(f"`{name}` must be {what}. Received: {path}, which does not exist")
 
 
 def check_data(data: str | None) -> None:
-    """Raises `ValueError` unless `data` is a data set; None passes."""
+    """Raises `ValueError` unless `data` is a dataset; None passes."""
     if data is not None:
         arguments.image_source(data)
 
 
 def check_weights(name: str, source: str | None) -> None:
-    """Raises `ValueError` if `source` is a path of which no file is there; None passes."""
+    """Raises `ValueError` if `source` is the path of a missing file; None passes."""
     if not source or not re.search(r"[/\\]|\.\w+$", source):
-        return  # that no published weights are called so, the list of names has to say
+        return  # a name of published weights, which is checked when they are loaded
     if not (Path(source).is_absolute() or source.startswith(("./", "../"))):
         table = importlib.resources.files("keras_vit") / "assets/weights.csv"
-        # An address, or the end of one that is in the table of published weights.
+        # A URL, or the end of a URL in the table of published weights.
         if ":" in source or source.startswith("timm/") or source in table.read_text("utf-8"):
             return
     check_exists(name, Path(source), "an existing file, or a name or an address of weights")
@@ -155,12 +155,12 @@ def check_out(
 
 
 def absolute(name: str | None) -> str | None:
-    """Returns an existing path as an absolute one, and any other name as it is."""
+    """Returns an existing path as an absolute path, and any other name unchanged."""
     return str(Path(name).resolve()) if name and Path(name).exists() else name
 
 
 def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
-    """Returns the values of `--set NAME=VALUE`, parsed as YAML, and of the options beside it."""
+    """Returns the values of `--set NAME=VALUE`, parsed as YAML, and of other given options."""
     import yaml
 
     read = {}
@@ -184,7 +184,7 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    # YAML reads 1e-4 as text: it wants a point before the e.
+    # YAML parses 1e-4 as text, because it requires a point before the e.
     if isinstance(value, str):
         try:
             return float(value)
@@ -194,27 +194,27 @@ def _number(value: Any) -> Any:
 
 
 def recipe_settings(context: typer.Context, **options: Any) -> dict[str, Any]:
-    """Returns the fields of a recipe that `--set` and the other options of a command give."""
+    """Returns the recipe fields set by `--set` and the other options of a command."""
     given = {name: context.params.get(name) for name in _FIELDS}
     given["image_size"] = parse_size(given["image_size"])
     return read_settings(context.params["set_"], **given, **options)
 
 
 def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
-    """Returns the fields of a run's configuration that options give, but for the recipe."""
+    """Returns the fields of a run's configuration set by options, except the recipe."""
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
     given = {name: context.params[name] for name in names - {"recipe"}}
     return given | {name: absolute(str(given[name])) for name in names & _PATHS}
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Returns the names of the options that the user gave."""
+    """Returns the names of the options set by the user."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
 
 def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
-    """Refuses options beside `--resume` that would be ignored, and ends if the run is finished."""
+    """Raises `ValueError` for options ignored by `--resume`; exits if the run is finished."""
     import yaml
 
     path = out / "config.yaml"

@@ -1,4 +1,4 @@
-"""`keras-vit plan`."""
+"""Command `keras-vit plan`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keras_vit.startup import start_keras
 if TYPE_CHECKING:
     from keras_vit.training.memory_plan import Plan
 
-# What the command prints of `Memory`, in the words of a user.
+# Printed names of the fields of `Memory`.
 _ROWS = {
     "weights": "weights, float32",
     "half_weights": "their copies in half precision",
@@ -30,7 +30,7 @@ _ROWS = {
 }
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_UNITS |= {"M": 2**20, "G": 2**30}  # as Slurm and the JVM read them
+_UNITS |= {"M": 2**20, "G": 2**30}  # as in Slurm and the JVM
 
 
 def plan(
@@ -106,7 +106,7 @@ def plan(
 
 
 def parse_bytes(text: str) -> int:
-    """Returns the bytes that `--device` names."""
+    """Returns the bytes of a `--device` size."""
     match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})", text)
     if not match or not float(match[1]):
         raise ValueError(f"`--device` must read like 16GiB, 16G or 24GB. Received: --device {text}")

@@ -1,4 +1,4 @@
-"""`keras-vit predict`."""
+"""Command `keras-vit predict`."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
 
 
 def _check_sources(sources: list[Path]) -> None:
-    """Refuses what is no file and no folder, before a model is loaded."""
+    """Raises `ValueError` unless all sources are files or folders, before a model is loaded."""
     given = [path for path in sources if path != _STANDARD_INPUT]
     missing = [str(path) for path in given if not path.exists()]
     if missing:
@@ -194,7 +194,7 @@ def _check_sources(sources: list[Path]) -> None:
 
 
 def _find_images(sources: list[Path]) -> list[str]:
-    """Returns the image files that are named, on standard input too, or lie below folders."""
+    """Returns the image files given as arguments, on standard input or in folders."""
     from keras_vit.data.inventory import find_files
 
     found = []
@@ -213,7 +213,7 @@ def _find_images(sources: list[Path]) -> list[str]:
 
 
 def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]:
-    """Yields the answers of a server."""
+    """Yields the predictions of a server."""
     import numpy as np
 
     from keras_vit.export import Prediction

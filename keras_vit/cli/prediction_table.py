@@ -1,4 +1,4 @@
-"""Tables of predictions: CSV, JSON Lines or Parquet."""
+"""Writers of prediction tables: CSV, JSON Lines, Parquet."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
-_PART = 1000  # rows of a Parquet file that are kept in memory
+_PART = 1000  # rows of a Parquet file buffered in memory
 
 Row = dict[str, Any]
 
 
 class Embeddings:
-    """A table of features."""
+    """Table of features."""
 
     def __init__(self) -> None:
         self.columns = ["file", "embedding", "message"]
@@ -35,7 +35,7 @@ class Embeddings:
 
 
 def check(path: Path) -> None:
-    """Raises an error unless a table can be written to `path`."""
+    """Raises `ValueError` unless a table can be written to `path`."""
     if path.suffix not in SUFFIXES:
         raise ValueError(f"`to` must end in {', '.join(SUFFIXES)}. Received: {path}")
     if path.exists():
@@ -44,7 +44,7 @@ def check(path: Path) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
-    """Yields a function that writes a row; the file has its name once it is complete."""
+    """Yields a function that writes a row; the complete file is renamed to `path` at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))
     with output_folder.alone(lock, lambda: f"to={path}, to which another process writes"):

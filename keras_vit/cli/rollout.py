@@ -1,4 +1,4 @@
-"""`keras-vit rollout`: a new version on a running TensorFlow Serving."""
+"""Command `keras-vit rollout`: canary releases on a running TensorFlow Serving."""
 
 from __future__ import annotations
 

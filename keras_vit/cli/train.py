@@ -1,4 +1,4 @@
-"""`keras-vit train`, `keras-vit pretrain` and `keras-vit recipes`."""
+"""Commands `keras-vit train`, `keras-vit pretrain` and `keras-vit recipes`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IMAGES_HELP = (
     "Images: a folder of them, however they are sorted into folders, or what `keras-vit train` "
     "takes. Labels are not looked at."
 )
-# Settings of an autoencoder, which `--set` takes beside the numbers of the recipe.
+# Settings of an autoencoder that `--set` accepts besides the recipe's fields.
 _OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
 
@@ -184,7 +184,7 @@ def _start(
     config: Path | None = None,
     teacher: Path | None = None,
 ) -> dict[str, Any]:
-    """Checks the options of `train` or `pretrain`, starts Keras, returns the recipe's fields."""
+    """Checks the options of `train` or `pretrain`, starts Keras and returns the recipe fields."""
     given = context.params
     if resume:
         opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in given))
@@ -205,9 +205,9 @@ def _start(
 
 @contextlib.contextmanager
 def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
-    """Ends the command with 130 on Ctrl-C, and prints how to resume the run if there is one.
+    """Exits with status 130 on Ctrl-C, and prints the command that resumes the run, if any.
 
-    `resumed_by` is the command that takes `--resume`; None for one that resumes without it.
+    `resumed_by` is the command with a `--resume` option; None if a repeated command resumes.
     """
     try:
         yield

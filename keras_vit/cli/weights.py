@@ -1,4 +1,4 @@
-"""The commands of `keras-vit` about models and weights as such: models, weights, convert."""
+"""Commands `keras-vit models`, `keras-vit weights` and `keras-vit convert`."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def weights(
         return
     names = [model] if model else list(zoo.CONSTRUCTORS)
     for name in names:
-        zoo.constructor(name)  # raises, with the nearest name
+        zoo.constructor(name)  # raises `ValueError` with the nearest name
         print(_table(name, list_weights(name)))
     print("Pass a name as `weights=`. More of each: keras-vit weights --markdown")
 

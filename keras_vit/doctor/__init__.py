@@ -1,4 +1,4 @@
-"""Finds the usual mistakes in a model, its data and its training: evidence and fix."""
+"""Checks for common mistakes in a model, its data and its training."""
 
 from keras_vit.doctor.examine import examine
 from keras_vit.doctor.finding import Finding

@@ -1,4 +1,4 @@
-"""Are weights, activations and outputs numbers of a healthy size?"""
+"""Check of weights, activations and outputs: NaN, dead units, exploding values."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.layer_outputs import layers_of, watched
 
-# Images that are followed through the layers.
+# Images of the forward pass in which layers are observed.
 _FOLLOWED = 32
-# Activations that leave units silent which their input does not reach.
+# Activations with outputs near zero for negative inputs.
 _GATES = ("relu", "relu6", "gelu", "silu", "elu", "selu", "celu", "mish", "hard_silu")
-# A unit that lets less than this share of its input through, for every image, is dead; a layer with
-# more dead units than this is reported. Some always are: those of a new layer behind a pooling see
-# nearly the same for every image.
+# A unit is dead if its output is below this fraction of its input for every image; a layer with a
+# larger fraction of dead units than the second is reported. Some units are always dead: inputs of a
+# new layer after a pooling are nearly equal for all images.
 _CLOSED, _TOO_MANY = 1e-3, 0.8
-# The latter is half of the largest number of float16.
+# The second is half of the largest float16 value.
 _LARGE, _LARGE_IN_HALF = 1e6, 65504 / 2
 
 
 def check_activations(context: DoctorContext) -> list[Finding]:
-    """Looks for what is no number, for dead units, and for activations that grow too large."""
+    """Checks for NaN, dead units and exploding activations."""
     found, weights = Findings(), context.model.weights
     broken = [weight.path for weight in weights if not np.isfinite(_float32(weight)).all()]
     if broken:
@@ -46,7 +46,7 @@ def check_activations(context: DoctorContext) -> list[Finding]:
             f"The answers to {rows} of {len(context.raw)} images hold NaN or infinity.",
             images=rows,
         )
-    if broken:  # everything behind them is no number either
+    if broken:  # all later outputs are NaN as well
         return found
     silent, largest, first_bad = _follow(context)
     dead = {name: share for name, share in silent.items() if share > _TOO_MANY}
@@ -86,7 +86,7 @@ def check_activations(context: DoctorContext) -> list[Finding]:
 
 
 def _follow(context: DoctorContext) -> tuple[dict[str, float], dict[str, Any], str]:
-    """Returns silent units, the largest value and its limit for each layer; the first NaN."""
+    """Returns for each layer the fraction of dead units, the maximum and its limit; first NaN."""
     layers = layers_of(context.model)
     shut: dict[str, Any] = {}
     largest: dict[str, tuple[float, float]] = {}
@@ -121,7 +121,7 @@ def _gate(layer: keras.layers.Layer) -> str:
 
 
 def _before_gate(layer: keras.layers.Layer, inputs: Any) -> np.ndarray:
-    """Returns what a layer's activation is applied to."""
+    """Returns the input of a layer's activation."""
     activation = getattr(layer, "activation", None)
     if activation is not None and not isinstance(layer, keras.layers.Activation):
         try:

@@ -1,4 +1,4 @@
-"""Are the classes of the data balanced, there, and known to the model?"""
+"""Check of the data's classes: balance, missing images, classes unknown to the model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from keras_vit.doctor.finding import Finding, Findings
 
 
 def check_classes(context: DoctorContext) -> list[Finding]:
-    """Reports what `keras_vit.data.check` found that hurts training, and what the model lacks."""
+    """Checks for problems found by `keras_vit.data.check`, and for classes the model lacks."""
     examples, names = context.examples, context.examples.class_names
     counts = dict(zip(names, examples.class_counts().tolist(), strict=True))
-    # Of all images, not only of those that were decoded.
+    # Counts of all images, not only of the decoded images.
     check = dataclasses.replace(context.check, counts=counts, refused=_refusal(context))
     empty = [name for name, count in counts.items() if not count]
     rare = {name: count for name, count in check.rare.items() if count}
@@ -69,7 +69,7 @@ def check_classes(context: DoctorContext) -> list[Finding]:
         )
     if empty:
         found.add(
-            # A sample of many classes is meant so.
+            # A small sample of many classes is intended.
             "warning" if len(empty) <= len(names) / 2 else "note",
             "classes without images",
             "Remove the folder or the class, or find out where its images are.",
@@ -93,7 +93,7 @@ def check_classes(context: DoctorContext) -> list[Finding]:
 
 
 def _refusal(context: DoctorContext) -> str:
-    """Returns why training would refuse the images, those that do not decode left out."""
+    """Returns the reason why training rejects the images, without those that do not decode."""
     bad = {name for name, _ in context.check.audit.bad}
     kept = [i for i, name in enumerate(context.examples.names) if name not in bad]
     try:

@@ -1,6 +1,6 @@
-"""A model and the images it is examined with; what it answers is computed once.
+"""Model, sample of images and cached predictions, shared by all checks.
 
-Letters: N images looked at; h, w, C model's image height, width, channels; K classes.
+Letters: N images of the sample; h, w, C model's image height, width, channels; K classes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
 
-# Images that are decoded to look for damaged and odd ones.
+# Images that are decoded to find damaged and unusual images.
 _DECODED = 5000
-# A learning rate test of fewer steps goes from too low to too high at once.
+# With fewer steps, a learning-rate range test jumps from too low to too high.
 _FEWEST_STEPS = 10
-# A difference this improbable by chance counts.
+# Significance level: largest p-value of a difference that counts.
 _SIGNIFICANCE = 1e-3
 
 
 class DoctorContext:
-    """Everything the checks ask about."""
+    """Model, images, labels and predictions used by the checks."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class DoctorContext:
         lacked = np.flatnonzero(examples.class_counts() * (outputs < 0))
         self.unknown = tuple(examples.class_names[k] for k in lacked)
         pool = generator.permutation(pool[usable & known])
-        # One of each class in turn; stable, so that the classes of a turn come in a random order.
+        # One image of each class in turn; the stable sort keeps the random order within a turn.
         chosen = pool[np.argsort(turns(indices[pool]), kind="stable")][:sample]
         if not len(chosen):
             raise ValueError(
@@ -106,12 +106,12 @@ class DoctorContext:
 
     @functools.cached_property
     def config(self) -> RunConfig | None:
-        """What was asked for, if the model comes from a run."""
+        """Configuration of the run; None if the model is not from a run."""
         return self.run.read_config() if self.run else None
 
     @functools.cached_property
     def ending(self) -> str:
-        """The last activation, or where the layer does not tell, what the outputs look like."""
+        """The last activation, inferred from the outputs if the layer has none."""
         ending = last_activation.ending_of(self.model)
         if ending != "unknown":
             return ending
@@ -119,18 +119,18 @@ class DoctorContext:
 
     @property
     def input_dtype(self) -> str:
-        """The dtype that the model takes."""
+        """The dtype of the model's input."""
         inputs = getattr(self.model, "inputs", None)
         return str(inputs[0].dtype) if inputs else "float32"
 
     @property
     def finite(self) -> bool:
-        """Whether all answers are numbers."""
+        """Whether all outputs are finite."""
         return bool(np.isfinite(self.raw).all())
 
     @functools.cached_property
     def probabilities(self) -> np.ndarray:
-        """The answers, (N, max(K, 2))."""
+        """Predicted probabilities, (N, max(K, 2))."""
         return self.as_probabilities(self.raw)
 
     @property
@@ -140,36 +140,36 @@ class DoctorContext:
 
     @property
     def right(self) -> np.ndarray:
-        """Whether each guess is right, (N,)."""
+        """Whether each prediction is correct, (N,)."""
         return self.guesses == self.labels
 
     @property
     def accuracy(self) -> float:
-        """Share of the images that are guessed right."""
+        """Accuracy on the sample."""
         return float(self.right.mean())
 
     @property
     def loss(self) -> float:
-        """Mean cross-entropy of the answers, in nats."""
+        """Mean cross-entropy of the predictions, in nats."""
         return mean_loss(self.probabilities, self.labels)
 
     @property
     def start(self) -> float:
-        """Log K, the loss of equal probabilities."""
+        """Loss of equal probabilities, log K."""
         return math.log(self.num_classes)
 
     @functools.cached_property
     def new(self) -> bool:
-        """Whether the classifier gives all classes the same probability, as a new one does."""
+        """Whether all classes have equal probabilities, as in a new classifier."""
         return bool(np.ptp(self.probabilities, axis=1).max() < 1e-4)
 
     @property
     def learned(self) -> bool:
-        """Whether the answers are better than guessing."""
+        """Whether the predictions are better than chance."""
         return better_than_guessing(self.right, self.labels, self.num_classes)
 
     def inputs(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
-        """Returns the sample, or the first images of it, prepared as a preprocessing says."""
+        """Returns the sample, or its first images, prepared by a preprocessing."""
         pixels = self.pixels[:count]
         if preprocessing.channels != self.preprocessing.channels:
             pixels = pixels[..., ::-1]
@@ -178,7 +178,7 @@ class DoctorContext:
         return values if "float" in dtype else np.round(values).astype(dtype)
 
     def predict(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
-        """Returns what the model answers to `inputs`, as it is, (N, K), float32."""
+        """Returns the model's raw outputs for `inputs`, (N, K), float32."""
         if (preprocessing, None) in self._predicted:
             return self._predicted[preprocessing, None][:count]
         if (preprocessing, count) not in self._predicted:
@@ -188,19 +188,19 @@ class DoctorContext:
         return self._predicted[preprocessing, count]
 
     def _call(self, batch: np.ndarray) -> np.ndarray:
-        # Eagerly: these are few images, and tracing twelve blocks takes longer.
+        # Eager, because for few images tracing twelve blocks takes longer.
         found: Any = self.model(batch, training=False)
         if isinstance(found, (list, tuple, dict)):
-            return np.empty(0, "float32")  # refused by the constructor
+            return np.empty(0, "float32")  # rejected by the constructor
         return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(found, "float32")))
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
-        """Returns the probabilities that outputs (N, K) mean, (N, max(K, 2))."""
+        """Returns the probabilities (N, max(K, 2)) of raw outputs (N, K)."""
         logits = keras.ops.convert_to_numpy(as_logits(outputs, self.ending))
         return special.softmax(logits.astype("float64"), axis=1)
 
     def assume(self, preprocessing: Preprocessing) -> None:
-        """Makes a better guess the preprocessing."""
+        """Replaces the preprocessing by a better guess and updates the outputs."""
         self.raw = self.predict(preprocessing)
         if preprocessing.channels != self.preprocessing.channels:
             self.pixels = self.pixels[..., ::-1]
@@ -210,21 +210,21 @@ class DoctorContext:
 
 
 def _is_backbone(model: keras.Model) -> bool:
-    """Returns whether a model of this package has no classifier, in it or behind it."""
+    """Returns whether a model of this package has no classifier, neither inside nor on top."""
     found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
     none = any(layer.architecture.get("classes") == 0 for layer in found)
     return none and last_activation.ending_of(model) == "unknown"
 
 
 def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
-    """Returns whether guesses are right more often than chance explains."""
+    """Returns whether predictions are significantly better than chance."""
     chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
     test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
     return bool(test.pvalue < _SIGNIFICANCE)
 
 
 def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
-    """Returns whether guesses are better than others by more than chance."""
+    """Returns whether new predictions are significantly better than old predictions."""
     won, lost = int((new & ~old).sum()), int((old & ~new).sum())
     if (won - lost) / len(new) < max(gain, 1 / len(new)):
         return False
@@ -232,7 +232,7 @@ def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
 
 
 def turns(labels: np.ndarray) -> np.ndarray:
-    """Returns how many images of the same class come before each."""
+    """Returns the number of earlier images of the same class for each image."""
     turn = np.zeros(len(labels), int)
     for label in np.unique(labels):
         mine = labels == label
@@ -241,14 +241,14 @@ def turns(labels: np.ndarray) -> np.ndarray:
 
 
 def _match(labels: tuple[str, ...] | None, names: tuple[str, ...]) -> tuple[str, np.ndarray]:
-    """Returns how classes were matched, and the output of each class, -1 for none."""
+    """Returns the kind of class matching, and the output of each class, -1 for none."""
     if labels is None or labels == names or not set(labels) & set(names):
         return "index", np.arange(len(names))
     return "name", np.array([labels.index(name) if name in labels else -1 for name in names])
 
 
 def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Returns which of many images are decoded: of the pool as many as of all the others."""
+    """Returns the indices of the images to decode: half from the pool, half from the rest."""
     if number <= _DECODED:
         return np.arange(number)
     first = generator.permutation(pool)[: _DECODED // 2]
@@ -257,14 +257,14 @@ def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.n
 
 
 def _only_class(examples: data.Examples) -> np.ndarray:
-    """Returns the class of each image, -1 for those that show several or none, (N,)."""
+    """Returns the class of each image, -1 for images with several classes or none, (N,)."""
     if not examples.multi_label:
         return examples.targets.astype(int)
     return np.where(examples.targets.sum(axis=1) == 1, examples.targets.argmax(axis=1), -1)
 
 
 def _pixels(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:
-    """Returns the images resized and cropped, but not scaled, (N, h, w, C), [0, 255]."""
+    """Returns images resized and cropped, with unscaled pixels in [0, 255], (N, h, w, C)."""
     raw = dataclasses.replace(scaled(preprocessing, "0..255"), class_names=None)
     batches = [x.numpy() for x, _ in data.evaluation_dataset(examples, raw, batch_size=32)]
     return np.concatenate(batches)

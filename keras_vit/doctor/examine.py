@@ -1,4 +1,4 @@
-"""All checks, one after the other."""
+"""Examination of a model by all checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from keras_vit.preprocessing import Preprocessing
 
 Check = Callable[[DoctorContext], list[Finding]]
 
-# What is asked, what answers it, and whether it needs answers that are numbers.
+# Title of each check, its function, and whether the function requires finite outputs.
 CHECKS: tuple[tuple[str, Check, bool], ...] = (
     ("weights and activations", check_activations, False),
     ("scaling of the pixels", check_pixels, True),
@@ -51,32 +51,31 @@ def examine(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Finding]:
-    """Looks for the mistakes that are usual in models, data and training.
+    """Checks for common mistakes in a model, its data and its training.
 
-    Nothing is written, and the model is the same afterwards.
+    Nothing is written, and the model is unchanged afterwards.
 
     Args:
-        model: A classifier of images, any that Keras can load or call; or the path of one, or of a
-            run folder.
-        examples: Labelled images; a run has its own, of which those held out are asked about.
-        preprocessing: How an image becomes the model's input; by default what the model carries,
-            or else the usual way of scaling that it answers best to.
-        pixels: The values that a model of another library was trained with, where its
-            `preprocessing` does not say: `"0..255"`, `"0..1"`, `"-1..1"`, `"imagenet"` or
-            `"caffe"`.
-        learning_rate: What the model is trained with; by default what the run, or the optimizer
-            that it is compiled with, says.
-        sample: Images that the model is asked about, at most; 4 or more of each class are best.
-        batch_size: Images in a step.
-        range_steps: Steps of the learning rate test; 0 leaves it out.
-        seed: Of the choice of the images.
-        progress: Is called with a line before each check.
+        model: Any image classifier that Keras can call, the path of a model file that Keras can
+            load, or a run folder.
+        examples: Labeled images; by default the held-out images of a run.
+        preprocessing: Preprocessing of the model's input; by default that stored in the model, or
+            else the common pixel scaling with the best predictions.
+        pixels: Pixel scaling that a model of another library was trained with, if not given by
+            `preprocessing`: `"0..255"`, `"0..1"`, `"-1..1"`, `"imagenet"` or `"caffe"`.
+        learning_rate: Learning rate of the training; by default that of the run, or of the
+            optimizer that the model is compiled with.
+        sample: Maximum number of images to predict; 4 or more of each class are best.
+        batch_size: Batch size.
+        range_steps: Steps of the learning-rate range test; 0 skips the test.
+        seed: Seed of the selection of images.
+        progress: Function that is called with a line before each check.
 
     Returns:
-        At least one finding of every check, the serious ones first.
+        At least one finding of every check, serious findings first.
 
     Raises:
-        ValueError: If the model is no classifier of images, or the images cannot be used.
+        ValueError: If the model is not an image classifier, or the images cannot be used.
 
     Example:
         >>> from keras_vit import data, models

@@ -1,4 +1,4 @@
-"""What one check found."""
+"""Findings of a check."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ SEVERITIES = ("serious", "warning", "note", "fine")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What one check found, what it was seen by, and what to do about it.
+    """A finding of one check: evidence and fix.
 
     Args:
-        name: What it is, in a few words that are the same for every model.
-        severity: `"serious"`: training or answers are wrong; `"warning"`: they may be; `"note"`:
-            worth knowing, or a check that could not be made; `"fine"`: looked at and well.
-        evidence: What was seen, with the numbers.
-        fix: What to do; empty where there is nothing to do.
+        name: Short name of the problem, the same for every model.
+        severity: `"serious"`: training or predictions are wrong; `"warning"`: they may be wrong;
+            `"note"`: information, or a skipped check; `"fine"`: no problem found.
+        evidence: Observations, with numbers.
+        fix: Recommended fix; empty if nothing needs to be fixed.
         numbers: The numbers of the evidence, by name.
 
     Raises:
-        ValueError: If `severity` is none of these.
+        ValueError: If `severity` is unknown.
 
     Example:
         >>> print(Finding("softmax twice", "serious", "The rows sum to 1.", "Drop one.").text(60))
@@ -45,19 +45,19 @@ class Finding:
         arguments.one_of("severity", self.severity, SEVERITIES)
 
     def text(self, width: int = 100) -> str:
-        """Returns the finding to print, in lines of at most `width` characters."""
+        """Returns the finding as text, in lines of at most `width` characters."""
         lines, indent = [f"{self.severity.upper():<9}{self.name}"], " " * 9
         for part in (self.evidence, f"Fix: {self.fix}" if self.fix else ""):
             lines += textwrap.wrap(part, width, initial_indent=indent, subsequent_indent=indent)
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the finding as a dictionary that JSON can hold."""
+        """Returns the finding as a dictionary for JSON."""
         return dataclasses.asdict(self)
 
 
 class Findings(list[Finding]):
-    """Findings of one check; `evidence` and `numbers` are those of findings without their own."""
+    """Findings of one check, with default `evidence` and `numbers`."""
 
     def __init__(self, evidence: str = "", numbers: Mapping[str, Any] | None = None) -> None:
         self.evidence, self.numbers = evidence, {} if numbers is None else numbers
@@ -65,7 +65,7 @@ class Findings(list[Finding]):
     def add(
         self, severity: str, name: str, fix: str = "", evidence: str = "", **numbers: Any
     ) -> Findings:
-        """Appends a finding, and returns all."""
+        """Appends a finding and returns all findings."""
         evidence, given = evidence or self.evidence, numbers or self.numbers
         self.append(Finding(name, severity, evidence, fix, given))
         return self

@@ -1,4 +1,4 @@
-"""Which parameters learn, and which are frozen?"""
+"""Check of frozen and trainable parameters."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from keras_vit.training import param_groups
 
 
 def check_frozen(context: DoctorContext) -> list[Finding]:
-    """Counts what is trained and what is not.
+    """Counts the trainable and the frozen parameters.
 
-    A model that a run has trained is looked at as the run's recipe has it.
+    For the model of a run, the parameters that the run's recipe trains are counted.
     """
     model = context.model
     before = [variable.trainable for variable in model.weights]
@@ -28,7 +28,7 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     finally:
         for variable, flag in zip(model.weights, before, strict=True):
             variable.trainable = flag
-    # What follows the data and not the gradient.
+    # Variables that follow the data instead of the gradient.
     statistics = {
         id(v)
         for layer in layers_of(model)

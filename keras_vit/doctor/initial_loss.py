@@ -1,4 +1,4 @@
-"""Is the loss what it should be before and after training, and are there several answers?"""
+"""Check of the loss before and after training, and of collapsed predictions."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.runs import history
 
-# Loss of a new classifier, and of the first epoch, in units of log K.
+# Loss of a new classifier or of the first epoch that is too high, in units of log K.
 _TOO_HIGH = 1.5
-# A new classifier that is this near prefers one class by chance, and weakly.
+# With a loss below this, in units of log K, a new classifier prefers a class only by chance.
 _NEAR = 1.2
-# Share of the images with the same answer, where the classes of the images are balanced.
+# Fraction of images with the same prediction that counts as collapsed, in balanced data.
 _COLLAPSED = 0.95
-# Steps after which something should have been learned.
+# Steps after which the accuracy should be better than chance.
 _ENOUGH = 1000
 
 
 def check_start(context: DoctorContext) -> list[Finding]:
-    """Compares the loss with log(K), that of equal probabilities, and counts the answers.
+    """Compares the loss with log(K), the loss of equal probabilities, and counts predictions.
 
-    A classifier that starts from small weights has that loss; a higher one costs the first epochs,
-    and a trained one that has it, or names one class whatever it sees, has learned nothing.
+    A new classifier with small weights has a loss of log(K); a higher loss wastes the first epochs.
+    A trained classifier with a loss of log(K), or with a constant prediction, has learned nothing.
     """
     loss, start, number = context.loss, context.start, len(context.labels)
     counts = np.bincount(context.guesses, minlength=context.num_classes)
@@ -96,7 +96,7 @@ def check_start(context: DoctorContext) -> list[Finding]:
 
 
 def _first_loss(context: DoctorContext) -> float:
-    """Returns the training loss of the first epoch, NaN but for a run with one label an image."""
+    """Returns the training loss of the first epoch; NaN unless it is a run's softmax loss."""
     if context.run is None or not context.run.history.is_file():
         return math.nan
     if context.config is not None and context.config.recipe.loss != "softmax":
@@ -106,6 +106,6 @@ def _first_loss(context: DoctorContext) -> float:
 
 
 def _steps(context: DoctorContext) -> int:
-    """Returns how often the compiled optimizer has updated the model."""
+    """Returns the number of updates by the compiled optimizer."""
     optimizer = getattr(context.model, "optimizer", None)
     return int(optimizer.iterations.numpy()) if optimizer is not None else 0

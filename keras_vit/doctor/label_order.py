@@ -1,4 +1,4 @@
-"""Do outputs and labels mean the same classes, and have they names?"""
+"""Check of the class order and the class names of the outputs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from keras_vit.doctor.context import DoctorContext, clearly_better, turns
 from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.output_kind import mean_loss
 
-# Accuracy that another meaning of the outputs must add.
+# Minimum gain in accuracy by another class order.
 _GAIN = 0.1
-# And how far its loss must be below that of equal probabilities: the answers of a model that has
-# not learned are not confident, whatever its outputs are called.
+# Maximum loss with the other class order, in units of log K: the predictions of an untrained model
+# are not confident in any order.
 _CONFIDENT = 0.8
 
 
 def check_labels(context: DoctorContext) -> list[Finding]:
-    """Looks for another meaning of the outputs under which the answers are far better.
+    """Checks for a shift or permutation of the classes with a much better accuracy.
 
-    A permutation is found on one half of the images and judged on the other: on those it was
-    found on, it would look good by chance.
+    A permutation is fitted on one half of the images and evaluated on the other half, because
+    on the first half it is better by chance.
     """
     guesses, labels, classes = context.guesses, context.labels, context.num_classes
     plain = context.accuracy
@@ -98,20 +98,20 @@ def check_names(context: DoctorContext) -> list[Finding]:
 
 
 def class_name(context: DoctorContext, output: int) -> str:
-    """Returns the name that the data has for one of the model's outputs."""
+    """Returns the name of the class of one of the model's outputs."""
     labels = context.preprocessing.class_names
     names = labels if labels and context.matched == "name" else context.examples.class_names
     return names[output] if output < len(names) else str(output)
 
 
 def _best_permutation(context: DoctorContext) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the output of each class, and the images that had no part in finding it."""
+    """Returns the output of each class, and the images not used to find the permutation."""
     labels, guesses = context.labels, context.guesses
     half = turns(labels) % 2  # the sample is in random order
     first, second = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
-    # Only of classes that occur, for there are models of twenty thousand.
+    # Only classes that occur, because some models have twenty thousand classes.
     rows, columns = np.unique(labels), np.union1d(labels, guesses)
-    # Where both are as good, the meaning that they have.
+    # Ties are resolved in favor of the current class order.
     counts = 0.5 * (rows[:, None] == columns)
     places = np.searchsorted(rows, labels[first]), np.searchsorted(columns, guesses[first])
     np.add.at(counts, places, 1)
@@ -123,7 +123,7 @@ def _best_permutation(context: DoctorContext) -> tuple[np.ndarray, np.ndarray]:
 
 def _is_better(context: DoctorContext, images: np.ndarray, meant: np.ndarray) -> bool:
     right = context.guesses[images] == meant
-    # Three times guessing, or half way to perfection if that is less.
+    # Three times chance, or halfway between chance and 1 if that is lower.
     chance = 1 / context.num_classes
     return bool(
         right.mean() >= min(3 * chance, (1 + chance) / 2)

@@ -1,4 +1,4 @@
-"""What passes through the layers of any Keras model, however deep they are nested."""
+"""Observation of inputs and outputs of all layers of a Keras model, including nested layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Watch = Callable[[keras.layers.Layer, Any, Any], None]
 
 
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns the layers of a model, of the models in it and of its layers."""
+    """Returns all layers of a model, including those of nested models and layers."""
     found: list[keras.layers.Layer] = []
 
     def visit(layer: keras.layers.Layer) -> None:
@@ -20,7 +20,7 @@ def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
             return
         if not isinstance(layer, keras.Model):
             found.append(layer)
-        # Layers have no public list of the layers they are made of.
+        # Layers have no public list of their sublayers.
         for below in layer.layers if isinstance(layer, keras.Model) else layer._layers:
             visit(below)
 
@@ -30,9 +30,9 @@ def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
 
 @contextlib.contextmanager
 def watched(layers: list[keras.layers.Layer], watch: Watch) -> Iterator[None]:
-    """Shows `watch` what goes into layers and what comes out, as long as it is entered.
+    """Calls `watch` with the inputs and outputs of layers inside the context.
 
-    The model has to be called itself, and eagerly: `predict` calls a compiled graph.
+    The model must be called eagerly, not by `predict`, which calls a compiled graph.
     """
 
     def observed(layer: keras.layers.Layer) -> Callable[..., Any]:
@@ -47,7 +47,7 @@ def watched(layers: list[keras.layers.Layer], watch: Watch) -> Iterator[None]:
 
     try:
         for layer in layers:
-            # In the instance, in front of the method of its class.
+            # An instance attribute takes precedence over the method of the class.
             layer.__dict__["call"] = observed(layer)
         yield
     finally:

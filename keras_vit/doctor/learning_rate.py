@@ -1,4 +1,4 @@
-"""Is the learning rate one at which this model learns this data?
+"""Check of the learning rate by a range test.
 
 Letters: B batch; K classes.
 """
@@ -19,21 +19,21 @@ from keras_vit.doctor.output_kind import head_of
 from keras_vit.training import param_groups
 from keras_vit.training.optimizers import build_optimizer
 
-# Lowest and highest rate tried: steps of adaptive optimizers are as long as the rate says.
+# Lowest and highest rate tested; the step size of adaptive optimizers is the rate itself.
 _ADAPTIVE, _PLAIN = {"low": 1e-6, "high": 1.0}, {"low": 1e-5, "high": 10.0}
-# Below this share of log K a classifier has learned, and starts anew for the test.
+# A classifier with a loss below this fraction of log K is trained, and is reset for the test.
 _LEARNED = 0.7
-# Steps in which that first fall should be over, where the length of the run is unknown.
+# Expected steps until the loss falls, if the length of the run is unknown.
 _PATIENCE = 2000
-# A loss that stays above this share of what it was has not moved.
+# A loss that stays above this fraction of the initial loss is unchanged.
 _UNMOVED = 0.99
 
 
 def check_learning_rate(context: DoctorContext) -> list[Finding]:
-    """Lets the rate grow over some tens of steps, and looks where the loss falls and rises.
+    """Runs a learning-rate range test and compares the learning rate with its result.
 
-    What is trained is a copy, or is put back as it was; files are never written. A model that has
-    learned starts with a new classifier, or there would be nothing to fall.
+    A copy is trained, or the weights are restored afterwards; no files are written. A trained
+    model starts with a reset classifier, because otherwise its loss could not fall.
     """
     if not context.range_steps:
         return [Finding("learning rate", "note", "Not tested, as asked for.")]
@@ -41,7 +41,7 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
     if not network.trainable_variables:
         return [Finding("learning rate", "note", "Not tested: no parameter is trained.")]
     optimizer, settings = _optimizer(context, network)
-    # A frozen one stays: nothing would flow through zeros.
+    # A frozen classifier is not reset: no gradient flows through zeros.
     head = [v for v in head_of(network, context.raw.shape[1]) if v.trainable]
     renewed = head if context.loss < _LEARNED * context.start else []
     count = BATCHES * context.batch_size
@@ -55,7 +55,7 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
 def judge(
     curve: Curve, rate: float | None, optimizer: str, steps: int | None, renewed: bool
 ) -> Finding:
-    """Compares a learning rate with what a test saw."""
+    """Returns the finding for a learning rate from the curve of a range test."""
     falls, lowest, rises = curve.falls_from, curve.lowest_at, curve.rises_from
     least = float(curve.smooth.min())
     numbers: dict[str, Any] = {
@@ -73,7 +73,7 @@ def judge(
             "See pixels, labels, dead layers and frozen parameters; if they are fine, the classes "
             "may not be visible in the images."
         )
-        # Some models only begin to learn in so few steps; one without a gradient does not move.
+        # Some models only begin to learn in so few steps; without a gradient the loss is constant.
         severity = "serious" if least > _UNMOVED else "warning"
         return Finding("no learning rate works", severity, evidence, fix, numbers)
     evidence += f"the loss falls from {falls:.1g} on and is lowest, "
@@ -87,11 +87,11 @@ def judge(
     third = lowest / 3
     good = f"between {falls:.1g} and {third:.1g}" if falls < third else f"of about {falls:.1g}"
     evidence += f" The learning rate is {rate:.3g}."
-    if rate >= (rises or 2 * curve.rates[-1]):  # what was not tried is too high as well
+    if rate >= (rises or 2 * curve.rates[-1]):  # rates above those tested are too high as well
         fix = f"Choose one {good}, with a warm-up."
         return Finding("learning rate too high", "serious", evidence, fix, numbers)
     length = steps or 10 * _PATIENCE
-    # A rate among those advised is not too low, however few the steps are.
+    # A rate in the recommended range is not too low, even in a run of few steps.
     advised = falls <= rate <= lowest
     if needed is None or (needed > length / 10 and not (advised and needed <= length)):
         there_are = f", of {steps:,}" if steps else ""
@@ -105,7 +105,7 @@ def judge(
 
 
 def rate_of(context: DoctorContext) -> float | None:
-    """Returns the learning rate that a model is trained with."""
+    """Returns the learning rate of the training; None if unknown."""
     if context.learning_rate is not None:
         return context.learning_rate
     if context.config is not None:
@@ -118,14 +118,14 @@ def rate_of(context: DoctorContext) -> float | None:
         return float(rate)
     if isinstance(rate, dict):
         schedule = keras.optimizers.schedules.deserialize(rate)
-        # A rate rises and falls over thousands of steps; the highest is found well enough so.
+        # A schedule changes over thousands of steps, so 200 points find its maximum well enough.
         places = np.unique(np.geomspace(1, 1e6, 200).astype(int) - 1)
         return max(float(schedule(keras.ops.cast(place, "float32"))) for place in places)
     return float(optimizer.learning_rate)
 
 
 def _copy(context: DoctorContext) -> keras.Model:
-    """Returns what is trained: the network of a run without its last activation, or the model."""
+    """Returns the model to train: a run's network without its last activation, or the model."""
     if context.config is None:
         return context.model
     network = models.rebuild(context.model, classifier_activation=None)
@@ -136,11 +136,11 @@ def _copy(context: DoctorContext) -> keras.Model:
 def _optimizer(
     context: DoctorContext, network: keras.Model
 ) -> tuple[keras.Optimizer, dict[str, Any]]:
-    """Returns a new optimizer of the kind that is used, and the other settings of the test."""
+    """Returns a new optimizer of the training's kind, and the other settings of the test."""
     settings: dict[str, Any] = {"steps": context.range_steps}
     if context.config is not None:
         recipe = context.config.recipe
-        # The range test has a schedule of its own.
+        # The range test has its own schedule.
         plain = recipe.replace(ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0)
         optimizer = build_optimizer(plain, network, steps=context.range_steps)
         for name in ("loss", "clip_norm", "clip_variable_norm"):
@@ -155,13 +155,13 @@ def _optimizer(
 
 
 def _compiled_optimizer(model: keras.Model) -> keras.Optimizer | None:
-    """Returns the optimizer, without the scaling of the loss that float16 puts around it."""
+    """Returns the compiled optimizer, without the loss scaling wrapper of float16."""
     optimizer = getattr(model, "optimizer", None)
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _steps(context: DoctorContext) -> int | None:
-    """Returns the number of steps of the whole run."""
+    """Returns the number of steps of the whole run; None if unknown."""
     if context.run is None or context.config is None:
         return None
     recipe = context.config.recipe

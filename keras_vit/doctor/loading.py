@@ -1,4 +1,4 @@
-"""From what a user names to a model and, if training wrote it, its run."""
+"""Loading of a model, its run and its preprocessing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from keras_vit.runs.run_folder import Run
 from keras_vit.weights import whole_models
 from keras_vit.weights.containers.guards import WeightFileError
 
-# What an image is scaled to where a model does not say, as most published ones take it.
+# Default image size of models with flexible input, as in most published models.
 _DEFAULT_SIDE = 224
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
-    """Loads a run's last model, or any file that Keras can load."""
+    """Loads the last model of a run, or any file that Keras can load."""
     path = Path(path)
     if path.is_dir():
         run = Run(path)
@@ -32,7 +32,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
     try:
         try:
             return whole_models.load_model(path, compile=True), None
-        except (TypeError, ValueError):  # a loss or optimizer that Keras does not know
+        except (TypeError, ValueError):  # a loss or optimizer unknown to Keras
             return whole_models.load_model(path), None
     except WeightFileError:
         raise
@@ -45,7 +45,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
 
 
 def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
-    """Returns how images become the input of a model."""
+    """Returns the preprocessing of a model, and whether it is stored in the model."""
     try:
         return preprocessing_of(model), True
     except ValueError:
@@ -53,7 +53,7 @@ def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
 
 
 def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
-    """Raises `ValueError` unless a model takes the images that its preprocessing makes."""
+    """Raises `ValueError` unless a model's input shape matches its preprocessing."""
     needed = (*preprocessing.size, preprocessing.num_channels)
     given = _input_shape(model)[1:] or needed
     fits = len(given) == 3 and all(g in (None, n) for g, n in zip(given, needed, strict=True))
@@ -67,10 +67,10 @@ def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
 
 
 def _input_shape(model: keras.Model) -> tuple[int | None, ...]:
-    """Returns (B, height, width, channels), or () where the model has not noted it."""
+    """Returns (B, height, width, channels), or () if the shape is unknown."""
     if getattr(model, "inputs", None) is not None:
         shape = model.input_shape
-    else:  # a subclass notes what it was called with first
+    else:  # a subclassed model stores the shape of its first call
         shape = (model.get_build_config() or {}).get("input_shape")
     sides = tuple(shape) if isinstance(shape, (tuple, list)) else ()
     return sides if all(n is None or isinstance(n, int) for n in sides) else ()

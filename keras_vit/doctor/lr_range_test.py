@@ -18,20 +18,20 @@ from keras_vit.doctor.output_kind import as_logits
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.training.training_model import TrainingModel
 
-# Share of the loss by which it has to fall to count.
+# Fraction of the initial loss that counts as a fall.
 _FALL = 0.05
-# Steps over which a median takes out the difference between batches; an odd number.
+# Odd number of steps of the running median, which removes the differences between batches.
 _WINDOW = 5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """The loss while the learning rate grows, S steps.
+    """Loss over S steps with an increasing learning rate.
 
     Args:
-        rates: Learning rate of each step, growing, (S,).
-        losses: The loss after each step, divided by that of the same images before the first
-            one, (S,); infinite where it was NaN.
+        rates: Learning rate of each step, in increasing order, (S,).
+        losses: Loss after each step, divided by the loss of the same images before the first step,
+            (S,); infinite instead of NaN.
     """
 
     rates: np.ndarray
@@ -55,18 +55,18 @@ class Curve:
 
     @property
     def falls_from(self) -> float | None:
-        """Rate from which on the loss is lower by a twentieth."""
+        """Lowest rate at which the loss has fallen by 5%; None if there is none."""
         fallen = self.rates[self.smooth <= 1 - _FALL]
         return float(fallen[0]) if len(fallen) else None
 
     @property
     def lowest_at(self) -> float | None:
-        """Rate of the lowest loss."""
+        """Rate of the lowest loss; None if the loss does not fall."""
         return float(self.rates[self.lowest]) if self.falls else None
 
     @property
     def rises_from(self) -> float | None:
-        """Rate from which on half of what was gained, or all of it, is lost again."""
+        """Rate at which half of the fall is lost; without a fall, rate of a loss above 1.5."""
         least = self.smooth[self.lowest]
         limit = (1 + least) / 2 if self.falls else 1.5
         risen = self.rates[self.lowest :][self.smooth[self.lowest :] > limit]
@@ -74,22 +74,22 @@ class Curve:
 
     @property
     def travelled(self) -> float | None:
-        """Sum of the rates until the loss was lower by a twentieth.
+        """Sum of the rates until the loss has fallen by 5%.
 
-        So many steps of a constant rate go as far as this sum, divided by the rate.
+        Divided by a constant rate, the sum is the number of steps for the same fall.
         """
         first = self.falls_from
         return None if first is None else float(self.rates[self.rates <= first].sum())
 
 
-# Different batches, which are met in turn.
+# Number of batches, used in turn.
 BATCHES = 4
-# A loss so many times that of the start ends the test.
+# Multiple of the initial loss that ends the test.
 _LOST = 5.0
 
 
 class _Logits(keras.Model):
-    """A network behind which probabilities are turned back into logits."""
+    """A network with its probabilities converted to logits."""
 
     def __init__(self, network: keras.Model, ending: str) -> None:
         super().__init__(name=f"{network.name}_logits")
@@ -114,10 +114,10 @@ def range_test(
     renewed: Sequence[keras.Variable] = (),
     **settings: Any,
 ) -> Curve:
-    """Trains while the learning rate grows exponentially, and takes everything back.
+    """Trains with an exponentially increasing learning rate, then restores all variables.
 
-    Every loss is measured by that of the same batch before the test, so that batches can be few
-    and small.
+    Every loss is divided by the loss of the same batch before the test, so that few small batches
+    are enough.
 
     Reference: section 3.3 of https://arxiv.org/abs/1506.01186
     """
@@ -134,14 +134,14 @@ def range_test(
     losses: list[float] = []
 
     def measured(function: Any, batch: tuple[np.ndarray, np.ndarray]) -> float:
-        training_model.reset_metrics()  # or the loss would be the mean of all batches so far
+        training_model.reset_metrics()  # otherwise the loss is the mean of all batches so far
         return float(function(*batch, return_dict=True)["loss"])
 
     try:
         for variable in renewed:
             variable.assign(keras.ops.zeros_like(variable))
         starts = [measured(training_model.test_on_batch, batch) for batch in batches]
-        # The loss of a step is that before its update, so one step more than there are rates.
+        # The loss of a step is computed before its update, so one additional step is needed.
         for step in range(steps + 1):
             place = step % len(batches)
             value = measured(training_model.train_on_batch, batches[place])

@@ -11,12 +11,12 @@ from keras import ops
 from keras_vit.doctor.layer_outputs import layers_of
 
 _SMALLEST = 1e-7
-# How far the sum of float32 (or bfloat16, at the worst) probabilities is from 1.
+# Tolerance of the sum of probabilities, for float32 and, at worst, bfloat16.
 _SUM_TOLERANCE = 0.02
 
 
 def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
-    """Returns the parameters of the classifier."""
+    """Returns the kernel and bias of the classifier, or of both heads."""
     found: list[keras.Variable] = []
     for layer in reversed(layers_of(model)):
         own = [v for name in ("kernel", "bias") if (v := getattr(layer, name, None)) is not None]
@@ -25,8 +25,8 @@ def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
         if not found and is_head:
             found += own
         elif found and layer.weights:
-            # Of two heads, both have the features in front of them; a layer in front of a head
-            # that is as wide as it is no head.
+            # Two heads have the same input features; a layer before a head, with as many inputs as
+            # outputs, is not a head.
             if is_head and shape == tuple(found[0].shape) and shape[0] != outputs:
                 found += own
             break
@@ -34,19 +34,19 @@ def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
 
 
 def likely_ending(outputs: np.ndarray) -> str:
-    """Returns which activation outputs look like."""
+    """Returns the most likely last activation for outputs (N, K)."""
     if outputs.min() < 0 or outputs.max() > 1 + _SUM_TOLERANCE:
         return "linear"
     return "softmax" if sums_to_one(outputs) else "sigmoid"
 
 
 def sums_to_one(outputs: np.ndarray) -> bool:
-    """Returns whether every row sums to 1, as far as half precision allows."""
+    """Returns whether every row sums to 1, within the tolerance of half precision."""
     return bool(np.abs(outputs.sum(axis=1) - 1).max() < _SUM_TOLERANCE)
 
 
 def as_logits(outputs: Any, ending: str) -> Any:
-    """Returns logits whose softmax are the probabilities that outputs mean."""
+    """Converts outputs to logits for a softmax."""
     outputs = ops.cast(outputs, "float32")
     if ending == "softmax":
         outputs = ops.log(ops.maximum(outputs, _SMALLEST))

@@ -1,4 +1,4 @@
-"""Checks whether the loss fits the outputs: probabilities or logits."""
+"""Check of the loss against the outputs: probabilities or logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.doctor.output_kind import sums_to_one
 
 
 def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
-    """Returns the loss that a model was compiled with."""
+    """Returns the name and `from_logits` of a model's compiled loss; None without a loss."""
     loss: Any = getattr(model, "loss", None) if getattr(model, "compiled", False) else None
     while isinstance(loss, (list, tuple, dict)) and len(loss) == 1:
         loss = next(iter(loss.values() if isinstance(loss, dict) else loss))
@@ -32,7 +32,7 @@ def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
 
 
 def check_outputs(context: DoctorContext) -> list[Finding]:
-    """Compares the last activation with the loss, and the outputs with what they should be."""
+    """Compares the last activation with the loss and with the range of the outputs."""
     outputs, ending = context.raw, context.ending
     sums = outputs.sum(axis=1)
     numbers = {
@@ -45,7 +45,7 @@ def check_outputs(context: DoctorContext) -> list[Finding]:
     seen = f"The last activation is {ending}; the {outputs.shape[1]} outputs lie between "
     seen += f"{outputs.min():.3g} and {outputs.max():.3g}, and the rows sum to {sums.min():.3g} "
     seen += f"to {sums.max():.3g}."
-    # Runs train on logits; the finished model has its activation behind them.
+    # Runs train on logits; the finished model ends in an activation.
     loss = compiled_loss(context.model) if context.config is None else None
     if loss:
         numbers["loss"], numbers["from_logits"] = loss

@@ -1,4 +1,4 @@
-"""Are pixels scaled once, and as the weights expect?"""
+"""Check of pixel scaling."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from keras_vit.doctor.scaling_candidates import PREPARED, REVERSED, TWICE, candi
 from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 
-# Images that the other ways of scaling are tried on.
+# Images that other pixel scalings are tested on.
 _TRIED = 128
-# Accuracy that another scaling must add to count at all, and to be serious.
+# Gain in accuracy by another scaling that counts, and gain that is serious.
 _GAIN, _SERIOUS_GAIN = 0.03, 0.1
-# And the loss that it must have, in units of log K.
+# Maximum loss with the other scaling, in units of log K.
 _CONFIDENT = 0.8
 # Images in [0, 1] have a standard deviation of about 0.25, in [-1, 1] of 0.5, in [0, 255] of 60.
 _SQUEEZED, _UNSCALED = 0.02, 10.0
 
 
 def check_pixels(context: DoctorContext) -> list[Finding]:
-    """Compares what reaches the weights with what they answer best to."""
+    """Compares the model's pixel scaling with the scaling of the best accuracy."""
     given = context.inputs(context.preprocessing)
     scalings = _scalings(context)
     spread = float(given.std())
@@ -66,7 +66,7 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
     else:
         seen += " The answers are no better than guessing however pixels are scaled."
     report = Findings(seen, numbers)
-    # A broken model may be right more often by accident, but neither often nor with a low loss.
+    # A broken model may gain by chance, but has neither a high accuracy nor a low loss.
     good = found[ways[0]][1] < _CONFIDENT * context.start
     good = good or best.mean() > 0.5 + 0.5 / context.num_classes
     if tells and good and clearly_better(best, prepared, _GAIN):
@@ -101,9 +101,9 @@ _UNTOLD = (
 
 
 def assume_best(context: DoctorContext) -> None:
-    """Replaces a guessed preprocessing by the one that the model answers best to.
+    """Replaces a guessed preprocessing by the preprocessing with the best predictions.
 
-    If it answers to none, pixels are in [0, 255] where it scales them itself, else in [0, 1].
+    If none is better than chance: [0, 255] for models with scaling layers, else [0, 1].
     """
     if context.known or not context.finite:
         return
@@ -123,7 +123,7 @@ def _right(context: DoctorContext, preprocessing: Preprocessing) -> tuple[np.nda
 
 
 def _best(found: dict[str, tuple[np.ndarray, float]]) -> list[str]:
-    """Returns the ways that are right about as often as any, the lowest loss first."""
+    """Returns the scalings with an accuracy close to the best, lowest loss first."""
     most = max(right.mean() for right, _ in found.values())
     close = [name for name, (right, _) in found.items() if right.mean() > most - _GAIN]
     return sorted(close, key=lambda name: found[name][1])
@@ -153,7 +153,7 @@ def _mismatch(ways: list[str], has_layer: bool, spread: float) -> tuple[str, str
 
 
 def _scalings(context: DoctorContext) -> list[dict[str, Any]]:
-    """What the layers that only scale do to some images, in the order in which they are met."""
+    """Returns the effects of the scaling layers on some images, in the order of the calls."""
     layers = layers_of(context.model)
     kinds = (keras.layers.Rescaling, keras.layers.Normalization)
     places = [i for i, layer in enumerate(layers) if isinstance(layer, ModelMetadata)]
@@ -179,6 +179,6 @@ def _scalings(context: DoctorContext) -> list[dict[str, Any]]:
 
 
 def _ways(context: DoctorContext) -> dict[str, Preprocessing]:
-    """Returns the ways of scaling that the model's input can be given."""
+    """Returns the pixel scalings that are possible for the model's input."""
     given = context.preprocessing
     return candidates(given) if "float" in context.input_dtype else {PREPARED: given}

@@ -1,4 +1,4 @@
-"""The ways in which pixels are usually scaled, one of which a model was trained with."""
+"""Common pixel scalings, as candidates for a model's preprocessing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from keras_vit.preprocessing import Preprocessing
 PREPARED = "as prepared"
 TWICE = "scaled twice"
 REVERSED = "channels in reverse"
-# What ResNet50 and VGG16 of keras.applications take (imagenet_utils.py there, mode "caffe").
+# Mean of ResNet50 and VGG16 in keras.applications (imagenet_utils.py there, mode "caffe").
 _CAFFE_MEAN = (103.939 / 255, 116.779 / 255, 123.68 / 255)
-# Fields of `Preprocessing`, by the names that `keras-vit doctor --pixels` takes.
+# Fields of `Preprocessing` by the values of `keras-vit doctor --pixels`.
 SCALES: dict[str, dict[str, Any]] = {
     "0..255": {"mean": 0.0, "std": 1 / 255},
     "0..1": {"mean": 0.0, "std": 1.0},
@@ -27,7 +27,7 @@ SCALES: dict[str, dict[str, Any]] = {
 
 
 def scaled(preprocessing: Preprocessing, pixels: str) -> Preprocessing:
-    """Returns a preprocessing with another scaling."""
+    """Returns a preprocessing with another pixel scaling."""
     arguments.one_of("pixels", pixels, tuple(SCALES))
     if not _fits(pixels, preprocessing):
         raise ValueError(
@@ -38,7 +38,7 @@ def scaled(preprocessing: Preprocessing, pixels: str) -> Preprocessing:
 
 
 def candidates(preprocessing: Preprocessing) -> dict[str, Preprocessing]:
-    """Returns the preprocessing and what else the weights might have been trained with."""
+    """Returns the preprocessing and the alternatives that the weights may be trained with."""
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     twice: dict[str, Any] = {"mean": tuple(mean + 255 * std * mean), "std": tuple(255 * std**2)}
     others = {name: scaled(preprocessing, name) for name in SCALES if _fits(name, preprocessing)}

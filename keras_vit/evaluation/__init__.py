@@ -1,4 +1,4 @@
-"""Scores of a finished model."""
+"""Evaluation metrics and statistics of finished models."""
 
 from keras_vit.evaluation.class_alignment import align
 from keras_vit.evaluation.feature_probes import linear_accuracy, nearest, neighbour_accuracy

@@ -1,4 +1,4 @@
-"""The classes of a data set in the order of a model's classes."""
+"""Alignment of a dataset's classes with a model's classes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
     """Returns the true classes in the order of the model's classes.
 
-    Classes are matched by name, so a model can be evaluated on a data set that lists its
-    classes in another order or has fewer of them. Where both lists are equal, indices are
-    kept, which is right even for the ImageNet classes that share a name (crane, maillot).
+    Classes are matched by name, so a model can be evaluated on a dataset that lists its
+    classes in another order or has fewer classes. Where both lists are equal, indices are
+    unchanged, which is correct even for the ImageNet classes that share a name (crane, maillot).
 
     Args:
-        model_labels: Name of each class of the model; None if unknown, which leaves nothing but
-            to trust that an index means the same class in both.
-        examples: The data set; only the classes that occur in it must be known to the model.
+        model_labels: Name of each class of the model; None if unknown, in which case both are
+            assumed to have the same class indices.
+        examples: The dataset; the model must have every class that occurs in the dataset.
 
     Returns:
-        Integer class indices of shape (N,); or, where an image may show several classes or none,
-        1 for those it shows and 0 for the others, (N, classes of the model).
+        Integer class indices of shape (N,); for multi-label images 1 for the classes of an image
+        and 0 for all other classes, (N, classes of the model).
 
     Raises:
         ValueError: If the model lacks a class that occurs, or has its name more than once.

@@ -1,6 +1,6 @@
-"""How much frozen features know: nearest neighbours, a linear classifier, the nearest images.
+"""Probes of frozen features: nearest neighbors, logistic regression, image retrieval.
 
-Letters: N examples; D features; Q queries; k neighbours.
+Letters: N examples; D features; Q queries; k neighbors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from keras_vit import arguments
 
 NEIGHBOURS = 20
-# Inverse strengths of the regularisation; cross-validation on the training examples chooses.
+# Inverse regularization strengths, selected by cross-validation on the training examples.
 _STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _FOLDS = 3
 
@@ -24,15 +24,15 @@ Part = tuple[ArrayLike, ArrayLike]
 
 
 def neighbour_accuracy(training: Part, test: Part, neighbours: int = NEIGHBOURS) -> float:
-    """Returns the accuracy of the nearest neighbours' vote.
+    """Returns the accuracy of a nearest-neighbor classifier.
 
     Args:
         training: Features (N, D) and classes (N,).
-        test: The same to score.
-        neighbours: How many vote, each by its cosine similarity; fewer, if there are fewer.
+        test: Features and classes of the test examples.
+        neighbours: Number of neighbors, weighted by cosine similarity; at most N.
 
     Returns:
-        Share of right answers, in [0, 1].
+        The accuracy, in [0, 1].
 
     Example:
         >>> features, labels = np.eye(3), [0, 1, 2]
@@ -46,17 +46,17 @@ def neighbour_accuracy(training: Part, test: Part, neighbours: int = NEIGHBOURS)
 
 
 def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
-    """Returns the accuracy of logistic regression on standardised features.
+    """Returns the accuracy of logistic regression on standardized features.
 
     Args:
-        training: Features (N, D) and classes (N,). Three-fold cross-validation on them chooses the
-            strength of the regularisation.
-        test: The same to score.
-        seed: Of the folds.
+        training: Features (N, D) and classes (N,). The regularization strength is selected by
+            three-fold cross-validation on these examples.
+        test: Features and classes of the test examples.
+        seed: Seed of the folds.
 
     Returns:
-        Share of right answers, in [0, 1]; None where a class has fewer than three examples, too
-        few to choose by, or there is one class only.
+        The accuracy, in [0, 1]; None if a class has fewer than three examples, too few for the
+        cross-validation, or if there is only one class.
 
     Example:
         >>> labels = np.arange(30) % 3
@@ -78,15 +78,15 @@ def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
 def nearest(
     features: ArrayLike, queries: ArrayLike, number: int = 5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the images most alike.
+    """Returns the most similar images of each query.
 
     Args:
-        features: Of the images to choose from, (N, D).
-        queries: Of the images to compare with, (Q, D).
-        number: k, how many to find for each; fewer, if there are fewer.
+        features: Features of the searched images, (N, D).
+        queries: Features of the query images, (Q, D).
+        number: Number k of images for each query; at most N.
 
     Returns:
-        Indices into `features`, (Q, k), the most alike first, and cosine similarities, (Q, k).
+        Indices into `features`, (Q, k), most similar first, and cosine similarities, (Q, k).
 
     Raises:
         ValueError: If the shapes disagree.
@@ -108,7 +108,7 @@ def nearest(
 
 
 def _similarity(distances: np.ndarray) -> np.ndarray:
-    # Cosine distances are in [0, 2]; a vote of nothing at all would divide by zero.
+    # Cosine distances are in [0, 2]; a sum of zero weights would cause a division by zero.
     return np.maximum(1 - distances, 1e-6)
 
 

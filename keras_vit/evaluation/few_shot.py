@@ -1,4 +1,4 @@
-"""The paper's few-shot linear evaluation of frozen features.
+"""Few-shot linear evaluation of frozen features, as in the ViT paper.
 
 Letters: N examples; D features; K classes.
 """
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 SHOTS = (1, 5, 10, 25)
 SEEDS = 10
-# The strength at which the authors report and the constant that makes the bias nearly free of it:
+# The authors' reported strength, and the constant feature that nearly exempts the bias from it:
 # big_vision, configs/common_fewshot.py and evaluators/fewshot_lsr.py.
 L2_STRENGTH = 2.0**10
 _BIAS = 100.0
@@ -21,12 +21,12 @@ _SMALLEST_SPREAD = 1e-5  # added to standard deviations
 
 
 class LeastSquares(NamedTuple):
-    """A linear classifier fitted by regularised least squares.
+    """A linear classifier fitted by regularized least squares.
 
     Args:
-        mean: Of each feature, (D,).
+        mean: Mean of each feature, (D,).
         spread: Standard deviation of each feature, (D,).
-        weights: (D + 1, K), the last row for a constant feature.
+        weights: (D + 1, K); the last row is for a constant feature.
 
     Example:
         >>> found = fit_least_squares([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], 2)
@@ -39,17 +39,17 @@ class LeastSquares(NamedTuple):
     weights: np.ndarray
 
     def predict(self, features: ArrayLike) -> np.ndarray:
-        """Returns the class of each row of features (N, D), (N,)."""
+        """Returns the class, (N,), of each row of features (N, D)."""
         x = _augmented(np.asarray(features, np.float64), self.mean, self.spread)
         return (x @ self.weights).argmax(axis=1)
 
 
 class FewShot(NamedTuple):
-    """Accuracy after so many examples of each class.
+    """Few-shot accuracy for a number of examples per class.
 
     Args:
-        shots: Examples of each class; a class with fewer brings what it has.
-        accuracies: One for each draw of the examples, in [0, 1].
+        shots: Examples per class; all examples of a class that has fewer.
+        accuracies: Accuracy for each draw of the examples, in [0, 1].
 
     Example:
         >>> round(FewShot(5, (0.5, 0.75)).mean, 3)
@@ -66,24 +66,24 @@ class FewShot(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """Standard deviation over the draws, as a sample's; 0 for a single one."""
+        """Sample standard deviation over the draws; 0 for a single draw."""
         return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else 0.0
 
 
 def fit_least_squares(
     features: ArrayLike, labels: ArrayLike, num_classes: int, l2: float = L2_STRENGTH
 ) -> LeastSquares:
-    """Fits a linear map of features to targets, 1 for the class and -1 for the others.
+    """Fits a linear map of features to targets, 1 for the true class and -1 for other classes.
 
-    With X the standardised features and a constant of 100 beside them, W is the minimum of
-    |X W - Y|^2 + l2 |W|^2, in closed form: (X'X + l2 I)^-1 X'Y, or where there are fewer examples
-    than features X'(XX' + l2 I)^-1 Y.
+    With X the standardized features and a constant feature of 100, W minimizes
+    |X W - Y|^2 + l2 |W|^2. In closed form W is (X'X + l2 I)^-1 X'Y, or with fewer examples than
+    features X'(XX' + l2 I)^-1 Y.
 
     Args:
-        features: (N, D).
+        features: Features (N, D).
         labels: Class of each row, (N,), integers in [0, K).
-        num_classes: K.
-        l2: Strength of the regularisation, above 0.
+        num_classes: Number K of classes.
+        l2: Regularization strength, above 0.
 
     Returns:
         The classifier.
@@ -122,22 +122,22 @@ def few_shot(
     seeds: int = SEEDS,
     l2: float = L2_STRENGTH,
 ) -> tuple[FewShot, ...]:
-    """Returns what a few examples of each class are enough for.
+    """Returns the accuracy of linear classifiers fitted on a few examples of each class.
 
-    For each seed the examples of a class are shuffled once, so that 5 shots hold the 1 shot.
+    For each seed the examples of a class are shuffled once, so that 5 shots include the 1 shot.
 
     Args:
         training: Features (N, D) and classes (N,) to draw examples from.
-        test: The same to score.
-        shots: How many examples of each class.
-        seeds: How many draws.
-        l2: Strength of the regularisation.
+        test: Features and classes of the test examples.
+        shots: Numbers of examples per class.
+        seeds: Number of draws.
+        l2: Regularization strength.
 
     Returns:
         The accuracies for each number of shots.
 
     Raises:
-        ValueError: If the shapes disagree, or there is nothing to score.
+        ValueError: If the shapes disagree, or there are no examples.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -147,8 +147,8 @@ def few_shot(
         >>> found[0].shots, found[-1].mean
         (1, 1.0)
 
-    Reference: section 4.1 of https://arxiv.org/abs/2010.11929, as `fewshot_lsr.py` of
-    https://github.com/google-research/big_vision carries it out
+    Reference: section 4.1 of https://arxiv.org/abs/2010.11929, as implemented by `fewshot_lsr.py`
+    of https://github.com/google-research/big_vision
     """
     x, y = np.asarray(training[0], np.float64), np.asarray(training[1])
     test_x, test_y = np.asarray(test[0], np.float64), np.asarray(test[1])

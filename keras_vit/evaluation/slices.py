@@ -1,4 +1,4 @@
-"""Accuracy on parts of the data: one camera, one season, one hospital."""
+"""Accuracy on slices of the data, such as one camera, season or hospital."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import ArrayLike
 
 from keras_vit.evaluation.statistics import wilson
 
-# Below two values there is nothing to compare; a column of more is a name or a number.
+# Distinct values of a column; columns with more values are usually names or numbers.
 _FEWEST, _MOST = 2, 20
 
 
 class Slice(NamedTuple):
-    """The images that have one value in a column, and how many are classified rightly.
+    """Accuracy on the images with one value in a column.
 
     Args:
         column: Name of the column.
         value: The value.
-        images: How many have it.
-        accuracy: Share of them that is right, in [0, 1].
+        images: Number of images with the value.
+        accuracy: Accuracy on these images, in [0, 1].
         interval: 95% Wilson interval of the accuracy.
 
     Example:
@@ -39,13 +39,13 @@ class Slice(NamedTuple):
 def slice_accuracies(
     labels: ArrayLike, predicted: ArrayLike, columns: Mapping[str, Sequence[str]]
 ) -> tuple[Slice, ...]:
-    """Returns the accuracy on every part of the data that a column names.
+    """Returns the accuracy for each value of each column.
 
     Args:
         labels: True classes, (N,).
         predicted: Predicted classes, (N,).
-        columns: Values of each column, N of them. Columns of one value, or of more than 20, are
-            passed over.
+        columns: N values for each column. Columns with one distinct value, or more than 20, are
+            skipped.
 
     Returns:
         A row for each value, in the order of the columns and of the sorted values.

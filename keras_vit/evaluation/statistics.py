@@ -1,4 +1,4 @@
-"""Confidence intervals and tests of accuracies."""
+"""Confidence intervals and significance tests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class McNemar(NamedTuple):
     """McNemar's exact test of two classifiers on the same images.
 
     Args:
-        only_first: Images that only the first one gets right.
-        only_second: Images that only the second one gets right.
-        p_value: How often a difference at least as large arises if both are equally good, in
+        only_first: Number of images that only the first classifier predicts correctly.
+        only_second: Number of images that only the second classifier predicts correctly.
+        p_value: Probability of a difference at least as large if both are equally accurate, in
             [0, 1].
 
     Example:
@@ -28,11 +28,11 @@ class McNemar(NamedTuple):
     p_value: float
 
     def text(self, first: str, second: str) -> str:
-        """Returns what the test says, in a sentence.
+        """Returns the result of the test as a sentence.
 
         Args:
             first: Name of the first classifier.
-            second: Name of the second one.
+            second: Name of the second classifier.
 
         Returns:
             The sentence.
@@ -52,16 +52,16 @@ class McNemar(NamedTuple):
 def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
     """Tests whether two classifiers differ on the same images.
 
-    Images on which both are right or both are wrong say nothing. Of the others each is as likely to
-    be either one's, if both are equally good: a binomial test.
+    Only images that exactly one classifier predicts correctly are counted. If both classifiers are
+    equally accurate, either is correct with probability 1/2: a binomial test.
 
     Args:
         labels: True classes, (N,).
-        first: Classes that the first one predicts, (N,).
-        second: Classes that the second one predicts, (N,).
+        first: Classes predicted by the first classifier, (N,).
+        second: Classes predicted by the second classifier, (N,).
 
     Returns:
-        The test, two-sided and exact.
+        The two-sided exact test.
 
     Raises:
         ValueError: If the lengths differ.
@@ -87,15 +87,15 @@ def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
 
 
 def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float, float]:
-    """Returns a mean with the interval that the bootstrap gives it.
+    """Returns a mean and its bootstrap confidence interval.
 
     Args:
         values: Measurements, (N,).
-        seed: Of the resampling.
+        seed: Seed of the resampling.
 
     Returns:
         Mean, and lower and upper end of its 95% interval (percentiles of 9999 resamples); all
-        three alike where the measurements are.
+        three are equal if all measurements are equal.
 
     Raises:
         ValueError: If there are fewer than two measurements.
@@ -120,6 +120,6 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float, float
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:
-    """Returns the 95% Wilson interval of a share."""
+    """Returns the 95% Wilson interval of a proportion."""
     interval = stats.binomtest(int(right), int(total)).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)

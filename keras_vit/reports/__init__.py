@@ -1,4 +1,4 @@
-"""What people read: reports, comparisons, explanations and cards of models that were trained."""
+"""Reports on trained models: evaluation pages, comparisons, explanations, model cards."""
 
 from keras_vit.reports.comparison import Comparison, compare
 from keras_vit.reports.evaluation_page import write_evaluation

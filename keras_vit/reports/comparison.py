@@ -1,4 +1,4 @@
-"""Several models on the same images with the same budget, side by side."""
+"""Comparison of models trained on the same images with the same recipe."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
 from keras_vit.training import Run, RunConfig
 from keras_vit.visualization import save_figure
 
-GOOD = 0.95  # the accuracy to which the minutes are counted
+GOOD = 0.95  # accuracy up to which the training minutes are counted
 _FILES = ("comparison.md", "comparison.json", "curves.png")
-_SHOWN_CLASSES = 20  # in the table; all of them stand in comparison.json
+_SHOWN_CLASSES = 20  # in the table; comparison.json contains all classes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """What a comparison found.
+    """Result of a comparison.
 
     Args:
-        results: The models, in the order of the user.
-        reports: What each answered, scored.
-        tests: For each pair of names McNemar's test.
+        results: Results of the models, in the order given by the user.
+        reports: Evaluation of each model's predictions.
+        tests: McNemar's test for each pair of model names.
 
     Example:
         >>> report = evaluate_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]], ["daisy", "rose"])
@@ -50,7 +50,7 @@ class Comparison:
     tests: dict[tuple[str, str], McNemar]
 
     def markdown(self) -> str:
-        """Returns tables and sentences, which a terminal shows as well as a page."""
+        """Returns the comparison as Markdown."""
         table = _table(["", *(c.name for c in self.results)], self._rows())
         parts = [f"## On {self.reports[0].num_examples} images held out", table]
         parts += [test.text(*names) for names, test in self.tests.items()]
@@ -68,7 +68,7 @@ class Comparison:
         return "\n\n".join(parts) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all numbers as a dictionary of lists, numbers and strings."""
+        """Returns all results as a dictionary of lists, numbers and strings."""
         models, left_out = [], ("names", "labels", "probabilities", "class_names")
         for result, report in zip(self.results, self.reports, strict=True):
             fields = {k: v for k, v in dataclasses.asdict(result).items() if k not in left_out}
@@ -140,23 +140,22 @@ def compare(
 ) -> Comparison:
     """Trains models on the same split with the same recipe, and compares them.
 
-    Each is trained and measured in a process of its own, one after the other. What was interrupted
-    goes on when the same comparison is asked for again.
+    Models are trained and measured one after the other, each in its own process. An interrupted
+    comparison resumes when called again with the same arguments.
 
     Args:
-        config: Data, split, recipe and devices, for all of them; its `model` and `weights` are
-            passed over.
+        config: Data, split, recipe and devices for all models; `model` and `weights` are ignored.
         models: Constructors of this package, networks of `keras.applications`, and folders of
-            runs on the same data, which are measured and not trained again.
+            runs on the same data, which are measured but not trained again.
         out: Folder of the comparison.
-        start: Weights that a model starts from, by its name; the others start from random ones.
+        start: Initial weights by model name; models without an entry start from random weights.
 
     Returns:
         The comparison.
 
     Raises:
-        ValueError: If a model or its weights are not there, or a run was made with other images
-            or another split; before anything is trained. If a training fails.
+        ValueError: Before training, if a model or its weights do not exist, or a run used other
+            images or another split; afterwards, if a training fails.
 
     Example:
         >>> compare(RunConfig("digits", ""), ["ViTMicro4"], "comparison")
@@ -212,7 +211,7 @@ def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
                 f"Received: {name!r}, with the models {list(models)}"
             )
         if name in zoo.CONSTRUCTORS:
-            weights.read_checkpoint(file, name)  # raises where it is none of this model
+            weights.read_checkpoint(file, name)  # raises if the weights are not for this model
         elif file != "imagenet" and not Path(file).is_file():
             raise ValueError(
                 f"Weights of {name} must be 'imagenet' or a file of Keras. Received: {file!r}"
@@ -220,7 +219,7 @@ def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
 
 
 def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examples) -> None:
-    """Looks before hours of training whether runs were made with the split that it will have."""
+    """Raises `ValueError`, before hours of training, if runs were made with another split."""
     if examples.multi_label:
         raise ValueError(
             "`data` must have images of one class each where models are compared. "
@@ -255,11 +254,11 @@ def _is_run(name: str) -> bool:
 
 
 def _label(name: str) -> str:
-    """Returns a model's name, or that of a run without its folders, which are nobody's business."""
+    """Returns the name of a model, or of a run without its parent folders, which are private."""
     if not _is_run(name):
         return name
     path = Path(name).resolve()
-    # Those that a comparison made are all called so, in a folder that tells them apart.
+    # Runs of a comparison are all named `run`, each in a folder with the model's name.
     return path.parent.name if path.name == RUN else path.name
 
 

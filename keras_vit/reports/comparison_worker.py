@@ -1,6 +1,6 @@
-"""One model of a comparison: trained and measured in a process of its own.
+"""Training and measurement of one model of a comparison in a separate process.
 
-A process of its own, so that its peak memory is its own, and nothing of one model slows the next.
+In a separate process the peak memory is that of one model, and no model slows down the next.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ _IN_A_PROCESS = (
     "from keras_vit.startup import start_keras; start_keras(); "
     "from keras_vit.reports import comparison_worker; comparison_worker.main(*sys.argv[1:])"
 )
-_STOPPED = 130  # exit status of a command that Ctrl-C has ended
+_STOPPED = 130  # exit status of a command interrupted by Ctrl-C
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelResult:
-    """A model of a comparison with all that was measured of it.
+    """Measurements of one model of a comparison.
 
     Args:
-        name: As the user called it.
-        start: Weights that it started from; None for random ones.
-        names: The images it was judged on.
-        labels: Their true classes, (N,).
-        probabilities: What it answered, (N, K).
+        name: Name given by the user.
+        start: Initial weights; None for random weights.
+        names: Names of the validation images.
+        labels: True classes of the images, (N,).
+        probabilities: Predicted probabilities, (N, K).
         class_names: Name of each class.
-        history: Minutes that had passed and validation accuracy, after every epoch; NaN minutes in
-            a run that did not keep them.
-        parameters: How many it has.
-        flops: Operations for one image; None if unknown.
-        peak_memory: Bytes of the host's memory that its training held at once; None if unknown, as
-            in a run that was made elsewhere or was interrupted.
-        training_minutes: All epochs together, with validation; None if unknown.
-        training_speed: Images a second in training, in the fastest epoch; None if unknown.
-        inference_speed: Images a second of `predict`.
+        history: Elapsed minutes and validation accuracy after every epoch; NaN minutes in a run
+            without recorded times.
+        parameters: Number of parameters.
+        flops: Floating-point operations per image; None if unknown.
+        peak_memory: Peak host memory of the training, in bytes; None if unknown, as in an existing
+            run or after an interruption.
+        training_minutes: Minutes of all epochs with validation; None if unknown.
+        training_speed: Images per second of training in the fastest epoch; None if unknown.
+        inference_speed: Images per second of `predict`.
     """
 
     name: str
@@ -72,16 +72,16 @@ class ModelResult:
 
     @property
     def predicted(self) -> np.ndarray:
-        """The classes that it chose, (N,)."""
+        """The predicted classes, (N,)."""
         return self.probabilities.argmax(axis=1)
 
     def minutes_to(self, accuracy: float) -> float | None:
-        """Returns the minutes until the validation reached an accuracy; None if it never did."""
+        """Returns the minutes until a validation accuracy is reached; None if it never is."""
         return next((minutes for minutes, found in self.history if found >= accuracy), None)
 
 
 def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
-    """Trains and measures a model in a process of its own, or reads what an earlier one found."""
+    """Trains and measures a model in a separate process, or reads earlier results."""
     path = folder / CONFIG
     if path.is_file() and read_config(path) != config:
         raise ValueError(
@@ -95,7 +95,7 @@ def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
 
 
 def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
-    """Measures a model that was trained before."""
+    """Measures the model of a complete run in a separate process."""
     run.require_complete()
     folder.mkdir(parents=True, exist_ok=True)
     _in_a_process(name, folder, run.path.resolve())
@@ -103,7 +103,7 @@ def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
 
 
 def main(folder: str, run: str | None = None) -> None:
-    """Trains what `config.yaml` in a folder says, if need be, and writes what it cost beside."""
+    """Trains from a folder's `config.yaml`, unless a run is given, and measures the model."""
     path = Path(folder)
     try:
         if run is not None:
@@ -123,7 +123,7 @@ def main(folder: str, run: str | None = None) -> None:
 
 def _in_a_process(name: str, *arguments: str | Path) -> None:
     command = [sys.executable, "-c", _IN_A_PROCESS, *map(str, arguments)]
-    said = None  # to where this process writes, which may be a terminal, past `quiet_tensorflow`
+    said = None  # this process's stderr, which may be a terminal, bypassing `quiet_tensorflow`
     with contextlib.suppress(AttributeError, OSError):
         said = sys.stderr.fileno()
     with subprocess.Popen(command, stderr=said) as process:
@@ -138,12 +138,12 @@ def _in_a_process(name: str, *arguments: str | Path) -> None:
 
 
 def _wait(process: subprocess.Popen) -> int:
-    """Waits until a process has saved and ended, also where this one is told to stop."""
+    """Waits until a process has saved its state and ended, even after Ctrl-C or SIGTERM."""
     here = threading.current_thread() is threading.main_thread()
     earlier = here and signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         while True:
-            # Ctrl-C goes to both processes; the other one then saves its state.
+            # Ctrl-C interrupts both processes; the child then saves its state.
             with contextlib.suppress(KeyboardInterrupt):
                 return process.wait()
     finally:
@@ -175,7 +175,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
         "training_images_per_second": max(speeds, default=None),
         "inference_images_per_second": cost.inference_speed(model),
     }
-    files.write_json(folder / COST, found)  # last: what makes the folder complete
+    files.write_json(folder / COST, found)  # last, because this file marks the folder as complete
 
 
 def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelResult:
@@ -203,7 +203,7 @@ def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelRe
 
 
 def _minutes(run: Run) -> dict[int, float]:
-    """Returns the minutes of each epoch; of one that was interrupted, as if it had not been."""
+    """Returns the minutes of each epoch, extrapolated to a full epoch after an interruption."""
     times = [row for row in history.read(run.times) if row["steps"]]
     if not times:
         return {}
@@ -212,6 +212,6 @@ def _minutes(run: Run) -> dict[int, float]:
         int(r["epoch"]): (r["seconds"] + (full / r["steps"] - 1) * r["training_seconds"]) / 60
         for r in times
     }
-    # One at whose end the run was stopped was not timed.
+    # An epoch has no time if the run was stopped at its end.
     mean = sum(minutes.values()) / len(minutes)
     return {epoch: minutes.get(epoch, mean) for epoch in range(max(minutes) + 1)}

@@ -1,4 +1,4 @@
-"""What a model costs: operations, memory, images a second."""
+"""Cost of a model: floating-point operations, peak memory, inference speed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import keras
 import numpy as np
 
-_TURNS = 3  # of a measurement; the fastest counts, for other work only slows down
+_TURNS = 3  # repetitions of a measurement; the fastest counts, as other processes only slow it down
 
 
 def flops(model: keras.Model) -> int | None:
-    """Returns the floating-point operations of one image, as TensorFlow's or XLA's count has them.
+    """Returns the floating-point operations per image, as counted by TensorFlow or XLA.
 
-    A multiplication and an addition count as two.
+    A multiplication and an addition count as two. None if the backend has no count.
     """
     shape = (1, *model.input_shape[1:])
     backend = keras.backend.backend()
@@ -30,7 +30,7 @@ def flops(model: keras.Model) -> int | None:
         options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
         options["output"] = "none"
         level = tf.get_logger().level
-        tf.get_logger().setLevel("ERROR")  # the count warns that it is of TensorFlow 1
+        tf.get_logger().setLevel("ERROR")  # hides the warning that the profiler is of TensorFlow 1
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 profile = tf.compat.v1.profiler.profile(graph, options=options)
@@ -53,17 +53,17 @@ def flops(model: keras.Model) -> int | None:
 
 
 def peak_memory() -> int | None:
-    """Returns the most memory that this process has held at once."""
+    """Returns the peak memory of this process in bytes; None if unknown."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return None
-    # Not `resource.getrusage`: what it reports of a child begins with the parent's memory.
+    # Not `resource.getrusage`: in a child process its value starts at the parent's memory.
     match = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
     return int(match[1]) * 1024 if match else None
 
 
 def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) -> float:
-    """Measures how fast `predict` is on this machine, on noise that lies in memory."""
+    """Measures the images per second of `predict` on this machine, on noise in memory."""
     noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:])).astype("float32")
     model.predict(noise[:batch_size], batch_size, verbose=0)  # traces and compiles
     timer = timeit.Timer(lambda: model.predict(noise, batch_size, verbose=0))

@@ -1,4 +1,4 @@
-"""Frame of the page that `keras-vit evaluate --report` writes."""
+"""Evaluation page of `keras-vit evaluate --report`."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def write_evaluation(
     versions: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Path:
-    """Writes `index.html`, which opens without a network, and `report.json`.
+    """Writes a self-contained `index.html`, and `report.json`.
 
     Args:
-        details: As `keras_vit.tasks.evaluate_in_detail` returns them.
-        examples: The images, of which damaged, dark and identical ones are listed.
-        folder: Where to; it is made if it is not there.
+        details: Details returned by `keras_vit.tasks.evaluate_in_detail`.
+        examples: The images; damaged, dark and identical images are listed on the page.
+        folder: Output folder, created if it does not exist.
         title: Name of the model.
-        subtitle: What it was evaluated on.
-        configuration: What it was trained with. Paths are shown without their folders.
-        versions: Of the packages.
-        progress: Whether looking at the images shows a progress bar.
+        subtitle: Description of the evaluation data.
+        configuration: Training configuration. Paths are shown without their folders.
+        versions: Versions of the packages.
+        progress: Whether the check of the images shows a progress bar.
 
     Returns:
-        The page.
+        Path of the page.
 
     Example:
         >>> from keras_vit import models, tasks
@@ -64,7 +64,7 @@ def write_evaluation(
         rows = [[name, str(version)] for name, version in versions.items() if version]
         page.add(Section("versions", "With which versions?", [table(["package", "version"], rows)]))
     with files.atomic_path(out / "index.html") as temporary:
-        # A file's name need not be valid UTF-8.
+        # File names may be invalid UTF-8.
         temporary.write_text(page.html(), encoding="utf-8", errors="backslashreplace")
     content = {**details.to_json(), "data": checked.to_json()}
     content |= {"configuration": shown, "versions": dict(versions or {})}
@@ -73,14 +73,14 @@ def write_evaluation(
 
 
 def _check(examples: data.Examples, progress: bool) -> data.DatasetReport:
-    """Returns what is wrong with images, whether or not they could be trained on."""
+    """Returns the problems of a dataset's images, even if they prevent training."""
     source = Path(examples.source).name or examples.source  # folders are private
     bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
     return dataclasses.replace(data.check(bare, progress=progress), refused="")
 
 
 def without_folders(value: Any) -> Any:
-    """Returns a value with the last part of every absolute path in it: folders are private."""
+    """Returns a value with every absolute path reduced to its name, as folders are private."""
     if isinstance(value, dict):
         return {key: without_folders(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""What frozen features know, measured with a few labels and with all of them."""
+"""Evaluation of frozen features with few labels and with all labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from keras_vit.models import features, preprocessing_of
 from keras_vit.visualization import contact_sheet
 from keras_vit.visualization.drawing import shorten
 
-_QUERIES, _NEIGHBOURS = 6, 5  # of the contact sheet
+_QUERIES, _NEIGHBOURS = 6, 5  # rows and neighbors of the contact sheet
 _LONGEST_CAPTION = 18  # characters
 
 _Parts = tuple[data.Examples, data.Examples]  # to draw examples from, and to score
@@ -29,14 +29,14 @@ _Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProbeResult:
-    """What was found out about a model's features.
+    """Accuracies of classifiers on a model's frozen features.
 
     Args:
-        few_shot: Accuracy after a few examples of each class.
-        neighbours: Accuracy of the vote of the nearest neighbours among all training images.
-        linear: That of logistic regression on all of them; None where a class has too few.
+        few_shot: Few-shot accuracies.
+        neighbours: Accuracy of nearest neighbors among all training images.
+        linear: Accuracy of logistic regression on all training images; None if a class has too few.
         training: Number of training images.
-        test: Number of images that were scored.
+        test: Number of test images.
 
     Example:
         >>> few_shot = evaluation.FewShot(1, (0.5, 0.7))
@@ -70,7 +70,7 @@ class ProbeResult:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all numbers as a dictionary."""
+        """Returns all results as a dictionary of lists, numbers and strings."""
         return {
             "few_shot": [
                 {**row._asdict(), "mean": row.mean, "spread": row.spread} for row in self.few_shot
@@ -92,25 +92,25 @@ def probe(
     batch_size: int = 32,
     verbose: int = 0,
 ) -> ProbeResult:
-    """Measures what a model's features know, without training the model.
+    """Evaluates a model's frozen features with simple classifiers.
 
     Args:
-        model: A model of keras_vit, or one that contains one; what its classifier receives is
-            looked at, and the classifier itself is not.
+        model: A model of keras_vit, or a model that contains one. The features are the inputs of
+            its classifier, which is not used.
         training: Images to draw examples from.
         test: Images to score, of the same classes.
-        cache: File of the features, `.npz`: read where it is of this model and these images, and
-            else written.
+        cache: `.npz` file of the features: read if it belongs to this model and these images,
+            otherwise written.
         sheet: Picture to write of some test images beside the nearest training images.
-        batch_size: Images in a step.
+        batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.
 
     Returns:
-        The accuracies, with as many examples of a class as the largest class has; a smaller one
-        brings all that it has.
+        The accuracies, for numbers of examples per class up to the size of the largest class; of
+        smaller classes all examples are used.
 
     Raises:
-        ValueError: If an image may show several classes, or the classes differ.
+        ValueError: If the images are multi-label, or the classes differ.
 
     Example:
         >>> from keras_vit import models
@@ -177,7 +177,7 @@ def _read(path: _Path) -> dict[str, np.ndarray]:
 
 
 def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
-    """Returns what is the same where features are, and hardly ever else."""
+    """Returns a hash of a model's architecture and weights and of the image files."""
     digest = hashlib.sha256(model.to_json().encode())
     for weight in model.get_weights():
         digest.update(np.ascontiguousarray(weight).tobytes())

@@ -1,4 +1,4 @@
-"""The model card of a run: what a hub, and whoever takes the model over, wants to know."""
+"""Model card of a run for model hubs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _UNKNOWN = "unknown"
 
 
 def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path:
-    """Writes `README.md` as model hubs expect it, with pictures beside it.
+    """Writes `README.md` in the format of model hubs, and its pictures.
 
-    What a run cannot know, such as what the model must not be used for, is left as a sentence to
+    Information that a run does not contain, such as uses to avoid, is left as a sentence to
     complete.
 
     Args:
         run: A complete run folder.
-        folder: Where to; by default `card/` of the run.
+        folder: Output folder; by default `card/` of the run.
 
     Returns:
-        The card.
+        Path of the card.
 
     Raises:
         ValueError: If the run is not complete.
@@ -89,7 +89,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
 
 
 def weights_licence(weights: str | None, model: str) -> tuple[str, str]:
-    """Returns under what licence a model's first weights stand, as far as that is known."""
+    """Returns the license of a model's initial weights and their origin, if known."""
     if weights is None:
         return _UNKNOWN, "none, it started from random weights"
     name = Path(weights).name or weights

@@ -1,4 +1,4 @@
-"""Tasks: what a model learns, how it is evaluated, and what is served."""
+"""Tasks: training objectives, evaluation and serving signatures."""
 
 from keras_vit.tasks.evaluate import evaluate, evaluate_in_detail
 from keras_vit.tasks.objective import Objective

@@ -1,4 +1,4 @@
-"""Networks to train, from a configuration and weights."""
+"""Construction of networks for training from a configuration and weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_model(name: str) -> None:
 
 
 def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
-    """Builds the encoder to pre-train: without a classifier, at the precision of training."""
+    """Builds the encoder to pre-train, without a classifier, at the training precision."""
     checkpoint = checkpoint_of(config)
     has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
     pooling = "token" if has_class_token else "gap"
@@ -36,9 +36,9 @@ def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
 def complete_preprocessing(
     network: keras.Model, run: Run, task: str | None, *, resume: bool
 ) -> None:
-    """Sets the name of the task, and how images are read.
+    """Sets the task's name and the image reading options in the network's preprocessing.
 
-    They are read as by new models, in a resumed run as when it was started.
+    New runs use the defaults of new models; resumed runs use their original options.
     """
     layer = network.get_layer("image_contract")
     reads = Preprocessing()
@@ -58,12 +58,12 @@ def complete_preprocessing(
 
 
 def checkpoint_of(config: CommonConfig) -> Checkpoint | None:
-    """Returns the weights to start from, as a checkpoint."""
+    """Returns the initial weights as a checkpoint; None without weights."""
     return weights.read_checkpoint(config.weights, config.model) if config.weights else None
 
 
 def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) -> keras.Model:
-    """Builds the model that a run starts from, and says which weights did not fit as they were."""
+    """Builds a run's initial model and prints a note for each warning of weight loading."""
     recipe = config.recipe
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
@@ -82,7 +82,7 @@ def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) 
 def in_training(
     model: keras.Model, preprocessing: Preprocessing, config: CommonConfig, dtype: str
 ) -> keras.Model:
-    """Returns a copy at the precision of training, which keeps its blocks' inside or not."""
+    """Returns a copy at the training precision, with the recipe's rematerialization setting."""
     network = models.rebuild(model, dtype=dtype, preprocessing=preprocessing)
     for layer in network.layers:
         if isinstance(layer, TransformerBlock):

@@ -1,4 +1,4 @@
-"""Evaluation of a model on labelled images."""
+"""Evaluation of a model on labeled images."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from keras_vit.tasks.task import Details, Task
 def evaluate(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
 ) -> Any:
-    """Evaluates a model on labelled images, prepared as the model's preprocessing says.
+    """Evaluates a model on labeled images, prepared by the model's own preprocessing.
 
     Args:
-        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone; it
-            is evaluated in float32, and with a softmax or sigmoid, even if it lacks that.
+        model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone;
+            evaluated in float32, with a softmax or sigmoid added to logits.
         examples: The images; their classes are matched to the model's by name.
-        batch_size: Images in a step.
+        batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.
 
     Returns:
-        A `Report`, accuracy and scores of each class; or, where an image may show several classes
-        or none, a `MultiLabelReport`, average precision and the scores of each label at the
-        model's thresholds.
+        A `Report`: accuracy and per-class scores. For multi-label images a `MultiLabelReport`:
+        average precision and the scores of each label at the model's thresholds.
 
     Raises:
-        ValueError: If the model is no image classifier, lacks a class of the data or has two of one
-            name, or gives scores that are not finite; or if images may show several classes and
-            the model's exclude one another.
+        ValueError: If the model is not an image classifier, lacks a class of the data, has
+            duplicate class names or returns scores that are not finite; or if the images are
+            multi-label and the model's classes are exclusive.
 
     Example:
         >>> from keras_vit import models
@@ -48,16 +47,16 @@ def evaluate(
 def evaluate_in_detail(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 0
 ) -> Details:
-    """Evaluates a model with all that a page shows: calibration, mistakes, slices.
+    """Evaluates a model in detail for the evaluation page: calibration, mistakes, slices.
 
     Args:
         model: As for `evaluate`.
-        examples: The images; those that do not decode have to be left out before.
-        batch_size: Images in a step.
+        examples: The images; every image must decode.
+        batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.
 
     Returns:
-        The result, as `scores`, and the rest.
+        The details, with the result of `evaluate` as `scores`.
 
     Raises:
         ValueError: As `evaluate`.
@@ -76,6 +75,6 @@ def evaluate_in_detail(
 
 
 def task_of(model: keras.Model, examples: Examples) -> Task:
-    """Returns the task that evaluates a model on images with such targets."""
+    """Returns the task that evaluates a model on examples."""
     implied = "multi_label" if examples.multi_label else "classification"
     return get(preprocessing_of(model).task or implied)(None)

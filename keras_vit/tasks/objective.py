@@ -1,4 +1,4 @@
-"""Training objectives: losses and metrics."""
+"""Base class of training objectives: losses and metrics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import keras
 class Objective(keras.layers.Layer):
     """A network with the loss of each example and the metrics of a task.
 
-    Its variables are those of the network and of what is only needed in training, such as a
-    decoder; a subclass assigns the network first, since states are numbered in this order.
+    Its variables are those of the network and of parts used only in training, such as a decoder;
+    a subclass assigns the network first, because states are numbered in this order.
 
     Args:
         network: The functional model whose weights are trained.
@@ -38,15 +38,15 @@ class Objective(keras.layers.Layer):
         Args:
             x: Images (B, h, w, C), scaled for the network.
             y: Targets.
-            training: Whether gradients are taken, or the validation is computed.
+            training: Whether the losses are for training, not for validation.
 
         Returns:
-            The losses (B,), and what `update_scores` needs.
+            The losses (B,), and the `outputs` of `update_scores`.
         """
         raise NotImplementedError
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
-        """Updates the metrics; weight (B,) is 0 for examples that only fill a batch."""
+        """Updates the metrics; `weight` (B,) is 0 for the padding of a batch."""
 
     @property
     def scores(self) -> list[keras.metrics.Metric]:
@@ -55,6 +55,6 @@ class Objective(keras.layers.Layer):
 
     @property
     def state(self) -> list[keras.Variable]:
-        """The variables that a step changes or draws from."""
+        """The variables of a training step, without those of metrics."""
         metrics = {id(v) for v in self.metrics_variables}
         return [v for v in self.variables if id(v) not in metrics]

@@ -1,4 +1,4 @@
-"""Pre-training of an encoder on images without labels."""
+"""Base class of pre-training tasks on images without labels."""
 
 from __future__ import annotations
 

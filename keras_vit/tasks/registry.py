@@ -1,4 +1,4 @@
-"""Tasks by name."""
+"""Registry of tasks by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def get(name: str) -> type[Task]:
         The class.
 
     Raises:
-        ValueError: If there is none of this name.
+        ValueError: If there is no task of this name.
 
     Example:
         >>> get("classification").monitor

@@ -21,8 +21,8 @@ from keras_vit.models.inference_graphs import with_placeholders
 from keras_vit.models.inference_runtime import SMALL
 from keras_vit.preprocessing import Preprocessing
 
-# Bytes of weights up to which they are constants: in bfloat16 as many as a graph, a message of less
-# than 2 GiB, can hold; in float32, where a server's memory grows for a few percent, few.
+# Largest weights, in bytes, that are stored as constants. In bfloat16 the limit is that of a graph,
+# a message of less than 2 GiB. In float32 constants save a few percent of time and cost memory.
 _LARGEST_CONSTANTS = {"float32": SMALL, "bfloat16": 2**31 - 2**26}
 
 Answer = dict[str, tf.Tensor]
@@ -30,7 +30,7 @@ Signature = tuple[Callable[[tf.Tensor], Answer], tf.TensorSpec]
 
 
 class ServedModel:
-    """A finished model as the functions that a server offers."""
+    """Serving functions of a finished model."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ServedModel:
         self.pixels = tf.TensorSpec(shape, tf.uint8, "pixels")
         self.images = tf.TensorSpec(shape, tf.float32, "images")
         self.network, self.run = self.prepare(network)
-        # Traced once, called by the functions of other inputs.
+        # Traced once and called by the functions of all inputs.
         self._answer_once = tf.function(
             lambda images: self.outputs(self.run(images)),
             input_signature=[self.images],
@@ -59,17 +59,17 @@ class ServedModel:
             input_signature=[self.strings],
             autograph=False,
         )
-        #: What a SavedModel contains besides the weights.
+        #: Lookup tables in a SavedModel.
         self.resources = self.tables(texts)
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
-        """Returns a network at the precision of the products, and a function that runs it."""
+        """Returns the network in the serving precision, and a function that runs the network."""
         if self._precision == "bfloat16":
             network = cloning.to_bfloat16(network)
         return network, partial(network, training=False)
 
     def outputs(self, found: Any) -> Answer:
-        """Returns the named outputs of what the function of `prepare` computes."""
+        """Returns the named outputs from the result of the function of `prepare`."""
         return {self._output: tf.cast(found, tf.float32)}
 
     def tables(self, texts: Path) -> list[Any]:
@@ -77,17 +77,17 @@ class ServedModel:
         return []
 
     def without_variables(self) -> dict[str, np.ndarray]:
-        """Makes the weights constants, of zeros, unless they are large."""
+        """Replaces the weights by constants of zeros, unless they are large; returns the values."""
         size = sum(keras.ops.convert_to_numpy(v).nbytes for v in self.network.variables)
         if size > _LARGEST_CONSTANTS[self._precision]:
             return {}
         run, values = with_placeholders(self.network, self.run)
-        # One function, so that the file has the weights once.
+        # One function, so that the file contains the weights only once.
         self.run = tf.function(run, input_signature=[self.images], autograph=False)
         return values
 
     def signatures(self) -> dict[str, Signature]:
-        """Returns the functions by the names that requests call them by, with their inputs."""
+        """Returns the functions and their input specifications by signature name."""
         return {
             "serving_default": (self.answer_bytes, self.strings),
             "preprocess": (self.preprocess, self.strings),
@@ -103,7 +103,7 @@ class ServedModel:
         return self.answer_images(scale(pixels, self.preprocessing))
 
     def answer_images(self, images: tf.Tensor) -> Answer:
-        """Returns the outputs for images scaled as the preprocessing says, float32 (B, H, W, C)."""
+        """Returns the outputs for images scaled by the preprocessing, float32 (B, H, W, C)."""
         return self._answer_once(images)
 
     def preprocess(self, image_bytes: tf.Tensor) -> Answer:
@@ -112,12 +112,12 @@ class ServedModel:
         return {"pixels": read.pixels, "ok": read.ok, "message": read.message}
 
     def run_bytes(self, image_bytes: tf.Tensor) -> tuple[Any, Read]:
-        """Returns what `run` computes of image files, and how they could be read."""
+        """Returns the result of `run` for image files, and the result of reading the files."""
         read = self._read(image_bytes)
         return self.run(scale(read.pixels, self.preprocessing)), read
 
     def guarded(self, answer: Answer, read: Read) -> Answer:
-        """Returns an answer with `ok` and `message`, and zeros for images that cannot be read."""
+        """Returns outputs with `ok` and `message`, and zeros for images that cannot be read."""
 
         def kept(value: tf.Tensor) -> tf.Tensor:
             ok = tf.reshape(read.ok, [-1] + [1] * (value.shape.rank - 1))

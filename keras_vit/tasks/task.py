@@ -21,7 +21,7 @@ from keras_vit.visualization.html_page import Section, preformatted
 
 
 class Result(Protocol):
-    """Evaluation of a model."""
+    """Result of an evaluation."""
 
     def text(self) -> str:
         """Returns a table."""
@@ -31,7 +31,7 @@ class Result(Protocol):
 
 
 class Predictions(NamedTuple):
-    """What a model predicts for N images: targets (N, ...), outputs (N, ...), preprocessing."""
+    """Predictions for N images: targets (N, ...), outputs (N, ...), preprocessing."""
 
     targets: np.ndarray
     outputs: np.ndarray
@@ -47,24 +47,24 @@ class Prediction(Protocol):
 
     @property
     def message(self) -> str:
-        """Why the image cannot be read; empty if it can."""
+        """Reason why the image cannot be read; empty if it can."""
 
     def text(self, top: int = 3) -> str:
         """Returns a line to print."""
 
 
 class Table(Protocol):
-    """Columns of a table of predictions, and the row of an image."""
+    """Table of predictions."""
 
     columns: list[str]
 
     def row(self, file: str, found: Any) -> dict[str, Any]:
-        """Returns the row of one image; missing values are None or left out."""
+        """Returns the row of one image; missing values are None or omitted."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Details:
-    """An evaluation with all that a page shows; by default the text of its result.
+    """Evaluation details for the evaluation page; by default the text of the result.
 
     Args:
         scores: The result.
@@ -88,9 +88,9 @@ class Details:
 
 
 class Task:
-    """What only one kind of training decides; `training.loop.fit_run` does the rest.
+    """The task-specific part of a training run; `training.loop.fit_run` contains the rest.
 
-    A subclass builds the network and its objective, and overrides what else differs.
+    A subclass builds the network and its objective, and overrides further methods as needed.
 
     Args:
         config: Configuration of the run.
@@ -104,11 +104,11 @@ class Task:
     """
 
     name: ClassVar[str]
-    # The command that resumes a run.
+    # Command that resumes a run.
     command: ClassVar[str] = "train"
     # Validation metric that selects best.keras, and whether it is maximized; None for no best.
     monitor: ClassVar[tuple[str, str] | None] = None
-    # Name of what the network computes, in exported files.
+    # Name of the network's output in exported files.
     output: ClassVar[str] = "outputs"
     # Whether models do not name the task, as those of earlier versions do not.
     unnamed: ClassVar[bool] = False
@@ -131,7 +131,7 @@ class Task:
         return data.split(examples, digests, **options)
 
     def adapted(self, examples: data.Examples) -> Task:
-        """Returns the task, or another one that the targets of the images need."""
+        """Returns the task, or a different task if the targets of the images require it."""
         return self
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
@@ -140,7 +140,7 @@ class Task:
         Args:
             examples: All images, for class names.
             dtype: Keras dtype policy.
-            resume: Whether the weights are replaced by those of a state.
+            resume: Whether the weights are later replaced by those of a saved state.
 
         Returns:
             A functional model with a `ModelMetadata` layer, without the last activation.
@@ -148,14 +148,14 @@ class Task:
         raise NotImplementedError
 
     def objective(self, network: keras.Model) -> Objective:
-        """Returns what is minimized."""
+        """Returns the training objective."""
         raise NotImplementedError
 
     def use_training_set(self, objective: Objective, training: data.Examples) -> None:
-        """Sets what of an objective depends on the training images."""
+        """Sets the parts of an objective that depend on the training images."""
 
     def finished_model(self, network: keras.Model) -> keras.Model:
-        """Returns a float32 copy as it is saved, evaluated and exported."""
+        """Returns a float32 copy for saving, evaluation and export."""
         return cloning.with_dtype(network, "float32")
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
@@ -163,27 +163,27 @@ class Task:
         return {}
 
     def check_resumed(self, run: Run, examples: data.Examples) -> None:
-        """Raises `ValueError` if the images are no longer those that a run was started with."""
+        """Raises `ValueError` if the images differ from those of the original run."""
 
     def start_run(self, run: Run, examples: data.Examples, validation: data.Examples) -> None:
         """Writes further files into a new run folder."""
 
     def title(self, examples: data.Examples, count: int) -> str:
-        """Returns what is trained on how many images, as the start of a sentence."""
+        """Returns the title of a run: the model, the task and the number of images."""
         return f"Training {self.config.model} ({self.name}) on {count} images"
 
     def advise(self, steps: int) -> None:
-        """Warns about settings that are probably mistakes; `steps` is that of the whole run."""
+        """Warns about settings that are probably mistakes in a run of `steps` steps in total."""
 
     def draw_training(self, run: Run, objective: Any, validation: data.Examples) -> dict[str, Path]:
-        """Draws what a trained objective computes into a run folder; returns pictures by name."""
+        """Draws outputs of a trained objective into a run folder; returns pictures by name."""
         return {}
 
     def finish_models(self, run: Run, validation: data.Examples) -> None:
-        """Completes the saved models, such as by thresholds."""
+        """Completes the saved models, for example with thresholds."""
 
     def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
-        """Returns the float32 network that is evaluated and exported, and its preprocessing."""
+        """Returns the float32 network for evaluation and export, and its preprocessing."""
         return cloning.with_dtype(model, "float32"), preprocessing_of(model)
 
     def predict(
@@ -194,7 +194,7 @@ class Task:
         batch_size: int = 32,
         verbose: int = 0,
     ) -> Predictions:
-        """Returns the outputs of a finished model, and the targets that they are compared with."""
+        """Returns the outputs of a finished model and the targets of the images."""
         network, preprocessing = self.finished(model)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
         return Predictions(examples.targets, outputs, preprocessing)
@@ -206,17 +206,17 @@ class Task:
     def details(
         self, model: keras.Model, examples: data.Examples, predictions: Predictions
     ) -> Details:
-        """Evaluates predictions with all that a page shows."""
+        """Evaluates predictions in detail for the evaluation page."""
         return Details(self.score(predictions))
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
-        """Draws an evaluation into a folder; returns pictures by name."""
+        """Draws the result of an evaluation into a folder; returns pictures by name."""
         return {}
 
     def draw_examples(
         self, model: keras.Model, examples: data.Examples, folder: Path
     ) -> dict[str, Path]:
-        """Draws images with what a finished model predicts; returns pictures by name."""
+        """Draws images with the predictions of a finished model; returns pictures by name."""
         return {}
 
     def served(
@@ -238,18 +238,18 @@ class Task:
         Args:
             found: Outputs of the file (N, ...).
             expected: Predictions of the Keras model.
-            close: Difference that rounding may cause; 0 where the file rounds on purpose.
+            close: Tolerance for rounding errors; 0 for a quantized or reduced-precision file.
 
         Returns:
-            Whether both predict the same for each image (N,), bool, and the fraction of the images
-            for which the file is right.
+            Whether both predictions are equal for each image (N,), bool, and the accuracy of the
+            exported file.
         """
         raise NotImplementedError
 
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> Prediction:
-        """Returns the prediction of the output for one image, or why it cannot be read."""
+        """Returns the prediction for one image from its output, or with an error message."""
         raise NotImplementedError
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
@@ -272,7 +272,7 @@ def network_outputs(
 ) -> np.ndarray:
     """Returns the outputs of a network for all images (N, ...), float32."""
     dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
-    # Into one array: Keras keeps the batches and then joins them, which takes twice the memory.
+    # Into one array: Keras collects the batches and joins them, which needs twice the memory.
     outputs = np.empty((len(examples), *network.output_shape[1:]), np.float32)
     progress, done = keras.utils.Progbar(len(dataset), verbose=verbose), 0
     for images, *_ in dataset:

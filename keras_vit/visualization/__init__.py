@@ -1,4 +1,4 @@
-"""Pictures of a finished model, of what it learns from and of what it looks at."""
+"""Figures of training data, training metrics, embeddings, attention and relevance maps."""
 
 from keras_vit.visualization.attention_figures import (
     attention_distance_plot,

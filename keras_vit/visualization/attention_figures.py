@@ -1,4 +1,4 @@
-"""Figures of what a model looks at, and of whether that is to be believed.
+"""Figures of attention, relevance maps and their faithfulness.
 
 Letters: B batch; h, w rows and columns of patches; K heads; L blocks; S steps.
 """
@@ -15,7 +15,7 @@ from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten, s
 from keras_vit.visualization.overlay import overlay
 
 _TILE = 1.7  # inches
-_LETTER = 0.068  # inches, the width of one beside an image
+_LETTER = 0.068  # inches, width of a letter of a title
 _NAMES = {
     "attention": "attention of the\nlast block",
     "rollout": "attention\nrollout",
@@ -25,12 +25,12 @@ _NAMES = {
 
 
 def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) -> Figure:
-    """Draws the mean attention distance of every head over depth, as the paper's Figure 7 does.
+    """Draws the mean attention distance of every head over depth, as in the ViT paper's Figure 7.
 
     Args:
-        distances: In pixels, (L, B, K), as `mean_attention_distance` returns them; averaged over
-            the images.
-        image_size: Height and width of the images in pixels, to tell what is far.
+        distances: Result of `mean_attention_distance` in pixels, (L, B, K); averaged over the
+            images.
+        image_size: Height and width of the images in pixels, for the title.
 
     Returns:
         The figure.
@@ -62,16 +62,16 @@ def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) 
 def relevance_sheet(
     pixels: np.ndarray, maps: Mapping[str, np.ndarray], titles: Sequence[str] | None = None
 ) -> Figure:
-    """Draws images with their maps laid over them, a row for each image.
+    """Draws images overlaid with their relevance maps, a row for each image.
 
     Args:
         pixels: Images (B, H, W, C), [0, 255].
         maps: Maps (B, h, w) by the name of their method.
-        titles: What stands beside each image.
+        titles: Text beside each image.
 
     Returns:
-        The figure: the image, then a picture for each method; blue where least counts, red where
-        most does.
+        The figure: the image, then a picture for each method, from blue for the lowest to red for
+        the highest relevance.
 
     Raises:
         ValueError: If the numbers of images, maps and titles differ, or there is no map.
@@ -108,14 +108,14 @@ def relevance_sheet(
 
 
 def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
-    """Draws where a token looks in an image, a row for each block and a column for each head.
+    """Draws a token's attention in an image, a row for each block and a column for each head.
 
     Args:
         pixels: One image (H, W, C), [0, 255].
-        maps: Its attention maps (L, K, h, w), such as `attention_maps(model, images)[:, 0]`.
+        maps: Attention maps (L, K, h, w), such as `attention_maps(model, images)[:, 0]`.
 
     Returns:
-        The figure; each map from its own lowest to its own highest value.
+        The figure; each map is scaled separately, see `overlay`.
 
     Example:
         >>> len(attention_sheet(np.zeros((8, 12, 3)), np.ones((4, 3, 2, 3))).axes)
@@ -143,17 +143,17 @@ def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
 def faithfulness_plot(
     deletion: Mapping[str, np.ndarray], insertion: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Draws mean deletion and insertion curves of several kinds of maps.
+    """Draws mean deletion and insertion curves of several relevance methods.
 
     Args:
-        deletion: Probabilities (B, S + 1) by the name of the map (`Curves.deletion`).
-        insertion: The same while patches are given back.
+        deletion: Probabilities (B, S + 1) by the name of the method (`Curves.deletion`).
+        insertion: Probabilities (B, S + 1) by the name of the method (`Curves.insertion`).
 
     Returns:
         The figure.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there is no curve, or the methods differ.
 
     Example:
         >>> curves = {"rollout": np.ones((2, 5)), "random": np.zeros((2, 5))}

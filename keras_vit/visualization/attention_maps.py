@@ -1,14 +1,7 @@
-"""Maps over the patches: attention, rollout, gradients, and attention distance.
+"""Relevance maps of patches (attention, rollout, gradient rollout, Grad-CAM); attention distance.
 
-Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; T
-tokens; K heads; L blocks.
-
-Letters: B batch; h, w rows and columns of patches; N = hw patches; T tokens; K heads; L blocks.
-
-Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; T
-tokens; D hidden size; K heads.
-
-Letters: B batch; T tokens; K heads; L blocks.
+Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; N = hw
+patches; T tokens; D hidden size; K heads; L blocks.
 """
 
 from __future__ import annotations
@@ -26,20 +19,20 @@ from keras_vit.models import Activations, FeatureExtractor
 def attention_maps(
     model: keras.Model | FeatureExtractor, images: Any, *, query: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """Returns where a token looks, in every block and head.
+    """Returns the attention of a token to the patches, in every block and head.
 
     Args:
-        model: A model of keras_vit, or one that contains one; or its `FeatureExtractor`.
-        images: Scaled as the model's preprocessing says, (B, H, W, C).
-        query: Row and column of the patch that looks. By default the token that the answer is
-            made of, or where that is several, the mean over them (`FeatureExtractor.reading`).
+        model: A model of keras_vit, a model that contains one, or its `FeatureExtractor`.
+        images: Images scaled by the model's preprocessing, (B, H, W, C).
+        query: Row and column of the query patch. By default the token that the output is pooled
+            from, or the mean over several tokens (`FeatureExtractor.reading`).
 
     Returns:
-        Attention weights (L, B, K, h, w), float32. What goes to class, distillation and register
-        tokens is left out, so that a map need not sum to 1.
+        Attention weights (L, B, K, h, w), float32. The attention to class, distillation and
+        register tokens is left out, so a map need not sum to 1.
 
     Raises:
-        ValueError: If there is no such patch.
+        ValueError: If `query` is outside the grid of patches.
 
     Example:
         >>> from keras_vit import models
@@ -72,10 +65,10 @@ def mean_attention_distance(
 ) -> np.ndarray:
     """Returns the mean distance between a patch and the patches it attends to.
 
-    The distance of two patches is that of their centres in the image; it is weighted with the
-    attention and averaged over the patches that look. Class, distillation and register tokens
-    are left out, on both sides and without raising the rest to a sum of 1. What a receptive field
-    is in a convolution, this is in self-attention.
+    The distance between two patches is the distance between their centers in the image. It is
+    weighted by the attention and averaged over the query patches. Class, distillation and register
+    tokens are left out as queries and as keys; the other weights are not renormalized. The mean
+    attention distance is the counterpart of a convolution's receptive field.
 
     Args:
         attention: Attention weights of each block, L arrays (B, K, T, T), rows of queries.
@@ -83,7 +76,7 @@ def mean_attention_distance(
         patch_size: Height and width of a patch in pixels (`FeatureExtractor.patch_stride`).
 
     Returns:
-        Pixels, (L, B, K).
+        Distances in pixels, (L, B, K).
 
     Raises:
         ValueError: If there are fewer tokens than patches.
@@ -93,8 +86,8 @@ def mean_attention_distance(
         >>> mean_attention_distance([looks_at_itself], (2, 3), (16, 16))
         array([[[0.]]])
 
-    Reference: Figures 7 (right) and 11 of https://arxiv.org/abs/2010.11929, which do not define it
-    further; as in https://github.com/sayakpaul/probing-vits
+    Reference: Figures 7 (right) and 11 of https://arxiv.org/abs/2010.11929, without an exact
+    definition; here as in https://github.com/sayakpaul/probing-vits
     """
     num_patches = check_tokens(attention, grid)
     rows, columns = np.divmod(np.arange(num_patches), grid[1])
@@ -106,7 +99,7 @@ def mean_attention_distance(
 
 
 def check_tokens(attention: Sequence[np.ndarray], grid: tuple[int, int]) -> int:
-    """Returns the number of patches after checking that there are tokens for them."""
+    """Returns the number of patches; raises `ValueError` if there are fewer tokens."""
     num_patches = grid[0] * grid[1]
     if not len(attention) or np.shape(attention[0])[-1] < num_patches:
         shapes = [np.shape(a) for a in attention]
@@ -128,35 +121,34 @@ def relevance_maps(
     *,
     classes: Any = None,
 ) -> np.ndarray:
-    """Returns how relevant each patch is, by one of four methods.
+    """Returns the relevance of each patch by one of four methods.
 
-    - `"attention"`: the last block's attention, mean over heads, as the answer's token has it.
-    - `"rollout"`: attention followed through all blocks (`rollout`).
-    - `"gradient_rollout"`: the same with each head weighted by what the class's score changes by
-      with it (`gradient_rollout`): it depends on the class, and was the most faithful of the four
-      where this was measured (docs/looking_inside.md).
-    - `"grad_cam"`: the tokens that enter the last block, weighted by the class's mean gradient.
+    - `"attention"`: the last block's attention of the pooled token, averaged over heads.
+    - `"rollout"`: attention multiplied through all blocks (`rollout`).
+    - `"gradient_rollout"`: rollout with each head weighted by the gradient of the class's score
+      (`gradient_rollout`). It depends on the class, and was the most faithful of the four methods
+      in the measurements of docs/looking_inside.md.
+    - `"grad_cam"`: the input tokens of the last block, weighted by the class's mean gradient.
 
-    The answer's token is the class token (with the distillation token, where both answer). Where
-    the model averages its patches, or takes their maximum, all of them count alike; where it pools
-    by attention, that attention counts.
+    The pooled token is the class token (the mean with the distillation token, if both have a head).
+    With average or max pooling all patches have equal weight; with attention pooling they are
+    weighted by its attention.
 
     Args:
-        model: A model of keras_vit, or one that contains one; or its `FeatureExtractor`, which
-        spares making
-            it again.
-        images: Scaled as the model's preprocessing says, (B, H, W, C).
-        method: One of the four.
-        classes: For each image the class that is explained, (B,); by default the most probable
-            one. `"attention"` and `"rollout"` are the same for all classes.
+        model: A model of keras_vit, a model that contains one, or its `FeatureExtractor`, which
+            can be reused.
+        images: Images scaled by the model's preprocessing, (B, H, W, C).
+        method: Name of the method.
+        classes: The class to explain for each image, (B,); by default the most probable class.
+            `"attention"` and `"rollout"` are the same for all classes.
 
     Returns:
-        Maps (B, h, w), float32, at least 0; only their order and ratios within an image mean
-        anything.
+        Non-negative maps (B, h, w), float32; only the order and the ratios of values within an
+        image are meaningful.
 
     Raises:
-        ValueError: If the method is unknown, the model no Vision Transformer, or does not return
-            one vector for each image and the method is of a class.
+        ValueError: If the method is unknown, the model is not a Vision Transformer, or the method
+            depends on a class and the model does not return one vector for each image.
 
     Example:
         >>> from keras_vit import models
@@ -177,7 +169,7 @@ def relevance_maps(
 
 
 def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.ndarray:
-    """Returns the maps of what was observed, so that one observation serves several methods."""
+    """Returns the maps of given activations, so that several methods can share them."""
     arguments.one_of("method", method, METHODS)
     if method in OF_A_CLASS and seen.token_gradients is None:
         raise ValueError(
@@ -196,7 +188,7 @@ def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.n
         passed = gradient_rollout(seen.attention, seen.attention_gradients or [])
     elif method == "rollout":
         passed = rollout(seen.attention)[-1]
-    elif seen.pooling is not None:  # what pools is the last attention
+    elif seen.pooling is not None:  # the attention pooling is the last attention
         passed = np.tile(np.eye(tokens), (batch, 1, 1))
     else:
         passed = seen.attention[-1].mean(axis=1)
@@ -212,16 +204,16 @@ def _grad_cam(extractor: FeatureExtractor, seen: Activations) -> np.ndarray:
 
 
 def _on_grid(relevance: np.ndarray, seen: Activations) -> np.ndarray:
-    """Returns the patches' part of (B, T) as (B, h, w)."""
+    """Returns the patch columns of relevance (B, T) as (B, h, w)."""
     h, w = seen.grid
     return relevance[:, -h * w :].reshape(-1, h, w).astype(np.float32)
 
 
 def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns how much of each input token is in each token after every block.
+    """Returns the attention rollout: the fraction of each input token in each token, by block.
 
-    Attention rollout: heads averaged, the residual connection added as an identity, rows divided by
-    their sums, multiplied from the first block up.
+    Attention is averaged over heads, the residual connection added as an identity matrix, rows
+    divided by their sums, and the matrices multiplied from the first block to the last.
 
     Args:
         attention: Attention weights of each block, L arrays (B, K, T, T), rows of queries.
@@ -247,15 +239,15 @@ def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
 def gradient_rollout(
     attention: Sequence[np.ndarray], gradients: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Returns how much of each input token counts for a class in each token after the last block.
+    """Returns the relevance of each input token for a class in each token after the last block.
 
-    Each head counts by what the class's score changes by with its attention: with A the attention
-    and G its gradient, R = I, then R <- R + mean over heads of max(G * A, 0) R, from the first
-    block up.
+    Each head is weighted by the gradient of the class's score. With A the attention and G its
+    gradient, R = I, then R <- R + mean over heads of max(G * A, 0) R, from the first block to the
+    last.
 
     Args:
         attention: Attention weights of each block, L arrays (B, K, T, T), rows of queries.
-        gradients: Those of the class's score, of the same shapes.
+        gradients: Gradients of the class's score, of the same shapes.
 
     Returns:
         Array (B, T, T).
@@ -275,5 +267,5 @@ def gradient_rollout(
 
 
 def head_mean(attention: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-    """Returns the mean over heads of attention times gradient, where that is positive."""
+    """Returns the mean over heads of the positive part of attention times gradient."""
     return np.maximum(np.asarray(attention, np.float64) * gradients, 0).mean(axis=1)

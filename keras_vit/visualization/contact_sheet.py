@@ -1,4 +1,4 @@
-"""Images with captions, on one sheet."""
+"""Contact sheet of images with captions."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def contact_sheet(
     """Draws a batch of images with their labels.
 
     Args:
-        images: Pixels (B, h, w, C), [0, 255]; what is outside is cut off. One channel is grey.
-        labels: Share of each class in each image, (B, K).
+        images: Pixels (B, h, w, C), clipped to [0, 255]; one channel is drawn in gray.
+        labels: Fraction of each class in each image, (B, K).
         class_names: Name of each class.
         path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
-        captions: What stands above each image; by default its classes, with their shares where
-            it is mixed.
-        columns: Images in a row; by default as many as make the sheet nearly square, at most 8.
+        captions: Caption above each image; by default its classes, with their fractions in mixed
+            images.
+        columns: Images per row; by default a nearly square sheet with at most 8.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: If there is no image, `labels` is of another shape, or matplotlib does not know
-            the suffix.
+        ValueError: If there is no image, `labels` has another shape, or matplotlib does not
+            support the suffix.
 
     Example:
         >>> import tempfile
@@ -73,7 +73,7 @@ def _sheet_figure(
 
 
 def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:
-    """Names the classes of an image, with their shares where it was mixed."""
+    """Returns the classes of an image, with their fractions in a mixed image."""
     present = [index for index in np.argsort(-label, kind="stable") if label[index] > 0.005][:3]
     names = [shorten(class_names[index], _LONGEST_CAPTION) for index in present]
     if all(label[index] > 0.995 for index in present):

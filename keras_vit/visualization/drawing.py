@@ -1,7 +1,7 @@
-"""What all pictures have in common: colours, axes, and the way into a file or a page.
+"""Colors, axes and file output of figures.
 
-Figures are made with matplotlib's objects instead of `pyplot`, which keeps every figure in a
-global list and needs a display on some machines.
+Figures are matplotlib objects made without `pyplot`, which keeps every figure in a global list
+and needs a display on some machines.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from matplotlib.text import Text
 
 from keras_vit import files
 
-# That a font has one weight only is no news.
+# Warnings about fonts with a single weight are irrelevant.
 logging.getLogger("matplotlib.font_manager").addFilter(lambda r: "font weight" not in r.msg)
 
 POINT = 1 / 72  # inch
 COLOURS = ("#1f5fa8", "#d9822b", "#2f9e6e", "#b04a8f", "#7a6ff0", "#c23b3b", "#0f8a9d", "#8a6d3b")
-GREY = "#9aa5b1"  # what stands behind
-LINE = "#e6e9ee"  # of a grid
+GREY = "#9aa5b1"  # secondary elements
+LINE = "#e6e9ee"  # grid lines
 _SOFTWARE = "keras_vit"  # in the metadata of pictures
-_INK = "#000000"  # matplotlib's text and frames, which take a page's colour there
+_INK = "#000000"  # matplotlib's text and frames; replaced by the page's color in HTML
 _LONGEST_NAME = 28  # characters
-_MISSING = r"Glyph \d+ "  # of matplotlib's warnings
+_MISSING = r"Glyph \d+ "  # in matplotlib's warnings about missing characters
 # Families with Chinese, Japanese or Korean characters.
 _CJK = re.compile(
     "Noto Sans (CJK|[STHJK][CKPR]$)|Source Han|WenQuanYi|Droid Sans Fall|Arial Uni|Microsoft [YJ]"
@@ -47,14 +47,14 @@ _print_once = cache(print)
 
 
 def open_axes(axes: Axes, grid: str = "both") -> None:
-    """Takes the frame above and on the right away, and draws a pale grid."""
+    """Removes the top and right spines and draws a light grid."""
     axes.grid(axis=grid, color=LINE, linewidth=0.8)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
-    """Returns a figure with places for pictures, without frames and scales."""
+    """Returns a figure with a grid of axes for images, without frames and ticks."""
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.ravel():
@@ -63,19 +63,19 @@ def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure,
 
 
 def show(axes: Axes, image: np.ndarray, **options: Any) -> None:
-    """Shows pixels as they are."""
+    """Shows pixels in [0, 255] without normalization; one channel is shown in gray."""
     pixels = np.clip(np.round(image), 0, 255).astype(np.uint8)
     grey = pixels.shape[-1] == 1
     axes.imshow(pixels[..., 0] if grey else pixels, cmap="gray", vmin=0, vmax=255, **options)
 
 
 def to_svg(figure: Figure, title: str) -> str:
-    """Returns a figure as SVG for an HTML page, which has the page's colour for its ink."""
+    """Returns a figure as SVG for an HTML page, with black replaced by the page's text color."""
     FigureCanvasSVG(figure)
     buffer = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": title}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", _MISSING)  # here: whoever opens the page has fonts
+        warnings.filterwarnings("ignore", _MISSING)  # a browser uses its own fonts
         figure.savefig(
             buffer, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.1,
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
@@ -83,17 +83,17 @@ def to_svg(figure: Figure, title: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # Names are shared by all pictures of a page: each needs its own.
+    # All pictures of a page share one namespace of ids, so the ids receive a prefix.
     salt = re.sub(r"\W", "_", title)
     text = re.sub(r'(id="|url\(#|xlink:href="#|href="#)', rf"\g<1>{salt}-", text)
     text = text.replace(_INK, "currentColor")
-    # What says no colour at all is black in SVG.
+    # Elements without a color are black in SVG.
     escaped = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg", f'<svg role="img" aria-label="{escaped}" fill="currentColor"', 1)
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Refuses a file that no picture can be written to, before work starts."""
+    """Raises `ValueError` unless a picture can be written to a path."""
     known = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in known:
         raise ValueError(
@@ -108,7 +108,7 @@ def check_picture(path: str | os.PathLike[str]) -> None:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Writes a figure to a file, with what stands outside of its axes.
+    """Writes a figure to a file, including text outside its axes.
 
     Args:
         figure: The figure.
@@ -118,7 +118,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
         The path.
 
     Raises:
-        ValueError: If matplotlib does not know the suffix.
+        ValueError: If matplotlib does not support the suffix.
 
     Example:
         >>> import tempfile
@@ -135,7 +135,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def _save(figure: Figure, path: Path, **options: Any) -> None:
-    """Writes a figure with fonts that have its characters, or says what to install."""
+    """Writes a figure with fonts that have its characters; prints a note if there are none."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", _MISSING)
         with contextlib.suppress(UserWarning):
@@ -154,7 +154,7 @@ def _save(figure: Figure, path: Path, **options: Any) -> None:
 
 
 def _cjk_families() -> list[str]:
-    """Returns the families of `_CJK` that are installed, also since matplotlib listed all fonts."""
+    """Returns the installed families of `_CJK`, including fonts newer than matplotlib's list."""
     for path in {*findSystemFonts()} - {font.fname for font in fontManager.ttflist}:
         with contextlib.suppress(OSError, RuntimeError):  # a damaged file
             fontManager.addfont(path)
@@ -162,5 +162,5 @@ def _cjk_families() -> list[str]:
 
 
 def shorten(name: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns a name that leaves room for the picture."""
+    """Returns a name, truncated to a number of characters."""
     return name if len(name) <= longest else name[: longest - 1] + "…"

@@ -2,8 +2,6 @@
 
 Letters: B batch; h, w rows and columns of patches; P, Q patch height and width; C channels; N
 patches; D hidden size.
-
-Letters: B batch; h, w rows and columns of patches; P, Q patch height and width; C channels.
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ from keras_vit.visualization.drawing import show, tiles
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """Returns how alike the position embeddings of every two patches are.
+    """Returns the cosine similarity of the position embeddings of every two patches.
 
     Args:
-        model: A model of keras_vit, or one that contains one.
+        model: A model of keras_vit, or a model that contains one.
 
     Returns:
-        Cosine similarities (h, w, h, w) in [-1, 1], on the grid of the stored table; [i, j] is a
-        picture of what is like patch (i, j).
+        Cosine similarities (h, w, h, w) in [-1, 1], on the grid of the stored table; [i, j] is the
+        map of similarities to patch (i, j).
 
     Raises:
-        ValueError: If there is no Vision Transformer, or it has no position embeddings.
+        ValueError: If the model has no Vision Transformer, or no position embeddings.
 
     Example:
         >>> from keras_vit import models
@@ -41,7 +39,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
         >>> position_similarity(model).shape
         (2, 3, 2, 3)
 
-    Reference: Figure 7 (centre) of https://arxiv.org/abs/2010.11929
+    Reference: Figure 7 (center) of https://arxiv.org/abs/2010.11929
     """
     encoder = _only(model, layers.PatchEncoder)
     table = keras.ops.convert_to_numpy(encoder.positions()).astype(np.float64)  # (h, w, D)
@@ -50,18 +48,18 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
 
 def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the principal components of the filters that embed a patch.
+    """Returns the principal components of the patch embedding's filters.
 
     Args:
-        model: A model of keras_vit, or one that contains one, without a ResNet in front.
-        number: How many components; fewer, if there are no more.
+        model: A model of keras_vit, or a model that contains one, without a ResNet stem.
+        number: Maximum number of components.
 
     Returns:
-        Components (number, P, Q, C), each of length 1, and the share of the variance of each,
-        (number,), the largest first.
+        Components (number, P, Q, C), each of length 1, and the fraction of variance explained by
+        each, (number,), the largest first.
 
     Raises:
-        ValueError: If there is no Vision Transformer, or a ResNet comes before its patches.
+        ValueError: If the model has no Vision Transformer, or has a ResNet stem.
 
     Example:
         >>> from keras_vit import models
@@ -88,23 +86,23 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
 def token_colours(
     model: keras.Model | FeatureExtractor, images: Any, *, block: int = -1
 ) -> np.ndarray:
-    """Returns patch tokens as colours: what the model holds for alike looks alike.
+    """Returns patch tokens as colors; similar tokens have similar colors.
 
-    The three directions in which the tokens of all the images differ most become red, green and
-    blue, each from its lowest to its highest value.
+    The first three principal components of the tokens of all images become red, green and blue,
+    each scaled from its minimum to its maximum.
 
     Args:
-        model: A model of keras_vit, or one that contains one; or its `FeatureExtractor`.
-        images: Scaled as the model's preprocessing says, (B, H, W, C).
-        block: Whose tokens, as they leave it, after the encoder's last norm; from 0 on, or from -1
-            back.
+        model: A model of keras_vit, a model that contains one, or its `FeatureExtractor`.
+        images: Images scaled by the model's preprocessing, (B, H, W, C).
+        block: Index of the block whose output tokens are used, after the encoder's last norm; may
+            be negative.
 
     Returns:
-        Colours (B, h, w, 3) in [0, 1]. Their signs mean nothing: another set of images may come
-        out in other colours.
+        Colors (B, h, w, 3) in [0, 1]. The signs of the components are arbitrary: the colors of
+        another set of images may differ.
 
     Raises:
-        ValueError: If there is no such block.
+        ValueError: If `block` is out of range.
 
     Example:
         >>> from keras_vit import models
@@ -143,19 +141,19 @@ def _only(model: keras.Model, kind: type) -> Any:
     return found[0]
 
 
-_MOST_TILES = 7  # a side of the grid of pictures, as in the paper
+_MOST_TILES = 7  # pictures per side of the grid, as in the paper
 _IN_A_ROW = 7
 
 
 def position_similarity_plot(similarity: np.ndarray) -> Figure:
-    """Draws how alike position embeddings are, a small picture for each of some patches.
+    """Draws the similarity of position embeddings, a small picture for each of some patches.
 
     Args:
-        similarity: Cosine similarities (h, w, h, w), as `position_similarity` returns them.
+        similarity: Cosine similarities (h, w, h, w) returned by `position_similarity`.
 
     Returns:
-        The figure: where in the image a picture stands, the patch stands that it is about. Of more
-        than 7 rows or columns every second, third ... one is drawn.
+        The figure, with each picture at the position of its patch. Of more than 7 rows or columns
+        only every second, third ... is drawn.
 
     Example:
         >>> similarity = np.ones((3, 5, 3, 5))
@@ -184,18 +182,17 @@ def position_similarity_plot(similarity: np.ndarray) -> Figure:
 
 
 def filter_plot(components: np.ndarray) -> Figure:
-    """Draws principal components of the filters that embed a patch.
+    """Draws principal components of the patch embedding's filters.
 
     Args:
-        components: (number, P, Q, C), as `filter_components` returns them; of three channels or
-            one.
+        components: Components (number, P, Q, C) returned by `filter_components`, of one or three
+            channels.
 
     Returns:
-        The figure; each component from its own lowest to its own highest value, grey for zero where
-        both are as far.
+        The figure; each component is scaled by its largest absolute value, and zero is gray.
 
     Raises:
-        ValueError: If there is no component, or it is no picture.
+        ValueError: If there is no component, or its shape is not that of an image.
 
     Example:
         >>> len(filter_plot(np.ones((5, 4, 4, 3))).axes)
@@ -215,17 +212,17 @@ def filter_plot(components: np.ndarray) -> Figure:
 
 
 def token_colour_sheet(pixels: np.ndarray, colours: np.ndarray) -> Figure:
-    """Draws images above the colours of their tokens.
+    """Draws images above the colors of their tokens.
 
     Args:
         pixels: Images (B, H, W, C), [0, 255].
-        colours: (B, h, w, 3) in [0, 1], as `token_colours` returns them.
+        colours: Colors (B, h, w, 3) in [0, 1] returned by `token_colours`.
 
     Returns:
         The figure.
 
     Raises:
-        ValueError: If the numbers of images and colours differ.
+        ValueError: If the numbers of images and color maps differ.
 
     Example:
         >>> len(token_colour_sheet(np.zeros((2, 8, 12, 3)), np.zeros((2, 2, 3, 3))).axes)

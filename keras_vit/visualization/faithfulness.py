@@ -1,4 +1,4 @@
-"""How faithful a map is: what happens to an answer when what the map names is taken or given.
+"""Faithfulness of relevance maps: deletion and insertion curves, baseline maps.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; N = hw
 patches; S steps.
@@ -19,18 +19,18 @@ from keras_vit import arguments
 from keras_vit.models import last_activation
 
 Predict = Callable[[np.ndarray], np.ndarray]
-_BLUR = 0.05  # radius of the blur that insertion begins with, as a share of the longer side
+_BLUR = 0.05  # radius of the initial blur of insertion, as a fraction of the longer side
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curves:
-    """The probability of a class while patches are taken away, or given back.
+    """The probability of a class while patches are deleted or inserted.
 
     Args:
-        deletion: Probabilities while the most relevant patches are replaced by grey first, (B, S +
-            1), from the image as it is to one of nothing.
-        insertion: While the most relevant patches of a blurred image become sharp first, (B, S +
-            1), from all blurred to the image as it is.
+        deletion: Probabilities while patches are replaced by gray, most relevant first,
+            (B, S + 1), from the original image to an all-gray image.
+        insertion: Probabilities while patches of a blurred image become sharp, most relevant
+            first, (B, S + 1), from an all-blurred image to the original image.
 
     Example:
         >>> curves = Curves(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
@@ -43,12 +43,12 @@ class Curves:
 
     @property
     def deletion_area(self) -> np.ndarray:
-        """Area below each image's curve, (B,), in [0, 1]; the lower, the more faithful."""
+        """Area under each image's deletion curve, (B,), in [0, 1]; lower is more faithful."""
         return np.trapezoid(self.deletion, axis=1) / (self.deletion.shape[1] - 1)
 
     @property
     def insertion_area(self) -> np.ndarray:
-        """Area below each image's curve, (B,), in [0, 1]; the higher, the more faithful."""
+        """Area under each image's insertion curve, (B,), in [0, 1]; higher is more faithful."""
         return np.trapezoid(self.insertion, axis=1) / (self.insertion.shape[1] - 1)
 
 
@@ -61,25 +61,25 @@ def faithfulness(
     steps: int = 14,
     batch_size: int = 64,
 ) -> Curves:
-    """Returns the deletion and insertion curves of maps.
+    """Returns the deletion and insertion curves of relevance maps.
 
-    Patches go in the order of the map, as many at each step. What is deleted becomes grey, the
-    value in the middle of the pixels' range; what is inserted begins as a blur, which holds less
-    that the model could mistake for an edge.
+    Patches change in descending order of relevance, equally many at each step. Deleted patches
+    become gray, the middle of the pixel range; inserted patches are blurred at first, which gives
+    the model fewer false edges.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
-        images: Scaled as the model's preprocessing says, (B, H, W, C).
-        maps: One number for each patch, (B, h, w), the highest for the most relevant one.
-        classes: The class whose probability is followed, (B,).
+        images: Images scaled by the model's preprocessing, (B, H, W, C).
+        maps: Relevance of each patch, (B, h, w), highest for the most relevant patch.
+        classes: The class whose probability is measured, (B,).
         steps: Number S of steps.
-        batch_size: Images in a step of the model.
+        batch_size: Batch size of the model's predictions.
 
     Returns:
         The curves.
 
     Raises:
-        ValueError: If there are not as many maps and classes as images.
+        ValueError: If the numbers of images, maps and classes differ.
 
     Example:
         >>> from keras_vit import models
@@ -119,13 +119,13 @@ def faithfulness(
 
 
 def centre_map(grid: tuple[int, int]) -> np.ndarray:
-    """Returns a map that knows nothing but that photographers point at what they show.
+    """Returns a center-bias baseline map.
 
     Args:
         grid: Rows and columns h, w of patches.
 
     Returns:
-        A Gaussian around the centre, a quarter of each side wide, (h, w), in (0, 1].
+        A Gaussian at the center, standard deviation a quarter of each side, (h, w), in (0, 1].
 
     Example:
         >>> int(centre_map((3, 3)).argmax())
@@ -136,14 +136,14 @@ def centre_map(grid: tuple[int, int]) -> np.ndarray:
 
 
 def random_map(grid: tuple[int, int], seed: int) -> np.ndarray:
-    """Returns a map that knows nothing at all.
+    """Returns a random baseline map.
 
     Args:
         grid: Rows and columns h, w of patches.
-        seed: Of the numbers.
+        seed: Seed of the random numbers.
 
     Returns:
-        Numbers in [0, 1), (h, w).
+        Random numbers in [0, 1), (h, w).
 
     Example:
         >>> random_map((2, 3), seed=0).shape
@@ -153,7 +153,7 @@ def random_map(grid: tuple[int, int], seed: int) -> np.ndarray:
 
 
 def _mask(taken: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """Returns which pixels belong to some patches, (H, W), bool."""
+    """Returns a mask of the pixels of the given patches, (H, W), bool."""
     mask = np.zeros(grid, bool)
     mask.ravel()[taken] = True
     rows = np.arange(size[0]) * grid[0] // size[0]

@@ -1,4 +1,4 @@
-"""HTML pages that open without a network, in light and dark, on a screen and on a phone."""
+"""Self-contained HTML pages with light and dark color schemes, for desktop and phone."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Section(NamedTuple):
     """A section of a page.
 
     Args:
-        name: Its identifier in the page.
-        title: Its heading.
-        parts: HTML, such as the functions of this module return.
+        name: Identifier of the section in the page.
+        title: Heading.
+        parts: HTML fragments, for example from the functions of this module.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Page:
         )
 
     def html(self) -> str:
-        """Returns the page; it refers to nothing outside of itself, and allows nothing to."""
+        """Returns the page, without external resources; a security policy forbids any."""
         policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
         title = html.escape(self.title)
         body = "\n".join(self._sections)
@@ -96,13 +96,13 @@ def paragraph(text: str, note: bool = False) -> str:
 
 
 def numbers(values: Sequence[tuple[str, str]]) -> str:
-    """Returns the few numbers that matter, large."""
+    """Returns the key figures of a page in large type."""
     cells = (f"<div><b>{html.escape(n)}</b>{html.escape(what)}</div>" for n, what in values)
     return f'<div class="numbers">{"".join(cells)}</div>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table, which scrolls by itself where it is long or wide."""
+    """Returns a table in a scrollable container."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
@@ -115,7 +115,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def drawing(svg: str) -> str:
-    """Returns a drawing, which scrolls by itself on a phone where it is wide."""
+    """Returns an SVG drawing in a scrollable container."""
     return f'<div class="scroll wide">{svg}</div>'
 
 
@@ -132,14 +132,14 @@ def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Returns text as it is, line by line."""
+    """Returns preformatted text."""
     return f"<pre>{html.escape(text)}</pre>"
 
 
 def _data_uri(image: np.ndarray) -> str:
     pixels = image[..., 0] if image.shape[-1] == 1 else image
     buffer = io.BytesIO()
-    # A JPEG of a small icon would be larger, and blurred.
+    # A JPEG of a small image would be larger and blurred.
     kind, options = ("PNG", {}) if min(image.shape[:2]) < 64 else ("JPEG", {"quality": 88})
     PIL.Image.fromarray(pixels).save(buffer, kind, **options)
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")

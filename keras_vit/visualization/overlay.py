@@ -1,4 +1,4 @@
-"""A map laid over an image.
+"""Overlay of relevance maps on images.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import PIL.Image
 
-# From blue, what counts least, to red, what counts most: matplotlib's "turbo" at nine places, so
-# that an artifact without matplotlib can draw the same.
+# From blue (lowest) to red (highest): matplotlib's "turbo" at nine points, so that exported
+# artifacts without matplotlib can draw the same colors.
 _COLOURS = np.array(
     [
         *((48, 18, 59), (65, 111, 227), (42, 184, 230), (32, 234, 172), (126, 252, 87)),
@@ -18,20 +18,20 @@ _COLOURS = np.array(
     np.float64,
 )
 
-_SATURATED = 0.03  # share of the patches
+_SATURATED = 0.03  # fraction of the patches
 
 
 def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.ndarray:
-    """Colours images by maps: blue where least counts, red where most does.
+    """Colors images by relevance maps, from blue (lowest) to red (highest).
 
-    Each map is drawn from its own lowest value to one that 3% of its patches exceed, since few
-    patches of many models hold attention for no reason in the image. Colours say where, not how
-    much.
+    Each map is scaled from its minimum to the value that 3% of its patches exceed, because in many
+    models a few patches have high attention without a reason in the image. Colors show the
+    location of relevance, not its amount.
 
     Args:
-        pixels: Images (B, H, W, C), [0, 255], of three channels or one.
-        maps: One number for each patch, (B, h, w).
-        strength: Share of the colour in the mixture, in [0, 1].
+        pixels: Images (B, H, W, C), [0, 255], of one or three channels.
+        maps: Relevance of each patch, (B, h, w).
+        strength: Weight of the color in the mixture, in [0, 1].
 
     Returns:
         Images (B, H, W, 3), uint8.
@@ -61,7 +61,7 @@ def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.
 
 
 def smooth(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Enlarges a map to an image's size, in [0, 1]."""
+    """Returns a map enlarged to an image's size and scaled to [0, 1]."""
     small = PIL.Image.fromarray(np.asarray(values, np.float32))
     large = np.asarray(small.resize(size[::-1], PIL.Image.Resampling.BILINEAR), np.float64)
     span = float(np.ptp(values))

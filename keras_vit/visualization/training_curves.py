@@ -1,4 +1,4 @@
-"""Metrics of a run, epoch by epoch."""
+"""Figure of a run's training and validation metrics by epoch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike
     r"""Draws the metrics of a training run, each with its validation counterpart.
 
     Args:
-        history_csv: A file as a run writes it: a column `epoch` counted from 0, and a column per
+        history_csv: History file of a run: a column `epoch` counted from 0, and a column per
             metric (`loss`, `val_loss`, ...).
         path: The file to write; its suffix (`.png`, `.svg`, `.pdf`) is the format.
 

@@ -1,4 +1,4 @@
-"""Whether a model is right as often as it says, and what temperature makes it so.
+"""Calibration of a classifier's confidence, and temperature scaling.
 
 Letters: N images; K classes; M bins.
 """
@@ -11,24 +11,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-_SMALLEST = 1e-12  # of a probability, before its logarithm is taken
+_SMALLEST = 1e-12  # lower bound of a probability before its logarithm
 _WIDEST = 20.0  # a temperature lies between 1 / 20 and 20
 _FOLDS = 2
-_ENOUGH = 20_000  # images to fit one number on
-_MOST_NUMBERS = 20_000_000  # of them, in float64: 160 MB
-_BLOCK = 4096  # rows in float64 at a time
+_ENOUGH = 20_000  # images, enough to fit a temperature
+_MOST_NUMBERS = 20_000_000  # probabilities to fit on: 160 MB in float64
+_BLOCK = 4096  # rows converted to float64 at a time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliability:
-    """How often a model is right where it is as sure as that.
+    """Accuracy and mean confidence in bins of confidence.
 
     Args:
         counts: Images in each bin of confidence, (M,).
-        confidence: Mean confidence in each bin, in [0, 1]; NaN in an empty one, (M,).
-        accuracy: Share of right answers in each bin, in [0, 1]; NaN in an empty one, (M,).
-        error: Expected calibration error: the mean distance of the two, weighted by the counts, in
-            [0, 1].
+        confidence: Mean confidence in each bin, in [0, 1]; NaN in an empty bin, (M,).
+        accuracy: Accuracy in each bin, in [0, 1]; NaN in an empty bin, (M,).
+        error: Expected calibration error: the mean of |confidence - accuracy|, weighted by the
+            counts, in [0, 1].
 
     Example:
         >>> Reliability(np.array([4]), np.array([0.9]), np.array([0.75]), 0.15).error
@@ -43,12 +43,12 @@ class Reliability:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration:
-    """Reliability as the model is, and after temperature scaling.
+    """Reliability before and after temperature scaling.
 
     Args:
-        before: As the model is.
-        after: With temperatures that were fitted on the other half of the images.
-        temperature: Fitted on all of them; above 1 the model is too sure, below 1 not sure enough.
+        before: Reliability without temperature scaling.
+        after: Reliability with temperatures fitted on the other half of the images.
+        temperature: Fitted on all images; above 1 if the model is overconfident.
 
     Example:
         >>> probabilities = np.tile([0.9, 0.1], (20, 1))
@@ -83,7 +83,7 @@ def _compare(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Relia
 
 
 def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
-    """Returns the temperature that makes a model's answers most likely.
+    """Returns the temperature that minimizes the cross-entropy.
 
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
@@ -105,13 +105,13 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
 def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Calibration:
     """Measures calibration before and after temperature scaling.
 
-    The images are divided at random into two halves; the temperature for each is fitted on the
-    other one, so that no image is scored with a temperature that has seen it.
+    The images are split at random into two halves; the temperature of each half is fitted on the
+    other half, so that no image is scored with a temperature fitted on it.
 
     Args:
         labels: True classes, (N,).
-        probabilities: Of each class, (N, K).
-        seed: Of the division.
+        probabilities: Probability of each class, (N, K).
+        seed: Seed of the split.
 
     Returns:
         The calibration.
@@ -141,12 +141,12 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
         temperature = fit_temperature(true[others], scores[others])
         for block in np.array_split(here, -(-len(here) // _BLOCK)):
             confidence[block] = with_temperature(scores[block], temperature).max(axis=1)
-    # A temperature changes how sure an answer is, not which it is.
+    # A temperature changes the confidence of a prediction, not the predicted class.
     after = _compare(confidence, scores.argmax(axis=1) == true)
     return Calibration(reliability(true, scores), after, fit_temperature(true, scores))
 
 
 def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """Returns probabilities, (N, K), whose logits are divided by a temperature."""
+    """Returns the probabilities, (N, K), with their logits divided by a temperature."""
     scores = np.asarray(probabilities, np.float64)
     return special.softmax(np.log(np.maximum(scores, _SMALLEST)) / temperature, axis=1)

@@ -1,4 +1,4 @@
-"""Details of the evaluation of a classifier, for a page."""
+"""Evaluation details of a classifier for the evaluation page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def details(
     probabilities: np.ndarray,
     preprocessing: Preprocessing,
 ) -> ClassificationDetails:
-    """Returns the details of probabilities (N, K) of labelled images."""
+    """Returns the evaluation details of probabilities (N, K) of labeled images."""
     exclusive = preprocessing.thresholds is None and len(labels) > 1
     predicted = probabilities.argmax(axis=1)
     return ClassificationDetails(
@@ -55,7 +55,7 @@ def _mistakes(
     pixels = read_pixels([examples.read(int(i)) for i in chosen], preprocessing)
     shown = preprocessing.to_rgb(pixels)
     explained: list[np.ndarray | None] = [None] * len(chosen)
-    with contextlib.suppress(ValueError):  # no Vision Transformer, or none that can be opened
+    with contextlib.suppress(ValueError):  # not a Vision Transformer, or not supported
         extractor = models.FeatureExtractor(last_activation.with_probabilities(model)[0])
         images = preprocessing.scale(pixels)
         maps = maps_in_batches(extractor, images, [_METHOD], predicted[chosen])[_METHOD]

@@ -1,4 +1,4 @@
-"""Learning from another model's answers as well as from labels.
+"""Knowledge distillation: training on labels and on a teacher's predictions.
 
 Letters: B batch; K classes.
 """
@@ -19,20 +19,20 @@ from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.weights.whole_models import load_model
 
 KINDS = ("soft", "hard")
-_SMALLEST = 1e-7  # of a probability, before its logarithm is taken
+_SMALLEST = 1e-7  # lower bound of a probability before its logarithm
 
 
 class DistillationObjective(ClassificationObjective):
-    """Cross-entropy with labels and with the outputs of a teacher.
+    """Loss against the labels and against the outputs of a teacher.
 
     With w = `weight`, Z_s and Z_t the logits of student and teacher, tau the temperature:
 
     - hard: (1 - w) CE(y, softmax(Z_s)) + w CE(argmax Z_t, softmax(Z_s))
     - soft: (1 - w) CE(y, softmax(Z_s)) + w tau^2 KL(softmax(Z_t / tau), softmax(Z_s / tau))
 
-    A network with a distillation token learns the labels at the class token's head and the
-    teacher's answers at the other one, and answers with the mean of both; any other network has
-    one head for both.
+    In a network with a distillation token, the class token's head is trained on the labels and
+    the distillation head on the teacher's predictions; the output is the mean of both. In any
+    other network one head is trained on both.
 
     Reference: section 4 of https://arxiv.org/abs/2012.12877, equations 2 and 3
     """
@@ -84,7 +84,7 @@ class DistillationObjective(ClassificationObjective):
 
 
 class Teacher(keras.layers.Layer):
-    """A finished model that answers for images scaled for another one."""
+    """A trained model applied to images that are scaled for the student."""
 
     def __init__(self, model: keras.Model, student: Preprocessing) -> None:
         super().__init__(name="teacher", trainable=False)

@@ -1,4 +1,4 @@
-"""Maps over photographs: which pixels decide for a class."""
+"""Relevance maps of image files: the pixels that a prediction is based on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from keras_vit.visualization import relevance_sheet
 from keras_vit.visualization.attention_maps import METHODS, OF_A_CLASS, maps_of
 from keras_vit.visualization.drawing import shorten
 
-_BATCH = 8  # images observed at a time: the attention of all blocks is kept, and its gradients
+_BATCH = 8  # images at a time: the attention of all blocks and its gradients are in memory
 
 
 def maps_in_batches(
     extractor: FeatureExtractor, images: np.ndarray, methods: Sequence[str], classes: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns maps of any number of images, a few of them in memory at a time."""
+    """Returns relevance maps by method, computed in small batches to limit memory."""
     found: dict[str, list[np.ndarray]] = {method: [] for method in methods}
     for begin in range(0, len(images), _BATCH):
         part = slice(begin, begin + _BATCH)
@@ -36,7 +36,7 @@ def maps_in_batches(
     return {method: np.concatenate(maps) for method, maps in found.items()}
 
 
-_MOST_IMAGES = 100  # of one picture; PNG and matplotlib end at 65,536 pixels
+_MOST_IMAGES = 100  # in one figure; matplotlib draws at most 65,536 pixels a side
 
 
 def explain(
@@ -46,22 +46,22 @@ def explain(
     methods: Sequence[str] = METHODS,
     of_class: str | None = None,
 ) -> Any:
-    """Draws image files with maps of what counts in them, and says what the model answers.
+    """Draws image files with their relevance maps and the predicted classes.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
         paths: Image files.
         methods: Kinds of maps, see `keras_vit.visualization.relevance_maps`.
-        of_class: The class that is explained, by name, or by its number where no class is called
-            so; by default for each image the one that the model says.
+        of_class: Name of the class to explain, or its index where no class has this name; by
+            default the predicted class of each image.
 
     Returns:
-        A matplotlib figure, for `keras_vit.visualization.save_figure` or a notebook: a row for
-        each image.
+        A matplotlib figure with a row for each image, for `keras_vit.visualization.save_figure`
+        or a notebook.
 
     Raises:
-        ValueError: If a method or class is unknown, a file is no image or no regular file, or the
-            model no Vision Transformer with a classifier.
+        ValueError: If a method or class is unknown, a file is not an image or not a regular file,
+            or the model is not a Vision Transformer with a classifier.
 
     Example:
         >>> import PIL.Image
@@ -97,7 +97,7 @@ def explain(
 
 
 def find_class(name: str, labels: Sequence[str]) -> int:
-    """Returns the number of a class."""
+    """Returns the index of a class given by its name or index."""
     if name in labels:
         return list(labels).index(name)
     if name.isdecimal() and int(name) < len(labels):

@@ -1,4 +1,4 @@
-"""Figures of how good a model is: its confidence, and models beside each other."""
+"""Figures of classifiers: confusion matrix, reliability diagram, comparison of models."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from keras_vit.visualization.drawing import COLOURS, GREY, POINT, open_axes, sho
 _MARKERS = "osD^vPX*"
 
 
-_MAX_ANNOTATED = 30  # classes; above, the cells are too small for numbers
-_MAX_DRAWN, _MOST_CONFUSED = 100, 50  # classes; of more than the first, the second are drawn
+_MAX_ANNOTATED = 30  # classes; with more, the cells are too small for numbers
+_MAX_DRAWN, _MOST_CONFUSED = 100, 50  # classes; of more than 100, only 50 are drawn
 
 
 def confusion_matrix(report: Report) -> Figure:
     """Draws the confusion matrix of a report.
 
-    Each row is a true class. A cell shows the number of examples and their fraction of the row,
-    which is also its colour, so that rare classes are as legible as common ones. With more
-    than 30 classes only the colours remain; of more than 100 the 50 are drawn that are confused
-    with others most.
+    Each row is a true class. A cell shows the number of examples and their fraction of the row.
+    The color is the fraction, so that rare classes are as legible as common classes. With more
+    than 30 classes only the colors are drawn; with more than 100, only the 50 classes with the
+    most errors.
 
     Args:
         report: A `Report`.
@@ -41,7 +41,7 @@ def confusion_matrix(report: Report) -> Figure:
         >>> confusion_matrix(report).axes[0].get_ylabel()
         'true class'
     """
-    counts = report.confusion  # of NumPy or sparse
+    counts = report.confusion  # NumPy array or sparse
     total, support, everything = counts.sum(), counts.sum(axis=1), counts.shape[0]
     shown, chosen = np.arange(everything), ""
     if everything > _MAX_DRAWN:
@@ -59,7 +59,7 @@ def confusion_matrix(report: Report) -> Figure:
     cell = side / num_classes
     labels = [shorten(report.per_class[index].name) for index in shown]
 
-    # The matrix fills the figure; labels lie outside it and saving widens the picture for them.
+    # The matrix fills the figure; saving widens the picture for the labels outside.
     figure = Figure(figsize=(side, side))
     axes = figure.add_axes((0, 0, 1, 1))
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
@@ -104,10 +104,10 @@ def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -
 
 
 def reliability_diagram(calibration: Calibration) -> Figure:
-    """Draws how often a model is right where it is as sure as that, before and after scaling.
+    """Draws accuracy over confidence, before and after temperature scaling.
 
-    On the diagonal confidence is what it says. Below each diagram stands how many images there
-    are in each bin.
+    On the diagonal, confidence equals accuracy. Below each diagram is a histogram of the
+    confidence.
 
     Args:
         calibration: A `keras_vit.evaluation.Calibration`.
@@ -159,7 +159,7 @@ def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
 
 
 def comparison_curves(histories: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Draws the validation accuracy of several models over epochs, and over minutes."""
+    """Draws the validation accuracy of several models over epochs and over minutes."""
     drawn = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
     if not drawn:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Evaluation of a classifier: accuracy, scores of each class, confusion matrix."""
+"""Evaluation of a classifier: accuracy, per-class scores, confusion matrix."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ClassScores(NamedTuple):
 
     Args:
         name: Name of the class.
-        precision: Share of the predictions of this class that are right, in [0, 1].
-        recall: Share of the examples of this class that are found, in [0, 1].
+        precision: Fraction of the predictions of this class that are correct, in [0, 1].
+        recall: Fraction of the examples of this class that are predicted correctly, in [0, 1].
         f1: Harmonic mean of precision and recall, in [0, 1].
         support: Number of examples of this class.
 
@@ -37,7 +37,7 @@ class ClassScores(NamedTuple):
 
 
 _COLUMNS = ("precision", "recall", "f1-score", "support")
-# Above, the confusion matrix is sparse: of 5,000 classes it took 225 MB of JSON.
+# With more classes the confusion matrix is sparse: 5,000 classes took 225 MB of JSON.
 DENSE_CLASSES = 1000
 LONGEST_TABLE = 50  # rows on a terminal
 _LONGEST_NAME = 40  # characters; ImageNet has class names of more than a hundred
@@ -48,14 +48,14 @@ class Report:
     """Accuracy, per-class scores and confusion matrix of a classifier.
 
     Args:
-        accuracy: Share of the examples whose most probable class is the true one, in [0, 1].
+        accuracy: Fraction of the examples whose most probable class is the true class, in [0, 1].
         interval: 95% Wilson interval (low, high) of the accuracy, in [0, 1].
-        top5: Share of the examples with the true class among the five most probable ones, in
-            [0, 1]; None where there are five classes or fewer.
+        top5: Fraction of the examples with the true class among the five most probable classes,
+            in [0, 1]; None with five classes or fewer.
         per_class: One row per class that occurs as a true or a predicted class, in the order
             of the class indices.
-        confusion: Counts of shape (R, R) for the R rows of `per_class`: row true class,
-            column predicted class; above 1,000 classes a sparse array of SciPy.
+        confusion: Counts of shape (R, R) for the R rows of `per_class`: rows are true classes,
+            columns are predicted classes; a SciPy sparse array above 1,000 classes.
 
     Example:
         >>> report = Report(
@@ -85,7 +85,7 @@ class Report:
 
     @property
     def confused(self) -> np.ndarray:
-        """Cells of the confusion matrix that are not 0, (M, 3): true, predicted class and count."""
+        """Non-zero cells of the confusion matrix, (M, 3): true class, predicted class, count."""
         cells = sparse.coo_array(self.confusion)
         return np.stack([cells.row, cells.col, cells.data], axis=1)
 
@@ -128,8 +128,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a dictionary of lists, numbers and strings.
 
-        Above 1,000 classes `confusion_sparse` is in the place of `confusion`: true class,
-        predicted class and count of each cell that is not 0, of a matrix of `classes` rows.
+        Above 1,000 classes `confusion_sparse` replaces `confusion`: true class, predicted class
+        and count of each non-zero cell of a matrix of `classes` rows.
         """
         confusion: dict[str, Any] = {"classes": len(self.per_class)}
         if sparse.issparse(self.confusion):
@@ -147,17 +147,17 @@ class Report:
 
 
 def left_out(rows: Sequence[Any], what: str) -> list[str]:
-    """Returns the line that says how many rows a printed table lacks, if it does."""
+    """Returns a line with the number of rows omitted from a printed table; [] if none."""
     number = len(rows) - LONGEST_TABLE
     return [f"... and {number} more {what}, all in evaluation.json"] if number > 0 else []
 
 
 def shorten(name: str) -> str:
-    """Returns a name that is short enough for a table."""
+    """Returns a name, truncated to 40 characters."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
 
 
-_BLOCK = 1024  # rows that are sorted at a time
+_BLOCK = 1024  # rows sorted at a time
 
 
 def evaluate_predictions(
@@ -165,12 +165,12 @@ def evaluate_predictions(
 ) -> Report:
     """Scores predicted probabilities (or logits) against the true classes.
 
-    A class without predictions has precision 0, one without examples has recall 0. Classes
-    that neither occur nor are predicted are left out of the table and the confusion matrix.
+    A class without predictions has precision 0, a class without examples has recall 0. Classes
+    that neither occur nor are predicted are omitted from the table and the confusion matrix.
 
     Args:
         labels: True class indices of shape (N,), integers in [0, number of classes).
-        probabilities: Scores of shape (N, classes); the largest one of a row is the prediction.
+        probabilities: Scores of shape (N, classes); the largest score of a row is the prediction.
         class_names: The names of the classes.
 
     Returns:
@@ -178,7 +178,7 @@ def evaluate_predictions(
 
     Raises:
         ValueError: If the shapes disagree, a label is out of range, a score is not finite or
-            there is nothing to evaluate.
+            `labels` is empty.
 
     Example:
         >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")

@@ -1,4 +1,4 @@
-"""Images that a model is most sure about and wrong."""
+"""Most confident mistakes of a classifier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keras_vit.visualization.contact_sheet import contact_sheet
 
 
 def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
-    """Returns the images that a model is most sure about and wrong."""
+    """Returns the indices of the most confident mistakes."""
     scores = np.asarray(probabilities)
     wrong = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
     return wrong[np.argsort(-scores[wrong].max(axis=1), kind="stable")][:number]
@@ -28,7 +28,7 @@ _SHOWN = 32
 def draw_mistakes(
     model: keras.Model, examples: Examples, path: str | os.PathLike[str]
 ) -> Path | None:
-    """Draws the images that a model is most sure about and wrong."""
+    """Draws the most confident mistakes of a model; returns None if there are none."""
     labels, probabilities, preprocessing = predict(model, examples, verbose=0)
     predicted = probabilities.argmax(axis=1)
     sure = surest_mistakes(labels, probabilities, _SHOWN)

@@ -1,4 +1,4 @@
-"""Network of a classifier, from a configuration and weights."""
+"""Construction of a classifier's network from a configuration and weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_network(
     multi_label: bool = False,
     resume: bool = False,
 ) -> keras.Model:
-    """Builds the model to train: logits, at the precision of training."""
+    """Builds the model to train; its outputs are logits, at the training precision."""
     if resume:
         with contextlib.redirect_stdout(io.StringIO()):
             return build_network(config, class_names, dtype=dtype, multi_label=multi_label)
@@ -76,7 +76,7 @@ def build_network(
 
 
 def _trained_application(weights: str | None) -> keras.Model | None:
-    """Returns the model of a run or a `.keras` file; None for weights of another kind."""
+    """Returns the model of a run folder or a `.keras` file; None for other weights."""
     if not weights:
         return None
     path = Path(weights) / "last.keras" if os.path.isdir(weights) else Path(weights)
@@ -86,7 +86,7 @@ def _trained_application(weights: str | None) -> keras.Model | None:
 def _rows_to_keep(
     config: RunConfig, trained: Preprocessing, new: tuple[str, ...]
 ) -> list[int] | None:
-    """Returns the row of the classifier for each class, -1 for zeros; None where none is kept."""
+    """Returns the old row of the classifier for each class, -1 if new; None if none is kept."""
     old = trained.class_names
     if not old or len({*old}) < len(old) or (old != new and all(name.isdigit() for name in old)):
         return None
@@ -102,7 +102,7 @@ def _rows_to_keep(
 
 
 def _loss_of(weights: str | None, trained: Preprocessing) -> str | None:
-    """Returns the loss that a run or a `.keras` file was trained with; None for other weights."""
+    """Returns the training loss of a run folder or a `.keras` file; None for other weights."""
     path = Path(weights or "")
     if not path.is_dir() and path.suffix != ".keras":
         return None
@@ -113,5 +113,5 @@ def _loss_of(weights: str | None, trained: Preprocessing) -> str | None:
 
 
 def _take(weight: np.ndarray, rows: list[int]) -> np.ndarray:
-    """Returns the weights of a classifier (..., K) for other classes; those of row -1 are 0."""
+    """Returns classifier weights (..., K) in the order of `rows`; zeros for -1."""
     return np.pad(weight, [(0, 0)] * (weight.ndim - 1) + [(0, 1)])[..., rows]

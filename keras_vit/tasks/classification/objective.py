@@ -1,4 +1,4 @@
-"""Loss and metrics of classifiers.
+"""Loss and metrics of a classifier.
 
 Letters: B batch; K classes.
 """
@@ -18,7 +18,7 @@ from keras_vit.tasks.objective import Objective
 
 
 class ClassificationObjective(Objective):
-    """Cross-entropy of a classifier, and its accuracy."""
+    """Cross-entropy and accuracy of a classifier."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ClassificationObjective(Objective):
     def losses_of(self, logits: Any, y: Any, training: bool) -> Any:
         """Returns the loss of every example, (B,), from logits and labels (B, K).
 
-        Smoothing and class weights are means of training: the validation is without them.
+        Label smoothing and class weights apply only in training, not in validation.
         """
         weights = self.class_weights if training else None
         smoothed = y
@@ -74,7 +74,7 @@ class ClassificationObjective(Objective):
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
         if self.multi_label:
-            y = ops.cast(y > 0.5, "float32")  # a mixed image counts as what it shows most of
+            y = ops.cast(y > 0.5, "float32")  # a mixed image has the labels above one half
             self.average_precision.update_state(y, outputs, sample_weight=weight[:, None])
         self.accuracy.update_state(y, outputs, sample_weight=weight)
 

@@ -1,4 +1,4 @@
-"""Evaluation page of a classifier."""
+"""Sections of the evaluation page of a classifier."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
 from keras_vit.visualization.html_page import Section
 
-_MOST_PAIRS = 10  # of classes that are taken for one another
+_MOST_PAIRS = 10  # pairs of confused classes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mistake:
-    """An image that was classified wrongly, with what the model looked at.
+    """A misclassified image with its relevance map.
 
     Args:
-        name: Of the image.
-        true: Its class.
-        predicted: What the model said.
-        confidence: How sure it was, in [0, 1].
-        pixels: What it saw, (h, w, C), uint8.
-        explained: The same under the map of the class that it said, (h, w, 3), uint8; None for a
-            model that is no Vision Transformer.
+        name: Name of the image.
+        true: True class.
+        predicted: Predicted class.
+        confidence: Probability of the predicted class, in [0, 1].
+        pixels: Image at the model's input size, (h, w, C), uint8.
+        explained: Image overlaid with the relevance map of the predicted class, (h, w, 3), uint8;
+            None for a model that is not a Vision Transformer.
     """
 
     name: str
@@ -47,10 +47,10 @@ class ClassificationDetails(Details):
     """A report of a classifier, its calibration, mistakes and slices.
 
     Args:
-        scores: Accuracy and the scores of each class.
-        calibration: Of its confidence; None where the classes do not exclude one another.
-        mistakes: The most confident ones.
-        slices: Accuracy on the values of each column of the data.
+        scores: Accuracy and per-class scores.
+        calibration: Calibration of the confidence; None if the classes are not exclusive.
+        mistakes: Most confident mistakes.
+        slices: Accuracy for each value of each column of the data.
     """
 
     scores: Report
@@ -59,7 +59,7 @@ class ClassificationDetails(Details):
     slices: tuple[Slice, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all but the pictures as a dictionary of lists, numbers and strings."""
+        """Returns everything except the images as a dictionary of lists, numbers and strings."""
         mistakes = [
             {f.name: getattr(m, f.name) for f in dataclasses.fields(m)[:4]} for m in self.mistakes
         ]

@@ -1,4 +1,4 @@
-"""Probabilities of a classifier for labelled images."""
+"""Probabilities of a classifier for labeled images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.tasks.task import Predictions, network_outputs
 def predict(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
 ) -> Predictions:
-    """Returns what `evaluate` compares."""
+    """Returns labels, aligned with the model's classes, and predicted probabilities."""
     network, preprocessing = last_activation.with_probabilities(model)
     if examples.multi_label and preprocessing.thresholds is None:
         raise ValueError(

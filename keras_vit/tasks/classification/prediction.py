@@ -1,4 +1,4 @@
-"""Predictions of a classifier, and their table."""
+"""Predictions of a classifier and their table."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Prediction:
     """The prediction for one image.
 
     Args:
-        probabilities: Of each class, (R,), float32.
-        top_labels: The most probable classes, best first; none for an image that cannot be read.
+        probabilities: Probability of each class, (R,), float32.
+        top_labels: The most probable classes, best first; empty for an image that cannot be read.
         top_scores: Their probabilities.
         present: The labels above their thresholds, most probable first; None for exclusive classes.
-        message: Why the image cannot be read; empty if it can.
+        message: Reason why the image cannot be read; empty if it can.
 
     Example:
         >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
@@ -48,17 +48,17 @@ class Prediction:
 
     @property
     def score(self) -> float | None:
-        """Its probability."""
+        """The probability of `label`; None for an image that cannot be read."""
         return self.top_scores[0] if self.ok else None
 
     def text(self, top: int = 3) -> str:
-        """Returns the answer as a line.
+        """Returns the prediction as a line.
 
         Args:
-            top: How many classes to name where they exclude one another.
+            top: Number of classes to list if they are exclusive.
 
         Returns:
-            Labels with their probabilities, or what is wrong with the image.
+            Labels with their probabilities, or the error message of the image.
         """
         if not self.ok:
             return self.message
@@ -71,7 +71,7 @@ class Prediction:
 def prediction(
     probabilities: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
 ) -> Prediction:
-    """Returns the prediction of probabilities (R,)."""
+    """Returns the prediction for an image from its probabilities (R,)."""
     if message:
         return Prediction(np.zeros_like(probabilities), (), (), message=message)
     labels = preprocessing.class_names or ()
@@ -89,7 +89,7 @@ def prediction(
 
 
 def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
-    """Returns the predictions of a server's answer, see docs/serving.md."""
+    """Returns the predictions in a server's response, see docs/serving.md."""
     found = []
     for index, ok in enumerate(answer["ok"]):
         labels, scores = answer["top_labels"][index], answer["top_scores"][index]
@@ -110,7 +110,7 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
 
 
 class Scores:
-    """A table of predictions."""
+    """Table of predictions."""
 
     def __init__(
         self, labels: Sequence[str] = (), multi_label: bool = False, every_class: bool = False

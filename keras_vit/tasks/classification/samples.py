@@ -1,4 +1,4 @@
-"""Validation images that a run folder keeps."""
+"""Sample validation images in a run folder."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from keras_vit import data
 from keras_vit.runs.run_folder import Run
 
-# How many validation images a run keeps, to try predictions and verify exports with.
+# Validation images copied to a run folder, to try predictions and verify exports.
 _SAMPLES = 16
-_LONGEST_LABEL = 80  # characters of a file name, for all that an image shows
+_LONGEST_LABEL = 80  # characters of a file name for all labels of an image
 _LONGEST_NAME, _LONGEST_SUFFIX = 200, 20  # bytes; file systems allow 255
 
 
 def write_samples(run: Run, validation: data.Examples) -> None:
-    """Keeps a few validation images as they are, evenly spread over the classes' order."""
+    """Copies a few validation files into a run folder, evenly spread over the classes."""
     run.samples.mkdir(parents=True, exist_ok=True)
     labels = validation.targets
     order = np.argsort(labels.argmax(axis=1) if validation.multi_label else labels, kind="stable")
@@ -26,7 +26,7 @@ def write_samples(run: Run, validation: data.Examples) -> None:
         label, name = "_".join(validation.shown(index)) or "none", validation.names[index]
         label = label if not validation.multi_label else label[:_LONGEST_LABEL]
         name = name if name.startswith(f"{label}/") else f"{label}_{name}"
-        # Neither a slash nor a name of dots alone: nothing leads out of the folder.
+        # Neither a slash nor a name of dots alone, so that the path stays inside the folder.
         stem, suffix = os.path.splitext(re.sub(r"[^\w.-]", "_", name))
         end = suffix.encode()[:_LONGEST_SUFFIX]
         name = (stem.encode()[: _LONGEST_NAME - len(end)] + end).decode(errors="ignore")

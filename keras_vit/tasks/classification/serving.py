@@ -1,8 +1,8 @@
 """Signatures of a classifier in a SavedModel.
 
-Letters: B images; H, W, C the model's height, width and channels; R classes; K those that are
-named, five or fewer, or all R where each is present or not by itself; D hidden size; h, w rows and
-columns of patches; T tokens.
+Letters: B images; H, W, C the model's height, width and channels; R classes; K top classes, at
+most five, or all R in multi-label models; D hidden size; h, w rows and columns of patches; T
+tokens.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 
 
 class ServedClassifier(ServedModel):
-    """A classifier as the functions that a server offers, see `ServedModel`.
+    """Serving functions of a classifier, see `ServedModel`.
 
     `answer_bytes`, `answer_pixels` and `answer_images` return `probabilities`, float32 (B, R);
     `top_scores`, float32, `top_indices`, int32, and `top_labels`, string, (B, K), best first; and
-    where each label is present or not by itself `present`, bool (B, R).
+    in multi-label models `present`, bool (B, R).
     """
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
         try:
-            # One copy of the weights for every function.
+            # All functions share one copy of the weights.
             self._extractor: FeatureExtractor | None = FeatureExtractor(network, self._precision)
         except ValueError:
-            self._extractor = None  # no Vision Transformer: `embed` and `explain` are left out
+            self._extractor = None  # not a Vision Transformer: without `embed` and `explain`
             network, run = super().prepare(network)
         else:
             network, run = self._extractor.network, self._observe
@@ -82,12 +82,12 @@ class ServedClassifier(ServedModel):
         return self.guarded(found, read)
 
     def explain(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns the class of image files, string (B,), and a map of attention."""
+        """Returns the class of image files, string (B,), and an attention rollout map."""
         run, read = self.run_bytes(image_bytes)
         return self.guarded({**self.outputs(run), "map": rollout_map(self._opened(), run)}, read)
 
     def _observe(self, images: tf.Tensor) -> dict[str, Any]:
-        """Returns what `FeatureExtractor.run` does, and the tokens after the last norm."""
+        """Returns the outputs of `FeatureExtractor.run` and the tokens after the last norm."""
         extractor = self._opened()
         run = extractor.run(images)
         tokens = run["tokens"][-1]
@@ -130,7 +130,7 @@ def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:
         row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)
     else:
         row = tf.constant(extractor.reading(tokens))[tf.newaxis, tf.newaxis]  # (1, 1, T)
-    # Only the row that is read is needed, so the product goes from the last block down.
+    # Only the pooling's row of the product is needed, so it is computed from the last block down.
     for weights in reversed(run["attention"]):
         mixed = tf.reduce_mean(tf.cast(weights, tf.float32), axis=1) + tf.eye(tokens)  # (B, T, T)
         row = row @ (mixed / tf.reduce_sum(mixed, axis=-1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Classification: one class for each image."""
+"""Classification task: one class per image."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
 
 
 class Classification(Task):
-    """One class for each image: softmax, or sigmoid, cross-entropy and accuracy."""
+    """One class per image: softmax or sigmoid cross-entropy, and accuracy."""
 
     name = "classification"
     monitor = ("accuracy", "max")
@@ -174,7 +174,7 @@ class Classification(Task):
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
-        # Classes that are equally probable are no disagreement.
+        # Equally probable classes count as agreement.
         predicted, scores = found.argmax(axis=1), expected.outputs
         named = np.take_along_axis(scores, predicted[:, None], axis=1)[:, 0]
         same = named >= scores.max(axis=1) - close
@@ -195,7 +195,7 @@ class Classification(Task):
 
 
 def finished_classifier(network: keras.Model) -> keras.Model:
-    """Returns the model that is saved, evaluated and exported."""
+    """Returns the float32 model with probabilities for saving, evaluation and export."""
     if not models.has_config(network):  # of keras.applications
         return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
     thresholds = models.preprocessing_of(network).thresholds
@@ -210,10 +210,10 @@ def finished_classifier(network: keras.Model) -> keras.Model:
 
 
 def class_weights(training: data.Examples) -> np.ndarray:
-    """Returns N / (K n_k) for each class k with n_k of the N images; 0 for one without any.
+    """Returns N / (K n_k) for each class k with n_k of the N images; 0 for an empty class.
 
-    Where an image may show several classes, (N - n_k) / n_k, so that a class weighs as much where
-    it is shown as where it is not; 1 if one of both never happens.
+    For multi-label images, returns (N - n_k) / n_k, so that images with and without a class have
+    equal total weight; 1 if the class is in all images or in none.
     """
     counts = training.class_counts()
     if training.multi_label:

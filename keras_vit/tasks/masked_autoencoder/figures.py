@@ -1,4 +1,4 @@
-"""Reconstructed images beside the original ones."""
+"""Figure of original, masked and reconstructed images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def reconstruction_sheet(
     reconstruction: np.ndarray,
     path: str | os.PathLike[str],
 ) -> Path:
-    """Draws images, what was left of them, and what a masked autoencoder completes."""
+    """Draws original, masked and reconstructed images of a masked autoencoder."""
     return save_figure(_reconstruction_figure(original, masked, reconstruction), path)
 
 

@@ -1,4 +1,4 @@
-"""Masked auto-encoding: an encoder learns by completing images of which it sees a quarter.
+"""Objective of masked autoencoders: reconstruction of masked patches.
 
 Letters: B batch; H, W, C image height, width, channels; N patches; k of them visible; p prefix
 tokens; F values in a patch; D, E width of encoder and decoder.
@@ -25,14 +25,14 @@ _EPSILON = 1e-6
 
 
 class MaskedAutoencoderObjective(Objective):
-    """Trains the encoder of a masked autoencoder, with a decoder that is thrown away afterwards.
+    """Trains the encoder of a masked autoencoder, with a decoder that is discarded afterwards.
 
-    Of each image a random choice of patches is visible. The encoder, which is the network from
-    patches to last norm, runs on these alone. A narrow decoder gets what comes out and a learned
-    mask token in every other place, with fixed sine-cosine positions, and predicts the pixels of
-    all patches. With x_i the masked patches and y_i their predictions, the loss of an image is
-    the mean of |x_i - y_i|^2 / F, where `norm_pix` takes from each x_i its own mean, and divides
-    it by its own standard deviation (of F - 1 degrees of freedom).
+    A random selection of patches of each image is visible. The encoder, the network from patches
+    to the last norm, runs only on visible patches. A narrow decoder receives the encoded tokens
+    and a learned mask token in every other position, with fixed sine-cosine positions, and
+    predicts the pixels of all patches. With x_i the masked patches and y_i their predictions, the
+    loss of an image is the mean of |x_i - y_i|^2 / F. With `norm_pix` each x_i is normalized by
+    its own mean and standard deviation (of F - 1 degrees of freedom).
 
     Reference: https://arxiv.org/abs/2111.06377
     """
@@ -53,7 +53,7 @@ class MaskedAutoencoderObjective(Objective):
         self.norm_pix = norm_pix
         self.encoder = TokenEncoder(network)
         number = self.encoder.num_patches
-        # 10 (1 - 0.9) is a little less than 1.
+        # In floating point 10 (1 - 0.9) is slightly less than 1.
         self.num_visible = int(number * (1 - self.mask_ratio) + 1e-6)
         if not self.num_visible:
             raise ValueError(
@@ -83,7 +83,7 @@ class MaskedAutoencoderObjective(Objective):
         return ops.sum(errors * masked, axis=-1) / number, predicted
 
     def noise(self, batch: Any, seed: Any) -> Any:
-        """Draws the numbers that decide which patches are visible: those with the lowest ones."""
+        """Draws a random number for each patch; the patches with the lowest are visible."""
         return keras.random.uniform((batch, self.encoder.num_patches), seed=seed)
 
     def encode_visible(self, images: Any, noise: Any, training: bool) -> Any:
@@ -96,7 +96,7 @@ class MaskedAutoencoderObjective(Objective):
         return self.encoder.encode(tokens, training)
 
     def predict_patches(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
-        """Predicts all patches from the visible ones."""
+        """Predicts all patches from the visible patches; returns a mask of the hidden patches."""
         z = self.encode_visible(images, noise, training)  # (B, p + k, D)
         ranks = ops.argsort(ops.argsort(noise, axis=-1), axis=-1)  # (B, N)
         predicted = ops.cast(self.decoder(z, ranks, training=training), "float32")
@@ -104,14 +104,14 @@ class MaskedAutoencoderObjective(Objective):
 
 
 class _Decoder(keras.layers.Layer):
-    """Predicts the values of all patches from tokens of the visible ones."""
+    """Decoder that predicts the values of all patches from the visible patches' tokens."""
 
     def __init__(self, encoder: TokenEncoder, width: int, depth: int, heads: int) -> None:
         super().__init__(name="decoder", dtype=encoder.policy)
         config, policy = encoder.config, encoder.policy
         self.num_prefix = encoder.num_prefix
         self.num_patches = encoder.num_patches
-        # The authors' table; prefix tokens have no place.
+        # The authors' table; prefix tokens have no position.
         table = sincos_2d(encoder.grid, width, endpoint=False).reshape(-1, width)  # (N, E)
         self.positions = np.pad(table, ((self.num_prefix, 0), (0, 0)))  # (p + N, E)
         self.embed = keras.layers.Dense(width, dtype=policy, name="decoder_embed")
@@ -135,7 +135,7 @@ class _Decoder(keras.layers.Layer):
             shape=(1, 1, width),
             initializer=keras.initializers.RandomNormal(0.0, 0.02),
         )
-        # Optimizers, and replicas, want all variables before the first step.
+        # Optimizers and replicas require all variables before the first step.
         self.embed.build((None, None, config.hidden_size))
         for layer in (*self.blocks, self.norm, self.predict):
             layer.build((None, self.num_prefix + self.num_patches, width))
@@ -158,11 +158,11 @@ class _Decoder(keras.layers.Layer):
 def reconstructions(
     objective: MaskedAutoencoderObjective, images: Any, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Completes images of which some patches are masked.
+    """Returns the original images, the masked images and the reconstructed images.
 
-    Visible patches are pasted from the original, and with `norm_pix` the predictions get the
-    mean and standard deviation of the patches that they stand for, as in the authors'
-    demonstration: what is made up is the structure within a patch, not its brightness.
+    Visible patches are copied from the original. With `norm_pix` the predictions are scaled by
+    the mean and standard deviation of the original patches, as in the authors' demonstration:
+    only the structure within a patch is predicted, not its brightness.
     """
     images = ops.convert_to_tensor(images, "float32")
     noise = objective.noise(images.shape[0], seed)

@@ -1,4 +1,4 @@
-"""Masked patch prediction: an encoder learns by telling the colours of patches it cannot see.
+"""Objective of masked patch prediction: mean colors of masked patches.
 
 Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
 C channels; F values in a patch; D width.
@@ -17,7 +17,7 @@ from keras_vit.layers.token_reduction import take_tokens
 from keras_vit.models.token_encoder import VALIDATION_SEED, TokenEncoder
 from keras_vit.tasks.objective import Objective
 
-# Of the corrupted embeddings 80% become the mask, 10% another patch's, 10% stay.
+# Of the corrupted embeddings 80% become the mask, 10% another patch's, 10% are unchanged.
 _MASKED, _SWAPPED = 0.8, 0.1
 _LEVELS = 8  # 3 bits for each channel
 
@@ -25,11 +25,11 @@ _LEVELS = 8  # 3 bits for each channel
 class MaskedPatchesObjective(Objective):
     """Trains an encoder by the self-supervision of the ViT paper.
 
-    Half of the patches' embeddings are corrupted: four fifths of these are replaced by a learned
-    mask, a tenth by the embedding of another patch of the same image, and a tenth stay as they
-    are; positions are added afterwards. From the encoder's output for a corrupted patch its mean
-    colour is predicted, 3 bits for each channel: one of 512 classes. The loss of an image is the
-    mean cross-entropy over its corrupted patches.
+    Half of the patch embeddings are corrupted: 80% of these are replaced by a learned mask, 10%
+    by the embedding of another patch of the same image, and 10% are unchanged; positions are
+    added afterwards. From the encoder's output for a corrupted patch its mean color is predicted
+    with 3 bits for each channel: one of 512 classes. The loss of an image is the mean
+    cross-entropy over its corrupted patches.
 
     Reference: appendix B.1.2 of https://arxiv.org/abs/2010.11929, with its first target, which
     gave the best few-shot results
@@ -57,7 +57,7 @@ class MaskedPatchesObjective(Objective):
             shape=(width,),
             initializer=keras.initializers.RandomNormal(0.0, 0.02),
         )
-        # Zeros, as in the model's classifier: it starts from equal probabilities.
+        # Zeros, as in the model's classifier: the initial probabilities are equal.
         self.colors = keras.layers.Dense(
             _LEVELS**self.encoder.config.channels,
             kernel_initializer="zeros",
@@ -88,11 +88,11 @@ class MaskedPatchesObjective(Objective):
         return [self.color_accuracy]
 
     def noise(self, batch: Any, seed: Any) -> Any:
-        """Draws the numbers that decide which patches are corrupted, and how."""
+        """Draws the random numbers that select the corrupted patches and their corruption."""
         return keras.random.uniform((3, batch, self.encoder.num_patches), seed=seed)
 
     def corrupt(self, embeddings: Any, noise: Any) -> tuple[Any, Any]:
-        """Corrupts the embeddings of some patches."""
+        """Returns embeddings with some patches corrupted, and which patches are corrupted."""
         number = self.encoder.num_patches
         which, how, other = noise[0], noise[1], noise[2]  # (B, N) each
         ranks = ops.argsort(ops.argsort(which, axis=-1), axis=-1)
@@ -100,7 +100,7 @@ class MaskedPatchesObjective(Objective):
         masked = ops.logical_and(corrupted, how < _MASKED)
         swapped = ops.logical_and(corrupted, how >= _MASKED)
         swapped = ops.logical_and(swapped, how < _MASKED + _SWAPPED)
-        # 1 to N - 1 places further on, so that it is never the same patch.
+        # Shifted by 1 to N - 1 positions, so that the other patch is never the same patch.
         steps = 1 + ops.minimum(ops.cast(other * (number - 1), "int32"), max(number - 2, 0))
         others = take_tokens(embeddings, (ops.arange(number, dtype="int32") + steps) % number)
         z = ops.where(swapped[:, :, None], others, embeddings)
@@ -108,7 +108,7 @@ class MaskedPatchesObjective(Objective):
         return ops.where(masked[:, :, None], mask, z), ops.cast(corrupted, "float32")
 
     def predict_colors(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
-        """Predicts the mean colour of each patch from the corrupted image."""
+        """Predicts the mean color of each patch from the corrupted image."""
         encoder = self.encoder
         embeddings = encoder.patch_encoder.projection(encoder.cut(images))  # (B, h, w, D)
         width = encoder.config.hidden_size
@@ -120,9 +120,9 @@ class MaskedPatchesObjective(Objective):
         return ops.cast(self.colors(z), "float32"), corrupted
 
     def mean_colors(self, images: Any) -> Any:
-        """Returns the class of each patch's mean colour.
+        """Returns the class of each patch's mean color.
 
-        Of three channels in [0, 256) it is 64 floor(r / 32) + 8 floor(g / 32) + floor(b / 32).
+        For RGB in [0, 256) the class is 64 floor(r / 32) + 8 floor(g / 32) + floor(b / 32).
         """
         channels = self.encoder.config.channels
         patches = self.encoder.patches(images)  # (B, N, F)
@@ -130,7 +130,7 @@ class MaskedPatchesObjective(Objective):
             patches, (-1, self.encoder.num_patches, self.encoder.patch_values // channels, channels)
         )
         pixels = self.encoder.preprocessing.unscale(ops.mean(values, axis=2))  # (B, N, C)
-        # A mean of up to 1000 whole numbers cannot lie that close below a limit but by rounding.
+        # The mean of up to 1000 integers is this close below a limit only by rounding.
         bins = ops.floor((pixels + 1e-3) / (256 // _LEVELS))
         bins = ops.cast(ops.clip(bins, 0, _LEVELS - 1), "int32")
         places = [_LEVELS**power for power in reversed(range(channels))]

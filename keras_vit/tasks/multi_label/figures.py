@@ -1,4 +1,4 @@
-"""A picture of an evaluation where an image may show several labels or none."""
+"""Figure of the scores of each label in a multi-label evaluation."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from matplotlib.figure import Figure
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport
 from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten
 
-_MAX_LABELS = 100  # above, only those with the lowest average precision are drawn
+_MAX_LABELS = 100  # of more labels, only those with the lowest average precision are drawn
 _ROW = 0.24  # inch
 _PRECISION, _F1 = COLOURS[0], GREY
 
 
 def label_scores(report: MultiLabelReport) -> Figure:
-    """Draws the scores of each label, the hardest label on top.
+    """Draws the scores of each label, with the lowest average precision on top.
 
-    A bar is the average precision, a dot the F1 at the label's threshold; beside the name stands
-    how many images show it. Of more than 100 labels the hardest 100 are drawn.
+    A bar is the average precision, a dot the F1 at the label's threshold; the number of images
+    with the label is beside its name. At most 100 labels are drawn, those with the lowest scores.
 
     Args:
         report: The report.
@@ -31,7 +31,7 @@ def label_scores(report: MultiLabelReport) -> Figure:
         >>> len(label_scores(report).axes)
         1
     """
-    # A label without images has no average precision, and only mistakes.
+    # A label without images has no average precision; all its predictions are wrong.
     rows = sorted(report.per_label, key=lambda row: row.average_precision or 0.0)[:_MAX_LABELS]
     height = max(len(rows), 3) * _ROW
     figure = Figure(figsize=(5.2, height))
@@ -69,7 +69,7 @@ def label_scores(report: MultiLabelReport) -> Figure:
         + (f"; {left_out} labels with higher scores left out" if left_out else ""),
         fontsize=10,
     )
-    # Below the axis, in inches, so that it hides no bar whatever the height.
+    # Below the axis, by a distance in inches, so that the legend hides no bar at any height.
     axes.legend(
         frameon=False,
         fontsize=8,

@@ -18,13 +18,13 @@ class LabelScores(NamedTuple):
 
     Args:
         name: Name of the label.
-        precision: Share of the images with a yes that show it, in [0, 1].
-        recall: Share of the images that show it which got a yes, in [0, 1].
+        precision: Fraction of the images with a positive prediction that have the label, in [0, 1].
+        recall: Fraction of the images with the label that are predicted positive, in [0, 1].
         f1: Harmonic mean of precision and recall, in [0, 1].
-        average_precision: Precision, averaged over the images that show it in the order of their
-            probabilities, in [0, 1]; no threshold counts. None where no image shows it.
-        support: Number of images that show it.
-        threshold: Probability from which on it is a yes, in (0, 1).
+        average_precision: Precision averaged over the images with the label, ordered by
+            probability, in [0, 1]; independent of the threshold. None without such images.
+        support: Number of images with the label.
+        threshold: Lowest probability of a positive prediction, in (0, 1).
 
     Example:
         >>> LabelScores("daisy", 0.5, 1.0, 2 / 3, 0.9, support=7, threshold=0.4).support
@@ -45,18 +45,19 @@ _COLUMNS = ("precision", "recall", "f1-score", "avg prec", "support", "threshold
 
 @dataclasses.dataclass(frozen=True)
 class MultiLabelReport:
-    """Average precision, F1 and per-label scores of a model that says yes or no to each label.
+    """Average precision, F1 and per-label scores of a multi-label classifier.
 
-    The mean average precision judges how the model orders the images and needs no thresholds; all
-    else depends on them, and is optimistic on the images that they were chosen on.
+    The mean average precision measures the ranking of the images and needs no thresholds. All
+    other metrics depend on thresholds and are optimistic on the images used to choose them.
 
     Args:
         num_examples: Number of images evaluated.
-        mean_average_precision: Mean over the labels that occur, in [0, 1]; None if none does.
-        micro_f1: F1 of all decisions together, in [0, 1].
+        mean_average_precision: Mean over the labels that occur, in [0, 1]; None if none occurs.
+        micro_f1: F1 over all labels and images together, in [0, 1].
         macro_f1: Mean F1 of the labels of `per_label`, in [0, 1].
-        subset_accuracy: Share of the images where every decision is right, in [0, 1].
-        per_label: One row per label that occurs or got a yes, in the order of the model's labels.
+        subset_accuracy: Fraction of the images with every label correct, in [0, 1].
+        per_label: One row per label that occurs or is predicted, in the order of the model's
+            labels.
 
     Example:
         >>> report = MultiLabelReport(
@@ -79,7 +80,7 @@ class MultiLabelReport:
     per_label: tuple[LabelScores, ...]
 
     def text(self) -> str:
-        """Returns a table of the labels and the numbers of all of them together."""
+        """Returns a table of the labels, followed by the metrics over all labels."""
         names = [shorten(row.name) for row in self.per_label[:LONGEST_TABLE]]
         width = max((len(name) for name in names), default=0)
 
@@ -124,23 +125,23 @@ def evaluate_labels(
     label_names: Sequence[str],
     thresholds: Sequence[float],
 ) -> MultiLabelReport:
-    """Scores predicted probabilities of N images against the labels that they show.
+    """Scores predicted probabilities of N images against their labels.
 
-    A label without a yes has precision 0, one without images recall 0. Labels that neither occur
-    nor got a yes are left out of the table and the means.
+    A label without positive predictions has precision 0, a label without images has recall 0.
+    Labels that neither occur nor are predicted are omitted from the table and the means.
 
     Args:
-        labels: 1 for the labels that an image shows and 0 for the others, (N, K).
-        probabilities: Of each label, (N, K), in [0, 1].
-        label_names: The names of the labels, K of them.
-        thresholds: Probability from which on a label is a yes, (K,), in (0, 1).
+        labels: 1 for the labels of an image and 0 for all other labels, (N, K).
+        probabilities: Probability of each label, (N, K), in [0, 1].
+        label_names: The names of the K labels.
+        thresholds: Lowest probability of a positive prediction, (K,), in (0, 1).
 
     Returns:
         A `MultiLabelReport`.
 
     Raises:
         ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
-            there is nothing to evaluate.
+            `labels` is empty.
 
     Example:
         >>> shown = [[1, 0], [1, 1], [0, 0]]
@@ -160,7 +161,7 @@ def evaluate_labels(
                 f"`{name}` must have one entry for each of the {true.shape[1]} columns of `labels`."
                 f" Received: {len(values)} entries"
             )
-    # In float32, as `keras_vit.Preprocessing.present` and exported models decide.
+    # In float32, as in `keras_vit.Preprocessing.present` and exported models.
     answers = scores.astype(np.float32) >= np.asarray(thresholds, np.float32)
     shown = true.astype(bool)
     support, given, right = (each.sum(axis=0) for each in (shown, answers, shown & answers))  # (K,)
@@ -188,7 +189,7 @@ def evaluate_labels(
 
 
 def check_labels(labels: np.ndarray, probabilities: np.ndarray) -> None:
-    """Raises `ValueError` unless labels and probabilities of several labels fit together."""
+    """Raises `ValueError` unless multi-label labels and probabilities (N, K) are valid."""
     if labels.ndim != 2 or not labels.size or not np.isin(labels, (0, 1)).all():
         raise ValueError(
             "`labels` must be 1 for the labels that an image shows and 0 for the others, of shape "
@@ -216,21 +217,21 @@ _MARGIN = 1e-6  # a threshold is never 0 or 1
 
 
 def choose_thresholds(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, ...]:
-    """Returns the threshold of each label with the highest F1 on some images.
+    """Returns the threshold of each label with the highest F1 on the given images.
 
-    It lies half-way between the lowest probability that is a yes and the highest one that is a no.
-    What is measured on the same images is optimistic, the more so the fewer show the label.
+    A threshold is halfway between the lowest positive and the highest negative probability.
+    Metrics on the same images are optimistic, the more so the fewer images have the label.
 
     Args:
-        labels: 1 for the labels that an image shows and 0 for the others, (N, K).
-        probabilities: Of each label, (N, K), in [0, 1].
+        labels: 1 for the labels of an image and 0 for all other labels, (N, K).
+        probabilities: Probability of each label, (N, K), in [0, 1].
 
     Returns:
-        K thresholds in (0, 1); 0.5 for a label that none or all of the images show.
+        K thresholds in (0, 1); 0.5 for a label that all images have, or none.
 
     Raises:
         ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
-            there is nothing to choose by.
+            `labels` is empty.
 
     Example:
         >>> choose_thresholds([[0], [1], [1], [0]], [[0.1], [0.3], [0.9], [0.2]])
@@ -245,7 +246,7 @@ def _best(shown: np.ndarray, scores: np.ndarray) -> float:
     if len(np.unique(shown)) < 2:
         return DEFAULT
     precision, recall, lowest = metrics.precision_recall_curve(shown, scores)
-    # The last point of the curve belongs to no threshold.
+    # The last point of the curve has no threshold.
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(f1[:-1].argmax())
     below = lowest[best - 1] if best else 0.0

@@ -11,7 +11,7 @@ from keras_vit.visualization.drawing import to_svg
 
 
 class MultiLabelDetails(Details):
-    """A report of a multi-label classifier."""
+    """Evaluation details of a multi-label classifier."""
 
     def sections(self) -> list[html_page.Section]:
         return [_summary(self.scores), _labels(self.scores)]

@@ -1,4 +1,4 @@
-"""Multi-label classification: several classes for each image, or none."""
+"""Multi-label classification task: any number of classes per image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keras_vit.weights.whole_models import load_model
 
 
 class MultiLabel(Classification):
-    """Any number of classes for each image: sigmoid, average precision and thresholds."""
+    """Any number of classes per image: sigmoid, average precision and thresholds."""
 
     name = "multi_label"
     monitor = ("average_precision", "max")
@@ -51,7 +51,7 @@ class MultiLabel(Classification):
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
-        # Labels at their threshold are no disagreement.
+        # Probabilities close to their threshold count as agreement.
         least = np.asarray(expected.preprocessing.thresholds, np.float32)
         present, scores = found >= least, expected.outputs
         same = (present == (scores >= least)) | (np.abs(scores - least) <= close)
@@ -74,10 +74,10 @@ class MultiLabel(Classification):
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
-    """Returns the configuration with the loss that the labels need.
+    """Returns the configuration with the loss that the labels require.
 
-    A softmax makes classes exclude one another. Where an image may show several it gives way to a
-    sigmoid, with a note: whether it was asked for or stands there by default cannot be told.
+    Softmax classes are exclusive. For multi-label images the loss becomes sigmoid, with a note
+    instead of an error, because an explicit softmax cannot be distinguished from the default.
     """
     if not examples.multi_label:
         return config
@@ -96,10 +96,10 @@ def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
 
 
 def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> None:
-    """Gives a saved model the thresholds that fit best to images it was not trained on.
+    """Sets the thresholds of a saved model to those with the highest F1 on held-out images.
 
-    What is measured on the same images afterwards is optimistic; average precision is not, as it
-    needs no thresholds.
+    Afterwards metrics on the same images are optimistic, except average precision, which needs
+    no thresholds.
     """
     path = Path(path)
     model = load_model(path)
