@@ -95,7 +95,7 @@ def _decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def once(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def decoded(examples: data.Examples, *more: Any, **options: Any) -> Any:
             fields = dataclasses.asdict(examples) | {
-                "labels": examples.targets.tobytes(),
+                "targets": examples.targets.tobytes(),
                 "columns": tuple(examples.columns.items()),
                 "ignored": tuple(examples.ignored.items()),
             }
