@@ -65,8 +65,10 @@ class ServedModel:
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
         """Returns the network in the serving precision, and a function that runs the network."""
         if self._precision == "bfloat16":
-            network = cloning.to_bfloat16(network)
-        return network, partial(network, training=False)
+            copy = cloning.to_bfloat16(network)
+        else:
+            copy = cloning.with_dtype(network, "float32")
+        return copy, partial(copy, training=False)
 
     def outputs(self, found: Any) -> Answer:
         """Returns the named outputs from the result of the function of `prepare`."""

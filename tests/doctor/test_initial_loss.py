@@ -97,7 +97,7 @@ def test_training_that_taught_nothing_is_found(updates: int, severity: str) -> N
     assert alarms(check(model)) == {}  # it may be new
     findings = check(updated(model, updates))
     assert alarms(findings) == {"nothing learned": severity}
-    assert f"after {updates:,} updates" in findings[0].evidence
+    assert f"after {updates:,} steps" in findings[0].evidence
 
 
 def test_a_run_that_taught_nothing_is_found(tmp_path: Path) -> None:

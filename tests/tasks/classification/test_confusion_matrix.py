@@ -76,7 +76,8 @@ def test_confusion_matrix_numbers_stay_in_their_cells() -> None:
 def test_confusion_matrix_writes_a_picture_with_all_its_labels(
     num_classes: int, tmp_path: Path
 ) -> None:
-    path = confusion_matrix(report(num_classes), tmp_path / "confusion_matrix.png")
+    picture = tmp_path / "confusion_matrix.png"
+    path = save_figure(confusion_matrix(report(num_classes)), picture)
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("L"))
     assert 300 < min(pixels.shape) <= max(pixels.shape) < 4000
