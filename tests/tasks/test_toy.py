@@ -76,12 +76,14 @@ def test_evaluation_has_a_page(run: Path, call: Call, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["scores"]["num_examples"] > 0
 
 
-def test_exported_files_agree_and_predict(run: Path, call: Call, tmp_path: Path) -> None:
+def test_exported_files_agree_and_predict(
+    run: Path, photos: Path, call: Call, tmp_path: Path
+) -> None:
     code, text, message = call("export", run, "--to", tmp_path, "--tflite", "dynamic_range")
     assert code == 0, message
     assert "REFUSED" not in text
     written = tmp_path / "vit-files" / "1"
-    image = next((run.parents[1]).rglob("*.jpg"), None) or next(iter(run.rglob("*.png")))
+    image = min(photos.glob("ant/*"))
     artifacts = (run, tmp_path / "vit", written / "dynamic_range.tflite")
     answers = [call("predict", artifact, image) for artifact in artifacts]
     assert {code for code, *_ in answers} == {0}
