@@ -13,7 +13,7 @@ from keras_vit.layers import fused_elementwise
 
 
 class OnePassAdam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam` with an update in one pass over a variable, for TensorFlow on a CPU.
+    """`keras.optimizers.Adam` in a single pass over each variable, for TensorFlow on a CPU.
 
     There Keras' update takes twelve passes, a noticeable part of a step
     (docs/decisions/0019-performance.md). On other backends and devices the compiler of the whole

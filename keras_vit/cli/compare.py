@@ -50,7 +50,7 @@ def compare(
     """Train models on the same split with the same recipe, and compare what they reach and cost.
 
     Prints accuracy, F1 of each class, parameters, operations, speed, memory and minutes, and a
-    paired test whether the difference is real. The same command goes on where it was stopped.
+    paired test whether the difference is real. The same command resumes a comparison.
 
     keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
     """

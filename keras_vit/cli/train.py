@@ -75,7 +75,7 @@ def train(
     """Fine-tune (or train) a model on labelled images.
 
     With --weights the defaults fine-tune in minutes; without, they train from scratch. A run can
-    be stopped at any moment, and goes on with --resume as if it had not been.
+    be stopped at any moment, and --resume continues it to the same weights.
 
     keras-vit train --data photos/ --model ViTB16 --weights imagenet --out runs/photos
 
@@ -158,8 +158,7 @@ def pretrain(
 
     Of use where labels are rare: pre-train on all images, then let `keras-vit train --weights
     RUN/last.keras` learn from those with labels. Published weights, where they fit, are the
-    better start. A run can be stopped at any moment, and goes on with --resume as if it had not
-    been.
+    better start. A run can be stopped at any moment, and --resume continues it to the same weights.
 
     keras-vit pretrain --data photos/ --model ViTTi16 --image-size 96 --out runs/pretrained
 

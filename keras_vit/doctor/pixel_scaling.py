@@ -49,7 +49,7 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
     if pixels.max() - pixels.min() <= 2:
         return Findings(numbers=numbers).serious(
             "pixels all alike",
-            "Images with values in [0, 1] were written as whole numbers: multiply by 255 "
+            "Images with values in [0, 1] were written as integers: multiply by 255 "
             "before they are stored.",
             f"The pixels of {len(pixels)} images lie between {pixels.min():.0f} and "
             f"{pixels.max():.0f}, of 0 to 255.",

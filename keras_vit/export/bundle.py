@@ -68,7 +68,7 @@ class Bundle:
             lines.append(f"The smallest TFLite file that agrees is {_smallest(kept)}.")
         whole = [r for r in kept if tflite.QUANTIZATIONS[r.name].calibrated]
         if whole:
-            lines.append(f"The smallest whose activations are whole numbers is {_smallest(whole)}.")
+            lines.append(f"The smallest with integer activations is {_smallest(whole)}.")
         if refused:
             lines.append(f"Left out, since they agree on too few images: {', '.join(refused)}.")
         return "\n".join(lines)

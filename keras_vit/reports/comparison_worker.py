@@ -129,11 +129,11 @@ def _in_a_process(name: str, *arguments: str | Path) -> None:
     with subprocess.Popen(command, stderr=said) as process:
         status = _wait(process)
     if status in (_STOPPED, -signal.SIGINT):
-        raise KeyboardInterrupt(f"{name} was stopped. The same command goes on where it was.")
+        raise KeyboardInterrupt(f"{name} was stopped. The same command resumes it.")
     if status:
         raise ValueError(
             f"The process of {name} ended with status {status}; what it said stands above. The "
-            "same command goes on from its last state."
+            "same command resumes its last state."
         )
 
 

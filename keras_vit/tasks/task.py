@@ -255,7 +255,8 @@ class Task:
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
         """Returns the columns and rows of `keras-vit predict --to`."""
         raise ValueError(
-            f"`--to` must not be given for the task {self.name}, which has no table of predictions."
+            "`--to` must not be given for a task without a table of predictions. "
+            f"Received: the task {self.name}"
         )
 
     def next_commands(self, run: Run) -> list[str]:

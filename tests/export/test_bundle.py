@@ -192,7 +192,7 @@ def test_the_smallest_files_are_named() -> None:
     )
     text = Bundle(Path("vit/1"), None, results, 200).text()
     assert "The smallest TFLite file that agrees is dynamic_range." in text
-    assert "The smallest whose activations are whole numbers is int16x8." in text
+    assert "The smallest with integer activations is int16x8." in text
 
 
 def test_a_rung_that_was_asked_for_has_to_agree(

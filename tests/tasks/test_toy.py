@@ -94,7 +94,9 @@ def test_exported_files_agree_and_predict(
     assert "The image" in text
 
 
-def test_table_of_predictions_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
-    code, _, message = call("predict", run, TOY, "--to", tmp_path / "colors.csv")
+def test_table_of_predictions_is_refused(
+    run: Path, photos: Path, call: Call, tmp_path: Path
+) -> None:
+    code, _, message = call("predict", run, photos, "--to", tmp_path / "colors.csv")
     assert code == 1
-    assert "has no table of predictions" in message or "at least one image" in message
+    assert "without a table of predictions. Received: the task patch_color" in message
