@@ -1,7 +1,7 @@
 """Which kind of map tells best what a model's answer owes to where?
 
 Takes away, and gives back, the patches of photographs in the order of each kind of map, and of two
-maps that know nothing of the model: a Gaussian around the centre, and random numbers. The class is
+maps that know nothing of the model: a Gaussian around the center, and random numbers. The class is
 the one that the model says. A map is faithful if its deletion curve falls early and its insertion
 curve rises early; what counts is the difference to the two baselines on the same photographs, with
 the 95% interval of the bootstrap.
@@ -31,7 +31,7 @@ from keras_vit.evaluation import mean_interval
 from keras_vit.visualization import Curves
 from keras_vit.visualization.attention_maps import METHODS, maps_of
 
-BASELINES = ("centre", "random")
+BASELINES = ("center", "random")
 BATCH = 8
 
 
@@ -46,7 +46,7 @@ def measure(model: keras.Model, examples: data.Examples, steps: int) -> dict[str
         classes = model.predict(images, verbose=0).argmax(axis=1)
         seen = extractor.activations_and_gradients(images, classes)
         maps = {method: maps_of(extractor, seen, method) for method in METHODS}
-        maps["centre"] = np.stack([visualization.centre_map(seen.grid)] * len(images))
+        maps["center"] = np.stack([visualization.center_map(seen.grid)] * len(images))
         maps["random"] = np.stack([visualization.random_map(seen.grid, i) for i in part])
         for name, values in maps.items():
             found[name].append(
@@ -66,7 +66,7 @@ def table(found: dict[str, Curves], kind: str) -> str:
     areas = {name: getattr(curves, f"{kind}_area") for name, curves in found.items()}
     sign = -1 if kind == "deletion" else 1
     lines = [
-        f"| map | {kind} area | better than centre by | better than random by |",
+        f"| map | {kind} area | better than center by | better than random by |",
         "|---|---|---|---|",
     ]
     for name, values in areas.items():
@@ -84,7 +84,7 @@ def table(found: dict[str, Curves], kind: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", nargs="?", default="digits", help="labelled images")
+    parser.add_argument("data", nargs="?", default="digits", help="labeled images")
     parser.add_argument("--model", default="ViTMicro4", help="name of a constructor")
     parser.add_argument("--weights", default=None, help="a name, file or address")
     parser.add_argument("--steps", type=int, default=14, help="of each curve")

@@ -1,11 +1,11 @@
 """How many training images a second does one core prepare, and what do others need?
 
-From encoded JPEGs to normalised batches: a random crop and a flip, RandAugment(2, 9), MixUp and
+From encoded JPEGs to normalized batches: a random crop and a flip, RandAugment(2, 9), MixUp and
 CutMix, and all of it; by `keras_vit.data`, by KerasCV's layers and by Keras' layers, these as their
 guides use them: images of one size are batched, and the layers change whole batches.
 
 The libraries do not do the same. Ours scales by default bicubically, with antialiasing where an
-image shrinks by more than a third; the layers always take four neighbouring pixels, which is
+image shrinks by more than a third; the layers always take four neighboring pixels, which is
 cheaper, and Keras has no crop of a random area. The time beyond the library's own crop and flip
 tells what the rest costs. Ours mixes each image by MixUp or CutMix, the guides apply one after the
 other. Keras' RandAugment draws its operations once for a batch.

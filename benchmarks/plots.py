@@ -22,8 +22,8 @@ import matplotlib.pyplot as plt
 from peers import BASE, read
 from turns import PRODUCT
 
-#: The colour of each library.
-COLOURS = {
+#: The color of each library.
+COLORS = {
     "keras_vit": "tab:blue",
     "keras_hub": "tab:orange",
     "timm": "tab:green",
@@ -57,8 +57,8 @@ def draw(races: Sequence[Mapping[str, Any]], path: Path) -> None:
                 continue
             ratios = [a / b for a, b in zip(base, race["found"][name]["steps"], strict=True)]
             middle = statistics.median(ratios)
-            colour = COLOURS[name.split("-", maxsplit=1)[0]]
-            axis.barh(row, middle, color=colour, alpha=1 if name == BASE else 0.6)
+            color = COLORS[name.split("-", maxsplit=1)[0]]
+            axis.barh(row, middle, color=color, alpha=1 if name == BASE else 0.6)
             axis.plot([min(ratios), max(ratios)], [row, row], color="black", linewidth=1)
             axis.annotate(
                 f"{middle:.2f}", (0, row), (3, 0), textcoords="offset points", va="center"

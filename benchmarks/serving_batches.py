@@ -322,9 +322,7 @@ def _draw(
 
     figure, axes = plt.subplots(1, len(clients), figsize=(4 * len(clients), 4))
     sizes = sorted({batching.max_batch_size for batching in rows})
-    colours = dict(
-        zip(sizes, plt.get_cmap("viridis")(np.linspace(0, 0.9, len(sizes))), strict=True)
-    )
+    colors = dict(zip(sizes, plt.get_cmap("viridis")(np.linspace(0, 0.9, len(sizes))), strict=True))
     threads = sorted({batching.num_batch_threads for batching in rows})
     for axis, number in zip(np.atleast_1d(axes), clients, strict=True):
         for count, marker in zip(threads, itertools.cycle("os^v")):
@@ -332,7 +330,7 @@ def _draw(
             axis.scatter(
                 [point["p99"] for point in points.values()],
                 [point["rate"] for point in points.values()],
-                c=[colours[b.max_batch_size] for b in points],
+                c=[colors[b.max_batch_size] for b in points],
                 marker=marker,
                 label=f"{count} thread{'s' * (count > 1)}",
             )
@@ -358,7 +356,7 @@ def main() -> None:
     )
     parser.add_argument("task", choices=("compare", "sweep"))
     parser.add_argument("bundles", nargs="+", type=Path, help="version folders of bundles")
-    parser.add_argument("--data", required=True, help="labelled images to send")
+    parser.add_argument("--data", required=True, help="labeled images to send")
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 4, 16, 64])
     parser.add_argument("--rounds", type=int, default=9, help="turns of each")
     parser.add_argument("--seconds", type=float, default=3, help="length of a turn")

@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path, help="run folder that was exported")
     parser.add_argument("saved_model", type=Path, help="version folder of its bundle")
-    parser.add_argument("--data", required=True, help="labelled images to send")
+    parser.add_argument("--data", required=True, help="labeled images to send")
     parser.add_argument("--server", help="HOST:PORT or http://HOST:PORT of TensorFlow Serving")
     parser.add_argument("--name", default="vit", help="what the model is called there")
     parser.add_argument(

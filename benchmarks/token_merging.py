@@ -32,7 +32,7 @@ from keras_vit import data, models, training, visualization, zoo
 from keras_vit.evaluation.class_alignment import align
 from keras_vit.evaluation.statistics import wilson
 from keras_vit.models import last_activation
-from keras_vit.visualization.drawing import COLOURS, GREY, open_axes
+from keras_vit.visualization.drawing import COLORS, GRAY, open_axes
 
 METHODS = {"merge": "merging (ToMe)", "prune": "pruning by the class token"}
 
@@ -108,12 +108,12 @@ def picture(found: dict[tuple[str, int], Found], labels: np.ndarray) -> Figure:
         (panels[0], "accuracy", labels),
         (panels[1], "same class as the full model", base.classes),
     ):
-        axes.axhline(np.mean(base.classes == expected), color=GREY, linestyle=":", linewidth=1)
-        for (method, name), colour in zip(METHODS.items(), COLOURS, strict=False):
+        axes.axhline(np.mean(base.classes == expected), color=GRAY, linestyle=":", linewidth=1)
+        for (method, name), color in zip(METHODS.items(), COLORS, strict=False):
             rows = {n: row for (m, n), row in found.items() if m == method or not n}
             speeds = [statistics.median(_ratios(row, base)) for row in rows.values()]
             shares = [np.mean(row.classes == expected) for row in rows.values()]
-            axes.plot(speeds, shares, marker="o", markersize=4, color=colour, label=name)
+            axes.plot(speeds, shares, marker="o", markersize=4, color=color, label=name)
             for number, speed, share in zip(rows, speeds, shares, strict=True):
                 axes.annotate(
                     str(number), (speed, share), (0, 5), textcoords="offset points", fontsize=7

@@ -1,8 +1,8 @@
 """Vision Transformers for Keras 3: from a folder of images to a served model.
 
 Part of the distribution keras-vit-toolkit. `keras_vit.data`, `keras_vit.training`,
-`keras_vit.tasks` and `keras_vit.export` need TensorFlow and are imported by name; the rest runs on
-any Keras backend.
+`keras_vit.tasks` and `keras_vit.export` need TensorFlow and must be imported explicitly; the rest
+runs on any Keras backend.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `load_predictor` where it is used, since it needs TensorFlow."""
+    """Imports `load_predictor` on first access, because it needs TensorFlow."""
     if name == "load_predictor":
         from keras_vit.export import load_predictor
 

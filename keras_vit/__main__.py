@@ -1,4 +1,4 @@
-"""Entry point of `python -m keras_vit`, the command `keras-vit`."""
+"""Entry point of `python -m keras_vit`, which runs the `keras-vit` command."""
 
 from __future__ import annotations
 

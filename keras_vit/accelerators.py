@@ -9,7 +9,7 @@ _DISKS_AND_NETWORK = ("0x01", "0x02")  # PCI classes of Google's other devices
 
 
 def detect(root: Path = Path("/")) -> str:
-    """Returns the fastest kind of device of this machine, on Linux."""
+    """Returns the fastest kind of device on this machine (Linux only)."""
     devices = root.glob("sys/bus/pci/devices/*")
     if any(root.glob("dev/accel[0-9]*")) or any(_is_tpu(device) for device in devices):
         return "tpu"
@@ -20,7 +20,7 @@ def detect(root: Path = Path("/")) -> str:
 
 
 def cpu_features(root: Path = Path("/")) -> frozenset[str]:
-    """Returns the instruction sets of the CPU by their Linux names, for example `"amx_bf16"`."""
+    """Returns the CPU's instruction sets by Linux name, for example `"amx_bf16"`."""
     try:
         lines = (root / "proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

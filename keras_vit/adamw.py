@@ -13,11 +13,11 @@ from keras_vit.layers import fused_elementwise
 
 
 class OnePassAdam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam` in a single pass over each variable, for TensorFlow on a CPU.
+    """Adam that updates each variable in a single pass, for TensorFlow on a CPU.
 
-    There Keras' update takes twelve passes, a noticeable part of a step
-    (docs/decisions/0019-performance.md). On other backends and devices the compiler of the whole
-    step fuses the passes.
+    On a CPU, the update of `keras.optimizers.Adam` takes twelve passes, a noticeable part of a
+    training step (docs/decisions/0019-performance.md). On other backends and devices, the compiler
+    of the whole step fuses the passes.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -44,7 +44,7 @@ class OnePassAdam(keras.optimizers.Adam):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AdamW(OnePassAdam, keras.optimizers.AdamW):
-    """`keras.optimizers.AdamW`, faster with TensorFlow on a CPU; for `model.compile`.
+    """Drop-in replacement for `keras.optimizers.AdamW`, faster with TensorFlow on a CPU.
 
     The results are equal up to rounding. Reference: https://arxiv.org/abs/1711.05101.
 
@@ -52,7 +52,7 @@ class AdamW(OnePassAdam, keras.optimizers.AdamW):
         **kwargs: Arguments of `keras.optimizers.AdamW`, with its defaults: `learning_rate`,
             `weight_decay`, `beta_1`, `beta_2`, `clipnorm` and more.
 
-    Example:
+    Examples:
         >>> optimizer = AdamW(learning_rate=0.25, weight_decay=0.5)
         >>> variable = keras.Variable([1.0])
         >>> optimizer.apply([keras.ops.ones(1)], [variable])

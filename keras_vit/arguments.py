@@ -1,4 +1,4 @@
-"""Argument checks whose messages contain the expected and the received value."""
+"""Argument checks whose error messages state the expected and the received value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TABLES = (".csv", ".tsv", ".jsonl")
 # Remedies for files with images or labels in unsupported formats.
 _REMEDIES = {
     (".xlsx", ".xls", ".ods"): "Save the spreadsheet as CSV UTF-8.",
-    (".zip", ".tar", ".gz", ".tgz", ".7z"): "Unpack the archive and name the folder.",
-    (".parquet",): "Write its images to files, and their names and labels to a CSV file.",
-    (".json",): "Write the names and labels of the images to a CSV file.",
+    (".zip", ".tar", ".gz", ".tgz", ".7z"): "Unpack the archive and pass the folder.",
+    (".parquet",): "Save its images as files, and list their names and labels in a CSV file.",
+    (".json",): "List the names and labels of the images in a CSV file.",
 }
 
 
@@ -28,13 +28,13 @@ def nearest(value: str, options: Iterable[str]) -> str:
 
 
 def shortlist(names: Sequence[str], shown: int = 8) -> str:
-    """Returns the first names for a message, and the number of further names."""
+    """Formats the first few names and the number of remaining names for a message."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
 
 
 def listed(title: str, lines: Sequence[str], shown: int = 20) -> str:
-    """Returns a title, the first lines below it, and the number of further lines."""
+    """Formats a title, the first few lines and the number of remaining lines as indented text."""
     more = [f"... and {len(lines) - shown} more"] if len(lines) > shown else []
     return "\n  ".join([title, *lines[:shown], *more])
 
@@ -50,24 +50,24 @@ def one_of(name: str, value: object, options: Sequence[object]) -> None:
 
 
 def positive_int(name: str, value: object) -> int:
-    """Returns `value` if it is a positive integer."""
+    """Returns `value` as a positive integer; raises `ValueError` otherwise."""
     return _integer(name, value, 1, "a positive integer")
 
 
 def count(name: str, value: object) -> int:
-    """Returns `value` if it is a non-negative integer."""
-    return _integer(name, value, 0, "an integer of at least 0")
+    """Returns `value` as a non-negative integer; raises `ValueError` otherwise."""
+    return _integer(name, value, 0, "a non-negative integer")
 
 
 def positive(name: str, value: object) -> float:
-    """Returns `value` if it is a positive number."""
+    """Returns `value` as a positive float; raises `ValueError` otherwise."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
     return float(value)
 
 
 def hidden_size(value: int | None, num_heads: int) -> int:
-    """Returns `value` if it is a multiple of the number of attention heads."""
+    """Returns `value`; raises `ValueError` unless it is a multiple of `num_heads`."""
     if value is None or value % num_heads:
         raise ValueError(
             "`hidden_size` must be a multiple of `num_heads`. "
@@ -82,14 +82,14 @@ def is_number(value: object) -> bool:
 
 
 def rate(name: str, value: object) -> float:
-    """Returns `value` if it is in [0, 1)."""
+    """Returns `value` as a float in [0, 1); raises `ValueError` otherwise."""
     if not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
     return float(value)
 
 
 def size_pair(name: str, value: object) -> tuple[int, int]:
-    """Returns (height, width) for a positive integer or a pair of positive integers."""
+    """Converts a positive integer, or a pair of positive integers, to (height, width)."""
     sides = value if isinstance(value, (tuple, list)) else (value, value)
     if len(sides) != 2:
         raise ValueError(
@@ -100,16 +100,16 @@ def size_pair(name: str, value: object) -> tuple[int, int]:
 
 
 def regular_file(name: str, path: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` for pipes and devices, for example `/dev/zero`."""
+    """Raises `ValueError` unless `path` is a regular file; `/dev/zero`, for example, is not."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise ValueError(
-            f"`{name}` must be a regular file, no folder, pipe or device. "
-            f"Received: {os.fspath(path)}"
+            f"`{name}` must be a regular file, not a folder, pipe or device. Received: "
+            f"{os.fspath(path)}"
         )
 
 
 def image_source(data: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` unless `data` is a possible argument of `keras_vit.data.load`."""
+    """Raises `ValueError` if `data` cannot be a data source for `keras_vit.data.load`."""
     spec, path = str(data), Path(data).expanduser()
     is_table = path.is_file() and path.suffix.lower() in _TABLES
     if path.is_dir() or is_table or spec.startswith("tfds:") or spec == "digits":
@@ -134,12 +134,14 @@ def image_source(data: str | os.PathLike[str]) -> None:
 
 
 def install_hint(extra: str) -> str:
-    """Returns the command that installs an extra of this package, which is not on PyPI yet."""
-    return f'in the checkout of keras_vit: pip install -e ".[{extra}]"'
+    """Returns the command to install an extra of this package, from its checkout or from PyPI."""
+    if Path(__file__).parents[1].joinpath("pyproject.toml").is_file():
+        return f'in your keras_vit checkout, run: pip install -e ".[{extra}]"'
+    return f'run: pip install "keras-vit-toolkit[{extra}]"'
 
 
 def command(*words: object) -> str:
-    """Returns a `keras-vit` command quoted for a shell."""
+    """Returns a `keras-vit` command line, quoted for a shell."""
     return shlex.join(["keras-vit", *map(str, words)])
 
 

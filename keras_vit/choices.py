@@ -1,4 +1,4 @@
-"""Values of command-line options, checked before Keras is imported."""
+"""Allowed values of command-line options, available without importing Keras."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TASK_GROUP = "keras_vit.tasks"
 
 
 def task_names() -> tuple[str, ...]:
-    """Returns the names of the tasks for labeled images."""
+    """Returns the names of all tasks that use labeled images, including those of plugins."""
     from importlib import metadata
 
     return (*TASKS, *(entry.name for entry in metadata.entry_points(group=TASK_GROUP)))

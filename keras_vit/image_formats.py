@@ -1,4 +1,4 @@
-"""Image file formats, recognized by content."""
+"""Recognition of image file formats by content."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _HEAD = 132  # bytes; the longest signature (DICOM's) ends there
 
 
 def image_format(head: bytes, name: str = "") -> str | None:
-    """Returns the format of an image file."""
+    """Returns the format of an image file, or None if it is not a known image format."""
     for found, signatures in _SIGNATURES.items():
         if head.startswith(signatures):
             raw = found == "TIFF" and _RAW_SUFFIX.search(name)
@@ -72,16 +72,16 @@ def image_format(head: bytes, name: str = "") -> str | None:
 
 
 def read_head(path: str | os.PathLike[str]) -> bytes:
-    """Returns the first bytes of a file for `image_format`."""
+    """Reads the first bytes of a file, to pass to `image_format`."""
     with open(path, "rb") as file:
         return file.read(_HEAD)
 
 
 def has_image_suffix(name: str) -> bool:
-    """Returns whether a file name has the suffix of an image format."""
+    """Returns whether a file name ends with the suffix of an image format."""
     return bool(_SUFFIX.search(name) or _RAW_SUFFIX.search(name))
 
 
 def is_backup(name: str) -> bool:
-    """Returns whether a file name is that of a backup copy."""
+    """Returns whether a file name ends like that of a backup copy."""
     return name.lower().endswith(_BACKUP_ENDINGS)

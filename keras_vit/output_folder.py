@@ -1,4 +1,4 @@
-"""Output folders of commands: marker file, and lock file during writing."""
+"""Output folders of commands: marked by a file, and locked while being written."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import filelock
-
 from keras_vit.files import write_json
 
 MARKER = ".keras_vit_output"
@@ -22,12 +20,12 @@ _EARLIER = (
     *(("evaluation.json", name) for name in ("confusion_matrix.png", "label_scores.png")),
     ("comparison.json", "runs"),
     ("report.json", "index.html"),
-    ("probe.json", "neighbours.png"),
+    ("probe.json", "neighbors.png"),
 )
 
 
 def is_output(folder: str | os.PathLike[str]) -> bool:
-    """Returns whether a command of this package created a folder."""
+    """Returns whether a folder was created by a command of this package."""
     folder = Path(folder)
     if (folder / MARKER).is_file():
         return True
@@ -35,7 +33,7 @@ def is_output(folder: str | os.PathLike[str]) -> bool:
 
 
 def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> None:
-    """Raises `ValueError` if writing could overwrite files of the user."""
+    """Raises `ValueError` if writing to a folder could overwrite the user's files."""
     folder = Path(folder)
     if not folder.exists():
         return
@@ -47,17 +45,17 @@ def require_writable(folder: str | os.PathLike[str], names: Sequence[str] | None
     # Checked after the listing: a process that starts meanwhile writes its marker first.
     if found and not is_output(folder):
         raise ValueError(
-            "`out` must be a new folder, or one that keras-vit created; nothing else is "
-            f"overwritten. Received: out={str(folder)!r}, which holds {', '.join(found[:5])}"
+            "`out` must be a new folder, or a folder created by keras-vit; other folders are not "
+            f"overwritten. Received: out={str(folder)!r}, which contains {', '.join(found[:5])}"
         )
 
 
 def require_new_run(folder: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` if a folder already contains a run, or files of the user."""
+    """Raises `ValueError` if a folder already contains a run or the user's files."""
     if (Path(folder) / "config.yaml").exists():
         raise ValueError(
-            f"`out` must be a new folder. Received: out={str(folder)!r}, which holds a run. "
-            "Choose another one, or go on with it with `resume=True` (--resume)."
+            f"`out` must be a new folder. Received: out={str(folder)!r}, which contains a run. "
+            "Choose another folder, or resume the run with `resume=True` (--resume)."
         )
     require_writable(folder)
 
@@ -66,7 +64,7 @@ def require_new_run(folder: str | os.PathLike[str]) -> None:
 def writing(
     folder: str | os.PathLike[str], command: str, names: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Locks a folder for writing by one process, and adds the marker to a new folder.
+    """Locks a folder for writing by one process; adds the marker file to a new folder.
 
     A new folder without any output is removed if the block raises.
     """
@@ -74,7 +72,7 @@ def writing(
     require_writable(folder, names)
     marker, created = folder / MARKER, not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / _LOCK, lambda: f"out={str(folder)!r}, to which {_holder(marker)} writes"):
+    with alone(folder / _LOCK, lambda: f"out={str(folder)!r}, in use by {_holder(marker)}"):
         new = not set(os.listdir(folder)) - {_LOCK}
         try:
             if new or marker.exists():
@@ -93,13 +91,15 @@ def writing(
 
 @contextlib.contextmanager
 def alone(lock: Path, received: Callable[[], str]) -> Iterator[None]:
-    """Acquires a lock file; raises `ValueError` with `received` if another process has it."""
+    """Acquires a lock file; raises a `ValueError` that contains `received` if it is locked."""
+    import filelock
+
     try:
         held = filelock.FileLock(lock).acquire(timeout=0)
     except filelock.Timeout:
         raise ValueError(
-            "The folder to write must not be in use. Wait until the other process has ended, or "
-            f"stop it. Received: {received()}"
+            "The output must not be in use by another process. Wait until the other process has "
+            f"finished, or stop it. Received: {received()}"
         ) from None
     with held:
         yield
@@ -111,7 +111,7 @@ def _holder(marker: Path) -> str:
             found = json.loads(marker.read_text(encoding="utf-8"))
             return (
                 f"`keras-vit {found['command']}`, process {found['process']} on {found['host']} "
-                f"since {found['started']},"
+                f"since {found['started']}"
             )
         time.sleep(0.05)
     return "another process"

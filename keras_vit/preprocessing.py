@@ -1,7 +1,7 @@
-"""Preprocessing of image files for a model, and ImageNet classes.
+"""Image preprocessing settings of a model, and the names of the ImageNet classes.
 
-A `Preprocessing` is plain data without a backend. Only `keras_vit.data.decode_and_resize` decodes
-and resizes images.
+A `Preprocessing` is plain data and needs no backend. Only `keras_vit.data.decode_and_resize`
+decodes and resizes images.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LATER = ("exif_orientation", "dct_scaling")  # false in files of earlier versio
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """Preprocessing of image files for a model.
+    """Settings that define how image files are preprocessed for a model.
 
     The same preprocessing is used in training, evaluation, prediction and every exported file:
     decode to uint8 pixels (height, width, channels), resize, crop, round to uint8 as in PIL, scale
@@ -60,7 +60,7 @@ class Preprocessing:
         ValueError: If an argument is out of range, or the length of `mean` or `std` does not match
             `channels`, or that of `thresholds` does not match `class_names`.
 
-    Example:
+    Examples:
         >>> preprocessing = Preprocessing(size=(32, 48), class_names=("daisy", "rose"))
         >>> preprocessing.scale(np.array([0, 255], "uint8").reshape(1, 1, 2, 1))[0, 0, :, 0]
         array([-1.,  1.], dtype=float32)
@@ -121,18 +121,18 @@ class Preprocessing:
             )
         if self.class_names is not None and len(values) != len(self.class_names):
             raise ValueError(
-                f"`thresholds` must be one number for each of the {len(self.class_names)} labels. "
-                f"Received: thresholds={self.thresholds!r}"
+                f"`thresholds` must contain one number for each of the {len(self.class_names)} "
+                f"labels. Received: thresholds={self.thresholds!r}"
             )
         return values
 
     @property
     def num_channels(self) -> int:
-        """Number of color channels of the model's input."""
+        """Number of channels of the model's input images."""
         return CHANNELS[self.channels]
 
     def scale(self, pixels: Any) -> Any:
-        """Maps pixels in [0, 255] to the value range that the model was trained on.
+        """Scales pixels in [0, 255] to the value range that the model was trained on.
 
         Args:
             pixels: NumPy array of any numeric dtype, or float32 tensor of any backend,
@@ -141,7 +141,7 @@ class Preprocessing:
         Returns:
             `(pixels / 255 - mean) / std` as a new float32 array or tensor of the same kind.
 
-        Example:
+        Examples:
             >>> Preprocessing(mean=0.0, std=1.0).scale(np.full((1, 1, 3), 51.0)).round(6)
             array([[[0.2, 0.2, 0.2]]], dtype=float32)
         """
@@ -156,7 +156,7 @@ class Preprocessing:
         return pixels * factor + offset
 
     def unscale(self, values: Any) -> Any:
-        """Maps model inputs back to pixels, the inverse of `scale`.
+        """Converts model inputs back to pixels in [0, 255]; the inverse of `scale`.
 
         Args:
             values: NumPy array or tensor, (..., channels).
@@ -164,7 +164,7 @@ class Preprocessing:
         Returns:
             `(values * std + mean) * 255`, float32, not rounded.
 
-        Example:
+        Examples:
             >>> preprocessing = Preprocessing(mean=0.0, std=1.0)
             >>> preprocessing.unscale(np.full((1, 1, 3), 0.2)).round(3)
             array([[[51., 51., 51.]]], dtype=float32)
@@ -175,7 +175,7 @@ class Preprocessing:
         return values * (255 * std).astype(np.float32) + (255 * mean).astype(np.float32)
 
     def to_rgb(self, pixels: np.ndarray) -> np.ndarray:
-        """Returns pixels with their channels in RGB order.
+        """Converts pixels from the preprocessing's channel order to RGB.
 
         Args:
             pixels: (..., channels) in the preprocessing's order.
@@ -183,14 +183,14 @@ class Preprocessing:
         Returns:
             The pixels with red first; grayscale pixels are unchanged.
 
-        Example:
+        Examples:
             >>> Preprocessing(channels="bgr").to_rgb(np.array([1, 2, 3])).tolist()
             [3, 2, 1]
         """
         return pixels[..., ::-1] if self.channels == "bgr" else pixels
 
     def present(self, probabilities: Any) -> Any:
-        """Returns whether each label reaches its threshold.
+        """Returns whether the probability of each label reaches the label's threshold.
 
         Args:
             probabilities: NumPy array or float32 tensor of any backend, (..., K), in [0, 1].
@@ -201,15 +201,15 @@ class Preprocessing:
         Raises:
             ValueError: If the preprocessing has no thresholds.
 
-        Example:
+        Examples:
             >>> Preprocessing(thresholds=(0.5, 0.2)).present(np.array([[0.5, 0.1], [0.4, 0.3]]))
             array([[ True, False],
                    [False,  True]])
         """
         if self.thresholds is None:
             raise ValueError(
-                "`thresholds` must be given to tell which labels an image shows; the classes of "
-                "this model exclude one another. Received: thresholds=None"
+                "`thresholds` must be given to predict several labels; the classes of this model "
+                "are mutually exclusive. Received: thresholds=None"
             )
         if isinstance(probabilities, np.ndarray):
             probabilities = probabilities.astype(np.float32)
@@ -230,7 +230,7 @@ class Preprocessing:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Preprocessing:
-        """Returns the preprocessing from a dictionary of `get_config`, also of earlier versions."""
+        """Creates a preprocessing from a `get_config` result of this or any earlier version."""
         names = {NAMES_IN_FILES: "class_names"}
         values: dict[str, Any] = {
             names.get(k, k): tuple(v) if isinstance(v, list) else v for k, v in config.items()
@@ -239,7 +239,7 @@ class Preprocessing:
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:
-    """Maps pixels in [0, 255] to [-1, 1], the input range of the original ViT checkpoints.
+    """Scales pixels in [0, 255] to [-1, 1], the input range of the original ViT checkpoints.
 
     Unlike the function of the same name in `keras.applications`, this function never overwrites
     float NumPy input.
@@ -255,7 +255,7 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
     Raises:
         ValueError: If `data_format` is unknown.
 
-    Example:
+    Examples:
         >>> preprocess_input(np.array([0, 51, 255], "uint8")).round(3)
         array([-1. , -0.6,  1. ], dtype=float32)
     """
@@ -279,16 +279,16 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, fl
     Raises:
         ValueError: If `preds` does not have shape (B, 1000) or `top` is out of range.
 
-    Example:
+    Examples:
         >>> decode_predictions(np.eye(1000)[[207]], top=1)
         [[('n02099601', 'golden_retriever', 1.0)]]
     """
     scores = keras.ops.convert_to_numpy(preds)
     if scores.ndim != 2 or scores.shape[1] != 1000:
         raise ValueError(
-            "`preds` must have shape (batch, 1000), one score for each ImageNet class. For other "
-            "classes use the labels of the model's preprocessing. "
-            f"Received: preds of shape {scores.shape}"
+            "`preds` must have shape (batch, 1000), one score for each ImageNet class. For "
+            "other classes use the class names of the model's preprocessing. Received: preds of "
+            f"shape {scores.shape}"
         )
     if arguments.positive_int("top", top) > 1000:
         raise ValueError(f"`top` must be at most 1000. Received: top={top!r}")
@@ -309,7 +309,7 @@ def imagenet_labels() -> tuple[str, ...]:
 
 
 def imagenet_wnids() -> tuple[str, ...]:
-    """Returns the WordNet ids of the 1000 ImageNet classes, in the order of the class index."""
+    """Returns the WordNet IDs of the 1000 ImageNet classes, in the order of the class index."""
     return _imagenet_classes()[0]
 
 

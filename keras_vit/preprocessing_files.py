@@ -1,4 +1,4 @@
-"""Text files of the preprocessing inside an artifact, for readers without Keras."""
+"""Text files that describe an exported model's preprocessing to programs without Keras."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THRESHOLDS = "thresholds.txt"
 
 
 def texts(preprocessing: Preprocessing) -> dict[str, str]:
-    """Returns the contents of the preprocessing files of an exported model by file name."""
+    """Returns the contents of an exported model's preprocessing files, keyed by file name."""
     found = {
         PREPROCESSING: json.dumps(preprocessing.get_config(), indent=2, ensure_ascii=False) + "\n",
     }
@@ -27,13 +27,13 @@ def texts(preprocessing: Preprocessing) -> dict[str, str]:
 
 
 def write(preprocessing: Preprocessing, folder: Path) -> None:
-    """Writes `texts` into a folder."""
+    """Writes the preprocessing files of an exported model to a folder."""
     for name, text in texts(preprocessing).items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
 def lines(path: Path, count: int) -> tuple[str, ...]:
-    """Returns the lines of `labels.txt` or `thresholds.txt`."""
+    """Returns the `count` lines of `labels.txt` or `thresholds.txt`."""
     found = tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     if len(found) != count:
         raise ValueError(
@@ -44,7 +44,7 @@ def lines(path: Path, count: int) -> tuple[str, ...]:
 
 
 def numbers(path: Path, count: int) -> tuple[float, ...]:
-    """Returns the numbers in `thresholds.txt`."""
+    """Returns the `count` thresholds in `thresholds.txt`."""
     found = []
     for number, line in enumerate(lines(path, count), 1):
         try:
@@ -58,11 +58,11 @@ def numbers(path: Path, count: int) -> tuple[float, ...]:
 
 
 def parse(preprocessing: str | bytes, artifact: str) -> Preprocessing:
-    """Returns the preprocessing in the content of a `preprocessing.json`."""
+    """Parses the content of a `preprocessing.json` file."""
     try:
         return Preprocessing.from_config(json.loads(preprocessing))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`path` must hold the {PREPROCESSING} that was exported with it; export it again. "
-            f"Received: path={artifact!r}, with a damaged one: {error}"
+            f"`path` must contain the {PREPROCESSING} that was exported with the model; export "
+            f"the model again. Received: path={artifact!r}, with a damaged file: {error}"
         ) from error

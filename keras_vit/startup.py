@@ -1,4 +1,4 @@
-"""Start of Keras within a command, and a filter of TensorFlow's log."""
+"""Startup of Keras in a command, and filtering of TensorFlow's log."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ for line in sys.stdin.buffer:
 
 
 def start_keras() -> None:
-    """Imports all of `keras_vit`, with Keras and TensorFlow; a second call does nothing.
+    """Imports all of `keras_vit`, including Keras and TensorFlow, on the first call.
 
-    Until the process ends, TensorFlow's log is removed from stderr.
+    From then until the process ends, TensorFlow's log is removed from stderr.
     """
     if hasattr(sys.modules["keras_vit"], "__all__"):
         return
@@ -40,7 +40,7 @@ def start_keras() -> None:
 
 @contextlib.contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Removes TensorFlow's log from stderr, also lines not controlled by TF_CPP_MIN_LOG_LEVEL.
+    """Removes TensorFlow's log from stderr, even lines that ignore TF_CPP_MIN_LOG_LEVEL.
 
     A separate process copies all other output, so that nothing is lost if this process crashes.
     Python's own output goes directly to stderr, which may be a terminal. With

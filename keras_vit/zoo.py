@@ -1,4 +1,4 @@
-"""Public constructors: ViTTi16 ... ViTG14, and the hybrids ViTRTi16 ... ViTR50L32.
+"""Public model constructors: ViTTi16 to ViTG14, and the hybrids ViTRTi16 to ViTR50L32.
 
 Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
 """
@@ -32,10 +32,10 @@ _OF_WEIGHTS = (
 
 
 class Constructor:
-    """Constructor of a Vision Transformer of one published size, as in `keras.applications`.
+    """Model constructor for one published Vision Transformer size, as in `keras.applications`.
 
-    The model requires pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or by the
-    preprocessing of its weights (`keras_vit.models.preprocessing_of`).
+    The model requires pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or scaled as
+    specified by the preprocessing of its weights (`keras_vit.models.preprocessing_of`).
 
     Reference: https://arxiv.org/abs/2010.11929
     """
@@ -132,7 +132,7 @@ class Constructor:
         return model
 
     def _check_classes(self, weights: str | os.PathLike[str], classes: int) -> None:
-        """Raises `ValueError` if `classes` does not match named weights, before any download."""
+        """Raises `ValueError`, before any download, if `classes` does not fit the named weights."""
         name = os.fspath(weights)
         if os.path.exists(name) or not registry.is_known(self.__name__, name):
             return
@@ -140,15 +140,15 @@ class Constructor:
         if row.classes and classes != row.classes:
             raise ValueError(
                 f"`classes` must be {row.classes} with the classifier of weights={name!r}. For "
-                "another number pass `reset_head=True`, which starts the classifier from zeros, "
-                f"or `include_top=False`. Received: classes={classes}"
+                "another number of classes, pass `reset_head=True`, which initializes the "
+                f"classifier with zeros, or `include_top=False`. Received: classes={classes}"
             )
 
 
 def _fields_of_source(
     inferred: dict[str, Any], chosen: dict[str, Any], include_top: bool
 ) -> dict[str, Any]:
-    """Returns the user's values of fields, and otherwise those inferred from the weights."""
+    """Merges `ViTConfig` fields: the user's values override those inferred from weights."""
     names = (*chosen, *_OF_WEIGHTS)
     fields = {
         name: inferred[name] if chosen.get(name) is None else chosen[name]
@@ -177,7 +177,7 @@ def _image_fields(
     input_tensor: Any,
     input_shape: tuple[int | None, int | None, int] | None,
 ) -> dict[str, Any]:
-    """Returns image size, channels and position grid of the user, or else of the weights."""
+    """Returns the image size, channels and position grid set by the user or by the weights."""
     if input_shape is None and input_tensor is not None:
         input_shape = tuple(input_tensor.shape[1:])
     if input_shape is not None and not (
@@ -203,7 +203,7 @@ def _image_fields(
 def _preprocessing(
     checkpoint: Checkpoint | None, config: models.ViTConfig, *, keep_labels: bool
 ) -> Preprocessing | None:
-    """Returns the preprocessing of the weights, at the model's image size."""
+    """Returns the preprocessing of the weights, adapted to the model's image size."""
     if checkpoint is None:
         return None
     base = default_preprocessing(config)
@@ -224,7 +224,7 @@ def _preprocessing(
 
 
 def constructor(name: str) -> Constructor:
-    """Returns the constructor with this name."""
+    """Returns the model constructor with this name."""
     arguments.one_of("model", name, tuple(CONSTRUCTORS))
     return CONSTRUCTORS[name]
 

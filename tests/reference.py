@@ -32,9 +32,9 @@ def dense(x: np.ndarray, w: Weights) -> np.ndarray:
 
 
 def layer_norm(x: np.ndarray, w: Weights, epsilon: float = 1e-6) -> np.ndarray:
-    centred = x - x.mean(-1, keepdims=True)
+    centered = x - x.mean(-1, keepdims=True)
     return (
-        centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) * w["gamma"] + w["beta"]
+        centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon) * w["gamma"] + w["beta"]
     )
 
 

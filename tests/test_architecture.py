@@ -274,5 +274,5 @@ def test_every_imported_distribution_is_declared() -> None:
 
 
 def normal(distribution: str) -> str:
-    """The normalised name of a distribution (PEP 503)."""
+    """The normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -134,11 +134,11 @@ def test_image_source_names_what_may_be_there_and_the_nearest(
     [
         *((suffix, "Save the spreadsheet as CSV UTF-8.") for suffix in (".xlsx", ".xls", ".ods")),
         *(
-            (suffix, "Unpack the archive and name the folder.")
+            (suffix, "Unpack the archive and pass the folder.")
             for suffix in (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".TGZ")
         ),
-        (".parquet", "Write its images to files, and their names and labels to a CSV file."),
-        (".json", "Write the names and labels of the images to a CSV file."),
+        (".parquet", "Save its images as files, and list their names and labels in a CSV file."),
+        (".json", "List the names and labels of the images in a CSV file."),
     ],
 )
 def test_image_source_says_what_to_do_with_other_files(
@@ -158,7 +158,9 @@ def test_image_source_says_what_to_do_with_other_files(
 def test_regular_file_refuses_folders_pipes_and_devices(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", os.devnull):
-        with pytest.raises(ValueError, match="`image` must be a regular file, no folder, pipe or"):
+        with pytest.raises(
+            ValueError, match="`image` must be a regular file, not a folder, pipe or"
+        ):
             arguments.regular_file("image", path)
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "file")
@@ -168,3 +170,12 @@ def test_regular_file_refuses_folders_pipes_and_devices(tmp_path: Path) -> None:
 def test_command_quotes_what_a_shell_would_change() -> None:
     assert arguments.command("predict", Path("runs/a"), "x.png") == "keras-vit predict runs/a x.png"
     assert arguments.command("card", "it's b") == "keras-vit card 'it'\"'\"'s b'"
+
+
+def test_install_hint_names_the_checkout_or_pypi(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(arguments, "__file__", str(tmp_path / "keras_vit" / "arguments.py"))
+    assert arguments.install_hint("onnx") == 'run: pip install "keras-vit-toolkit[onnx]"'
+    (tmp_path / "pyproject.toml").touch()
+    assert arguments.install_hint("onnx").endswith('checkout, run: pip install -e ".[onnx]"')

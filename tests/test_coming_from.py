@@ -178,10 +178,10 @@ def test_automl(page: Run) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gs://bucket/a.jpg,daisy\n", "download what has an address first.*line 1"),
+        ("gs://bucket/a.jpg,daisy\n", "images first..*line 1"),
         ("TRAIN,a.jpg,daisy\nUNASSIGNED,b.jpg,rose\n", "must have a header line"),
         ("TRAIN,a.jpg,daisy\nb.jpg,rose\n", "must have a header line"),
-        ("TRAIN,gs://bucket/a.jpg,daisy\nTEST,gs://bucket/b.jpg,rose\n", "download what has an"),
+        ("TRAIN,gs://bucket/a.jpg,daisy\nTEST,gs://bucket/b.jpg,rose\n", "images"),
         ("a.jpg,daisy\nb.jpg\n", "`label` must not be empty.*line 2"),
     ],
 )

@@ -105,7 +105,7 @@ def test_notebooks_start_with_the_same_install_cell() -> None:
 
 @pytest.mark.slow
 def test_notebook_takes_photographs_from_colab(tmp_path: Path) -> None:
-    """Its dialog is cancelled first: the patterns. Then it saves an archive, and gives its name."""
+    """Its dialog is canceled first: the patterns. Then it saves an archive, and gives its name."""
     pixels = np.random.default_rng(0).integers(0, 255, (11, 13, 3), "uint8")
     Image.fromarray(pixels).save(tmp_path / "a.png")
     with zipfile.ZipFile(tmp_path / "pets.zip", "w") as archive:
@@ -123,8 +123,8 @@ colab.files = types.SimpleNamespace(upload=lambda: next(answers))"""
     notebook.cells = [nbformat.v4.new_code_cell(dialog), *cells]
     notebook.cells += [nbformat.v4.new_code_cell(code) for code in (tell, cells[-1].source, tell)]
     execute(notebook, tmp_path)
-    cancelled, _, chosen = (printed(cell) for cell in notebook.cells[-3:])
-    assert cancelled.endswith("/photos ('across', 'checks', 'down')\n")
+    canceled, _, chosen = (printed(cell) for cell in notebook.cells[-3:])
+    assert canceled.endswith("/photos ('across', 'checks', 'down')\n")
     assert chosen == "photos/pets ('cat', 'dog')\n"
 
 

@@ -111,7 +111,10 @@ def test_writing_marks_a_new_folder_first(tmp_path: Path) -> None:
 def test_writing_overwrites_nothing_that_it_did_not_create(tmp_path: Path) -> None:
     (tmp_path / "labels.txt").write_text("mine")
     with (
-        pytest.raises(ValueError, match=r"nothing else is overwritten.*which holds labels.txt"),
+        pytest.raises(
+            ValueError,
+            match=r"a folder created by keras-vit; other folders .*which contains labels.txt",
+        ),
         writing(tmp_path, "train"),
     ):
         pass
@@ -119,7 +122,7 @@ def test_writing_overwrites_nothing_that_it_did_not_create(tmp_path: Path) -> No
         pass
     assert not is_output(tmp_path)  # a folder of the user is not marked
     (tmp_path / "evaluation.json").write_text("mine")
-    with pytest.raises(ValueError, match=r"which holds evaluation\.json"):
+    with pytest.raises(ValueError, match=r"which contains evaluation\.json"):
         require_writable(tmp_path, ("evaluation.json",))
     assert (tmp_path / "evaluation.json").read_text() == "mine"
 

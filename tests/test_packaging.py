@@ -68,10 +68,10 @@ def source_files() -> set[str]:
 def test_wheel_has_every_file(distributions: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(distributions[1]) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-        licences = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
+        licenses = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
     assert names == source_files() | {"keras_vit_toolkit.py"}
     assert "keras_vit/py.typed" in names
-    assert len(licences) == 1
+    assert len(licenses) == 1
 
 
 def test_sdist_has_what_building_and_testing_need(distributions: tuple[Path, Path]) -> None:

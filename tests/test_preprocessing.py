@@ -199,7 +199,9 @@ def test_present_compares_every_label_with_its_own_threshold_in_float32() -> Non
     assert preprocessing.present(probabilities).tolist() == expected
     tensor = keras.ops.convert_to_tensor(probabilities.astype("float32"))
     assert keras.ops.convert_to_numpy(preprocessing.present(tensor)).tolist() == expected
-    with pytest.raises(ValueError, match=r"classes of this model exclude .*thresholds=None"):
+    with pytest.raises(
+        ValueError, match=r"classes of this model are mutually exclusive. .*thresholds=None"
+    ):
         PREPROCESSING.present(probabilities)
 
 

@@ -18,7 +18,7 @@ def test_parse_restores_the_contract() -> None:
 
 @pytest.mark.parametrize("text", ["{", '{"siz": 8}', '{"size": 0}'])
 def test_parse_names_the_artifact_of_a_damaged_contract(text: str) -> None:
-    with pytest.raises(ValueError, match=r"export it again\. Received: path='model.tflite'"):
+    with pytest.raises(ValueError, match=r"export the model again\. Received: path='model.tflite'"):
         preprocessing_files.parse(text, "model.tflite")
 
 

@@ -82,7 +82,7 @@ def test_of_two_runs_one_wins(photos: Path, tmp_path: Path) -> None:
     for number in range(ROUNDS):
         out = tmp_path / str(number)
         check_two_at_once(
-            *train_words(photos, 1), "--out", out, refused=f"{REFUSED}|which holds a run"
+            *train_words(photos, 1), "--out", out, refused=f"{REFUSED}|which contains a run"
         )
         assert Run(out).evaluation.is_file()
 

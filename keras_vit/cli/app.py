@@ -1,4 +1,4 @@
-"""Typer application of the command `keras-vit`, with its subcommands and global options."""
+"""Typer application for the command `keras-vit`, with its subcommands and global options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import sys
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -26,8 +25,7 @@ from keras_vit.startup import LOG_LEVEL
 
 app = typer.Typer(
     rich_markup_mode="markdown",
-    help="Vision Transformers from a folder of images to a served model.\n\n"
-    "A first run without any data of your own:\n\n"
+    help="Train, evaluate and serve Vision Transformers.\n\nTo try it without data:\n\n"
     "    keras-vit train --data digits --model ViTMicro4 --image-size 16 --out runs/digits",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -38,6 +36,8 @@ app = typer.Typer(
 def _version(asked: bool) -> None:
     if not asked:
         return
+    from importlib import metadata
+
     print(f"keras-vit-toolkit {__version__}")
     print(f"python {platform.python_version()}")
     for name in ("keras", "tensorflow", "tensorflow-tpu", "jax"):
@@ -52,7 +52,7 @@ def options(
         bool, option("Print the versions.", "--version", callback=_version, is_eager=True)
     ] = False,
     verbose: Annotated[
-        bool, option("Also print TensorFlow's log, as for a bug report.", "--verbose")
+        bool, option("Also print TensorFlow's log (useful for bug reports).", "--verbose")
     ] = False,
 ) -> None:
     """Global options."""
@@ -81,7 +81,7 @@ app.command()(weights_commands.weights)
 
 
 def main() -> None:
-    """Runs the command; prints expected errors as one message instead of a traceback."""
+    """Runs the command line; prints expected errors as a message instead of a traceback."""
     try:
         app()
     except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:

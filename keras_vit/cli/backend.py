@@ -1,4 +1,4 @@
-"""Selection of the Keras backend for training commands."""
+"""Keras backend selection for the training commands."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import os
 import sys
 from pathlib import Path
 
-import yaml
-
 from keras_vit import accelerators
 
 
 def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
-    """Selects JAX on a machine with a TPU unless another backend is chosen, and prints a note.
+    """Selects JAX and prints a note on TPU machines, unless the user chose a backend.
 
-    Without `strategy`, the strategy in `config`, the config.yaml of a run, is used. Keras reads
-    its backend on import, so this function is called before `start_keras`.
+    If `strategy` is None, the strategy is read from `config`, the config.yaml of a run. Keras reads
+    its backend on import, so this function must be called before `start_keras`.
     """
     chosen = strategy or _configured_strategy(config)
     if os.environ.get("KERAS_BACKEND") or chosen not in (None, "auto", "jax"):
@@ -28,8 +26,8 @@ def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
     if importlib.util.find_spec("jax") and importlib.util.find_spec("libtpu"):
         os.environ["KERAS_BACKEND"] = "jax"
         print(
-            "This machine has a TPU: training with JAX. KERAS_BACKEND=tensorflow chooses "
-            "TensorFlow.",
+            "This machine has a TPU, so training uses JAX. Set KERAS_BACKEND=tensorflow to use "
+            "TensorFlow instead.",
             file=sys.stderr,
         )
 
@@ -37,6 +35,8 @@ def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
 def _configured_strategy(config: Path | None) -> object:
     if config is None:
         return None
+    import yaml
+
     try:
         content = yaml.safe_load(config.read_text(encoding="utf-8"))
         return content.get("strategy")

@@ -19,8 +19,8 @@ def compare(
     models: Annotated[
         str,
         opt.of_images(
-            "Constructors (`keras-vit models`), networks of keras.applications such as "
-            "ResNet50, and run folders, which are not trained again.",
+            "Models to compare: constructors (`keras-vit models`), keras.applications models "
+            "such as ResNet50, or run folders (not trained again).",
             metavar="NAME,NAME",
         ),
     ],
@@ -28,8 +28,8 @@ def compare(
     weights: Annotated[
         list[str] | None,
         opt.of_images(
-            "What a model starts from: a name, file or URL; without it random weights. For "
-            "networks of keras.applications imagenet or a file. May be repeated.",
+            "Initial weights of a model: a name, file or URL; `imagenet` or a file for "
+            "keras.applications. Random weights without it. May be repeated.",
             metavar="NAME=WEIGHTS",
         ),
     ] = None,
@@ -37,20 +37,22 @@ def compare(
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
     on_bad_image: opt.OnBadImageOption = None,
-    recipe: Annotated[str, opt.of_recipe("Of all models; see `keras-vit recipes`.")] = "finetune",
+    recipe: Annotated[
+        str, opt.of_recipe("Recipe for all models; see `keras-vit recipes`.")
+    ] = "finetune",
     set_: opt.SetOption = None,
     epochs: opt.EpochsOption = None,
-    batch_size: Annotated[int | None, opt.of_recipe("Images in a step.")] = None,
+    batch_size: Annotated[int | None, opt.of_recipe("Batch size.")] = None,
     learning_rate: opt.LearningRateOption = None,
     precision: opt.PrecisionOption = None,
     seed: opt.SeedOption = None,
     strategy: opt.StrategyOption = None,
-    out: Annotated[Path, opt.of_run("Folder to write.")] = Path("comparison"),
+    out: Annotated[Path, opt.of_run("Output folder.")] = Path("comparison"),
 ) -> None:
-    """Train models on the same split with the same recipe, and compare what they reach and cost.
+    """Train models on the same data split with the same recipe; compare accuracy and cost.
 
     Prints accuracy, F1 of each class, parameters, operations, speed, memory and minutes, and a
-    paired test whether the difference is real. The same command resumes a comparison.
+    paired significance test. The same command resumes a comparison.
 
     keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
     """
@@ -59,7 +61,7 @@ def compare(
     names = [name.strip() for name in models.split(",") if name.strip()]
     for name in names:
         if "/" in name:
-            opt.check_exists("--models", Path(name), "constructors, networks and run folders")
+            opt.check_exists("--models", Path(name), "constructors or run folders")
     opt.check_out("--out", out, ("comparison.md", "comparison.json", "curves.png"))
     numbers = opt.recipe_settings(context)
     # This process only reads images; the training processes need the GPU memory.
@@ -72,8 +74,8 @@ def compare(
     changes = opt.config_settings(context, training.RunConfig) | own
     config = training.RunConfig(recipe=training.recipe(recipe).replace(**numbers), **changes)
     print(
-        f"Each is trained by the recipe {recipe} (--recipe), {config.recipe.epochs} epochs; "
-        "networks of keras.applications without layer-wise decay.\n",
+        f"Each model is trained with the recipe {recipe} (--recipe) for {config.recipe.epochs} "
+        "epochs; keras.applications models are trained without layer-wise decay.\n",
         flush=True,
     )
     with stoppable(out):
@@ -87,9 +89,7 @@ def _weights(given: list[str] | None) -> dict[str, str]:
     for item in given or []:
         name, equals, value = item.partition("=")
         if not equals or not name or not value:
-            raise ValueError(
-                f"`--weights` must read like ViTTi16=imagenet. Received: --weights {item}"
-            )
+            raise ValueError(f"`--weights` must be NAME=WEIGHTS. Received: --weights {item}")
         opt.check_weights("--weights", value)
         read[name.strip()] = opt.absolute(value) or value
     return read

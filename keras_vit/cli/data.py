@@ -12,9 +12,7 @@ from keras_vit import arguments
 from keras_vit.cli import options as opt
 from keras_vit.startup import start_keras
 
-app = typer.Typer(
-    help="Look at images before a model does: check, preview; convert.", no_args_is_help=True
-)
+app = typer.Typer(help="Check, preview and convert images.", no_args_is_help=True)
 DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP)]
 
 
@@ -23,7 +21,7 @@ def check(
     data: DataArgument,
     report: opt.ReportOption = None,
 ) -> None:
-    """Report unreadable files, duplicates, contradicting labels, imbalance and odd images.
+    """Report unreadable files, duplicates, conflicting labels, class imbalance and blank images.
 
     Nothing is changed. Ends with status 1 if training would be refused.
 
@@ -48,18 +46,18 @@ def check(
 @app.command()
 def preview(
     data: DataArgument,
-    out: Annotated[Path, opt.option("The picture to write.")] = Path("preview.png"),
-    model: Annotated[str, opt.option("Whose image size counts.")] = "ViTTi16",
+    out: Annotated[Path, opt.option("Output image file.")] = Path("preview.png"),
+    model: Annotated[str, opt.option("Constructor that sets the size.")] = "ViTTi16",
     image_size: opt.SizeOption = None,
-    recipe: Annotated[str, opt.option("Whose augmentation is shown.")] = "finetune",
+    recipe: Annotated[str, opt.option("Recipe of the augmentation.")] = "finetune",
     set_: Annotated[
         list[str] | None,
-        opt.option("A number of it, as in --set mixup=0.2.", "--set", metavar="NAME=VALUE"),
+        opt.option("Recipe value, as in --set mixup=0.2.", "--set", metavar="NAME=VALUE"),
     ] = None,
-    number: Annotated[int, opt.option("How many images.", min=2, max=400)] = 32,
-    seed: Annotated[int, opt.option("Of the choice of images and of all changes.")] = 0,
+    number: Annotated[int, opt.option("Number of images.", min=2, max=400)] = 32,
+    seed: Annotated[int, opt.option("Random seed for image selection and augmentation.")] = 0,
 ) -> None:
-    """Draw what the model will really see in training: cropped, flipped, changed and mixed.
+    """Draw training images as the model receives them: cropped, flipped, augmented and mixed.
 
     keras-vit data preview photos/ --recipe deit --out preview.png
     """
@@ -88,35 +86,36 @@ def preview(
         images, labels = next(iter(batches))
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(
-            "`DATA` must hold images that decode; `keras-vit data check` names those that do not. "
-            f"Received: {data}"
+            "`DATA` must contain only images that can be decoded; `keras-vit data check` lists "
+            f"the images that cannot. Received: {data}"
         ) from error
     shown = preprocessing.to_rgb(preprocessing.unscale(images.numpy()))
     contact_sheet(shown, labels.numpy(), examples.class_names, out)
-    print(f"Written: {out}, {number} images as the recipe {recipe} changes them")
+    print(f"Written: {out} ({number} images with the augmentation of the recipe {recipe})")
 
 
 @app.command()
 def convert(
-    source: Annotated[Path, opt.argument("SOURCE", "The folder to copy.")],
-    dest: Annotated[Path, opt.argument("DEST", "The folder to write.")],
-    format: Annotated[str, opt.option("Of new images: jpg (quality 95) or png.")] = "jpg",
+    source: Annotated[Path, opt.argument("SOURCE", "Source folder.")],
+    dest: Annotated[Path, opt.argument("DEST", "Output folder.")],
+    format: Annotated[str, opt.option("Output format: jpg or png.")] = "jpg",
     max_side: Annotated[
-        int | None, opt.option("Pixels; larger images are shrunk and written anew.", min=1)
+        int | None,
+        opt.option("Maximum side in pixels; larger images are downscaled.", min=1),
     ] = None,
     window: Annotated[
         str | None,
         opt.option(
-            "Values that become black and white in images of more than 8 bits. By default the "
-            "window of a DICOM file, and the range of each other image.",
+            "Values mapped to black and white in images with more than 8 bits. Default: the "
+            "window stored in a DICOM file, or the value range of any other image.",
             metavar="LOW,HIGH",
         ),
     ] = None,
-    processes: Annotated[int | None, opt.option("Default: one per core.", min=1)] = None,
+    processes: Annotated[int | None, opt.option("By default one per core.", min=1)] = None,
 ) -> None:
-    """Copy a folder so that training can read every image: HEIC, AVIF, TIFF, DICOM and others.
+    """Copy a folder, converting images that training cannot read, such as HEIC or DICOM.
 
-    What is readable already is copied byte for byte, `labels.csv` gets the new names, and SOURCE is
+    Readable images are copied byte for byte, `labels.csv` gets the new names, and SOURCE is
     never changed. The same command resumes after an interruption. Ends with status 1 if an image
     could not be converted.
 
@@ -145,5 +144,5 @@ def _read_window(text: str | None) -> tuple[float, float] | None:
     try:
         low, high = map(float, text.split(","))
     except ValueError:
-        raise ValueError(f"`--window` must read like 0,4095. Received: --window {text}") from None
+        raise ValueError(f"`--window` must be LOW,HIGH. Received: --window {text}") from None
     return low, high

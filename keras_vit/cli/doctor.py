@@ -18,24 +18,25 @@ def doctor(
     data: opt.DataOption = None,
     pixels: Annotated[
         choices.Pixels | None,
-        opt.option("What the model was trained on, if it does not carry that itself."),
+        opt.option("Pixel scaling that the model expects, if the model file does not store it."),
     ] = None,
     learning_rate: Annotated[
         float | None,
-        opt.option("That it is, or will be, trained with.", "--learning-rate", "--lr"),
+        opt.option("Learning rate used in training.", "--learning-rate", "--lr"),
     ] = None,
-    sample: Annotated[int, opt.option("Images to ask the model about.", min=1)] = 256,
-    batch_size: Annotated[int, opt.option("Images in a step.", min=1)] = 16,
+    sample: Annotated[int, opt.option("Maximum number of images to predict.", min=1)] = 256,
+    batch_size: Annotated[int, opt.option("Batch size.", min=1)] = 16,
     range_steps: Annotated[
-        int, opt.option("Steps of the learning rate test, 10 or more; 0 for none.", min=0)
+        int,
+        opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0),
     ] = 60,
     report: opt.ReportOption = None,
 ) -> None:
-    """Find what is usually wrong with a model that does not learn or answers badly.
+    """Find common mistakes in a model that does not train or has a low accuracy.
 
-    Looks at pixels, labels, loss, learning rate, frozen layers, classes and activations; prints
-    what was seen and the fix. Nothing is changed. Ends with status 1 if something is serious.
-    Without --data a run is examined on its own images.
+    Checks pixels, labels, loss, learning rate, frozen layers, classes and activations; prints
+    each finding and its fix. Nothing is changed. Ends with status 1 if a finding is serious.
+    Without --data a run is examined on its validation images.
 
     keras-vit doctor model.keras --data photos/
     """
@@ -43,7 +44,7 @@ def doctor(
     opt.check_data(data)
     if data is None and model.is_file():
         raise ValueError(
-            f"`--data` must name labelled images, unless a run is examined. Received: {model}"
+            f"`--data` must be given unless `RUN_OR_MODEL` is a run. Received: {model}"
         )
     opt.check_out("--report", report, folder=False)
     start_keras()
@@ -63,7 +64,7 @@ def doctor(
     )
     print("\n\n".join(finding.text() for finding in findings))
     counts = [sum(f.severity == s for f in findings) for s in ("serious", "warning")]
-    print(f"\n{counts[0]} serious, {counts[1]} to look at.")
+    print(f"\nSerious: {counts[0]}, warnings: {counts[1]}.")
     if report:
         files.write_json(report, [finding.to_json() for finding in findings])
         print(f"Written: {report}")

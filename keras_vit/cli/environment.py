@@ -6,7 +6,6 @@ import os
 import platform
 import re
 from collections import Counter
-from importlib import metadata
 from pathlib import Path
 
 from keras_vit import accelerators
@@ -17,10 +16,12 @@ _PACKAGES += "pillow-heif ai-edge-litert onnxruntime openvino"
 
 
 def env() -> None:
-    """Print what a bug report needs: versions, processor, memory, devices; nothing private.
+    """Print the facts that a bug report needs (versions, hardware), and nothing private.
 
     keras-vit env
     """
+    from importlib import metadata
+
     _print("python", platform.python_version())
     _print("system", platform.platform())
     model = _of_linux("cpuinfo", "model name") or platform.processor() or platform.machine()
@@ -41,7 +42,7 @@ def env() -> None:
 
 
 def _devices(backend: str) -> Counter[str]:
-    """Counts the devices of the backend by kind and name."""
+    """Counts the backend's devices by kind and name."""
     if backend == "jax":
         import jax
 

@@ -1,4 +1,4 @@
-"""Commands for finished models: `keras-vit evaluate`, `explain`, `probe` and `card`."""
+"""Commands for trained models: `keras-vit evaluate`, `explain`, `probe` and `card`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from keras_vit.startup import start_keras
 
 _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
 _REPORT = ("index.html", "report.json")
-_PROBE = ("probe.json", "neighbours.png")
+_PROBE = ("probe.json", "neighbors.png")
 
 # Typer does not support lists of a `Literal`.
 Method = enum.StrEnum("Method", ["all", "attention", "rollout", "gradient_rollout", "grad_cam"])
 ModelArgument = Annotated[Path, opt.argument("RUN_OR_FILE", "Run folder, .keras or weight file.")]
 ConstructorOption = Annotated[
-    str | None, opt.option("Constructor that a weight file belongs to.", "--model")
+    str | None,
+    opt.option("Model constructor of a weight file.", "--model"),
 ]
-BatchOption = Annotated[int, opt.option("Images in a step.", min=1)]
+BatchOption = Annotated[int, opt.option("Batch size.", min=1)]
 
 
 def evaluate(
@@ -37,31 +38,33 @@ def evaluate(
     part: Annotated[
         Literal["train", "validation", "test"] | None,
         opt.option(
-            "Split to evaluate on. By default validation of a run; of --data test, else "
-            "validation, else all images.",
+            "Split to evaluate on. Default for a run: validation. Default for --data: test if "
+            "available, otherwise validation, otherwise all images.",
             show_default=False,
         ),
     ] = None,
     with_training_images: Annotated[
         bool,
-        opt.option("With --data: also evaluate on the images that the run was trained on."),
+        opt.option("With --data: include images that the run was trained on."),
     ] = False,
-    out: Annotated[Path | None, opt.option("Where evaluation.json and the picture go.")] = None,
+    out: Annotated[
+        Path | None, opt.option("Output folder for evaluation.json and the plot.")
+    ] = None,
     report: Annotated[
         Path | None,
         opt.option(
-            "Also write a page: calibration, mistakes with what the model looked at, accuracy on "
-            "the values of each further column of labels.csv, problems of the images.",
+            "Also write an HTML report to this folder: calibration, mistakes with attribution "
+            "maps, accuracy for each value of the extra columns in labels.csv, and image problems.",
             metavar="DIR",
         ),
     ] = None,
 ) -> None:
-    """Print accuracy and precision, recall and F1 of each class.
+    """Print the accuracy of a model, and the precision, recall and F1 score of each class.
 
-    Where images may show several classes, print average precision in place of accuracy.
+    For multi-label data, print average precision instead of accuracy.
 
-    Without --data a run is evaluated on the images that it held out; with it, on all that it was
-    not trained on, recognized by their content.
+    Without --data a run is evaluated on its validation images; with it, on all images except its
+    training images, which are recognized by their content.
 
     keras-vit evaluate runs/photos --report runs/photos/report
     """
@@ -69,9 +72,7 @@ def evaluate(
     check_model(model, constructor)
     opt.check_data(data)
     if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
-        raise ValueError(
-            f"`--data` must name labelled images, unless a run is evaluated. Received: {model}"
-        )
+        raise ValueError(f"`--data` must be given unless `RUN_OR_FILE` is a run. Received: {model}")
     out = out or (model if data is None and model.is_dir() else Path("evaluation"))
     opt.check_out("--out", out, _EVALUATION)
     opt.check_out("--report", report, _REPORT)
@@ -101,7 +102,7 @@ def evaluate(
         names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
         print(f"\nWritten: {' and '.join(names)}")
         if report is not None:
-            print(f"Written: {report}/index.html, which opens in any browser, and report.json")
+            print(f"Written: {report}/index.html (open it in a browser) and report.json")
 
 
 def explain(
@@ -110,18 +111,18 @@ def explain(
     constructor: ConstructorOption = None,
     image_size: opt.SizeOption = None,
     method: Annotated[
-        list[Method] | None, opt.option("Kind of map; may be repeated.", show_default="all")
+        list[Method] | None, opt.option("Map to draw; may be repeated.", show_default="all")
     ] = None,
     of_class: Annotated[
         str | None,
-        opt.option("Class to explain, by name or number; by default the one it says.", "--class"),
+        opt.option("Class to explain, by name or index (default: the predicted class).", "--class"),
     ] = None,
-    out: Annotated[Path, opt.option("The picture to write.")] = Path("explanation.png"),
+    out: Annotated[Path, opt.option("Output image file.")] = Path("explanation.png"),
 ) -> None:
-    """Draw what a model looks at in images: a map of what counted, laid over each image.
+    """Draw images overlaid with relevance maps, which show what a prediction is based on.
 
-    Red counted most, blue least. Attention and rollout show where the model looks;
-    gradient_rollout and grad_cam what counts for the class.
+    Red is high, blue is low. attention and rollout are the same for all classes;
+    gradient_rollout and grad_cam show what contributes to one class.
 
     keras-vit explain runs/photos cat.jpg dog.png
     """
@@ -148,17 +149,18 @@ def probe(
     data: opt.DataOption = None,
     image_size: opt.SizeOption = None,
     cache: Annotated[
-        Path | None, opt.option("File to keep the features in, .npz; read if they fit.")
+        Path | None,
+        opt.option("Cache file for the features (.npz); reused for the same model and images."),
     ] = None,
-    out: Annotated[Path, opt.option("Folder of probe.json and the picture.")] = Path("probe"),
+    out: Annotated[Path, opt.option("Output folder for probe.json and the plot.")] = Path("probe"),
     batch_size: BatchOption = 32,
     on_bad_image: opt.BadImageOption = "fail",
 ) -> None:
-    """Measure what a model's features know, without training it.
+    """Evaluate a model's frozen features with linear classifiers and nearest neighbors.
 
     Fits a linear classifier to 1, 5, 10 and 25 examples of each class (the ViT paper's few-shot
-    evaluation), asks the nearest neighbours, and fits logistic regression to all; scores each on
-    the images that a training would hold out; and draws some of these beside the nearest others.
+    evaluation) and logistic regression to all, and classifies by nearest neighbors; evaluates each
+    on the validation images; and draws some of them beside their nearest neighbors.
 
     keras-vit probe Ti_16.npz --model ViTTi16 --data photos --cache features.npz
     """
@@ -166,9 +168,7 @@ def probe(
     check_model(model, constructor)
     opt.check_data(data)
     if data is None and not (model / "config.yaml").is_file():
-        raise ValueError(
-            f"`--data` must name labelled images, unless a run is probed. Received: {model}"
-        )
+        raise ValueError(f"`--data` must be given unless `RUN_OR_FILE` is a run. Received: {model}")
     opt.check_out("--cache", cache, folder=False)
     opt.check_out("--out", out, _PROBE)
     start_keras()
@@ -189,36 +189,36 @@ def probe(
             known,
             asked,
             cache=cache,
-            sheet=out / "neighbours.png",
+            sheet=out / "neighbors.png",
             batch_size=batch_size,
             verbose=1,
         )
         print(result.text())
         files.write_json(out / "probe.json", result.to_json())
-        print(f"\nWritten: {out}/probe.json and neighbours.png")
+        print(f"\nWritten: {out}/probe.json and neighbors.png")
 
 
 def card(
     run: Annotated[Path, opt.argument("RUN", "Run folder.")],
-    out: Annotated[Path | None, opt.option("Folder to write; by default card/ of the run.")] = None,
+    out: Annotated[
+        Path | None, opt.option("Output folder (default: card/ in the run folder).")
+    ] = None,
 ) -> None:
-    """Write the model card of a run: README.md as model hubs expect it, with its pictures.
+    """Write the model card of a run: README.md in the format of model hubs, with figures.
 
     keras-vit card runs/photos
     """
-    opt.check_exists(
-        "RUN", run / "config.yaml", "a folder that `keras-vit train --out` has written"
-    )
+    opt.check_exists("RUN", run / "config.yaml", "a run folder written by `keras-vit train --out`")
     opt.check_out("--out", out or run / "card")
     start_keras()
     from keras_vit import reports
 
     path = reports.write_card(run, out)
-    print(f"Written: {path}. Complete what stands there in italics before you publish it.")
+    print(f"Written: {path}. Complete the parts in italics before you publish the card.")
 
 
 class _Chosen(NamedTuple):
-    """Images to evaluate on, their description, and the counts of all files of the source."""
+    """Images to evaluate on, a description of them, and the file counts of their dataset."""
 
     examples: Any
     what: str
@@ -237,7 +237,7 @@ def _examples(
         name = part or "validation"
         examples = run.examples(name)
         if not len(examples):
-            raise ValueError(f"`--part` must be a split of the run. Received: {name}, without any")
+            raise ValueError(f"`--part` must be a non-empty split. Received: {name}")
         what = "held out" if name == "validation" else f"the {name} split"
         return _Chosen(examples, what, run.resolved().get("inventory"))
     examples, found = sources.usable_images(sources.load(data), on_bad_image)
@@ -249,7 +249,7 @@ def _examples(
         name = part or available[0]
         if name not in available:
             raise ValueError(
-                f"`--part` must be a split of {data}. Received: {name}; it has "
+                f"`--part` must be a split of {data}. Received: {name}; available splits: "
                 f"{', '.join(available) or 'none'}"
             )
         examples = examples.subset([i for i, n in enumerate(splits) if n == name])
@@ -263,25 +263,25 @@ def _examples(
 def _unseen(
     run: Any, examples: Any, digests: Mapping[str, str], trained_too: bool, facts: list[str]
 ) -> Any:
-    """Returns the examples without a run's training images, unless `trained_too`; counts these."""
+    """Drops a run's training images unless `trained_too` is set; counts them in `facts`."""
     from keras_vit.data.splits import short_digest
 
     trained = run.training_digests()
     new = [i for i, n in enumerate(examples.names) if short_digest(digests[n]) not in trained]
     if count := len(examples) - len(new):
-        fact = f"{count} of {len(examples)} images are among those that the run was trained on"
-        facts.append(f"{fact}, and are {'included' if trained_too else 'left out'}")
+        fact = f"{count} of {len(examples)} images are training images of the run"
+        facts.append(f"{fact} and are {'included' if trained_too else 'left out'}")
     if not new and not trained_too:
         raise ValueError(
-            "`--data` must hold images that the run was not trained on; --with-training-images "
-            f"evaluates on the others. Received: {examples.source}, whose {len(examples)} images "
-            "were all trained on"
+            "`--data` must contain images that the run was not trained on; pass "
+            "--with-training-images to evaluate on training images too. Received: "
+            f"{examples.source}, with {len(examples)} images, all of them training images"
         )
     return examples if trained_too else examples.subset(new)
 
 
 def _progress() -> int:
-    """Returns 1 if stdout is a terminal, else 0, so that files contain no progress bars."""
+    """Returns Keras' `verbose`: 1 in a terminal; otherwise 0, to keep bars out of log files."""
     return int(sys.stdout.isatty())
 
 

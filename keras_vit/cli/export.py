@@ -24,65 +24,65 @@ of_proof = functools.partial(option, panel="Proof")
 
 def export(
     model: Annotated[Path, argument("RUN_OR_FILE", "Run folder or .keras file.")],
-    to: Annotated[Path, of_files("Where the bundle goes.", metavar="DIR")],
-    name: Annotated[str, of_files("What the model is called on the server.")] = "vit",
+    to: Annotated[Path, of_files("Folder to write the bundle to.", metavar="DIR")],
+    name: Annotated[str, of_files("Model name on the server.")] = "vit",
     tflite: Annotated[
         list[Quantization] | None,
         of_files(
-            "TFLite files; may be repeated. By default all that agree with the model; one that is "
-            "named has to.",
+            "TFLite variant to write; may be repeated. By default every variant whose predictions "
+            "match the model is written; if a variant named here does not match, the export fails.",
             show_default="all",
         ),
     ] = None,
-    tflite_batch_size: Annotated[int, of_files("Images in a call of them.", min=1)] = 1,
+    tflite_batch_size: Annotated[int, of_files("Batch size of the TFLite files.", min=1)] = 1,
     onnx: Annotated[bool, of_files("Also write an ONNX file.", "--onnx")] = False,
-    openvino: Annotated[bool, of_files("Also write for OpenVINO.", "--openvino")] = False,
+    openvino: Annotated[bool, of_files("Also write OpenVINO files.", "--openvino")] = False,
     data: Annotated[
         str | None,
         of_proof(
-            f"Labelled images to prove it on; by default those that the run held out. {DATA_HELP}"
+            f"Labeled images to verify on; by default the run's validation images. {DATA_HELP}"
         ),
     ] = None,
-    full: Annotated[bool, of_proof("Prove it on all of them.", "--full")] = False,
-    sample: Annotated[int, of_proof("On how many otherwise.", min=1)] = 200,
+    full: Annotated[bool, of_proof("Verify on all images instead of a sample.", "--full")] = False,
+    sample: Annotated[int, of_proof("Number of images to verify on without --full.", min=1)] = 200,
     min_agreement: Annotated[
         float,
         of_proof(
-            "Share of them on which a smaller TFLite file has to name the same class.",
+            "Minimum fraction of images with the same class for a quantized TFLite file.",
             min=0,
             max=1,
         ),
     ] = 0.99,
-    max_bytes: Annotated[int, of_server("Largest image file it takes.", min=1)] = 20_000_000,
-    max_pixels: Annotated[int, of_server("Largest image it decodes.", min=1)] = MAX_PIXELS,
+    max_bytes: Annotated[int, of_server("Maximum file size in bytes.", min=1)] = 20_000_000,
+    max_pixels: Annotated[int, of_server("Maximum image size in pixels.", min=1)] = MAX_PIXELS,
     precision: Annotated[
         Precision,
         of_server(
-            "Of its products of matrices. bfloat16 has to name the same class on 99.5% of the "
-            "images; auto takes it where the processor multiplies it."
+            "Precision of matrix products. bfloat16 must predict the same class for 99.5% of the "
+            "images; auto selects it if the processor supports it."
         ),
     ] = "float32",
     processor: Annotated[
         Literal["amx_bf16", "avx512_bf16", "other"] | None,
         of_server(
-            "Instructions of the machine that will serve, for --precision auto. By default those "
-            "of this machine.",
+            "Processor type of the server, for --precision auto. Default: the processor of this "
+            "machine.",
             show_default=False,
         ),
     ] = None,
     warm_up: Annotated[
         bool | None,
         of_server(
-            "Write requests it warms up with.",
-            show_default="where tensorflow-serving-api is installed",
+            "Add warm-up requests to the SavedModel.",
+            show_default="if tensorflow-serving-api is installed",
         ),
     ] = None,
 ) -> None:
-    """Write all that serving needs, and prove that it computes what was trained.
+    """Export a model for servers and phones, and verify it against the trained model.
 
-    DIR/NAME/VERSION/ is a SavedModel for TensorFlow Serving, which takes image files;
-    DIR/NAME-files/VERSION/ has TFLite files for phones. Each is run on labelled images in a
-    process without Keras and compared with the model; nothing appears that was not.
+    DIR/NAME/VERSION/ is a SavedModel for TensorFlow Serving, which accepts image files;
+    DIR/NAME-files/VERSION/ has TFLite files for phones. Each is run on labeled images in a
+    process without Keras and compared with the model; only files that agree are put in place.
 
     keras-vit export runs/photos --to serving
 
@@ -91,7 +91,7 @@ def export(
     chosen = list(dict.fromkeys(map(str, tflite or [Quantization.all])))
     if len(chosen) > 1 and {"all", "none"} & set(chosen):
         raise ValueError(
-            f"`--tflite all` and `--tflite none` stand alone. Received: {', '.join(chosen)}"
+            f"`--tflite all` and `--tflite none` must stand alone. Received: {', '.join(chosen)}"
         )
     check_model(model)
     check_data(data)
@@ -117,7 +117,7 @@ def export(
         warm_up=warm_up,
         tflite_batch_size=tflite_batch_size,
     )
-    print(f"\nCompared with the Keras model on {done.images} labelled images:\n{done.text()}")
+    print(f"\nCompared with the Keras model on {done.images} labeled images:\n{done.text()}")
     print(f"\nWritten: {done.saved_model}")
     if done.files:
         print(f"Written: {done.files}")

@@ -1,4 +1,4 @@
-"""Loading of the model named by a command-line argument."""
+"""Loading of the model that is given as a command-line argument."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from keras_vit.cli.options import check_exists, check_weights
 
 
 def check_model(path: Path, constructor: str | None = None) -> None:
-    """Raises `ValueError` if a model does not exist, before Keras is imported."""
+    """Raises `ValueError` if a model does not exist, without importing Keras."""
     if constructor is None:
         path = path / "last.keras" if path.is_dir() else path
-        check_exists("RUN_OR_FILE", path, "a run folder or a file")
+        check_exists("RUN_OR_FILE", path, "a run folder or a model file")
     else:
         check_weights("RUN_OR_FILE", str(path))
 
@@ -24,7 +24,7 @@ def load_model(
     *,
     classifier: bool = True,
 ) -> Any:
-    """Returns the Keras model of a run folder, a `.keras` file or a weight file."""
+    """Loads a Keras model from a run folder, a `.keras` file or a weight file."""
     from keras_vit import training, weights, zoo
     from keras_vit.weights import whole_models
 
@@ -34,20 +34,20 @@ def load_model(
     if constructor is None and path.suffix == ".keras":
         if image_size is not None:
             raise ValueError(
-                "`--image-size` needs `--model`, the constructor to build at another size. "
-                f"Received: --image-size with {path}"
+                "`--image-size` must be used with `--model`, the constructor that builds the "
+                f"model at this size. Received: --image-size with {path}"
             )
         return whole_models.load_model(path)
     if constructor is None:
         raise ValueError(
-            "A weight file needs the constructor that it belongs to, which `keras-vit evaluate`, "
-            f"`explain` and `probe` take, as in `--model ViTB16`. Received: {path}"
+            "A weight file must be passed with the constructor of its model, as in `--model "
+            f"ViTB16` (for `keras-vit evaluate`, `explain` and `probe`). Received: {path}"
         )
     build = zoo.constructor(constructor)
     checkpoint = weights.read_checkpoint(path, constructor)
     classes = checkpoint.inferred["classes"]
     if not classes and classifier:
-        raise ValueError(f"`RUN_OR_FILE` must have a classifier. Received: {path}, which has none")
+        raise ValueError(f"`RUN_OR_FILE` must contain a classifier. Received: {path}")
     if not classes:
         return build(
             weights=checkpoint,

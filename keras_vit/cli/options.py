@@ -1,4 +1,4 @@
-"""Command-line options shared by several commands, with their parsing and validation."""
+"""Command-line options that several commands share, with their parsing and validation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from keras_vit import arguments, choices, output_folder
 
 
 def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
-    """Returns a `typer.Option` that --help lists in the group `panel`."""
+    """Creates a `typer.Option` that `--help` lists in the group `panel`."""
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
 def argument(metavar: str, help: str, **more: Any) -> Any:
-    """Returns a `typer.Argument` that --help lists as `metavar`."""
+    """Creates a `typer.Argument` that `--help` lists under the name `metavar`."""
     return typer.Argument(metavar=metavar, help=help, **more)
 
 
@@ -34,49 +34,49 @@ of_run = functools.partial(option, panel="Run folder")
 of_server = functools.partial(option, panel="Server")
 
 DATA_HELP = (
-    "A folder with one folder of images for each class, a table (.csv, .tsv, .jsonl) or a folder "
-    "with labels.csv, tfds:NAME, or digits (scikit-learn's handwritten digits, no download)."
+    "A folder with one subfolder of images per class, a table (.csv, .tsv, .jsonl), a folder "
+    "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download)."
 )
-_SIZE_HELP = "Pixels: 224, or HEIGHTxWIDTH. By default the size of the weights."
-_BAD_IMAGE_HELP = "Files that do not decode: list them and stop, or leave them out."
+_SIZE_HELP = "Image size in pixels: 224 or HEIGHTxWIDTH. Default: the image size of the weights."
+_BAD_IMAGE_HELP = "Images that cannot be decoded: list them and stop (fail), or skip them."
 
 DataOption = Annotated[str | None, option(DATA_HELP)]
 SizeOption = Annotated[str | None, option(_SIZE_HELP)]
 BadImageOption = Annotated[choices.OnBadImage, option(_BAD_IMAGE_HELP)]
-ReportOption = Annotated[Path | None, option("Also write it as JSON.")]
+ReportOption = Annotated[Path | None, option("Also write the result as JSON.")]
 
 ModelSizeOption = Annotated[str | None, of_images(_SIZE_HELP)]
 WeightsOption = Annotated[
-    str | None, of_images("To start from: a name (`keras-vit weights`), file or URL.")
+    str | None, of_images("Initial weights: a name (`keras-vit weights`), file or URL.")
 ]
-FractionOption = Annotated[float | None, of_images("Share held out: 0.2.")]
-SplitSeedOption = Annotated[int | None, of_images("Of the split into training and held out: 0.")]
+FractionOption = Annotated[float | None, of_images("Validation fraction (default: 0.2).")]
+SplitSeedOption = Annotated[int | None, of_images("Random seed of the split (default: 0).")]
 OnBadImageOption = Annotated[choices.OnBadImage | None, of_images(_BAD_IMAGE_HELP)]
 SetOption = Annotated[
     list[str] | None,
     of_recipe(
-        "Any number of the recipe, as in --set mixup=0.2; may be repeated.",
+        "Recipe value to override, as in --set mixup=0.2; may be repeated.",
         "--set",
         metavar="NAME=VALUE",
     ),
 ]
-EpochsOption = Annotated[int | None, of_recipe("Passes over the training images.")]
+EpochsOption = Annotated[int | None, of_recipe("Number of epochs.")]
 LearningRateOption = Annotated[
-    float | None, of_recipe("Highest learning rate.", "--learning-rate", "--lr")
+    float | None, of_recipe("Peak learning rate.", "--learning-rate", "--lr")
 ]
-SeedOption = Annotated[int | None, of_recipe("Of training; the split has its own.")]
+SeedOption = Annotated[int | None, of_recipe("Random seed; see also --split-seed.")]
 PrecisionOption = Annotated[
-    choices.Precision | None, of_recipe("Of training; saved models are always float32.")
+    choices.Precision | None, of_recipe("Training precision; saved models are always float32.")
 ]
 StrategyOption = Annotated[
-    choices.Strategy | None, of_devices("Devices; auto takes all that fit together.")
+    choices.Strategy | None, of_devices("Distribution strategy; auto uses all devices of one kind.")
 ]
-OutOption = Annotated[Path, of_run("The run folder to write.")]
+OutOption = Annotated[Path, of_run("Run folder to write.")]
 SaveMinutesOption = Annotated[
-    float | None, of_run("Minutes between saved states within an epoch: 5.")
+    float | None, of_run("Minutes between saved training states within an epoch (default: 5).")
 ]
-SaveStepsOption = Annotated[int | None, of_run("Steps between them instead, for several workers.")]
-ResumeOption = Annotated[bool, of_run("Go on with the run in --out, as it was configured.")]
+SaveStepsOption = Annotated[int | None, of_run("Steps between saved states, for several workers.")]
+ResumeOption = Annotated[bool, of_run("Resume the run in --out.")]
 
 # Options that are fields of a recipe, and options that may be paths.
 _FIELDS = ("image_size", "epochs", "batch_size", "learning_rate", "optimizer", "precision", "seed")
@@ -84,46 +84,46 @@ _PATHS = {"data", "weights", "teacher"}
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
-    """Returns the height and width in pixels of an `--image-size`."""
+    """Parses the value of `--image-size`; returns the height and width in pixels."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
     if not match:
         raise ValueError(
-            f"`--image-size` must read like 224 or 224x320. Received: --image-size {text}"
+            f"`--image-size` must have the form 224 or 224x320. Received: --image-size {text}"
         )
     return int(match[1]), int(match[2] or match[1])
 
 
 def check_images(paths: list[Path]) -> None:
-    """Raises `ValueError` unless all paths are files, before a model is loaded."""
+    """Raises `ValueError` if any of the paths is not an existing file."""
     folders = [str(path) for path in paths if path.is_dir()]
     if folders:
         raise ValueError(
-            "`IMAGE` must be files; of a folder name what is in it, as in photos/*. Received: "
+            "Every `IMAGE` must be a file; for all images in a folder, pass FOLDER/*. Received: "
             f"{', '.join(folders)}"
         )
     missing = [str(path) for path in paths if not path.exists()]
     if missing:
-        raise ValueError(f"`IMAGE` must be existing files. Received: {', '.join(missing)}")
+        raise ValueError(f"Every `IMAGE` must be an existing file. Received: {', '.join(missing)}")
     for path in paths:
         arguments.regular_file("IMAGE", path)
 
 
 def check_exists(name: str, path: Path | None, what: str) -> None:
-    """Raises `ValueError` if `path` does not exist; None passes."""
+    """Raises `ValueError` if `path` is given but does not exist."""
     if path is not None and not path.exists():
         raise ValueError(f"`{name}` must be {what}. Received: {path}, which does not exist")
 
 
 def check_data(data: str | None) -> None:
-    """Raises `ValueError` unless `data` is a dataset; None passes."""
+    """Raises `ValueError` if `data` is given but is not a dataset."""
     if data is not None:
         arguments.image_source(data)
 
 
 def check_weights(name: str, source: str | None) -> None:
-    """Raises `ValueError` if `source` is the path of a missing file; None passes."""
+    """Raises `ValueError` if `source` is a path to a file that does not exist."""
     if not source or not re.search(r"[/\\]|\.\w+$", source):
         return  # a name of published weights, which is checked when they are loaded
     if not (Path(source).is_absolute() or source.startswith(("./", "../"))):
@@ -131,13 +131,13 @@ def check_weights(name: str, source: str | None) -> None:
         # A URL, or the end of a URL in the table of published weights.
         if ":" in source or source.startswith("timm/") or source in table.read_text("utf-8"):
             return
-    check_exists(name, Path(source), "an existing file, or a name or an address of weights")
+    check_exists(name, Path(source), "an existing file, a URL, or the name of published weights")
 
 
 def check_out(
     name: str, path: Path | None, names: Sequence[str] = (), *, folder: bool = True
 ) -> None:
-    """Raises `ValueError` if a file, or a folder of `names`, cannot be written; None passes."""
+    """Raises `ValueError` unless an output file, or a folder for files `names`, is writable."""
     if path is None:
         return
     there = path.absolute() if folder else path.absolute().parent
@@ -146,7 +146,7 @@ def check_out(
     if path.is_dir() and not folder:
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a folder")
     if not there.is_dir():
-        wanted = "be a folder or lie in one" if folder else "lie in a folder"
+        wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
         raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"`{name}` must be writable. Received: {path}, but {there} is not")
@@ -155,12 +155,12 @@ def check_out(
 
 
 def absolute(name: str | None) -> str | None:
-    """Returns an existing path as an absolute path, and any other name unchanged."""
+    """Makes the path of an existing file or folder absolute; returns other names unchanged."""
     return str(Path(name).resolve()) if name and Path(name).exists() else name
 
 
 def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
-    """Returns the values of `--set NAME=VALUE`, parsed as YAML, and of other given options."""
+    """Parses all `--set NAME=VALUE` options as YAML and adds the values of other options."""
     import yaml
 
     read = {}
@@ -172,13 +172,13 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
             read[name.strip()] = _number(yaml.safe_load(value))
         except (ValueError, yaml.YAMLError) as error:
             raise ValueError(
-                f"`--set` must read like NAME=VALUE. Received: --set {setting}"
+                f"`--set` must have the form NAME=VALUE. Received: --set {setting}"
             ) from error
     given = {name: value for name, value in options.items() if value is not None}
     for name in given.keys() & read.keys():
         raise ValueError(
-            f"`--set {name}` must not stand beside {_flag(name)}, which sets the same. Received: "
-            f"{read[name]!r} and {given[name]!r}"
+            f"`--set {name}` and {_flag(name)} set the same value; pass only one of them. "
+            f"Received: {read[name]!r} and {given[name]!r}"
         )
     return read | given
 
@@ -194,21 +194,21 @@ def _number(value: Any) -> Any:
 
 
 def recipe_settings(context: typer.Context, **options: Any) -> dict[str, Any]:
-    """Returns the recipe fields set by `--set` and the other options of a command."""
+    """Returns all recipe fields that the user has set, by `--set` or by other options."""
     given = {name: context.params.get(name) for name in _FIELDS}
     given["image_size"] = parse_size(given["image_size"])
     return read_settings(context.params["set_"], **given, **options)
 
 
 def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
-    """Returns the fields of a run's configuration set by options, except the recipe."""
+    """Returns all fields of a run's configuration that the user has set, except the recipe."""
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
     given = {name: context.params[name] for name in names - {"recipe"}}
     return given | {name: absolute(str(given[name])) for name in names & _PATHS}
 
 
 def given_options(context: typer.Context) -> set[str]:
-    """Returns the names of the options set by the user."""
+    """Returns the names of all options that the user has set."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source and source.name != "DEFAULT"}
 
@@ -223,18 +223,18 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
         config = (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}
         again = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
     command = arguments.command(str(context.info_name), *again, "--weights", out)
-    longer = f"To train longer, start a new run from its weights:\n  {command} --epochs N --out NEW"
+    longer = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"
     allowed = ["out", *beside]
     ignored = given_options(context) - {"resume", *allowed}
     if ignored:
         raise ValueError(
-            f"`--resume` must stand alone, or beside {', '.join(map(_flag, allowed))}: a run is "
-            f"resumed as it was configured. {longer}\nReceived: "
+            f"`--resume` must be given alone or with {', '.join(map(_flag, allowed))}; a resumed "
+            f"run keeps its own configuration. {longer}\nReceived: "
             f"{', '.join(sorted(map(_flag, ignored)))}"
         )
     check_exists("--out", path, "the folder of the run to resume")
     if (out / "curves.png").is_file():  # the last file of a run
-        print(f"The run {out} is finished. {longer}")
+        print(f"The run {out} has already finished. {longer}")
         raise typer.Exit
 
 

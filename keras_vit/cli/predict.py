@@ -29,52 +29,54 @@ def predict(
         list[Path],
         opt.argument(
             "[MODEL] SOURCE...",
-            "MODEL: run folder or exported file (not with --server). SOURCE: image files, "
-            "folders of images, or - for a list of files on standard input.",
+            "MODEL: run folder or exported file (omit it with --server). SOURCE: image files, "
+            "folders of images, or - to read file names from standard input.",
         ),
     ],
     to: Annotated[
-        Path | None, opt.option("Write a table instead: .csv, .jsonl or .parquet.")
+        Path | None, opt.option("Write the predictions to this file (.csv, .jsonl or .parquet).")
     ] = None,
     every_class: Annotated[
-        bool, opt.option("With --to: the probability of every class.", "--all")
+        bool, opt.option("With --to: write the probability of every class.", "--all")
     ] = False,
     embed: Annotated[
-        bool, opt.option("With --to: the features that the classifier receives.", "--embed")
+        bool,
+        opt.option("With --to: write the features before the classifier.", "--embed"),
     ] = False,
     top: Annotated[int, opt.option("Number of classes to print.", min=1)] = 3,
     constructor: Annotated[
-        str | None, opt.option("Constructor, if MODEL is a weight file, such as ViTB16.", "--model")
+        str | None,
+        opt.option("Constructor, such as ViTB16, of a weight file.", "--model"),
     ] = None,
     image_size: opt.SizeOption = None,
-    batch_size: Annotated[int, opt.option("Number of images in a batch.", min=1)] = 32,
+    batch_size: Annotated[int, opt.option("Batch size.", min=1)] = 32,
     server: Annotated[
         str | None,
         opt.of_server(
-            "Ask TensorFlow Serving: gRPC, or REST with http:// or https:// in front.",
+            "Address of TensorFlow Serving: HOST:PORT for gRPC, an http(s):// URL for REST.",
             metavar="HOST:PORT",
         ),
     ] = None,
-    name: Annotated[str, opt.of_server("Name of the model there.")] = "vit",
+    name: Annotated[str, opt.of_server("Model name on the server.")] = "vit",
     version: Annotated[
         str | None,
         opt.of_server(
-            "Its version: a number, or a label such as canary.", show_default="the newest"
+            "Model version: a number, or a label such as canary.", show_default="the newest"
         ),
     ] = None,
     tls: Annotated[bool, opt.of_server("Encrypt gRPC.", "--tls")] = False,
     certificate: Annotated[
         Path | None,
         opt.of_server(
-            "Certificates to trust (PEM).",
+            "File with trusted certificates (PEM).",
             metavar="FILE",
-            show_default="those that gRPC and requests bring",
+            show_default="the certificates included in gRPC and requests",
         ),
     ] = None,
     header: Annotated[
         list[str] | None,
         opt.of_server(
-            "Sent along, such as 'Authorization: Basic ...'; may be repeated.",
+            "Request header, such as 'Authorization: Basic ...'; may be repeated.",
             metavar="NAME:VALUE",
         ),
     ] = None,
@@ -82,12 +84,12 @@ def predict(
 ) -> None:
     """Print the most probable classes of images, or write them to a table.
 
-    Where each label is present or not by itself, print all that are present. An image that cannot
-    be read gets a line that says why; the exit status is 1 then.
+    For multi-label models, print all labels above their thresholds. An image that cannot be read
+    gets a line with the reason, and the exit status is 1.
 
     keras-vit predict runs/photos cat.jpg dog.png
 
-    keras-vit predict runs/photos photos/ --to answers.csv
+    keras-vit predict runs/photos photos/ --to predictions.csv
 
     keras-vit predict --server localhost:8500 cat.jpg dog.png
     """
@@ -95,8 +97,8 @@ def predict(
     given = sources if server else sources[1:]
     if not given:
         raise ValueError(
-            "`keras-vit predict` needs a run folder or an exported file and at least one image, "
-            f"or `--server`. Received: {sources[0]}"
+            "`keras-vit predict` needs a run folder or exported file (or `--server`) and at "
+            f"least one image. Received: {sources[0]}"
         )
     if model is not None:
         check_exists("MODEL", model, "a run folder or an exported file")
@@ -104,7 +106,7 @@ def predict(
         check_model(model, constructor)
     for option in ["--all"] * every_class + ["--embed"] * embed:
         if to is None or server:
-            raise ValueError(f"`{option}` needs `--to`, and no `--server`. Received: {option}")
+            raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
     size, headers = parse_size(image_size), dict(map(_header, header or ()))
     check_exists("--certificate", certificate, "a PEM file")
     _check_sources(given)
@@ -118,8 +120,8 @@ def predict(
 
     if server is not None and top > BEST:
         raise ValueError(
-            f"`--top` must be at most {BEST} with `--server`, whose answers name "
-            f"no more. Received: --top {top}"
+            f"`--top` must be at most {BEST} with `--server`, because responses contain no more "
+            f"classes. Received: --top {top}"
         )
     paths = _find_images(given)
     with contextlib.ExitStack() as stack:
@@ -155,7 +157,7 @@ def predict(
 
 
 def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
-    """Prints predictions and returns the number of images that could not be read."""
+    """Prints predictions; returns the number of images that could not be read."""
     failed = 0
     width = min(max(map(len, paths)), 60)
     for path, prediction in zip(paths, found, strict=True):
@@ -165,7 +167,7 @@ def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
 
 
 def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
-    """Writes a table and returns the number of images that could not be read."""
+    """Writes predictions to a table; returns the number of images that could not be read."""
     from rich.console import Console
     from rich.progress import track
 
@@ -176,17 +178,17 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
             row = table.row(path, answer)
             write(row)
             failed += row["message"] is not None
-    print(f"Written: {to}, {len(paths)} images, of which {failed} cannot be read")
+    print(f"Written: {to} ({len(paths)} images, {failed} of which cannot be read)")
     return failed
 
 
 def _check_sources(sources: list[Path]) -> None:
-    """Raises `ValueError` unless all sources are files or folders, before a model is loaded."""
+    """Raises `ValueError` if any of the sources is not an existing file or folder."""
     given = [path for path in sources if path != _STANDARD_INPUT]
     missing = [str(path) for path in given if not path.exists()]
     if missing:
         raise ValueError(
-            f"`SOURCE` must be existing files or folders. Received: {', '.join(missing)}"
+            f"Every `SOURCE` must be an existing file or folder. Received: {', '.join(missing)}"
         )
     for path in given:
         if not path.is_dir():
@@ -194,7 +196,7 @@ def _check_sources(sources: list[Path]) -> None:
 
 
 def _find_images(sources: list[Path]) -> list[str]:
-    """Returns the image files given as arguments, on standard input or in folders."""
+    """Lists the image files given as arguments, in folders or on standard input."""
     from keras_vit.data.inventory import find_files
 
     found = []
@@ -207,13 +209,13 @@ def _find_images(sources: list[Path]) -> list[str]:
             found.append(str(source))
     if not found:
         raise ValueError(
-            f"`SOURCE` must hold at least one image. Received: {', '.join(map(str, sources))}"
+            f"`SOURCE` must contain at least one image. Received: {', '.join(map(str, sources))}"
         )
     return found
 
 
 def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]:
-    """Yields the predictions of a server."""
+    """Yields a server's predictions for image files."""
     import numpy as np
 
     from keras_vit.export import Prediction
@@ -230,5 +232,5 @@ def _ask(client: Any, paths: list[str], batch_size: int) -> Iterator[Prediction]
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not (colon and name.strip()):
-        raise ValueError(f"`--header` must be NAME:VALUE. Received: {text!r}")
+        raise ValueError(f"`--header` must have the form NAME:VALUE. Received: {text!r}")
     return name.strip(), value.strip()

@@ -1,4 +1,4 @@
-"""Writers of prediction tables: CSV, JSON Lines, Parquet."""
+"""Output of prediction tables as CSV, JSON Lines or Parquet files."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ Row = dict[str, Any]
 
 
 class Embeddings:
-    """Table of features."""
+    """Table of image features."""
 
     def __init__(self) -> None:
         self.columns = ["file", "embedding", "message"]
 
     def row(self, file: str, found: tuple[np.ndarray, str]) -> Row:
-        """Returns the row of one image."""
+        """Returns the table row of one image."""
         vector, message = found
         embedding = None if message else [float(str(value)) for value in vector]
         return {"file": file, "embedding": embedding, "message": message or None}
 
 
 def check(path: Path) -> None:
-    """Raises `ValueError` unless a table can be written to `path`."""
+    """Raises `ValueError` if no table can be written to `path`."""
     if path.suffix not in SUFFIXES:
         raise ValueError(f"`to` must end in {', '.join(SUFFIXES)}. Received: {path}")
     if path.exists():
-        raise ValueError(f"`to` must be a new file; nothing is overwritten. Received: {path}")
+        raise ValueError(f"`to` must not exist yet. Received: {path}")
 
 
 @contextlib.contextmanager
 def writing(path: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
-    """Yields a function that writes a row; the complete file is renamed to `path` at the end."""
+    """Yields a function that writes table rows; the file appears at `path` only when complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))
-    with output_folder.alone(lock, lambda: f"to={path}, to which another process writes"):
+    with output_folder.alone(lock, lambda: f"to={path}, which is in use by another process"):
         try:
             open_writer = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
             with open_writer(partial, list(names)) as write:

@@ -1,4 +1,4 @@
-"""Command `keras-vit rollout`: canary releases on a running TensorFlow Serving."""
+"""Command `keras-vit rollout`, for canary releases on a running TensorFlow Serving server."""
 
 from __future__ import annotations
 
@@ -17,37 +17,38 @@ def rollout(
     models: Annotated[
         Path,
         argument(
-            "MODELS", "Folder given to `keras-vit export --to`.", exists=True, file_okay=False
+            "MODELS", "Folder passed to `keras-vit export --to`.", exists=True, file_okay=False
         ),
     ],
-    version: Annotated[int | None, option("The canary; by default the newest in MODELS.")] = None,
+    version: Annotated[int | None, option("Canary (default: the newest version).")] = None,
     config: Annotated[
         Path | None,
         option(
-            "The server's model config file; by default models.config beside MODELS. It is "
-            "rewritten, without comments below the first; the server polls it."
+            "Model config file of the server, by default models.config beside MODELS. It is "
+            "rewritten, with only its top comments; the server must poll it."
         ),
     ] = None,
     server: Annotated[str, option("REST address of the server.")] = "http://localhost:8501",
     name: Annotated[str, option("Name of the model on the server.")] = "vit",
     timeout: Annotated[
-        float, option("Seconds for each step; large models load for minutes.", min=1)
+        float,
+        option("Timeout per step in seconds; large models take minutes to load.", min=1),
     ] = 900,
 ) -> None:
-    """Try a new version on a running TensorFlow Serving, promote it, go back.
+    """Roll out a new version on a running TensorFlow Serving server, or roll it back.
 
     After `keras-vit export RUN --to export/models` has written the next version:
 
     keras-vit rollout canary export/models
 
-    loads it for clients of the label `canary`. Those of `stable` keep what they have; those that
-    name no version get the canary. `promote` gives it to `stable`, too, and the version before
-    stays loaded. `back` withdraws the canary or, without one, returns to the version before and
+    loads it under the label `canary`. Requests for `stable` keep their version; requests without
+    a version get the canary. `promote` moves the label `stable` to it and keeps the previous
+    version loaded. `back` removes the canary or, without one, returns to the previous version and
     unloads the newer one. `status` shows the versions on the server, their states, and the labels
     in the config file.
     """
     if version is not None and step != "canary":
-        raise ValueError(f"`--version` must come with canary. Received: --version, and {step}")
+        raise ValueError(f"`--version` is only for canary. Received: --version with {step}")
     if step == "canary":
         version = _find_version(models, name, version)
     config = config or models.resolve().parent / "models.config"
@@ -73,8 +74,8 @@ def _find_version(models: Path, name: str, version: int | None) -> int:
     numbers = sorted(int(path.name) for path in folders if path.name.isdecimal())
     if not numbers:
         raise ValueError(
-            "`MODELS` must hold the versions of the model, as `keras-vit export RUN --to MODELS` "
-            f"writes them. Received: MODELS={str(models)!r}, where {name}/1 is missing"
+            "`MODELS` must contain exported versions of the model, as written by `keras-vit export "
+            f"RUN --to MODELS`. Received: MODELS={str(models)!r}, which does not contain {name}/1"
         )
     if version is not None and version not in numbers:
         raise ValueError(f"`--version` must be one of {numbers}. Received: --version {version}")

@@ -17,8 +17,8 @@ from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.startup import start_keras
 
 _IMAGES_HELP = (
-    "Images: a folder of them, however they are sorted into folders, or what `keras-vit train` "
-    "takes. Labels are not looked at."
+    "A folder of images, with or without subfolders, or any data that `keras-vit train` accepts. "
+    "Labels are ignored."
 )
 # Settings of an autoencoder that `--set` accepts besides the recipe's fields.
 _OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
@@ -29,50 +29,53 @@ def train(
     data: Annotated[str | None, opt.of_images(opt.DATA_HELP)] = None,
     model: Annotated[
         str,
-        opt.of_images("Constructor (`keras-vit models`), or a network of keras.applications."),
+        opt.of_images("Model constructor (`keras-vit models`), or a keras.applications model."),
     ] = "ViTTi16",
     weights: opt.WeightsOption = None,
     image_size: opt.ModelSizeOption = None,
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
     on_bad_image: opt.OnBadImageOption = None,
-    task: Annotated[str, opt.of_recipe("Other packages can add tasks.")] = "classification",
+    task: Annotated[str, opt.of_recipe("Task to train.")] = "classification",
     recipe: Annotated[
         str | None,
         opt.of_recipe(
-            "See `keras-vit recipes`. By default finetune, without --weights from_scratch."
+            "Recipe (`keras-vit recipes`). Default: finetune with --weights, from_scratch without."
         ),
     ] = None,
     set_: opt.SetOption = None,
     epochs: opt.EpochsOption = None,
     batch_size: Annotated[
         int | None,
-        opt.of_recipe("Images in a step, on all devices together.", "--batch-size", "--batch"),
+        opt.of_recipe("Global batch size, over all devices.", "--batch-size", "--batch"),
     ] = None,
     learning_rate: opt.LearningRateOption = None,
-    optimizer: Annotated[choices.Optimizer | None, opt.of_recipe("SGD has momentum 0.9.")] = None,
+    optimizer: Annotated[choices.Optimizer | None, opt.of_recipe("sgd has momentum 0.9.")] = None,
     teacher: Annotated[
-        Path | None, opt.of_recipe("A run or .keras file to learn from (distillation).")
+        Path | None, opt.of_recipe("Teacher for distillation: a run folder or .keras file.")
     ] = None,
     precision: opt.PrecisionOption = None,
     seed: opt.SeedOption = None,
     strategy: opt.StrategyOption = None,
     model_parallel: Annotated[
-        int | None, opt.of_devices("JAX devices that share each copy of the model.")
+        int | None,
+        opt.of_devices("JAX devices per copy of the model (sharding)."),
     ] = None,
     out: opt.OutOption = Path("runs/run"),
     config: Annotated[
-        Path | None, opt.of_run("Repeat a run: its config.yaml, or one written by hand.")
+        Path | None,
+        opt.of_run("Configuration file: config.yaml of a run, or your own."),
     ] = None,
     resume: opt.ResumeOption = False,
     save_minutes: opt.SaveMinutesOption = None,
     save_steps: opt.SaveStepsOption = None,
     tensorboard: Annotated[bool, opt.of_run("Write TensorBoard logs.")] = True,
     profile: Annotated[
-        tuple[int, int] | None, opt.of_run("First and last step to profile.")
+        tuple[int, int] | None,
+        opt.of_run("First and last step to profile."),
     ] = None,
 ) -> None:
-    """Fine-tune (or train) a model on labelled images.
+    """Fine-tune a model on labeled images, or train it from scratch.
 
     With --weights the defaults fine-tune in minutes; without, they train from scratch. A run can
     be stopped at any moment, and --resume continues it to the same weights.
@@ -111,7 +114,7 @@ def train(
 def pretrain(
     context: typer.Context,
     data: Annotated[str | None, opt.of_images(_IMAGES_HELP)] = None,
-    model: Annotated[str, opt.of_images("Constructor; see `keras-vit models`.")] = "ViTTi16",
+    model: Annotated[str, opt.of_images("Model constructor; see `keras-vit models`.")] = "ViTTi16",
     weights: opt.WeightsOption = None,
     image_size: opt.ModelSizeOption = None,
     validation_fraction: opt.FractionOption = None,
@@ -120,30 +123,28 @@ def pretrain(
     method: Annotated[
         choices.Method,
         opt.of_recipe(
-            "mae: the encoder sees a quarter of each image, and a decoder completes it. "
-            "masked-patches: it tells the mean colour of patches that were hidden (the ViT "
-            "paper's way)."
+            "mae: masked autoencoder, whose decoder reconstructs the patches hidden from the "
+            "encoder. masked-patches: predicts the mean color of masked patches, as in the ViT "
+            "paper."
         ),
     ] = "mae",
     mask_ratio: Annotated[
         float | None,
-        opt.of_recipe("Share of the patches to hide: 0.75 (mae) or 0.5 (masked-patches)."),
+        opt.of_recipe("Fraction of masked patches: 0.75 (mae), 0.5 (masked-patches)."),
     ] = None,
-    recipe: Annotated[
-        str, opt.of_recipe("photographs, or a paper's: see `keras-vit recipes`.")
-    ] = "photographs",
+    recipe: Annotated[str, opt.of_recipe("Recipe of a paper, or photographs.")] = "photographs",
     set_: Annotated[
         list[str] | None,
         opt.of_recipe(
-            "Any number of the recipe, as in --set weight_decay=0.1; may be repeated. Also "
-            "norm_pix, decoder_width, decoder_depth and decoder_heads of mae.",
+            "Recipe value to override, as in --set weight_decay=0.1; may be repeated. mae also "
+            "has norm_pix, decoder_width, decoder_depth and decoder_heads.",
             "--set",
             metavar="NAME=VALUE",
         ),
     ] = None,
-    epochs: Annotated[int | None, opt.of_recipe("Passes over the images: 100.")] = None,
+    epochs: Annotated[int | None, opt.of_recipe("Number of epochs (default: 100).")] = None,
     batch_size: Annotated[
-        int | None, opt.of_recipe("Images in a step, on all devices together: 64.")
+        int | None, opt.of_recipe("Global batch size, over all devices (default: 64).")
     ] = None,
     learning_rate: opt.LearningRateOption = None,
     precision: opt.PrecisionOption = None,
@@ -154,15 +155,15 @@ def pretrain(
     save_minutes: opt.SaveMinutesOption = None,
     save_steps: opt.SaveStepsOption = None,
 ) -> None:
-    """Train a model on images without labels, to start from with few labelled ones.
+    """Pre-train a model on images without labels, to fine-tune it later on few labeled images.
 
-    Of use where labels are rare: pre-train on all images, then let `keras-vit train --weights
-    RUN/last.keras` learn from those with labels. Published weights, where they fit, are the
-    better start. A run can be stopped at any moment, and --resume continues it to the same weights.
+    Useful where labels are rare: pre-train on all images, then fine-tune with `keras-vit train
+    --weights RUN/last.keras` on the labeled ones. Published weights, if suitable, are a better
+    start. A run can be stopped at any moment, and --resume continues it to the same weights.
 
     keras-vit pretrain --data photos/ --model ViTTi16 --image-size 96 --out runs/pretrained
 
-    keras-vit train --data labelled/ --model ViTTi16 --weights runs/pretrained/last.keras
+    keras-vit train --data labeled/ --model ViTTi16 --weights runs/pretrained/last.keras
     """
     settings = _start(context, f"images. {_IMAGES_HELP}", out, resume)
     of_decoder = {name: settings.pop(name) for name in _OF_DECODER if name in settings}
@@ -183,7 +184,7 @@ def _start(
     config: Path | None = None,
     teacher: Path | None = None,
 ) -> dict[str, Any]:
-    """Checks the options of `train` or `pretrain`, starts Keras and returns the recipe fields."""
+    """Checks options of `train` or `pretrain`, starts Keras, and returns the recipe settings."""
     given = context.params
     if resume:
         opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in given))
@@ -204,25 +205,25 @@ def _start(
 
 @contextlib.contextmanager
 def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
-    """Exits with status 130 on Ctrl-C, and prints the command that resumes the run, if any.
+    """Context manager that exits with status 130 on Ctrl-C, and prints how to resume the run.
 
-    `resumed_by` is the command with a `--resume` option; None if a repeated command resumes.
+    `resumed_by` is the command that has a `--resume` option; None if repeating the command resumes.
     """
     try:
         yield
     except KeyboardInterrupt as stopped:
-        kept = "Stopped at once. The same command resumes what was saved, or starts again."
+        kept = "Interrupted. The same command resumes from the last saved state, or starts again."
         if resumed_by and (out / "config.yaml").is_file():
             go_on = arguments.command(resumed_by, "--resume", "--out", out)
-            kept = f"Stopped at once. What was saved before is kept. Go on with\n  {go_on}"
+            kept = f"Interrupted. Saved states are kept. Resume with:\n  {go_on}"
         print(f"\n{str(stopped) or kept}")
         raise typer.Exit(130) from None
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Show the numbers of this one.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the recipe to show.")] = None,
 ) -> None:
-    """List the recipes by name with their sources, or show one as YAML.
+    """List all recipes with their sources, or print one of them as YAML.
 
     keras-vit recipes deit
     """
@@ -234,7 +235,7 @@ def recipes(
 
     published = {**training.RECIPES, **training.PRETRAINING_RECIPES}
     if name is None:
-        print("For `keras-vit train --recipe NAME`; --set changes a number:\n")
+        print("For `keras-vit train --recipe NAME` (use --set to override a value):\n")
         _list(training.RECIPES)
         print(
             'augreg\n    Pre-training of "How to train your ViT?", also as in '

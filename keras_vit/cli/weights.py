@@ -13,17 +13,17 @@ from keras_vit.cli.options import argument, check_out, check_weights, option, pa
 from keras_vit.startup import start_keras
 
 _SOURCE_HELP = (
-    "A weight file or folder, the name of published weights of --model, hf://ORG/REPOSITORY, "
-    "timm/NAME or an https address."
+    "A weight file or folder, the name of published weights (with --model), hf://ORG/REPOSITORY, "
+    "timm/NAME or an https URL."
 )
 _TARGET_HELP = (
-    "What to write: .npz (official code), .weights.h5 or .keras, .safetensors (with --format timm "
-    "or torchvision), or a new folder (Hugging Face)."
+    "Output file or folder: .npz (official code), .weights.h5 or .keras, .safetensors (with "
+    "--format timm or torchvision), or a new folder (Hugging Face)."
 )
 
 
 def models() -> None:
-    """List the models with their sizes.
+    """List all models with their sizes.
 
     keras-vit models
     """
@@ -41,35 +41,36 @@ def models() -> None:
         parameters = f"{count_parameters(config):,}"
         table.add_row(name, str(config.patch[0]), *map(str, numbers), parameters)
     Console().print(table)
-    print("Parameters with 1000 classes at 224 pixels (ViTMicro4: 32 pixels).")
+    print("Parameters are counted for 1000 classes and 224 x 224 pixels (ViTMicro4: 32 x 32).")
 
 
 def convert(
     source: Annotated[str, argument("SOURCE", _SOURCE_HELP)],
     target: Annotated[Path, argument("TARGET", _TARGET_HELP)],
     format: Annotated[
-        choices.Format | None, option("Whose file to write; by default what TARGET says.")
+        choices.Format | None,
+        option("Output format (default: by the name of TARGET)."),
     ] = None,
     model: Annotated[
         str | None,
         option(
-            "Constructor that the weights belong to: for names of published weights, and for "
-            ".weights.h5 files, which do not tell their patch size."
+            "Model constructor; required for published weights given by name, and for "
+            ".weights.h5 files, which do not store the patch size."
         ),
     ] = None,
     heads: Annotated[
         int | None,
-        option("Attention heads; needed if the sizes of the model are its own ones.", min=1),
+        option("Number of attention heads; required for non-standard sizes.", min=1),
     ] = None,
     image_size: Annotated[
         str | None,
-        option("Pixels: 224, or HEIGHTxWIDTH; needed if the grid of patches is not square."),
+        option("Image size: 224 or HEIGHTxWIDTH; required for non-square patch grids."),
     ] = None,
     overwrite: Annotated[bool, option("Replace TARGET if it exists.", "--overwrite")] = False,
 ) -> None:
-    """Write weights as another library reads them, bit for bit.
+    """Convert weights to the format of another library, bit for bit.
 
-    What TARGET cannot tell its readers, such as the variant of GELU, is printed.
+    Settings that TARGET cannot store, such as the variant of GELU, are printed.
 
     keras-vit convert ViT-B_16.npz vit_base.safetensors --format timm
 
@@ -80,7 +81,7 @@ def convert(
     if size := parse_size(image_size):
         known["image_size"] = size
     if target.exists() and not overwrite:
-        raise ValueError(f"`TARGET` must not exist yet without --overwrite. Received: {target}")
+        raise ValueError(f"`TARGET` must not exist without --overwrite. Received: {target}")
     check_out("TARGET", target, folder=False)
     start_keras()
     from keras_vit import weights, zoo
@@ -97,10 +98,10 @@ def convert(
         try:
             weights.convert(source, target, format, model=model, overwrite=overwrite, **known)
         except ValueError as error:
-            if not re.search(r"does not tell .*(num_heads|patch_size|image_size)", str(error)):
+            if not re.search(r"does not contain .*(num_heads|patch_size|image_size)", str(error)):
                 raise
             raise ValueError(
-                f"{error}. Options for it: --heads N, --model NAME, --image-size HEIGHTxWIDTH"
+                f"{error}. Options: --heads N, --model NAME, --image-size HEIGHTxWIDTH"
             ) from error
     for note in notes:
         if note.category is UserWarning:
@@ -110,13 +111,13 @@ def convert(
 
 def weights(
     model: Annotated[
-        str | None, argument("MODEL", "Constructor, such as ViTB16; by default all.")
+        str | None, argument("MODEL", "Model constructor, such as ViTB16 (default: all models).")
     ] = None,
     markdown: Annotated[
-        bool, option("Print the page docs/weights.md instead.", "--markdown")
+        bool, option("Print the documentation page docs/weights.md instead.", "--markdown")
     ] = False,
 ) -> None:
-    """List the published weights, by the names that `weights=` takes.
+    """List the published weights by the names accepted by `weights=`.
 
     keras-vit weights ViTB16
     """
@@ -131,24 +132,24 @@ def weights(
     for name in names:
         zoo.constructor(name)  # raises `ValueError` with the nearest name
         print(_table(name, list_weights(name)))
-    print("Pass a name as `weights=`. More of each: keras-vit weights --markdown")
+    print("Pass a name as `weights=`. For details, run: keras-vit weights --markdown")
 
 
 def _table(model: str, rows: list[Any]) -> str:
-    """Returns the published weights of a model as text of at most 80 columns."""
+    """Formats the published weights of a model as text with at most 80 columns."""
     if not rows:
         return f"{model}: no published weights\n"
-    cells = [("name", "px", "classes", "top-1", "MiB", "licence")]
+    cells = [("name", "px", "classes", "top-1", "MiB", "license")]
     for row in rows:
         top1 = f"{row.top1:.2f}" if row.top1 else "-"
         numbers = (row.image_size, row.classes or "-", top1, row.mebibytes or "-")
-        cells.append((row.name, *map(str, numbers), row.licence))
+        cells.append((row.name, *map(str, numbers), row.license))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         f"{name:<{widths[0]}}  "
         + "  ".join(f"{n:>{width}}" for n, width in zip(numbers, widths[1:-1], strict=True))
-        + f"  {licence}"
-        for name, *numbers, licence in cells
+        + f"  {license}"
+        for name, *numbers, license in cells
     ]
     usual = [
         f"{alias}: {row.name}"

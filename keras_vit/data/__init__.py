@@ -1,4 +1,4 @@
-"""Labeled image datasets: loading, audit, splits and input pipelines (needs TensorFlow)."""
+"""Labeled image datasets: loading, auditing, splitting and input pipelines (needs TensorFlow)."""
 
 from keras_vit.data.augmentation import Augmentation, random_flip, random_resized_crop
 from keras_vit.data.augmentation_layers import write_layers

@@ -22,14 +22,14 @@ from keras_vit.preprocessing import Preprocessing
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """Random augmentation of training images, in this order except for `layers`.
+    """Settings of the random augmentation, in order of application (except for `layers`).
 
     Args:
         crop_area: Smallest and largest fraction of the image's area in a random crop, in (0, 1].
             A crop has an aspect ratio of 3/4 to 4/3 and is resized to the model's size.
         flip: Whether images are flipped at random; never in a dataset such as digits, where
             a flipped image no longer shows its class (`Examples.flip_safe`).
-        rand_augment_ops: Operations that RandAugment applies; 0 for none.
+        rand_augment_ops: Number of operations that RandAugment applies to an image; 0 for none.
         rand_augment_magnitude: Their magnitude, 0 or more; 10 is full strength.
         rand_augment_std: Standard deviation of the magnitude, 0 or more.
         rand_augment_increasing: Whether a higher magnitude always changes the image more, see
@@ -44,12 +44,12 @@ class Augmentation:
             fewer different images, not more steps.
         layers: Augmentation layers of Keras or KerasCV, or their configurations. They change
             batches of pixels, [0, 255], before scaling, erasing and mixing, and must compute in
-            float32. Their random state cannot be saved: a resumed run draws other numbers.
+            float32. Their random state cannot be saved: a resumed run uses other random numbers.
 
     Raises:
         ValueError: If a value is out of range.
 
-    Example:
+    Examples:
         >>> Augmentation(mixup=0.2, rand_augment_ops=2, rand_augment_magnitude=9).mixes
         True
     """
@@ -75,7 +75,9 @@ class Augmentation:
         for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
             value = getattr(self, name)
             if not arguments.is_number(value) or not 0 <= value < math.inf:
-                raise ValueError(f"`{name}` must be a number from 0 up. Received: {name}={value!r}")
+                raise ValueError(
+                    f"`{name}` must be a non-negative number. Received: {name}={value!r}"
+                )
         for name in ("color_jitter", "erasing", "mixing_probability"):
             value = getattr(self, name)
             if not arguments.is_number(value) or not 0 <= value <= 1:
@@ -88,8 +90,8 @@ class Augmentation:
         two = isinstance(area, (tuple, list)) and len(area) == 2
         if not (two and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):
             raise ValueError(
-                "`crop_area` must be two shares with 0 < smallest <= largest <= 1. "
-                f"Received: crop_area={area!r}"
+                "`crop_area` must be two fractions with 0 < smallest <= largest <= 1. Received: "
+                f"crop_area={area!r}"
             )
         # A frozen dataclass can only be normalized through object.__setattr__.
         object.__setattr__(self, "crop_area", (float(area[0]), float(area[1])))
@@ -102,7 +104,7 @@ class Augmentation:
 
     @property
     def needs_color(self) -> bool:
-        """Whether images must have three channels."""
+        """Whether the augmentation requires images with three channels."""
         return bool(self.rand_augment_ops or self.three_augment or self.color_jitter)
 
 
@@ -112,7 +114,7 @@ def augment(
     preprocessing: Preprocessing,
     augmentation: Augmentation,
 ) -> tf.Tensor:
-    """Applies the crop, the flip and the color operations to one image."""
+    """Applies the random crop, flip and color operations to one image."""
     crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
     area = augmentation.crop_area
     image = random_resized_crop(image, crop_seed, preprocessing, area=area)
@@ -142,7 +144,7 @@ def augment(
 def crop_shrinkage(
     seed: tf.Tensor, preprocessing: Preprocessing, augmentation: Augmentation
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the function `shrinkage` of `decode_as_stored` for the crop of `augment`."""
+    """Returns the `shrinkage` argument of `decode_as_stored` for images that `augment` crops."""
 
     def shrinkage(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         crop_seed = tf.random.split(seed, 5)[0]
@@ -165,7 +167,7 @@ def random_resized_crop(
     Args:
         image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or a `Stored` image.
         seed: Two integers (2,).
-        preprocessing: Preprocessing, of which `size`, `interpolation` and `antialias` count.
+        preprocessing: Preprocessing; only `size`, `interpolation` and `antialias` are used.
         area: Smallest and largest fraction of the image's area, in (0, 1].
         ratio: Smallest and largest aspect ratio (width / height) of the rectangle.
 
@@ -173,7 +175,7 @@ def random_resized_crop(
         Pixels (h, w, C), uint8, with a static shape, upright. The whole image, squashed, if no
         rectangle fits into it in ten attempts.
 
-    Example:
+    Examples:
         >>> image = tf.zeros((50, 37, 3), "uint8")
         >>> random_resized_crop(image, [3, 5], Preprocessing(size=(13, 17))).shape
         TensorShape([13, 17, 3])
@@ -197,7 +199,7 @@ def _random_box(
     area: tuple[float, float],
     ratio: tuple[float, float] = CROP_RATIO,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first row and column, and the height and width, of a random crop."""
+    """Returns the first row and column of a random crop, and its height and width."""
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([sides, [1]], axis=0),
         bounding_boxes=tf.zeros((0, 0, 4)),
@@ -212,7 +214,7 @@ def _random_box(
 
 
 def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Flips an image left to right with probability 0.5.
+    """Flips an image horizontally with probability 0.5.
 
     Args:
         image: Pixels (h, w, C).
@@ -221,7 +223,7 @@ def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     Returns:
         Pixels (h, w, C).
 
-    Example:
+    Examples:
         >>> flipped = [random_flip(tf.reshape([1, 2], (1, 2, 1)), [0, i]) for i in range(9)]
         >>> sorted({tuple(image.numpy().ravel().tolist()) for image in flipped})
         [(1, 2), (2, 1)]
@@ -237,7 +239,7 @@ def random_erasing(
     area: tuple[float, float] = (0.02, 1 / 3),
     ratio: tuple[float, float] = (0.3, 10 / 3),
 ) -> tf.Tensor:
-    """Replaces a random rectangle by normal noise with the given probability.
+    """Replaces a random rectangle by Gaussian noise, with the given probability.
 
     Reference: https://arxiv.org/abs/1708.04896; noise in every pixel as in DeiT.
     """
@@ -260,5 +262,5 @@ def random_erasing(
 
 
 def _within(side: int, start: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    centres = tf.range(side, dtype=tf.float32) + 0.5
-    return (centres >= start) & (centres < start + length)
+    centers = tf.range(side, dtype=tf.float32) + 0.5
+    return (centers >= start) & (centers < start + length)

@@ -1,4 +1,4 @@
-"""Augmentation layers of Keras and KerasCV in the training pipeline.
+"""Use of Keras and KerasCV augmentation layers in the training pipeline.
 
 Letters: B batch; h, w, C image height, width, channels; K classes.
 """
@@ -16,7 +16,7 @@ _LABEL_METHODS = ("transform_labels", "augment_label", "augment_labels")
 
 
 def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
-    """Returns the layers, and builds those that are given as configurations."""
+    """Returns augmentation layers, building those that are given as configurations."""
     read = []
     for layer in layers:
         try:
@@ -24,29 +24,29 @@ def read_layers(layers: Sequence[Any]) -> tuple[keras.layers.Layer, ...]:
             made = keras.saving.deserialize_keras_object(layer) if is_config else layer
         except (TypeError, ValueError, KeyError) as error:
             raise ValueError(
-                "`layers` must hold layers, or configurations made by "
-                "`keras.saving.serialize_keras_object`. Layers of KerasCV need the extra "
+                "`layers` must contain layers, or configurations returned by "
+                "`keras.saving.serialize_keras_object`. For KerasCV layers, install the extra "
                 f"`kerascv` and `import keras_cv` first. Received: {layer}"
             ) from error
         # Layers of KerasCV may be built on another Keras and are no `keras.layers.Layer` then.
         if not callable(made) or not hasattr(made, "get_config"):
             raise ValueError(
-                "`layers` must hold layers of Keras or KerasCV, or their configurations. "
+                "`layers` must contain layers of Keras or KerasCV, or their configurations. "
                 f"Received: {layer!r}"
             )
         precision = getattr(made, "compute_dtype", "float32")
         if precision != "float32":
             # Pixels would be rounded, and Keras' MixUp fails inside tf.data.
             raise ValueError(
-                "`layers` must compute in float32: pass dtype='float32' to them where the global "
-                f"policy is another. Received: {made.name}, which computes in {precision}"
+                "`layers` must compute in float32: pass dtype='float32' to each layer. "
+                f"Received: {made.name}, which computes in {precision}"
             )
         read.append(made)
     return tuple(read)
 
 
 def write_layers(layers: Sequence[Any]) -> list[dict[str, Any]]:
-    """Returns the configurations of layers as dictionaries for a file.
+    """Returns the configurations of augmentation layers, to be saved in a file.
 
     Args:
         layers: Layers or configurations.
@@ -54,7 +54,7 @@ def write_layers(layers: Sequence[Any]) -> list[dict[str, Any]]:
     Returns:
         Dictionaries that `read_layers` reads.
 
-    Example:
+    Examples:
         >>> write_layers([keras.layers.RandomContrast(0.2)])[0]["class_name"]
         'RandomContrast'
     """
@@ -67,7 +67,7 @@ def write_layers(layers: Sequence[Any]) -> list[dict[str, Any]]:
 def apply_layers(
     images: tf.Tensor, labels: tf.Tensor, layers: Sequence[keras.layers.Layer]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Applies augmentation layers to a batch in training mode."""
+    """Applies augmentation layers in training mode to a batch of images and labels."""
     shape = images.shape
     images = tf.cast(images, tf.float32)
     for layer in layers:
@@ -78,8 +78,8 @@ def apply_layers(
             images = layer(images, training=True)
         if not shape.is_compatible_with(images.shape):
             raise ValueError(
-                "A layer of `layers` must keep the shape of the images. Received: "
-                f"{layer.name}, which makes {images.shape} of {shape}"
+                "Every layer in `layers` must keep the shape of the images. Received: "
+                f"{layer.name}, which changes the shape from {shape} to {images.shape}"
             )
         images = tf.cast(tf.ensure_shape(images, shape), tf.float32)
     return images, tf.cast(labels, tf.float32)

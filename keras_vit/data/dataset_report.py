@@ -1,4 +1,4 @@
-"""Report on a dataset before training: classes, image sizes, duplicates, damaged files."""
+"""Report on a dataset before training: classes, image sizes, duplicates and damaged files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DARK = 2
 
 @dataclasses.dataclass(frozen=True)
 class DatasetReport:
-    """Contents and problems of a dataset.
+    """Summary of the contents and problems of a dataset.
 
     Args:
         source: Data source.
@@ -31,15 +31,15 @@ class DatasetReport:
         leaks: Images with the same content in several splits of the source.
         sizes: Smallest, median and largest height and width in pixels.
         odd_sizes: Names of images of an unusual size.
-        flat: Names of images of one single value.
-        dark: Names of images whose pixels are all nearly 0, of 255.
+        flat: Names of images whose pixels all have the same value.
+        dark: Names of images whose pixels are all close to 0 (out of 255).
         refused: Reason why the data cannot be trained on; empty if there is none.
         images: Number of usable images of a multi-label dataset; None for a dataset with one
             class per image.
         without_class: Number of usable images without any class.
         notes: Notes on how the source was read.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> check(load("digits"), progress=False).counts["3"]
         183
@@ -60,17 +60,17 @@ class DatasetReport:
 
     @property
     def blocking(self) -> bool:
-        """Whether the data cannot be trained on."""
+        """Whether the dataset has problems that make training impossible."""
         return bool(self.refused or self.audit.bad)
 
     @property
     def rare(self) -> dict[str, int]:
-        """Classes with less than a tenth of the images of the largest class."""
+        """Image counts of all classes less than a tenth the size of the largest class."""
         largest = max(self.counts.values(), default=0)
         return {name: n for name, n in self.counts.items() if n < _RARE * largest}
 
     def text(self) -> str:
-        """Returns the report to print."""
+        """Returns the report as text."""
         width = max((len(name) for name in self.counts), default=0)
         total = sum(self.counts.values()) if self.images is None else self.images
         lines = [*self.notes, f"{total} images in {len(self.counts)} classes of {self.source}"]
@@ -82,34 +82,34 @@ class DatasetReport:
                 for name, count in self.counts.items()
             ]
         if self.images is not None:
-            lines.append(f"  {self.without_class} of the images show none of them")
+            lines.append(f"  {self.without_class} of the images show none of these classes")
         if self.sizes:
             lines.append(
-                "sizes, height x width in pixels: "
+                "image sizes, height x width in pixels: "
                 + ", ".join(f"{name} {h} x {w}" for name, (h, w) in self.sizes.items())
             )
         if self.audit.oriented:
             lines.append(
-                f"images that are turned upright by their EXIF orientation: {self.audit.oriented}"
+                f"images rotated according to their EXIF orientation: {self.audit.oriented}"
             )
         parts = [self.audit.text()] if self.audit.text() else []
         if self.audit.bad:
             parts.append(self.audit.remedy(self.source))
-        rare = "Less than a tenth of the largest class (see class_weights=balanced)"
+        rare = "Classes below a tenth of the largest class (see class_weights=balanced)"
         parts += sections(
-            ("Same content in several splits", map(" = ".join, self.leaks)),
+            ("Duplicate images in several splits", map(" = ".join, self.leaks)),
             ("Unusual size", self.odd_sizes),
-            ("One single value everywhere", self.flat),
-            ("Nearly black: values in [0, 1] written as [0, 255]?", self.dark),
+            ("Images with a single pixel value", self.flat),
+            ("Nearly black images (were values in [0, 1] saved as 0 to 255?)", self.dark),
             (rare, [f"{name}: {count}" for name, count in self.rare.items()]),
         )
         if self.refused:
             parts.append(self.refused)
-        parts = parts or ["Nothing is wrong with them; no two are equal to the pixel."]
+        parts = parts or ["No problems found; no two images have the same pixels."]
         return "\n".join([*lines, "", *parts])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as a dictionary of JSON values."""
+        """Returns the report as a JSON-serializable dictionary."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         found = content.pop("audit")
         if self.images is None:
@@ -126,7 +126,7 @@ class DatasetReport:
 
 
 def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
-    """Reports on a dataset: classes, image sizes, duplicates, damaged files.
+    """Examines a dataset's classes, image sizes, duplicates and damaged files.
 
     Args:
         examples: The images.
@@ -135,10 +135,10 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
     Returns:
         The report.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> print(check(load("digits").subset(range(200)), progress=False).text().splitlines()[-1])
-        Nothing is wrong with them; no two are equal to the pixel.
+        No problems found; no two images have the same pixels.
     """
     found = audit(examples, progress=progress)
     kept = examples.subset([i for i, name in enumerate(examples.names) if name in found.digests])

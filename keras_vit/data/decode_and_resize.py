@@ -1,4 +1,4 @@
-"""Decoding, resizing, cropping and scaling of images for the model.
+"""Decoding, resizing, cropping and scaling of images for a model.
 
 All functions are graph-safe: they run eagerly, inside `tf.data` and inside a SavedModel.
 H and W are the image's height and width, h and w the model's, C the number of channels.
@@ -33,14 +33,14 @@ _LUMA = (19595, 38470, 7471)
 def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Decodes a JPEG, PNG, GIF (first frame), BMP or WebP image.
 
-    The pixels equal those of PIL's conversion to RGB: bit-exact for JPEG, transparency is dropped.
-    16-bit channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP and PNG are
-    refused (`image_headers.Head`). The Exif orientation in JPEG, PNG and WebP files is applied
-    as by `PIL.ImageOps.exif_transpose` if `exif_orientation` is set.
+    The pixels equal those of PIL's conversion to RGB (bit-identical for JPEG); transparency is
+    dropped. 16-bit channels are reduced to 8 bits. Animated WebP files and rare kinds of BMP and
+    PNG are refused (`image_headers.Head`). The Exif orientation in JPEG, PNG and WebP files is
+    applied as by `PIL.ImageOps.exif_transpose` if `exif_orientation` is set.
 
     Args:
         encoded: The file's bytes, a scalar string.
-        preprocessing: Preprocessing, of which `channels` and `exif_orientation` count.
+        preprocessing: Preprocessing; only `channels` and `exif_orientation` are used.
 
     Returns:
         Pixels (H, W, C), uint8, [0, 255].
@@ -48,7 +48,7 @@ def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     Raises:
         tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
 
-    Example:
+    Examples:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
         >>> decode(png, Preprocessing()).shape
         TensorShape([5, 7, 3])
@@ -58,7 +58,7 @@ def decode(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 class Stored(NamedTuple):
-    """Decoded image before the Exif rotation, possibly at a fraction of its size.
+    """Decoded image, possibly downscaled, before its Exif orientation is applied.
 
     Args:
         pixels: (H / ratio, W / ratio, C), rounded up, uint8 or float, [0, 255].
@@ -74,7 +74,7 @@ class Stored(NamedTuple):
 
     @classmethod
     def of(cls, pixels: tf.Tensor, orientation: tf.Tensor | int = 1) -> Stored:
-        """Returns an image at its full size."""
+        """Wraps an image of full size as a `Stored` image."""
         return cls(pixels, tf.shape(pixels)[:2], 1, orientation)
 
 
@@ -83,7 +83,7 @@ def decode_as_stored(
     preprocessing: Preprocessing,
     shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
 ) -> Stored:
-    """Decodes an image as `decode` does, without applying the Exif orientation.
+    """Decodes an image like `decode`, but does not apply the Exif orientation.
 
     `resize_and_crop` and `resize_for_training` apply the orientation at the model's size, which is
     faster.
@@ -163,12 +163,12 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
     Args:
         image: Pixels (H, W, C), uint8 or float, [0, 255], of an upright image, or a `Stored`
             image.
-        preprocessing: Preprocessing, of which all fields of resizing and cropping count.
+        preprocessing: Preprocessing; only the fields for resizing and cropping are used.
 
     Returns:
         Pixels (h, w, C), uint8, with a static shape.
 
-    Example:
+    Examples:
         >>> image = tf.zeros((50, 37, 3), "uint8")
         >>> resize_and_crop(image, Preprocessing(size=(13, 17))).shape
         TensorShape([13, 17, 3])
@@ -207,7 +207,7 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
 
 
 def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> tf.Tensor:
-    """Resizes a whole image to the model's size, as `resize_and_crop` does with `"squash"`.
+    """Resizes a whole image to the model's size, like `resize_and_crop` with `"squash"`.
 
     Bilinear and bicubic filters skip antialiasing if the image shrinks to no less than two thirds,
     which is three times faster (docs/decisions/0010).
@@ -240,14 +240,14 @@ def _rounded(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 def _cover(preprocessing: Preprocessing) -> tuple[int, int]:
-    """Returns the height and width that the whole image is resized to or must cover."""
+    """Returns the size before the center crop, which is a lower bound if `resize="crop"`."""
     fraction = 1.0 if preprocessing.resize == "squash" else preprocessing.crop_fraction
     height, width = preprocessing.size
     return int(height / fraction), int(width / fraction)
 
 
 def _covering(sides: tf.Tensor, cover: tf.Tensor) -> tf.Tensor:
-    """Returns the smallest integer size of the image's aspect ratio that covers `cover`."""
+    """Returns the smallest size that covers `cover` and keeps the image's aspect ratio."""
     wide, cover = tf.cast(sides, tf.int64), tf.cast(cover, tf.int64)
     fits_height = cover[0] * wide[1] >= cover[1] * wide[0]
     scaled = tf.where(fits_height, wide * cover[0] // wide[0], wide * cover[1] // wide[1])
@@ -262,9 +262,9 @@ def _nearest(
     offset: tf.Tensor,
 ) -> tf.Tensor:
     for axis in (0, 1):
-        centres = tf.range(size[axis]) + offset[axis]
+        centers = tf.range(size[axis]) + offset[axis]
         # floor((i + 1/2) * side / scaled), without rounding errors
-        nearest = (2 * tf.cast(centres, tf.int64) + 1) * tf.cast(sides[axis], tf.int64)
+        nearest = (2 * tf.cast(centers, tf.int64) + 1) * tf.cast(sides[axis], tf.int64)
         nearest //= 2 * tf.cast(scaled[axis], tf.int64)
         image = tf.gather(image, nearest, axis=axis)
     return image
@@ -275,12 +275,12 @@ def scale(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
     Args:
         pixels: (..., C), uint8 or float, [0, 255].
-        preprocessing: Preprocessing, of which `mean` and `std` count.
+        preprocessing: Preprocessing; only `mean` and `std` are used.
 
     Returns:
         `(pixels / 255 - mean) / std`, float32, of the same shape.
 
-    Example:
+    Examples:
         >>> scale(tf.constant([[0, 255, 0]], "uint8"), Preprocessing()).numpy()
         array([[-1.,  1., -1.]], dtype=float32)
     """
@@ -288,7 +288,7 @@ def scale(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
-    """Decodes, resizes, crops and scales an image file for the model.
+    """Converts an encoded image to model input: decodes, resizes, crops and scales it.
 
     Args:
         encoded: The file's bytes, a scalar string.
@@ -300,7 +300,7 @@ def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     Raises:
         tf.errors.InvalidArgumentError: If the bytes are no complete image of a known format.
 
-    Example:
+    Examples:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8"))
         >>> prepare(png, Preprocessing(size=3)).shape
         TensorShape([3, 3, 3])
@@ -309,7 +309,7 @@ def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 
 def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
-    """Decodes, resizes and crops an image file; returns upright pixels (h, w, C), uint8."""
+    """Decodes, resizes and crops an image file to upright uint8 pixels (h, w, C)."""
     return resize_and_crop(
         decode_as_stored(encoded, preprocessing, shrinkage_by_resizing(preprocessing)),
         preprocessing,
@@ -319,6 +319,6 @@ def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tenso
 def shrinkage_by_resizing(
     preprocessing: Preprocessing,
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the function `shrinkage` of `decode_as_stored` for `resize_and_crop`."""
+    """Returns the `shrinkage` argument of `decode_as_stored` for use with `resize_and_crop`."""
     longest = max(_cover(preprocessing))
     return lambda sides, orientation: tf.reduce_min(sides) / longest

@@ -1,4 +1,4 @@
-"""Container of labeled, encoded images."""
+"""Dataset of labeled, encoded images."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SPLIT_NAMES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """N labeled images, still encoded as JPEG, PNG, GIF, BMP or WebP.
+    """Dataset of N labeled images, still encoded as JPEG, PNG, GIF, BMP or WebP.
 
     Images are not decoded here: `keras_vit.data.image_audit` finds undecodable images, and
-    `keras_vit.data.training_dataset` and `evaluation_dataset` read the others.
+    `keras_vit.data.training_dataset` and `evaluation_dataset` decode the others.
 
     Args:
         names: Unique name of each image, such as its path relative to the data folder.
@@ -48,7 +48,7 @@ class Examples:
             `class_names` or not 0 or 1 for each class, or not exactly one of `paths` and `encoded`
             is given.
 
-    Example:
+    Examples:
         >>> examples = Examples(
         ...     names=("a.png", "b.png"),
         ...     targets=np.array([1, 0]),
@@ -99,12 +99,12 @@ class Examples:
             and not 0 <= self.targets.min() <= self.targets.max() < len(self.class_names)
         ):
             raise ValueError(
-                f"`targets` must be in [0, {len(self.class_names)}), indices of `class_names`. "
+                f"`targets` must be indices of `class_names`, in [0, {len(self.class_names)}). "
                 f"Received: targets from {self.targets.min()} to {self.targets.max()}"
             )
         unknown = sorted(set(self.splits or ()) - set(SPLITS))
         if unknown:
-            raise ValueError(f"`splits` must hold only {SPLITS}. Received: {unknown}")
+            raise ValueError(f"`splits` must contain only {SPLITS}. Received: {unknown}")
 
     def _checked_targets(self) -> np.ndarray:
         targets = np.asarray(self.targets)
@@ -128,23 +128,23 @@ class Examples:
 
     @property
     def multi_label(self) -> bool:
-        """Whether the targets are multi-label: any number of classes per image."""
+        """Whether the dataset is multi-label: an image has any number of classes."""
         return self.targets.ndim == 2
 
     def class_counts(self) -> np.ndarray:
-        """Returns the number of images of each class, (K,), integers."""
+        """Returns the number of images of each class, an integer array of shape (K,)."""
         if self.multi_label:
             return self.targets.sum(axis=0, dtype=np.int64)
         return np.bincount(self.targets, minlength=len(self.class_names))
 
     def shown(self, index: int) -> tuple[str, ...]:
-        """Returns the class names of an image, in the order of `class_names`."""
+        """Returns the names of an image's classes, in the order of `class_names`."""
         if self.multi_label:
             return tuple(self.class_names[k] for k in np.flatnonzero(self.targets[index]))
         return (self.class_names[self.targets[index]],)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
-        """Returns the images at `indices`, in that order, with the classes unchanged."""
+        """Returns a dataset of the images at `indices`, in that order, with the same classes."""
 
         def take(values: Any) -> Any:
             return None if values is None else tuple(values[i] for i in indices)
@@ -155,7 +155,7 @@ class Examples:
         return dataclasses.replace(self, targets=targets, columns=columns, **fields)
 
     def read(self, index: int) -> bytes:
-        """Returns the undecoded bytes of one image file."""
+        """Returns the encoded bytes of one image."""
         if self.encoded is not None:
             return self.encoded[index]
         path = self.paths[index]  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""Exif orientation of image files: reading and applying.
+"""Exif orientation of images: extraction from encoded files, and rotation of pixels.
 
 All functions are graph-safe and run in bounded time on untrusted bytes. Images with damaged
 metadata are treated as upright. H and W are the image's height and width.
@@ -24,11 +24,11 @@ one_operator = functools.partial(
 
 
 def orientation(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the Exif orientation, 1 to 8, int64; 1 (upright) if the file has none.
+    """Returns the Exif orientation, 1 to 8, as int64; 1 (upright) if the file has none.
 
-    Reads the first directory of a JPEG's first Exif segment, of a PNG's chunk eXIf or a WebP's
-    chunk EXIF, as Pillow does, but no XMP and no profile in a PNG's text. The first orientation
-    entry with one integer of 16 bits, as in the standard, or of 32 bits counts.
+    Reads the first directory of a JPEG's first Exif segment, a PNG's eXIf chunk or a WebP's EXIF
+    chunk, as Pillow does, but no XMP and no profile in a PNG's text. The first orientation entry
+    that is one 16-bit integer, as in the standard, or one 32-bit integer counts.
     """
     return tf.cond(
         _may_have_exif(encoded),
@@ -38,7 +38,7 @@ def orientation(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def turn(image: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """Applies an Exif orientation; returns upright pixels (H, W, C) or (W, H, C)."""
+    """Applies an Exif orientation; returns upright pixels of shape (H, W, C) or (W, H, C)."""
     if isinstance(number, int) and number == 1:
         return image
     number = tf.cast(number, tf.int64)
@@ -46,14 +46,14 @@ def turn(image: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
 
 
 def swapped(pair: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """Swaps a (row, column) pair if the orientation exchanges rows and columns."""
+    """Swaps a (row, column) pair if the Exif orientation swaps rows and columns."""
     return tf.where(tf.cast(number, tf.int64) >= 5, pair[::-1], pair)
 
 
 def mirrored(begin: tf.Tensor, rest: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
-    """Returns the first row and column of a crop after the flips of an orientation.
+    """Returns the first row and column of a crop after the flips of an Exif orientation.
 
-    `rest` is the height and width of the image less those of the crop.
+    `rest` is the height and width of the image minus those of the crop.
     """
     return tf.where(_is_mirrored(tf.cast(number, tf.int64)), rest - begin, begin)
 
@@ -67,7 +67,7 @@ def _turned(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
 
 
 def _is_mirrored(number: tf.Tensor) -> tf.Tensor:
-    """Returns whether the rows and the columns are flipped, after the transposition."""
+    """Returns whether rows and whether columns are flipped, after any transposition."""
     return tf.reduce_any(number == tf.constant([(3, 4, 7, 8), (2, 3, 6, 7)], tf.int64), axis=1)
 
 
@@ -79,7 +79,7 @@ def _stored_orientation(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _may_have_exif(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether the name of an Exif block occurs: a cheap test for most files."""
+    """Returns whether a file contains the name of an Exif block, as a cheap first test."""
     name = tf.where(_is_png(encoded), b"eXIf", b"EXIF")
     name = tf.where(tf.io.is_jpeg(encoded), _PREFIX, name)
     parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=name, maxsplit=1)
@@ -91,7 +91,7 @@ def _is_png(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _segment(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the first APP1 segment with Exif of a JPEG, before the first scan."""
+    """Returns a JPEG's first Exif (APP1) segment, provided it precedes the first scan."""
 
     def block(head: tf.Tensor) -> tuple[tf.Tensor, ...]:
         exif = (head[1] == 0xE1) & tf.reduce_all(head[4:] == tuple(_PREFIX))
@@ -104,7 +104,7 @@ def _segment(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _chunk(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the chunk eXIf of a PNG, which may follow the pixels, or EXIF of a WebP."""
+    """Returns the eXIf chunk of a PNG (even after the pixels) or the EXIF chunk of a WebP."""
     png = _is_png(encoded)
     riff = tf.cast(~png, tf.int64)
     known = png | (_cut(encoded, 8, 8) == b"WEBPVP8X")
@@ -127,8 +127,8 @@ def _found(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the position and size of the Exif block; the size is 0 if there is none.
 
-    `block` returns for the first bytes of a block whether it is Exif, whether the search ends, and
-    the size of the block.
+    Given the first bytes of a block, `block` returns whether it is Exif, whether the search ends,
+    and the size of the block.
     """
 
     def look(at: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -145,14 +145,14 @@ def _found(
 
 
 def _read_orientation(block: tf.Tensor) -> tf.Tensor:
-    """Returns the orientation in an Exif block, which is in TIFF format."""
+    """Returns the orientation stored in an Exif block, which has TIFF format."""
     prefixed = tf.cast(tf.strings.substr(block, 0, len(_PREFIX)) == _PREFIX, tf.int64)
     tiff = _cut(block, len(_PREFIX) * prefixed, _size(block))
     order = tf.strings.substr(tiff, 0, 4)
     little = order == b"II*\0"
 
     def words(text: tf.Tensor, length: int | None = None) -> tf.Tensor:
-        """Returns 16-bit integers, zero-padded to `length` bytes."""
+        """Zero-pads bytes to `length` and decodes them as 16-bit integers."""
         found = tf.cast(tf.io.decode_raw(text, tf.uint16, fixed_length=length), tf.int64)
         return tf.where(little, found, found % 256 * 256 + found // 256)
 
@@ -179,7 +179,7 @@ def _read_orientation(block: tf.Tensor) -> tf.Tensor:
 
 
 def _cut(text: tf.Tensor, at: tf.Tensor | int, count: tf.Tensor | int) -> tf.Tensor:
-    """Returns at most `count` bytes from position `at`, fewer at the end of the bytes."""
+    """Returns `count` bytes from position `at`, or fewer at the end of the data."""
     at, count = tf.cast(at, tf.int64), tf.cast(count, tf.int64)
     return tf.strings.substr(text, tf.minimum(at, _size(text)), tf.maximum(count, 0))
 

@@ -1,4 +1,4 @@
-"""Audit of all images before training: undecodable files, duplicates, contradicting labels."""
+"""Audit of all images before training: undecodable files, duplicates, conflicting labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NARROW = 64  # of 256 values: a quarter
 
 @dataclasses.dataclass(frozen=True)
 class ImageAudit:
-    """Problems of a dataset's images: unusable files, duplicates, contradicting labels.
+    """Result of an image audit: unusable files, duplicates and conflicting labels.
 
     Args:
         bad: Name and reason of each unusable image.
@@ -39,14 +39,14 @@ class ImageAudit:
             equal for equal pixels, independent of the file format.
         duplicates: Names of the images with the same content, a tuple for each content that
             occurs more than once.
-        contradictions: Those of `duplicates` with different labels.
+        contradictions: The groups in `duplicates` whose images have different labels.
         sizes: Name of each usable image -> height and width in pixels.
         ranges: Name of each usable image -> lowest and highest pixel value.
         oriented: Number of usable images whose Exif orientation is not upright.
         inventory: Counts of all files of the source.
         narrow: Names of 16-bit images that use less than a quarter of their range.
 
-    Example:
+    Examples:
         >>> bad = (("rose/a.jpg", "not an image"),)
         >>> report = ImageAudit(bad=bad, digests={"rose/b.jpg": "0" * 64})
         >>> print(report.text())
@@ -65,7 +65,7 @@ class ImageAudit:
     narrow: tuple[str, ...] = ()
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
-        """Returns the usable images.
+        """Returns the usable images; by default, raises `ValueError` if any images are bad.
 
         Args:
             examples: The audited images.
@@ -79,7 +79,7 @@ class ImageAudit:
             ValueError: If there are bad images and `on_bad_image` is `"fail"`, or if a class
                 loses all its images.
 
-        Example:
+        Examples:
             >>> from keras_vit.data import load
             >>> digits = load("digits").subset([2, 3, 5])
             >>> len(audit(digits, progress=False).accept(digits))
@@ -91,7 +91,7 @@ class ImageAudit:
         lost = np.flatnonzero((examples.class_counts() > 0) & (accepted.class_counts() == 0))
         if self.bad and (on_bad_image == "fail" or len(lost) or not kept):
             classes = arguments.shortlist([examples.class_names[i] for i in lost], shown=20)
-            without = f" No image is left of {classes}." if classes else ""
+            without = f" No images are left for the classes {classes}." if classes else ""
             remedy = self.remedy(examples.source)
             raise ValueError(
                 f"Every image of {examples.source} must be readable. {remedy} "
@@ -100,8 +100,8 @@ class ImageAudit:
         return accepted
 
     def remedy(self, source: str) -> str:
-        """Returns the advice for the unusable images of a source."""
-        skip = "leave them out with --on-bad-image skip."
+        """Returns a hint on how to handle the unusable images of a data source."""
+        skip = "leave the images out with --on-bad-image skip."
         refused = {f"is {kind}" for kind in image_reading.REFUSED}
         if (refused | CONVERTIBLE) & {reason for _, reason in self.bad}:
             return (
@@ -111,16 +111,16 @@ class ImageAudit:
         return f"Repair or remove the files, or {skip}"
 
     def text(self) -> str:
-        """Returns a report to print, at most twenty names per section; empty without problems."""
+        """Returns the problems as text with at most twenty names per section, or `""`."""
         parts = [self._bad_text()] if self.bad else []
         agreeing = [group for group in self.duplicates if group not in self.contradictions]
         narrow = (
-            "16-bit images that use less than a quarter of their range, and so are dark or flat in "
-            "8 bits; keras-vit data convert widens it"
+            "16-bit images that use less than a quarter of their value range, so they are dark "
+            "in 8 bits; `keras-vit data convert` stretches the range"
         )
         parts += sections(
-            ("Same content under different labels", map(" = ".join, self.contradictions)),
-            ("Same content more than once", map(" = ".join, agreeing)),
+            ("Duplicate images with different labels", map(" = ".join, self.contradictions)),
+            ("Duplicate images with the same label", map(" = ".join, agreeing)),
             (narrow, self.narrow),
         )
         return "\n".join(parts)
@@ -132,13 +132,13 @@ class ImageAudit:
 
 
 def sections(*found: tuple[str, Iterable[str]]) -> list[str]:
-    """Returns a text for each title with its number of names and the names, if there are any."""
+    """Formats each non-empty section: the title, the number of names and the names."""
     listed = [(title, list(names)) for title, names in found]
     return [arguments.listed(f"{title} ({len(names)}):", names) for title, names in listed if names]
 
 
 def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
-    """Decodes every image once, in threads, with the decoder of training.
+    """Audits all images in parallel threads, using the training decoder once per image.
 
     Args:
         examples: The images.
@@ -147,7 +147,7 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
     Returns:
         The audit: unusable images with reasons, and duplicates.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> audit(load("digits").subset(range(7)), progress=False).text()
         ''
@@ -187,7 +187,7 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
 
 
 def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
-    """Audits images again after a read error, and returns the readable images.
+    """Audits images again after a read error, and returns those that are readable.
 
     Args:
         examples: The images.
@@ -199,7 +199,7 @@ def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
     Raises:
         ValueError: As `ImageAudit.accept` does.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> len(readable_images(load("digits").subset(range(7))))
         7
@@ -207,14 +207,14 @@ def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
     found = audit(examples, progress=False)
     accepted = found.accept(examples, on_bad_image)
     if found.bad:
-        print(f"\nGoing on without images that cannot be read any more:\n{found.text()}")
+        print(f"\nContinuing without the images that can no longer be read:\n{found.text()}")
     return accepted
 
 
 def usable_images(
     examples: Examples, on_bad_image: str = "fail", *, progress: bool = True
 ) -> tuple[Examples, ImageAudit]:
-    """Audits images, prints the report, and returns the usable images.
+    """Audits images, prints a report, and returns the usable images.
 
     Args:
         examples: The images.
@@ -227,7 +227,7 @@ def usable_images(
     Raises:
         ValueError: As `ImageAudit.accept` does.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> kept, found = usable_images(load("digits").subset(range(7)), progress=False)
         Checking the images of digits ...
@@ -256,14 +256,14 @@ class _Image:
 
 
 def _with_bar(images: Iterable[_Image | str], total: int) -> Iterator[_Image | str]:
-    """Yields the images and shows a progress bar."""
+    """Yields the images while updating a progress bar."""
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         yield from bar.track(images, total=total, description="Checking images")
 
 
 def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
-    """Returns an `_Image` for each image, or the reason why it cannot be used."""
+    """Returns an `_Image` for each image, or the reason why the image cannot be used."""
     contents: list[bytes] = []
     found: dict[int, _Image | str] = {}
     for place, index in enumerate(indices):

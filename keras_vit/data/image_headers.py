@@ -1,4 +1,4 @@
-"""Format and size of encoded images from their headers, without decoding.
+"""Detection of the format and size of encoded images from their first bytes.
 
 All functions are graph-safe.
 """
@@ -41,7 +41,7 @@ _MAGIC = {
 
 
 def _weights() -> np.ndarray:
-    """Returns the weight of each byte in each integer, (_LENGTH, N)."""
+    """Returns a (_LENGTH, N) array with the place value of each byte in each header integer."""
     columns = np.zeros((len(_LITTLE_ENDIAN) + len(_BIG_ENDIAN), _LENGTH), np.int64)
     for row, (start, count) in enumerate((*_LITTLE_ENDIAN, *_BIG_ENDIAN)):
         order = 1 if row < len(_LITTLE_ENDIAN) else -1
@@ -50,7 +50,7 @@ def _weights() -> np.ndarray:
 
 
 def _magic() -> np.ndarray:
-    """Returns the magic bytes by position, or -1 for any byte, (_LENGTH, M)."""
+    """Returns a (_LENGTH, M) array of the formats' magic bytes, in which -1 matches any byte."""
     magic = np.full((_LENGTH, len(_MAGIC)), -1, np.int64)
     for column, places in enumerate(_MAGIC.values()):
         for start, content in places.items():
@@ -62,7 +62,7 @@ _WEIGHTS, _BYTES = _weights(), _magic()
 
 
 class Head(NamedTuple):
-    """Format and size of an image from its first bytes.
+    """Format and size of an image, read from its first bytes.
 
     Args:
         format: Index into `FORMATS`, a scalar int32.
@@ -79,10 +79,10 @@ class Head(NamedTuple):
 
 
 def head(encoded: tf.Tensor) -> Head:
-    """Reads the format and size from the first bytes of a file.
+    """Reads the format and size of an image from its first bytes.
 
-    TensorFlow 2.21 writes all frames of an animated WebP into the memory of one frame. A PNG whose
-    size is not in its first bytes bypasses the size limits.
+    Two kinds are refused for safety: TensorFlow 2.21 writes all frames of an animated WebP into the
+    memory of one frame, and a PNG whose size is not in its first bytes bypasses the size limits.
     """
     data = _first_bytes(encoded)
     little, big = _numbers(data)
@@ -118,7 +118,7 @@ def head(encoded: tf.Tensor) -> Head:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def bmp_palette(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the palette of a BMP of 8 bits per pixel, (256, 3)."""
+    """Returns the palette of an 8-bit BMP, of shape (256, 3)."""
     little, _ = _numbers(_first_bytes(encoded))
     start = tf.cast(14 + tf.minimum(little[14, 4], 1024), tf.int32)
     entries = tf.cast(tf.minimum(little[46, 4], 256), tf.int32)
@@ -141,12 +141,12 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     def at(position: tf.Tensor) -> tf.Tensor:
         return tf.cast(data[tf.clip_by_value(position, 0, length - 1)], tf.int32)
 
-    def colours(flags: tf.Tensor) -> tf.Tensor:
-        """Returns the number of bytes of the color table according to the flags."""
+    def colors(flags: tf.Tensor) -> tf.Tensor:
+        """Returns the size of the color table in bytes, given the flags byte."""
         return tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags % 8), 0)
 
     def block(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Skips the header of an image or an extension and its data blocks."""
+        """Skips the header and the data blocks of an image or extension."""
         position, left, _, _, size, control = state
         kind = at(position)
         image = kind == _IMAGE
@@ -157,7 +157,7 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         end, left = tf.while_loop(
             lambda end, left: (at(end) != 0) & (end < length) & (left > 0),
             lambda end, left: (end + 1 + at(end), left - 1),
-            (position + tf.where(image, 11 + colours(at(position + 9)), 2), left - 1),
+            (position + tf.where(image, 11 + colors(at(position + 9)), 2), left - 1),
         )
         complete = (at(end) == 0) & (end < length)
         return (
@@ -169,7 +169,7 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             tf.where((kind == _EXTENSION) & (at(position + 1) == _CONTROL), position + 3, control),
         )
 
-    start = 13 + colours(at(tf.constant(10)))
+    start = 13 + colors(at(tf.constant(10)))
     position, _, drawn, _, size, control = tf.while_loop(
         lambda position, left, drawn, ended, *_: ~ended & (position < length) & (left > 0),
         block,
@@ -194,10 +194,10 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def scans(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the number of scans of a JPEG.
+    """Returns the number of scans in a JPEG.
 
-    A progressive JPEG has about ten scans. Each scan takes a decoder as long as the whole image,
-    whatever its content, so that a small file with many scans occupies a processor for minutes.
+    A progressive JPEG has about ten scans. Decoding a scan takes as long as decoding a whole image,
+    whatever its content, so a small file with many scans can occupy a processor for minutes.
 
     Reference: "Two Issues with the JPEG Standard",
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
@@ -207,23 +207,23 @@ def scans(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns whether a JPEG lacks the APP14 segment, in which Adobe's programs store the colors.
+    """Returns whether a JPEG lacks the APP14 segment, in which Adobe stores color information.
 
-    These programs invert the values of a four-channel JPEG. Without the segment TensorFlow does
-    not invert the channels, and Pillow does.
+    Adobe's programs invert the values of a four-channel JPEG. Without the segment, TensorFlow does
+    not invert the channels, but Pillow does.
     """
     parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=_ADOBE, maxsplit=1)
     return tf.size(parts.values) < 2
 
 
 def _first_bytes(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the first bytes as a column, int64 (_LENGTH, 1), zero-padded."""
+    """Returns the first bytes as an int64 column of shape (_LENGTH, 1), zero-padded."""
     data = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_LENGTH)
     return tf.cast(data, tf.int64)[:, tf.newaxis]
 
 
 def _numbers(data: tf.Tensor) -> tuple[dict[tuple[int, int], tf.Tensor], ...]:
-    """Returns the little-endian and the big-endian integers by position."""
+    """Returns the little-endian and the big-endian header integers, keyed by position."""
     values = tf.unstack(tf.reduce_sum(data * _WEIGHTS, axis=0))
     little = dict(zip(_LITTLE_ENDIAN, values, strict=False))
     return little, dict(zip(_BIG_ENDIAN, values[len(little) :], strict=True))

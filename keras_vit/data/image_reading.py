@@ -1,4 +1,4 @@
-"""Size limits for untrusted images, and decoding within the limits.
+"""Decoding of untrusted images within size limits.
 
 All functions are graph-safe, for input pipelines and SavedModels. B is the
 number of files; h and w are the model's image size, C the number of channels.
@@ -30,17 +30,17 @@ _AT_ONCE = 4  # images of a batch decoded in parallel
 _SMALL = 1 << 21  # pixels; eight such images take 50 MB
 SCANS = 100  # of a JPEG
 REFUSED = (  # kinds that the decoder fails on, in the order of `image_headers.FORMATS`
-    "a CMYK JPEG without the mark of Adobe's programs",
-    "a PNG whose size does not come first",
-    "a GIF whose first frame does not fill it",
-    "a BMP of less than 8 bits a pixel, of 16 bits, compressed or of a rare kind",
+    "a CMYK JPEG without an Adobe marker",
+    "a PNG whose header does not come first",
+    "a GIF whose first frame does not cover the whole image",
+    "a BMP that is compressed, has fewer than 8 or exactly 16 bits per pixel, or is of a rare kind",
     "an animated WebP",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Size limits of images to decode.
+    """Limits on the size of images that may be decoded.
 
     Images of up to 16 megapixels are decoded four at a time, larger images one at a time. An image
     takes 3 bytes per pixel, a progressive JPEG up to 9, and an image converted to gray up to 15.
@@ -54,7 +54,7 @@ class Limits:
     Raises:
         ValueError: If a limit is not positive.
 
-    Example:
+    Examples:
         >>> Limits(max_pixels=1_000_000).max_bytes
         20000000
     """
@@ -68,17 +68,17 @@ class Limits:
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """Messages for the codes of `Header`; the first code is a good image.
+        """Error messages, indexed by `Header.code`; empty for a good image.
 
-        The message of a large image follows its height and width.
+        For an image with too many pixels, the message follows the height and width.
         """
         return (
             "",
             "The image is empty",
             f"The image has more than {self.max_bytes} bytes",
-            "The image is no JPEG, PNG, GIF, BMP or WebP",
+            "The image is not a JPEG, PNG, GIF, BMP or WebP",
             f" pixels, more than the limit of {self.max_pixels}",
-            f"The image is a JPEG of more than {SCANS} scans",
+            f"The image is a JPEG with more than {SCANS} scans",
             "The image is damaged",
             *(f"The image is {kind}" for kind in REFUSED),
         )
@@ -89,7 +89,7 @@ GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, DAMAGED = range(7)
 
 
 class Header(NamedTuple):
-    """Result of the header check of an image, and its size.
+    """Outcome of checking an image's header, with the image's size.
 
     Args:
         code: Index into `Limits.messages`, a scalar int32.
@@ -103,12 +103,12 @@ class Header(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Batch of decoded images.
+    """Batch of decoded images, with an error message for each undecodable image.
 
     Args:
         pixels: uint8 (B, h, w, C), at the model's size; zeros for a bad image.
         ok: bool (B,), whether each image was decoded.
-        message: string (B,), the problem of each image; empty if there is none.
+        message: string (B,), the error message of each image; empty if it was decoded.
     """
 
     pixels: tf.Tensor
@@ -117,7 +117,7 @@ class Read(NamedTuple):
 
 
 def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
-    """Checks the header of an image against the limits."""
+    """Checks an image's header against the size limits."""
     length = tf.strings.length(encoded)
 
     def jpeg() -> tuple[tf.Tensor, ...]:
@@ -149,7 +149,7 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
 def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the size, the format as an index, and whether the image is refused."""
+    """Returns the size, format index and refusal flag of an image other than JPEG."""
     kind, screen, refused = image_headers.head(encoded)
     frame, corner = tf.cond(
         kind == image_headers.FORMATS.index("gif"),
@@ -161,7 +161,7 @@ def _other_header(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def message(header: Header, limits: Limits) -> tf.Tensor:
-    """Returns the error messages of headers, string, of the shape of the codes."""
+    """Returns the error message for each header, as a string tensor."""
     text = tf.gather(tf.constant(limits.messages), header.code)
     size = [tf.strings.as_string(side) for side in (header.height, header.width)]
     large = tf.strings.join(["The image has ", size[0], " x ", size[1], text])
@@ -174,7 +174,7 @@ def decode_in_turn(
     shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     area: tf.Tensor | None = None,
 ) -> Stored:
-    """Decodes as `decode_as_stored` does, large images (by `area`) one at a time."""
+    """Like `decode_as_stored`, but decodes images with a large `area` one at a time."""
 
     @one_operator
     def large(encoded: tf.Tensor) -> Stored:
@@ -188,7 +188,7 @@ def decode_in_turn(
 
 
 def _area(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns height times width, a scalar int64."""
+    """Returns an image's height times width, as a scalar int64."""
     sides = tf.cond(
         tf.io.is_jpeg(encoded),
         lambda: tf.cast(tf.image.extract_jpeg_shape(encoded)[:2], tf.int64),
@@ -204,13 +204,13 @@ def _turns() -> tf.CriticalSection:
 
 
 def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) -> Read:
-    """Decodes, resizes and crops images, with a message for undecodable images."""
+    """Decodes, resizes and crops a batch of images, with error messages for bad images."""
     shape = (*preprocessing.size, preprocessing.num_channels)
     blank = tf.zeros(shape, tf.uint8)
     none = tf.constant(0, tf.int64)
 
     def read(encoded: tf.Tensor, at_once: int, large: bool) -> tuple[tf.Tensor, ...]:
-        """Returns codes, sizes and pixels; pixels only of small or only of `large` images."""
+        """Returns codes and sizes of all images, and pixels of either the small or `large` ones."""
 
         def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
             header = read_header(image, limits)
@@ -258,7 +258,7 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
 def fit_within(
     encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits = LOCAL
 ) -> tf.Tensor:
-    """Decodes, resizes and crops an image; raises an error outside of the limits."""
+    """Decodes, resizes and crops an image; raises an error if it exceeds the limits."""
     header = read_header(encoded, limits)
 
     @one_operator
@@ -281,7 +281,7 @@ def _results(
     default: tuple[Any, ...],
     at_once: int,
 ) -> list[tf.Tensor]:
-    """Returns indices and results of the images on which `each` succeeds, and the default."""
+    """Returns the index and result of each image on which `each` succeeds, then `default`."""
     number = tf.size(encoded)
     # `ignore_errors` skips undecodable images without an operator that a server lacks. It also
     # skips out-of-memory errors, so that the image is reported as damaged. The last element keeps
@@ -315,7 +315,7 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
 
 @one_operator(input_signature=[tf.TensorSpec((None,), tf.string)])
 def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
-    """Decodes a batch of small images as `inspect` does, but faster."""
+    """Decodes a batch of small images like `inspect`, but faster."""
 
     def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
         found, turned, _ = _inspected(image, _SMALL)
@@ -326,7 +326,7 @@ def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tensor, Header]:
-    """Returns the result of `inspect`, without pixels above `max_pixels`."""
+    """Returns the result of `inspect`, with empty pixels if there are more than `max_pixels`."""
     header = read_header(encoded, LOCAL)
     area = header.height * header.width
 

@@ -1,4 +1,4 @@
-"""Inventory of a data source: images, and all other files counted by kind."""
+"""Inventory of a data source: its images, and counts of all other files by kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.image_formats import has_image_suffix, image_format, is_backup, r
 from keras_vit.output_folder import is_output
 
 OUTSIDE = "image outside of the class folders"
-UNNAMED = "image that the table does not name"
+UNNAMED = "image that is not in the table"
 _HIDDEN, _OUTPUT, _BACKUP = "hidden", "written by keras-vit", "backup copy"
 _SPECIAL = "special file"
 _EMPTY = "empty folder"
@@ -22,7 +22,7 @@ _EMPTY = "empty folder"
 
 @dataclasses.dataclass(frozen=True)
 class FoundFiles:
-    """Files below a folder.
+    """Images and folders found below a folder, with counts of ignored files.
 
     Args:
         images: Relative paths of all images, readable or not, with `/`, sorted.
@@ -37,7 +37,7 @@ class FoundFiles:
 
 @dataclasses.dataclass(frozen=True)
 class Inventory:
-    """Counts of the files of a data source.
+    """Counts of usable, unusable and ignored files in a data source.
 
     Args:
         used: Number of usable images.
@@ -50,7 +50,7 @@ class Inventory:
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def text(self) -> str:
-        """Returns a table with a line for each count."""
+        """Returns the inventory as a text table with one line per count."""
         rows = [(self.used, "images that can be used")]
         for reason, classes in self.unreadable.items():
             brief = arguments.shortlist([f"{name} {n}" for name, n in classes.items()], shown=20)
@@ -66,7 +66,7 @@ class Inventory:
 
 
 def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
-    """Finds the images below a folder and counts all other files; follows symbolic links.
+    """Finds all images below a folder, and counts the other files; follows symbolic links.
 
     Images are recognized by their content, or else by the suffix of an image format. Hidden files,
     backup copies, outputs of this package and special files are not images.
@@ -82,7 +82,7 @@ def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
 def _walk(
     folder: Path, prefix: str, above: frozenset[tuple[int, int]], kind: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yields the name and kind of each file and visible folder; `kind` applies to all."""
+    """Yields the name and kind of each file and non-hidden folder; `kind` overrides all kinds."""
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -91,7 +91,7 @@ def _walk(
             yield prefix, kind
             return
         raise ValueError(
-            f"Every folder of the data must be readable. Received: {folder}: {error.strerror}"
+            f"Every folder in the data must be readable. Received: {folder}: {error.strerror}"
         ) from error
     here = (status.st_dev, status.st_ino)
     if here in above:  # a cycle of symbolic links
@@ -105,8 +105,8 @@ def _walk(
             continue
         if entry.name.startswith("..") and not kind:
             raise ValueError(
-                "The name of a class folder must not begin with two dots, which hide it. Rename "
-                f"it. Received: {entry.path}"
+                "The name of a class folder must not begin with two dots, because such folders "
+                f"are hidden. Rename the folder. Received: {entry.path}"
             )
         inner = kind or (_HIDDEN if entry.name.startswith(".") else None)
         if not inner and is_output(entry.path):

@@ -1,10 +1,10 @@
-"""MixUp and CutMix of neighboring images of a batch.
+"""MixUp and CutMix between neighboring images in a batch.
 
 Letters: B batch, an even number; h, w, C image height, width, channels; K classes.
 
-Example i is mixed with example i + 1 if i is even, with i - 1 if it is odd. The order of a batch
-is random, so that mixing neighbors is as random as mixing arbitrary pairs, and a worker with an
-even part of a batch needs no other images.
+Example i is mixed with example i + 1 if i is even, with i - 1 if it is odd. The order of a batch is
+random, so that mixing neighbors is as random as mixing arbitrary pairs, and a worker whose share of
+a batch has an even size needs no other images.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def mix(
     cutmix: float,
     probability: float = 1.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mixes each example with its neighbor, by MixUp or CutMix with equal probability.
+    """Mixes each example with its neighbor, using MixUp or CutMix with equal probability.
 
     MixUp computes lam * example + (1 - lam) * neighbor; CutMix pastes a rectangle of the neighbor,
     of 1 - lam of the area, into the example. Labels are mixed with the same weights. lam follows
@@ -34,19 +34,19 @@ def mix(
     """
     if not mixup and not cutmix:
         raise ValueError(
-            f"`mixup` or `cutmix` must be above 0. Received: mixup={mixup}, cutmix={cutmix}"
+            f"`mixup` or `cutmix` must be positive. Received: mixup={mixup}, cutmix={cutmix}"
         )
     if images.shape[0] is not None and images.shape[0] % 2:
         raise ValueError(
-            "`images` must be an even number of images: they are mixed in pairs. "
+            "`images` must contain an even number of images, because images are mixed in pairs. "
             f"Received: images of shape {images.shape}"
         )
     places = tf.range(tf.shape(images)[0])
-    neighbours = tf.bitwise.bitwise_xor(places, 1)
+    neighbors = tf.bitwise.bitwise_xor(places, 1)
 
     def one(values: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, tf.Tensor]:
-        place, neighbour, seed = values
-        image, other = images[place], images[neighbour]
+        place, neighbor, seed = values
+        image, other = images[place], images[neighbor]
         whether, which, how = tf.unstack(tf.random.split(seed, 3))
 
         def by_mixup() -> tuple[tf.Tensor, tf.Tensor]:
@@ -71,16 +71,16 @@ def mix(
     # One image at a time, so that the image and its neighbor stay in the processor's cache.
     mixed, share = tf.map_fn(
         one,
-        (places, neighbours, tf.convert_to_tensor(seeds)),
+        (places, neighbors, tf.convert_to_tensor(seeds)),
         fn_output_signature=(tf.TensorSpec(images.shape[1:], images.dtype), tf.float32),
     )
     share = share[:, tf.newaxis]
-    others = tf.gather(labels, neighbours)
+    others = tf.gather(labels, neighbors)
     return tf.ensure_shape(mixed, images.shape), share * labels + (1 - share) * others
 
 
 def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
-    """Draws X / (X + Y) of two Gamma variables, computed from their logarithms.
+    """Samples a Beta variable X / (X + Y), using the logarithms of two Gamma variables.
 
     For a small concentration a, X often underflows in float32. X is distributed as Z u^(1 / a),
     where Z is a Gamma variable of concentration a + 1 and u is uniform.
@@ -95,7 +95,7 @@ def _beta(seed: tf.Tensor, concentration: float) -> tf.Tensor:
 def _cut(
     image: tf.Tensor, other: tf.Tensor, seed: tf.Tensor, concentration: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pastes a random rectangle of the other image, clipped to the image; returns lam too."""
+    """Pastes a random rectangle of `other` into `image`; also returns lam, the share left."""
     where, size = tf.unstack(tf.random.split(seed, 2))
     h, w = image.shape[0], image.shape[1]
     side = tf.sqrt(1 - _beta(size, concentration))
@@ -106,5 +106,5 @@ def _cut(
     return augmentation_ops.paste(image, other, rows, columns), 1 - height * width / (h * w)
 
 
-def _inside(side: int, centre: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    return tf.abs(tf.range(side, dtype=tf.float32) + 0.5 - centre) < length / 2
+def _inside(side: int, center: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    return tf.abs(tf.range(side, dtype=tf.float32) + 0.5 - center) < length / 2

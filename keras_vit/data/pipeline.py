@@ -1,4 +1,4 @@
-"""Input pipelines for `evaluate` and `predict`, and reading and sharding for all pipelines.
+"""Input pipelines for `evaluate` and `predict`, and functions shared by all pipelines.
 
 B is the batch size, h and w the model's image size, C the number of channels, K the number of
 classes.
@@ -28,7 +28,7 @@ def evaluation_dataset(
     pad: bool = False,
     shard: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
-    """Returns preprocessed batches of all images, in their order.
+    """Returns preprocessed batches of all images, in their original order.
 
     Args:
         examples: The images.
@@ -36,7 +36,7 @@ def evaluation_dataset(
         batch_size: Global batch size, over all workers; the last batch may be smaller.
         pad: Whether the last batch is padded with images of weight 0, for devices that need
             batches of one size; every image then has a weight.
-        shard: Index of this worker and number of workers; each reads its part of every batch,
+        shard: Index of this worker and number of workers; each reads its share of every batch,
             which must be padded.
 
     Returns:
@@ -48,7 +48,7 @@ def evaluation_dataset(
         ValueError: If `batch_size` or `shard` is out of its range, or several workers read
             without `pad`.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> digits = load("digits").subset(range(11))
         >>> dataset = evaluation_dataset(digits, Preprocessing(size=8), batch_size=3)
@@ -60,8 +60,8 @@ def evaluation_dataset(
     index, workers = shard
     if workers > 1 and not pad:
         raise ValueError(
-            "`pad` must be True where several workers read, who need as many batches each. "
-            f"Received: pad={pad}, shard={shard}"
+            "`pad` must be True with several workers, because all workers must receive the same "
+            f"number of batches. Received: pad={pad}, shard={shard}"
         )
     read = reader(examples)
     number = len(examples)
@@ -85,7 +85,7 @@ def evaluation_dataset(
 def image_dataset(
     encoded: Sequence[bytes], preprocessing: Preprocessing, *, batch_size: int
 ) -> tf.data.Dataset:
-    """Returns preprocessed batches of images without labels.
+    """Returns preprocessed batches of unlabeled images.
 
     Args:
         encoded: The bytes of image files of any sizes.
@@ -95,7 +95,7 @@ def image_dataset(
     Returns:
         Dataset of known cardinality of model input (B, h, w, C), float32.
 
-    Example:
+    Examples:
         >>> png = tf.io.encode_png(tf.zeros((5, 7, 1), "uint8")).numpy()
         >>> dataset = image_dataset([png], Preprocessing(size=11), batch_size=2)
         >>> next(iter(dataset)).shape
@@ -112,7 +112,7 @@ def image_dataset(
 
 
 def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Returns a function that reads an image inside `tf.data`."""
+    """Returns a `tf.data` function that reads the encoded image and label at a given index."""
     in_memory = examples.encoded is not None
     # A path need not be valid UTF-8.
     files = examples.encoded if in_memory else [os.fsencode(path) for path in examples.paths or ()]
@@ -146,10 +146,10 @@ def check_shard(batch_size: int, shard: tuple[int, int]) -> None:
 
 
 def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
-    """Prefetches elements; maps with `AUTOTUNE` use one thread per core.
+    """Prefetches elements and disables autotuning; `AUTOTUNE` then means one thread per core.
 
-    Autotuning is off: deleting an iterator waits for the tuner's thread, which may sleep as long
-    as the iterator has existed, up to a minute (docs/decisions/0019-performance.md).
+    With autotuning, deleting an iterator waits for the tuner's thread, which may sleep as long as
+    the iterator has existed, up to a minute (docs/decisions/0019-performance.md).
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -164,7 +164,7 @@ def _batches(
 
 
 def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.ndarray:
-    """Returns decoded and resized images, uint8 (N, h, w, C), before scaling."""
+    """Decodes and resizes images to uint8 pixels of shape (N, h, w, C), without scaling."""
     with tf.device("CPU"):
         images = [fit_within(tf.constant(file), preprocessing) for file in encoded]
         return np.stack([np.asarray(image) for image in images]).astype(np.uint8)
@@ -173,15 +173,15 @@ def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.nd
 def read_files(
     paths: Sequence[str | os.PathLike[str]], encoded: list[bytes], preprocessing: Preprocessing
 ) -> np.ndarray:
-    """Returns `read_pixels` of files; raises `ValueError` with the path of an undecodable file."""
+    """Calls `read_pixels` on files; raises `ValueError` with the path of an undecodable file."""
     pixels = []
     for path, file in zip(paths, encoded, strict=True):
         try:
             pixels.append(read_pixels([file], preprocessing)[0])
         except tf.errors.OpError as error:
             raise ValueError(
-                "`paths` must be images that decode (JPEG, PNG, GIF, BMP, WebP); `keras-vit data "
-                "convert` makes JPEGs of HEIC, TIFF and others. "
-                f"Received: {os.fspath(path)} ({image_format(file) or 'of no known format'})"
+                "`paths` must be images that can be decoded (JPEG, PNG, GIF, BMP, WebP); "
+                "`keras-vit data convert` converts HEIC, TIFF and other formats to JPEG. "
+                f"Received: {os.fspath(path)} ({image_format(file) or 'unknown format'})"
             ) from error
     return np.stack(pixels)

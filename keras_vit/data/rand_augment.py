@@ -1,4 +1,4 @@
-"""RandAugment and 3-Augment, fully determined by a seed."""
+"""RandAugment, 3-Augment and color jitter, fully determined by a seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rand_augment(
     magnitude_std: float = 0.0,
     increasing: bool = False,
 ) -> tf.Tensor:
-    """Applies randomly drawn operations in sequence ("RandAugment").
+    """Applies randomly chosen operations in sequence ("RandAugment").
 
     The paper's 14 operations: identity, autocontrast, equalize, rotate (30 degrees at magnitude
     10), solarize, color, posterize, contrast, brightness, sharpness, shear (0.3) and translate
@@ -66,7 +66,7 @@ def three_augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def color_jitter(image: tf.Tensor, seed: tf.Tensor, *, strength: float) -> tf.Tensor:
-    """Changes brightness, contrast and color by factors in [1 - strength, 1 + strength]."""
+    """Scales brightness, contrast and color by factors in [1 - strength, 1 + strength]."""
     low = max(0.0, 1 - strength)
     factors = tf.unstack(tf.random.stateless_uniform((3,), seed, low, 1 + strength))
     image = augmentation_ops.brightness(image, factors[0])

@@ -1,4 +1,4 @@
-"""Training and validation splits of labeled images, and their CSV files."""
+"""Training and validation splits of labeled images, and the CSV files that store them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def require_trainable(examples: Examples) -> None:
     Raises:
         ValueError: If only one class has images, all targets are equal, or a class has one image.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> require_trainable(load("digits"))
     """
@@ -38,8 +38,8 @@ def require_trainable(examples: Examples) -> None:
     present = [name for name, count in zip(examples.class_names, counts, strict=True) if count]
     if examples.multi_label and len(np.unique(examples.targets, axis=0)) < 2:
         raise ValueError(
-            "Training needs images that do not all show the same classes. "
-            f"Received: {examples.source}, where each of {len(examples)} images shows {present}"
+            f"Training needs images with different labels. Received: {examples.source}, where "
+            f"all {len(examples)} images show {present}"
         )
     if not examples.multi_label and len(present) < 2:
         raise ValueError(
@@ -49,9 +49,9 @@ def require_trainable(examples: Examples) -> None:
     lonely = [examples.class_names[i] for i in np.flatnonzero(counts == 1)]
     if lonely and examples.splits is None:
         raise ValueError(
-            "Every class must have at least two images, one to learn from and one to validate. "
-            "Add images or remove the class. "
-            f"Received: {examples.source} with one image of {lonely[:20]}"
+            "Every class must have at least two images, one for training and one for "
+            f"validation. Add images or remove the class. Received: {examples.source} with one "
+            f"image of {lonely[:20]}"
         )
 
 
@@ -64,12 +64,12 @@ def split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divides the images into a training and a validation set.
 
-    The split is stratified, with at least one image of each class on each side. Images with the
-    same content stay together, whatever their names and labels. The result depends on the names and
-    the seed, not on the order of the examples. Splits of the source are kept, except that training
-    images that also occur in the validation or the test set are removed, and validation images
-    that also occur in the test set. If a source has only a training and a test set, the validation
-    set is split off the training set; test images are in neither.
+    The split is stratified, with at least one image of each class in each set. Images with the same
+    content stay together, whatever their names and labels. The result depends on the names and the
+    seed, not on the order of the examples. Splits of the source are kept, except that training
+    images that also occur in the validation or the test set are removed, and validation images that
+    also occur in the test set. If a source has only a training and a test set, the validation set
+    is split off the training set; test images are in neither.
 
     A multi-label image is stratified by the rarest of its classes; images without any class form a
     stratum. Every class then has a training image, and a validation image unless all of its images
@@ -88,7 +88,7 @@ def split(
         ValueError: If there are too few classes, images or different images, a split of the
             source is empty, or `validation_fraction` is out of range.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import audit, load
         >>> digits = load("digits").subset(range(100))
         >>> train, validation = split(digits, audit(digits, progress=False).digests)
@@ -110,8 +110,8 @@ def split(
         require_trainable(examples)
         if not len(train) or not len(validation):
             raise ValueError(
-                "The training and the validation set must both hold images that are in no other "
-                f"set. Received: {examples.source} with {len(train)} and {len(validation)}"
+                "The training and validation sets must each contain images of their own. "
+                f"Received: {examples.source} with {len(train)} and {len(validation)}"
             )
         return train, validation
 
@@ -121,9 +121,9 @@ def split(
     for label in np.flatnonzero(examples.class_counts()):
         if counts[label] < 2:
             raise ValueError(
-                "Every class must have at least two different images that stand under no other "
-                "class, one to learn from and one to validate. Received: "
-                f"{examples.source} with {counts[label]} of class {examples.class_names[label]!r}"
+                "Every class must have at least two different images that are in no other "
+                f"class, one for training and one for validation. Received: {examples.source} "
+                f"with only {counts[label]} for class {examples.class_names[label]!r}"
             )
     labels = examples.targets[different]
     groups = _rarest(labels, counts) if examples.multi_label else labels
@@ -147,11 +147,11 @@ def split_images(
     validation_fraction: float = 0.2,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divides images into a training and a validation set, as `split` does if possible.
+    """Splits images for pre-training, like `split` if there are classes to stratify by.
 
     With the same seed, pre-training then holds out the same images as training with labels, so that
-    accuracy is measured on images not seen in pre-training. Without classes to stratify by, the
-    split is not stratified. Images with the same content stay together.
+    accuracy is measured on images not seen in pre-training. Without classes, the split is not
+    stratified. Images with the same content stay together.
     """
     if examples.splits is not None or _has_classes(examples, digests):
         return split(examples, digests, validation_fraction=validation_fraction, seed=seed)
@@ -159,8 +159,8 @@ def split_images(
     contents = list(dict.fromkeys(digests[examples.names[i]] for i in by_name))
     if len(contents) < 2:
         raise ValueError(
-            "There must be at least two different images, one to learn from and one to validate. "
-            f"Received: {examples.source} with {len(contents)}"
+            "There must be at least two different images, one for training and one for "
+            f"validation. Received: {examples.source} with only {len(contents)}"
         )
     order = np.random.default_rng(seed).permutation(len(contents))
     count = min(max(round(len(order) * validation_fraction), 1), len(order) - 1)
@@ -170,14 +170,14 @@ def split_images(
 
 
 def _has_classes(examples: Examples, digests: Mapping[str, str]) -> bool:
-    """Returns whether there are two classes or more, each with two different images."""
+    """Returns whether there are at least two classes, each with two different images."""
     counts = examples.subset(different_contents(examples, digests)).class_counts()
     different = len(np.unique(examples.targets, axis=0))
     return bool(different >= 2 and np.all(counts[examples.class_counts() > 0] >= 2))
 
 
 def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the source's training and validation images that are in no later split."""
+    """Returns the source's training and validation images, without duplicates across splits."""
     splits = np.array(examples.splits)
     train, validation, test = (splits == name for name in SPLITS)
     validation &= ~np.isin(content, content[test])
@@ -186,20 +186,20 @@ def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def different_contents(examples: Examples, digests: Mapping[str, str]) -> np.ndarray:
-    """Returns the index of the image with the first name, for each content."""
+    """Returns one index per distinct content: that of the image whose name sorts first."""
     by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
     first = {digests[examples.names[i]]: i for i in reversed(by_name)}
     return np.array(list(reversed(first.values())), dtype=int)
 
 
 def _rarest(labels: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns the rarest class of each row (N, K), or K for a row without any class."""
+    """Returns the rarest class in each row of `labels` (N, K), or K for a row without any class."""
     number = np.where(labels, counts, len(labels) + 1)
     return np.where(labels.any(axis=1), number.argmin(axis=1), len(counts))
 
 
 def _put_on_both_sides(held_out: np.ndarray, labels: np.ndarray) -> None:
-    """Moves images so that each class is in training and, if possible, in validation."""
+    """Moves images so that the training and, if possible, the validation set has every class."""
     for label in np.flatnonzero(labels.any(axis=0)):
         shows = np.flatnonzero(labels[:, label])
         if held_out[shows].all():
@@ -232,7 +232,7 @@ def write_split(
         digests: Name of each image -> digest of its content, from `audit`. The first 32 digits are
             written; None omits the column.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from keras_vit.data import load
         >>> path = Path(tempfile.mkdtemp()) / "split.csv"
@@ -283,7 +283,7 @@ def read_split(
         ValueError: If an image of the file no longer exists, or its label or content has
             changed.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from keras_vit.data import load
         >>> path = Path(tempfile.mkdtemp()) / "split.csv"
@@ -303,14 +303,14 @@ def read_split(
         elif digests and not digests[name].startswith(row.get(_PIXELS) or ""):
             changes["replaced"].append(name)
     if on_missing == "skip" and changes["missing"]:
-        print(f"Without {len(changes['missing'])} images that {path} names.")
+        print(f"Leaving out {len(changes['missing'])} missing images that are listed in {path}.")
         rows = [row for row in rows if row["file"] in index]
         changes["missing"] = []
     if any(changes.values()):
         found = "; ".join(f"{len(n)} {what}: {n[:20]}" for what, n in changes.items() if n)
         raise ValueError(
-            f"The images of {examples.source} must be those that {path} divides. Restore them, or "
-            f"start a new run. Received: {found}"
+            f"The images of {examples.source} must match those listed in {path}. Restore the "
+            f"original images, or start a new run. Received: {found}"
         )
     return tuple(
         np.array([index[row["file"]] for row in rows if row["split"] == name], dtype=int)
@@ -319,7 +319,7 @@ def read_split(
 
 
 def training_digests(path: str | os.PathLike[str]) -> frozenset[str]:
-    """Returns the digests of the training images in a split file, 32 digits each."""
+    """Returns the 32-digit digests of the training images in a split file."""
     rows = _rows(path)
     return frozenset(row[_PIXELS] for row in rows if row["split"] == "train" and row.get(_PIXELS))
 

@@ -1,4 +1,4 @@
-"""Input pipeline for `fit`, reproducible to the bit on resumption and with any number of workers.
+"""Input pipeline for `fit`: bit-identical after resumption and for any number of workers.
 
 B is the batch size of one worker, h and w the model's image size, C the number of channels, K the
 number of classes. An image's *place* is its position in the epoch; a batch consists of
@@ -41,7 +41,7 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
     Raises:
         ValueError: If there are fewer images than `batch_size`.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> steps_per_epoch(load("digits"), 32)
         56
@@ -49,8 +49,8 @@ def steps_per_epoch(examples: Examples, batch_size: int) -> int:
     steps = len(examples) // arguments.positive_int("batch_size", batch_size)
     if steps == 0:
         raise ValueError(
-            f"`batch_size` must be at most the number of training images, {len(examples)}; pass a "
-            f"smaller one (--batch-size). Received: batch_size={batch_size}"
+            f"`batch_size` must be at most the number of training images, {len(examples)}; pass "
+            f"a smaller batch size (--batch-size). Received: batch_size={batch_size}"
         )
     return steps
 
@@ -70,9 +70,9 @@ def training_dataset(
     """Returns shuffled, augmented batches of the training images for several epochs.
 
     The order depends on (seed, epoch), the augmentation of an image on (seed, epoch, image), and
-    erasing and mixing on (seed, epoch, place): a step is the same to the bit in an uninterrupted
-    and in a resumed run, and on any worker. Each epoch has `steps_per_epoch * batch_size` images,
-    all different unless they are repeated.
+    erasing and mixing on (seed, epoch, place): a step is bit-identical in an uninterrupted and in a
+    resumed run, and on any worker. Each epoch has `steps_per_epoch * batch_size` images, all
+    different unless they are repeated.
 
     Args:
         examples: The training images.
@@ -83,7 +83,7 @@ def training_dataset(
         seed: Seed of all random numbers, in [0, 2**63).
         initial_epoch: First epoch, in [0, epochs).
         initial_step: First step of the first epoch, in [0, steps_per_epoch).
-        shard: Index of this worker and number of workers; each reads its part of every batch.
+        shard: Index of this worker and number of workers; each reads its share of every batch.
 
     Returns:
         Dataset of the remaining batches, of known cardinality: model input (B, h, w, C), float32,
@@ -92,7 +92,7 @@ def training_dataset(
     Raises:
         ValueError: If there is no full batch, or an argument is out of range.
 
-    Example:
+    Examples:
         >>> from keras_vit.data import load
         >>> digits = load("digits").subset(range(11))
         >>> dataset = training_dataset(digits, Preprocessing(size=8), batch_size=3, epochs=2)
@@ -126,7 +126,7 @@ def training_dataset(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Pipeline:
-    """One worker's part of every training batch."""
+    """Pipeline that yields one worker's share of every training batch."""
 
     preprocessing: Preprocessing
     augmentation: Augmentation
@@ -139,7 +139,7 @@ class _Pipeline:
     shard: tuple[int, int]
 
     def dataset(self, epochs: int, initial_epoch: int, initial_step: int) -> tf.data.Dataset:
-        """Returns all batches from a step of an epoch on."""
+        """Returns all remaining batches, starting at a given step of an epoch."""
 
         def order(epoch: tf.Tensor) -> tf.data.Dataset:
             return self.order(epoch, tf.where(epoch == initial_epoch, initial_step, 0))
@@ -155,7 +155,7 @@ class _Pipeline:
         return read_ahead(dataset.map(self.batch, parallel))
 
     def order(self, epoch: tf.Tensor, initial_step: tf.Tensor) -> tf.data.Dataset:
-        """Returns this worker's elements of an epoch: (epoch, image, place)."""
+        """Returns this worker's (epoch, image, position in the order) triples for an epoch."""
         places = tf.range(self.steps * self.batch_size, dtype=tf.int64)
         done = tf.cast(initial_step * self.batch_size, tf.int64)
         worker = places % self.batch_size // (self.batch_size // self.shard[1])
@@ -165,7 +165,7 @@ class _Pipeline:
         return tf.data.Dataset.from_tensor_slices((epochs, chosen, places))
 
     def shuffled(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Returns the shuffled images of an epoch; copies of `i` are `i * repeats + 0, 1 ...`."""
+        """Returns an epoch's images in random order; copy `j` of image `i` is `i * repeats + j`."""
         # tf.random.experimental.index_shuffle needs no memory for the order, but is not uniform
         # (docs/decisions/0005).
         shuffle = tf.random.experimental.stateless_shuffle
@@ -179,7 +179,7 @@ class _Pipeline:
         return shuffle(images, seed=self.key(_REPETITION, epoch))
 
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
-        """Reads and augments an image; returns the seeds for erasing and mixing too."""
+        """Reads and augments an image; also returns the seeds for erasing and mixing."""
         encoded, label = self.read(image // self.augmentation.repeats)
         seed = self.key(_AUGMENTATION, epoch, image)
         shrinkage = crop_shrinkage(seed, self.preprocessing, self.augmentation)
@@ -193,7 +193,7 @@ class _Pipeline:
     def batch(
         self, images: tf.Tensor, labels: tf.Tensor, erasing: tf.Tensor, mixing: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Applies layers, erasing and mixing to a batch, with seeds (B, 2)."""
+        """Applies layers, erasing and mixing to a batch; seeds have shape (B, 2)."""
         if self.layers:
             images, labels = apply_layers(images, labels, self.layers)
             images = tf.map_fn(
@@ -220,7 +220,7 @@ class _Pipeline:
         return random_erasing(image, seed, probability=self.augmentation.erasing)
 
     def key(self, stream: int, *numbers: tf.Tensor) -> tf.Tensor:
-        """Returns the seed (2,) of one stream, for an epoch and an image or place."""
+        """Returns a seed of shape (2,) for a random stream, an epoch, and an image or position."""
         found = tf.constant([self.seed, stream], tf.int64)
         for number in numbers:
             found = tf.random.experimental.stateless_fold_in(found, number)
@@ -248,16 +248,16 @@ def _check_augmentation(
 ) -> None:
     if augmentation.mixes and batch_size // shard[1] % 2:
         raise ValueError(
-            "`batch_size` must be even for MixUp and CutMix, on every worker: images are mixed in "
-            f"pairs. Received: batch_size={batch_size}, shard={shard}"
+            "`batch_size` must be even on every worker for MixUp and CutMix, because images are "
+            f"mixed in pairs. Received: batch_size={batch_size}, shard={shard}"
         )
     if augmentation.needs_color and preprocessing.num_channels != 3:
         raise ValueError(
-            "`preprocessing` must have three channels for RandAugment, 3-Augment and colour "
+            "`preprocessing` must have three channels for RandAugment, 3-Augment and color "
             f"jitter. Received: channels={preprocessing.channels!r}"
         )
     if augmentation.three_augment and min(preprocessing.size) < MIN_SIDE:
         raise ValueError(
-            f"`preprocessing` must have a size of at least {MIN_SIDE} pixels for 3-Augment, which "
-            f"blurs. Received: size={preprocessing.size}"
+            f"`preprocessing` must have a size of at least {MIN_SIDE} pixels for the blur of "
+            f"3-Augment. Received: size={preprocessing.size}"
         )

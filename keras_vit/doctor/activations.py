@@ -1,4 +1,4 @@
-"""Check of weights, activations and outputs: NaN, dead units, exploding values."""
+"""Check for NaN, dead units and exploding values in weights, activations and outputs."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _LARGE, _LARGE_IN_HALF = 1e6, 65504 / 2
 
 
 def check_activations(context: DoctorContext) -> list[Finding]:
-    """Checks for NaN, dead units and exploding activations."""
+    """Checks a model for NaN or infinite values, dead units and exploding activations."""
     found, weights = Findings(), context.model.weights
     broken = [weight.path for weight in weights if not np.isfinite(_float32(weight)).all()]
     if broken:
         found.serious(
-            "weights that are no numbers",
-            "The training diverged: go back to an earlier state, lower the learning rate, warm "
-            "up, clip gradients (clip_norm=1), and use bfloat16 and not float16.",
-            f"{len(broken)} of {len(weights)} variables hold NaN or infinity: "
+            "NaN or infinite weights",
+            "Training diverged: return to an earlier checkpoint, lower the learning rate, use "
+            "warm-up, gradient clipping (clip_norm=1), and bfloat16 instead of float16.",
+            f"{len(broken)} of {len(weights)} variables contain NaN or infinity: "
             f"{arguments.shortlist(broken)}.",
             variables=broken,
         )
     if not context.finite:
         rows = int((~np.isfinite(context.raw).all(axis=1)).sum())
         found.serious(
-            "outputs that are no numbers",
-            "See the weights. If they are numbers, pixels are scaled wrongly, or the precision "
+            "NaN or infinite outputs",
+            "Check the weights. If they are finite, the pixel scaling is wrong or the precision "
             "is too low.",
-            f"The answers to {rows} of {len(context.raw)} images hold NaN or infinity.",
+            f"The outputs for {rows} of {len(context.raw)} images contain NaN or infinity.",
             images=rows,
         )
     if broken:  # all later outputs are NaN as well
@@ -55,11 +55,11 @@ def check_activations(context: DoctorContext) -> list[Finding]:
         found.add(
             "serious" if 1 in dead.values() else "warning",
             "dead activations",
-            "A learning rate that was too high, or inputs that are far from mean 0, have "
-            "pushed them where no gradient flows: train again with a lower one, or with "
-            "normalisation or a leaky activation in front.",
-            f"More than {_TOO_MANY:.0%} of the units of {len(dead)} of {len(silent)} layers "
-            f"answer none of {min(_FOLLOWED, len(context.pixels))} images: {listed}.",
+            "Dead units have zero gradients, because the learning rate was too high or the "
+            "inputs are far from mean 0. Train again with a lower learning rate, or with "
+            "normalization or a leaky activation.",
+            f"In {len(dead)} of {len(silent)} layers, more than {_TOO_MANY:.0%} of the units are "
+            f"zero for all {min(_FOLLOWED, len(context.pixels))} images: {listed}.",
             dead=dead,
         )
     over = {name: value for name, (value, limit) in largest.items() if value > limit}
@@ -67,26 +67,26 @@ def check_activations(context: DoctorContext) -> list[Finding]:
     if over or first_bad:
         seen = f"The largest activation is {largest[top][0]:.3g}, in {top!r}." if top else ""
         if first_bad:
-            seen = f"{first_bad!r} is the first layer whose result is no number. {seen}"
+            seen = f"{first_bad!r} is the first layer whose output is not finite. {seen}"
         in_half = any(largest[name][1] == _LARGE_IN_HALF for name in over)
         found.add(
             "serious" if first_bad or in_half else "warning",
             "exploding activations",
-            "Normalise between the layers, start residual branches from small weights, lower "
-            "the learning rate; float16 ends at 65504, bfloat16 does not.",
+            "Normalize between the layers, initialize residual branches with small weights, or "
+            "lower the learning rate. Use bfloat16 instead of float16, which overflows at 65504.",
             seen.strip(),
             largest=over,
             first_bad=first_bad,
         )
-    seen = f"All {len(weights)} variables and {context.raw.size} outputs are numbers; "
+    seen = f"All {len(weights)} variables and {context.raw.size} outputs are finite; "
     seen += f"the largest activation is {largest[top][0]:.3g}; " if top else ""
-    seen += f"at most {max(silent.values(), default=0.0):.0%} of the units of a layer are silent."
+    seen += f"at most {max(silent.values(), default=0.0):.0%} of a layer's units are always zero."
     highest = largest[top][0] if top else 0.0
     return found or found.fine("activations", evidence=seen, silent=silent, largest=highest)
 
 
 def _follow(context: DoctorContext) -> tuple[dict[str, float], dict[str, Any], str]:
-    """Returns for each layer the fraction of dead units, the maximum and its limit; first NaN."""
+    """Runs the model; returns dead units and maxima per layer, and the first non-finite layer."""
     layers = layers_of(context.model)
     shut: dict[str, Any] = {}
     largest: dict[str, tuple[float, float]] = {}
@@ -115,13 +115,13 @@ def _follow(context: DoctorContext) -> tuple[dict[str, float], dict[str, Any], s
 
 
 def _gate(layer: keras.layers.Layer) -> str:
-    """Returns the name of a layer's activation."""
+    """Returns the name of a layer's activation function."""
     name = type(layer).__name__.lower()  # ReLU and ELU are layers too
     return str(getattr(getattr(layer, "activation", None), "__name__", name))
 
 
 def _before_gate(layer: keras.layers.Layer, inputs: Any) -> np.ndarray:
-    """Returns the input of a layer's activation."""
+    """Returns the values that a layer passes to its activation function."""
     activation = getattr(layer, "activation", None)
     if activation is not None and not isinstance(layer, keras.layers.Activation):
         try:

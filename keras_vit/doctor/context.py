@@ -1,4 +1,4 @@
-"""Model, sample of images and cached predictions, shared by all checks.
+"""Shared context of all checks: the model, a sample of images and cached predictions.
 
 Letters: N images of the sample; h, w, C model's image height, width, channels; K classes.
 """
@@ -34,7 +34,7 @@ _SIGNIFICANCE = 1e-3
 
 
 class DoctorContext:
-    """Model, images, labels and predictions used by the checks."""
+    """The model, images, labels and predictions that all checks use."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class DoctorContext:
         arguments.positive_int("batch_size", batch_size)
         if range_steps != 0 and arguments.count("range_steps", range_steps) < _FEWEST_STEPS:
             raise ValueError(
-                f"`range_steps` must be 0, or {_FEWEST_STEPS} or more. "
-                f"Received: range_steps={range_steps}"
+                f"`range_steps` must be 0 or at least {_FEWEST_STEPS}. Received: "
+                f"range_steps={range_steps}"
             )
         self.model, self.examples, self.run = model, examples, run
         self.learning_rate = learning_rate
@@ -81,17 +81,17 @@ class DoctorContext:
         chosen = pool[np.argsort(turns(indices[pool]), kind="stable")][:sample]
         if not len(chosen):
             raise ValueError(
-                "`examples` must have images that decode and show one class that the model knows. "
-                f"Received: {examples.source} with {len(examples)} images, of which "
-                f"{len(self.check.audit.bad)} do not decode, and classes it lacks: "
+                "`examples` must contain images that can be decoded and show one class of the "
+                f"model each. Received: {examples.source} with {len(examples)} images, of which "
+                f"{len(self.check.audit.bad)} cannot be decoded; classes unknown to the model: "
                 f"{', '.join(self.unknown[:20]) or 'none'}"
             )
         self.pixels = _pixels(examples.subset(chosen), self.preprocessing)  # (N, h, w, C)
         self.raw = self.predict(self.preprocessing)  # (N, K)
         if self.raw.ndim != 2 or _is_backbone(model):
             raise ValueError(
-                "`model` must be a classifier and return one score per class, (B, K). "
-                f"Received: model={model.name!r} with outputs of shape {self.raw.shape}"
+                "`model` must be a classifier and return one score per class, with shape (B, "
+                f"K). Received: model={model.name!r} with outputs of shape {self.raw.shape}"
             )
         self.num_classes = max(self.raw.shape[1], 2)
         inside = indices[chosen] < self.num_classes
@@ -100,18 +100,18 @@ class DoctorContext:
         self._predicted = {(self.preprocessing, None): self.raw}
         if not len(self.labels):
             raise ValueError(
-                "`model` must have an output for the classes of the images. Received: "
+                "`model` must have outputs for the classes of the images. Received: "
                 f"{self.num_classes} outputs and the classes {', '.join(examples.class_names[:20])}"
             )
 
     @functools.cached_property
     def config(self) -> RunConfig | None:
-        """Configuration of the run; None if the model is not from a run."""
+        """Configuration of the run that trained the model; None if there is no run."""
         return self.run.read_config() if self.run else None
 
     @functools.cached_property
     def ending(self) -> str:
-        """The last activation, inferred from the outputs if the layer has none."""
+        """The model's final activation, inferred from its outputs if the last layer has none."""
         ending = last_activation.ending_of(self.model)
         if ending != "unknown":
             return ending
@@ -119,33 +119,33 @@ class DoctorContext:
 
     @property
     def input_dtype(self) -> str:
-        """The dtype of the model's input."""
+        """The dtype of the model's input tensor."""
         inputs = getattr(self.model, "inputs", None)
         return str(inputs[0].dtype) if inputs else "float32"
 
     @property
     def finite(self) -> bool:
-        """Whether all outputs are finite."""
+        """Whether all outputs of the model are finite."""
         return bool(np.isfinite(self.raw).all())
 
     @functools.cached_property
     def probabilities(self) -> np.ndarray:
-        """Predicted probabilities, (N, max(K, 2))."""
+        """Predicted class probabilities, of shape (N, max(K, 2))."""
         return self.as_probabilities(self.raw)
 
     @property
     def guesses(self) -> np.ndarray:
-        """The most probable class of each image, (N,)."""
+        """The predicted class of each image, of shape (N,)."""
         return self.probabilities.argmax(axis=1)
 
     @property
     def right(self) -> np.ndarray:
-        """Whether each prediction is correct, (N,)."""
+        """Boolean array (N,) that tells which predictions are correct."""
         return self.guesses == self.labels
 
     @property
     def accuracy(self) -> float:
-        """Accuracy on the sample."""
+        """Accuracy of the model on the sample of images."""
         return float(self.right.mean())
 
     @property
@@ -155,21 +155,21 @@ class DoctorContext:
 
     @property
     def start(self) -> float:
-        """Loss of equal probabilities, log K."""
+        """Loss log(K) of a model that predicts equal probabilities for all K classes."""
         return math.log(self.num_classes)
 
     @functools.cached_property
     def new(self) -> bool:
-        """Whether all classes have equal probabilities, as in a new classifier."""
+        """Whether all predicted probabilities are equal, as with a newly initialized classifier."""
         return bool(np.ptp(self.probabilities, axis=1).max() < 1e-4)
 
     @property
     def learned(self) -> bool:
-        """Whether the predictions are better than chance."""
+        """Whether the predictions are significantly better than guessing."""
         return better_than_guessing(self.right, self.labels, self.num_classes)
 
     def inputs(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
-        """Returns the sample, or its first images, prepared by a preprocessing."""
+        """Returns the sample, or its first `count` images, scaled by a preprocessing."""
         pixels = self.pixels[:count]
         if preprocessing.channels != self.preprocessing.channels:
             pixels = pixels[..., ::-1]
@@ -178,7 +178,7 @@ class DoctorContext:
         return values if "float" in dtype else np.round(values).astype(dtype)
 
     def predict(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:
-        """Returns the model's raw outputs for `inputs`, (N, K), float32."""
+        """Returns the model's raw outputs for the sample, a float32 array of shape (N, K)."""
         if (preprocessing, None) in self._predicted:
             return self._predicted[preprocessing, None][:count]
         if (preprocessing, count) not in self._predicted:
@@ -195,12 +195,12 @@ class DoctorContext:
         return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(found, "float32")))
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
-        """Returns the probabilities (N, max(K, 2)) of raw outputs (N, K)."""
+        """Converts raw outputs (N, K) to probabilities (N, max(K, 2))."""
         logits = keras.ops.convert_to_numpy(as_logits(outputs, self.ending))
         return special.softmax(logits.astype("float64"), axis=1)
 
     def assume(self, preprocessing: Preprocessing) -> None:
-        """Replaces the preprocessing by a better guess and updates the outputs."""
+        """Adopts a different preprocessing, and updates the outputs accordingly."""
         self.raw = self.predict(preprocessing)
         if preprocessing.channels != self.preprocessing.channels:
             self.pixels = self.pixels[..., ::-1]
@@ -210,21 +210,21 @@ class DoctorContext:
 
 
 def _is_backbone(model: keras.Model) -> bool:
-    """Returns whether a model of this package has no classifier, neither inside nor on top."""
+    """Returns whether a model of this package has no classifier, not even one added on top."""
     found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
     none = any(layer.architecture.get("classes") == 0 for layer in found)
     return none and last_activation.ending_of(model) == "unknown"
 
 
 def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
-    """Returns whether predictions are significantly better than chance."""
+    """Returns whether predictions are significantly better than guessing."""
     chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
     test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
     return bool(test.pvalue < _SIGNIFICANCE)
 
 
 def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
-    """Returns whether new predictions are significantly better than old predictions."""
+    """Returns whether new predictions are significantly better than the old ones."""
     won, lost = int((new & ~old).sum()), int((old & ~new).sum())
     if (won - lost) / len(new) < max(gain, 1 / len(new)):
         return False
@@ -232,7 +232,7 @@ def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
 
 
 def turns(labels: np.ndarray) -> np.ndarray:
-    """Returns the number of earlier images of the same class for each image."""
+    """Returns, for each image, how many earlier images have the same class."""
     turn = np.zeros(len(labels), int)
     for label in np.unique(labels):
         mine = labels == label
@@ -241,14 +241,14 @@ def turns(labels: np.ndarray) -> np.ndarray:
 
 
 def _match(labels: tuple[str, ...] | None, names: tuple[str, ...]) -> tuple[str, np.ndarray]:
-    """Returns the kind of class matching, and the output of each class, -1 for none."""
+    """Returns how classes are matched to outputs, and each class's output index (-1 if none)."""
     if labels is None or labels == names or not set(labels) & set(names):
         return "index", np.arange(len(names))
     return "name", np.array([labels.index(name) if name in labels else -1 for name in names])
 
 
 def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Returns the indices of the images to decode: half from the pool, half from the rest."""
+    """Selects the indices of the images to decode, half of them from `pool`."""
     if number <= _DECODED:
         return np.arange(number)
     first = generator.permutation(pool)[: _DECODED // 2]
@@ -257,14 +257,14 @@ def _some(pool: np.ndarray, number: int, generator: np.random.Generator) -> np.n
 
 
 def _only_class(examples: data.Examples) -> np.ndarray:
-    """Returns the class of each image, -1 for images with several classes or none, (N,)."""
+    """Returns each image's class, or -1 unless it has exactly one, in an array of shape (N,)."""
     if not examples.multi_label:
         return examples.targets.astype(int)
     return np.where(examples.targets.sum(axis=1) == 1, examples.targets.argmax(axis=1), -1)
 
 
 def _pixels(examples: data.Examples, preprocessing: Preprocessing) -> np.ndarray:
-    """Returns images resized and cropped, with unscaled pixels in [0, 255], (N, h, w, C)."""
+    """Decodes, resizes and crops images; returns pixels in [0, 255] of shape (N, h, w, C)."""
     raw = dataclasses.replace(scaled(preprocessing, "0..255"), class_names=None)
     batches = [x.numpy() for x, _ in data.evaluation_dataset(examples, raw, batch_size=32)]
     return np.concatenate(batches)

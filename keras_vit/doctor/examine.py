@@ -1,4 +1,4 @@
-"""Examination of a model by all checks."""
+"""Examination of a model with all available checks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Check = Callable[[DoctorContext], list[Finding]]
 # Title of each check, its function, and whether the function requires finite outputs.
 CHECKS: tuple[tuple[str, Check, bool], ...] = (
     ("weights and activations", check_activations, False),
-    ("scaling of the pixels", check_pixels, True),
+    ("pixel scaling", check_pixels, True),
     ("outputs and loss", check_outputs, True),
     ("frozen parameters", check_frozen, False),
-    ("meaning of the labels", check_labels, True),
+    ("label order", check_labels, True),
     ("classes of the data", check_classes, False),
-    ("names of the classes", check_names, False),
-    ("loss and guesses", check_start, True),
+    ("class names", check_names, False),
+    ("initial loss", check_start, True),
     ("learning rate", check_learning_rate, True),
 )
 
@@ -51,9 +51,9 @@ def examine(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Finding]:
-    """Checks for common mistakes in a model, its data and its training.
+    """Checks a model, its data and its training for common mistakes.
 
-    Nothing is written, and the model is unchanged afterwards.
+    No files are written, and the model is unchanged afterwards.
 
     Args:
         model: Any image classifier that Keras can call, the path of a model file that Keras can
@@ -77,7 +77,7 @@ def examine(
     Raises:
         ValueError: If the model is not an image classifier, or the images cannot be used.
 
-    Example:
+    Examples:
         >>> from keras_vit import data, models
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), num_layers=1, classes=10)
         >>> model = models.build(config)
@@ -90,7 +90,7 @@ def examine(
         model, run = load_model(model)
     if examples is None:
         if run is None:
-            raise ValueError("`examples` must be given, unless a run is examined. Received: none")
+            raise ValueError("`examples` must be given unless a run is examined. Received: none")
         examples, pool = run.all_examples, run.indices("validation")
     if pixels is not None:
         preprocessing = scaled(preprocessing or preprocessing_for(model)[0], pixels)
@@ -113,7 +113,7 @@ def examine(
         if progress is not None:
             progress(f"{number}/{len(CHECKS)} {what}")
         if needs_answers and not context.finite:
-            found.append(Finding(what, "note", "Not checked: the outputs are no numbers."))
+            found.append(Finding(what, "note", "Not checked: the outputs are NaN or infinite."))
         else:
             found += check(context)
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))

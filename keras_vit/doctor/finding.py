@@ -1,4 +1,4 @@
-"""Findings of a check."""
+"""Findings that the checks report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEVERITIES = ("serious", "warning", "note", "fine")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A finding of one check: evidence and fix.
+    """One finding of a check, with the evidence and a recommended fix.
 
     Args:
         name: Short name of the problem, the same for every model.
@@ -28,7 +28,7 @@ class Finding:
     Raises:
         ValueError: If `severity` is unknown.
 
-    Example:
+    Examples:
         >>> print(Finding("softmax twice", "serious", "The rows sum to 1.", "Drop one.").text(60))
         SERIOUS  softmax twice
                  The rows sum to 1.
@@ -45,19 +45,19 @@ class Finding:
         arguments.one_of("severity", self.severity, SEVERITIES)
 
     def text(self, width: int = 100) -> str:
-        """Returns the finding as text, in lines of at most `width` characters."""
+        """Formats the finding as text with lines of at most `width` characters."""
         lines, indent = [f"{self.severity.upper():<9}{self.name}"], " " * 9
         for part in (self.evidence, f"Fix: {self.fix}" if self.fix else ""):
             lines += textwrap.wrap(part, width, initial_indent=indent, subsequent_indent=indent)
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the finding as a dictionary for JSON."""
+        """Returns the finding as a dictionary that can be stored as JSON."""
         return dataclasses.asdict(self)
 
 
 class Findings(list[Finding]):
-    """Findings of one check, with default `evidence` and `numbers`."""
+    """List of one check's findings, with defaults for `evidence` and `numbers`."""
 
     def __init__(self, evidence: str = "", numbers: Mapping[str, Any] | None = None) -> None:
         self.evidence, self.numbers = evidence, {} if numbers is None else numbers
@@ -65,7 +65,7 @@ class Findings(list[Finding]):
     def add(
         self, severity: str, name: str, fix: str = "", evidence: str = "", **numbers: Any
     ) -> Findings:
-        """Appends a finding and returns all findings."""
+        """Appends a finding and returns the whole list."""
         evidence, given = evidence or self.evidence, numbers or self.numbers
         self.append(Finding(name, severity, evidence, fix, given))
         return self

@@ -1,4 +1,4 @@
-"""Check of frozen and trainable parameters."""
+"""Check for parameters that are frozen by mistake."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from keras_vit.training import param_groups
 
 
 def check_frozen(context: DoctorContext) -> list[Finding]:
-    """Counts the trainable and the frozen parameters.
+    """Counts trainable and frozen parameters, and reports layers that should not be frozen.
 
-    For the model of a run, the parameters that the run's recipe trains are counted.
+    For the model of a run, the parameters that the run's recipe trains count as trainable.
     """
     model = context.model
     before = [variable.trainable for variable in model.weights]
@@ -44,24 +44,23 @@ def check_frozen(context: DoctorContext) -> list[Finding]:
     layers = list(dict.fromkeys(_layer_of(v) for v in frozen))
     head = head_of(model, context.raw.shape[1])
     evidence = f"{learning:,} of {total:,} parameters are trained ({learning / max(total, 1):.1%})"
-    evidence += f"; frozen are {arguments.shortlist(layers)}." if layers else "."
+    evidence += f"; frozen layers: {arguments.shortlist(layers)}." if layers else "."
     found = Findings(evidence, {"trained": learning, "total": total, "frozen_layers": layers})
     if not learning:
         return found.add(
             "serious" if total else "note",
-            "nothing is trained",
-            "Set trainable = True where the model should learn, and compile it again: what "
-            "compile saw counts.",
+            "no trainable parameters",
+            "Set trainable = True on the layers to train, and then compile the model again.",
         )
     if head and not any(id(v) in trained for v in head):
         return found.serious(
             "classifier frozen",
-            "Set trainable = True on the classifier, above all if it is new, and compile the "
-            "model again. In a recipe, add its pattern to `trainable`, as in 'head/*'.",
-            f"{evidence} The classifier {_layer_of(head[0])!r} is among them.",
+            "Set trainable = True on the classifier, especially if it is new, and compile the "
+            "model again. In a recipe, add 'head/*' to `trainable`.",
+            f"{evidence} The classifier {_layer_of(head[0])!r} is frozen.",
         )
     if frozen:
-        fix = "Nothing, if this is meant. Otherwise set trainable = True and compile again."
+        fix = "If this is not intended, set trainable = True and compile again."
         return found.note("frozen parameters", fix)
     return found.fine("trainable parameters")
 

@@ -1,4 +1,4 @@
-"""Check of the loss before and after training, and of collapsed predictions."""
+"""Check for an implausible loss or identical predictions, before or after training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENOUGH = 1000
 
 
 def check_start(context: DoctorContext) -> list[Finding]:
-    """Compares the loss with log(K), the loss of equal probabilities, and counts predictions.
+    """Compares the loss with chance level, log(K), and detects a constant prediction.
 
     A new classifier with small weights has a loss of log(K); a higher loss wastes the first epochs.
     A trained classifier with a loss of log(K), or with a constant prediction, has learned nothing.
@@ -43,60 +43,60 @@ def check_start(context: DoctorContext) -> list[Finding]:
         "share_of_most_frequent_answer": share,
         "variation": varied,
     }
-    seen = f"The loss on {number} images is {loss:.3f}, log({context.num_classes}) = {start:.3f}; "
+    seen = f"The loss on {number} images is {loss:.3f} (chance level: {start:.3f}); "
     seen += f"accuracy {context.accuracy:.1%}."
     found = Findings(seen, numbers)
     if context.new and not trained:
-        evidence = f"{seen} All classes are equally probable, as a new classifier has it."
+        evidence = f"{seen} All classes are equally probable, as with a new classifier."
         return found.fine("loss", evidence=evidence)
     if number > 1 and share >= _COLLAPSED and largest < _COLLAPSED - 0.1:
         constant = "; the probabilities do not depend on the image" if varied < 1e-4 else ""
         found.add(
             "serious" if trained or constant else "warning" if loss > _NEAR * start else "note",
-            "one answer for everything",
-            "If the model is trained, it has collapsed: lower the learning rate, warm up, look "
-            "for pixels scaled wrongly and dead layers below, and train it again. If it is "
-            "new, a smaller start of the classifier gives it a better one.",
-            f"{seen} {share:.0%} of the answers are output {answer}, which is right for "
-            f"{np.mean(context.labels == answer):.0%}{constant}.",
+            "one class predicted for all images",
+            "If the model is trained, it has collapsed: lower the learning rate, use warm-up, "
+            "check pixel scaling and dead layers, and train again. If it is new, initialize the "
+            "classifier with smaller weights.",
+            f"{seen} {share:.0%} of the predictions are class {answer}, which is the true class "
+            f"of {np.mean(context.labels == answer):.0%} of the images{constant}.",
         )
     elif trained and not context.learned and loss > 0.9 * start:
         found.add(
             "serious" if context.run or steps >= _ENOUGH else "warning",
             "nothing learned",
-            "See what else is found here: pixels, labels, the learning rate, frozen layers.",
-            f"{seen} Guessing does as well{after}.",
+            "See the other findings about pixels, labels, learning rate and frozen layers.",
+            f"{seen} This is chance level{after}.",
         )
     if loss > _TOO_HIGH * start and not found:
         if context.learned:
             found.warning(
-                "loss above that of guessing",
-                "If pixels and labels are right, it has memorised its training images: train "
-                "for fewer epochs, with label smoothing, more augmentation or more images.",
-                f"{seen} The model is more often right than guessing is, but far too sure of "
+                "loss above chance level",
+                "If pixels and labels are correct, the model overfits: train for fewer epochs, "
+                "or with label smoothing, more augmentation or more images.",
+                f"{seen} The accuracy is above chance level, but the model is overconfident in "
                 "its mistakes.",
             )
         else:
             found.warning(
-                "start far from guessing",
-                "If it is new, start it from zeros or small weights "
-                '(kernel_initializer="zeros"), behind a normalisation. If it is trained, see '
+                "initial loss far from chance level",
+                "If the classifier is new, initialize it with zeros or small weights "
+                '(kernel_initializer="zeros"), after a normalization. If it is trained, check '
                 "pixels and labels.",
-                f"{seen} The classifier is sure of answers that are no better than guessing.",
+                f"{seen} The classifier is confident, but its accuracy is at chance level.",
             )
     if first > _TOO_HIGH * start:
         numbers["first_epoch"] = first
         found.warning(
-            "start far from guessing",
-            "The first steps made it worse: lower the learning rate or lengthen the warm-up.",
-            f"The mean loss of the first epoch was {first:.3f}, and log("
-            f"{context.num_classes}) = {start:.3f} is that of guessing.",
+            "initial loss far from chance level",
+            "The first steps increased the loss: lower the learning rate or lengthen the warm-up.",
+            f"The mean loss of the first epoch was {first:.3f} (chance level: "
+            f"log({context.num_classes}) = {start:.3f}).",
         )
     return found or found.fine("loss")
 
 
 def _first_loss(context: DoctorContext) -> float:
-    """Returns the training loss of the first epoch; NaN unless it is a run's softmax loss."""
+    """Returns a run's training loss in the first epoch; NaN if unknown or not a softmax loss."""
     if context.run is None or not context.run.history.is_file():
         return math.nan
     if context.config is not None and context.config.recipe.loss != "softmax":
@@ -106,6 +106,6 @@ def _first_loss(context: DoctorContext) -> float:
 
 
 def _steps(context: DoctorContext) -> int:
-    """Returns the number of updates by the compiled optimizer."""
+    """Returns how many update steps the model's compiled optimizer has made."""
     optimizer = getattr(context.model, "optimizer", None)
     return int(optimizer.iterations.numpy()) if optimizer is not None else 0

@@ -1,4 +1,4 @@
-"""Check of the class order and the class names of the outputs."""
+"""Check of the order and the names of the classes that the model's outputs represent."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CONFIDENT = 0.8
 
 
 def check_labels(context: DoctorContext) -> list[Finding]:
-    """Checks for a shift or permutation of the classes with a much better accuracy.
+    """Checks whether the accuracy is much better if the classes are shifted or permuted.
 
-    A permutation is fitted on one half of the images and evaluated on the other half, because
-    on the first half it is better by chance.
+    A permutation is fitted to one half of the images and evaluated on the other half, because on
+    the first half it would be better merely by chance.
     """
     guesses, labels, classes = context.guesses, context.labels, context.num_classes
     plain = context.accuracy
@@ -36,18 +36,18 @@ def check_labels(context: DoctorContext) -> list[Finding]:
     numbers["accuracy_permuted"] = permuted
     moved_by = ", ".join(f"{shift} {value:.1%}" for shift, value in shifted.items())
     evidence = f"Accuracy on {len(labels)} images: {plain:.1%}; "
-    evidence += f"with labels moved by {moved_by}; " if moved else ""
-    evidence += f"under the best permutation of the classes {permuted:.1%} (found on one half of "
-    evidence += f"the images, counted on the {len(half)} others)."
+    evidence += f"with labels shifted by {moved_by}; " if moved else ""
+    evidence += f"with the best permutation of the classes {permuted:.1%} (found on one half of "
+    evidence += f"the images, measured on the other {len(half)})."
     found = Findings(evidence, numbers)
     for shift, new in moved.items():
         if _is_better(context, np.arange(len(labels)), new):
             numbers["shift"] = shift
             return found.serious(
                 "labels shifted by one",
-                f"Label k is the model's output k {'+' if shift > 0 else '-'} 1. Count classes "
-                "from 0, and see whether the model or the data has a class, such as a "
-                "background or a stray folder, that the other has not.",
+                f"Label k is the model's output k {'+' if shift > 0 else '-'} 1. Number the "
+                "classes from 0, and check whether only the model or only the data has an extra "
+                "class, such as background or a stray folder.",
             )
     if len(half) and _is_better(context, half, meaning[labels[half]]):
         others = [int(k) for k in np.unique(labels) if meaning[k] != k]
@@ -55,57 +55,56 @@ def check_labels(context: DoctorContext) -> list[Finding]:
         pairs = [f"{name} at {output}" for name, output in numbers["permutation"].items()]
         return found.serious(
             "labels permuted",
-            "List the classes in one order everywhere; Keras, like this package, sorts the "
-            "names of folders as text, so that 10 comes before 2. Give the model its labels "
-            "in the order of its outputs.",
-            f"{evidence} At other outputs are {arguments.shortlist(pairs)}.",
+            "Use one class order everywhere; Keras and this package sort folder names as text, "
+            "so 10 comes before 2. List the class names in the order of the model's outputs.",
+            f"{evidence} Classes with a different output index: {arguments.shortlist(pairs)}.",
         )
     return found.fine("labels")
 
 
 def check_names(context: DoctorContext) -> list[Finding]:
-    """Compares the number of outputs and their names with the classes of the data."""
+    """Compares the model's outputs and class names with the classes of the data."""
     labels, outputs = context.preprocessing.class_names, context.num_classes
     classes = len(context.examples.class_names)
     seen = f"The model has {outputs} outputs"
-    seen += f" and {len(labels)} names for them" if labels else " without names"
+    seen += f" and {len(labels)} class names" if labels else " without names"
     seen += f"; the data has {classes} classes."
     numbers = {"outputs": outputs, "classes": classes, "labels": labels and len(labels)}
     found = Findings(seen, numbers)
     if labels and len(labels) != outputs:
         return found.serious(
             "outputs differ from labels",
-            "Build the model with classes=len(labels), or correct the labels of its Preprocessing.",
+            "Make the number of outputs equal to that of the class names.",
         )
     if labels:
         return found.fine("names")
     if outputs < classes:
-        fix = f"Give the classifier {classes} outputs; it cannot answer with the other classes."
+        fix = f"Give the classifier {classes} outputs; some classes have none."
         return found.serious("outputs differ from classes", fix)
     if outputs > classes:
         return found.warning(
             "outputs differ from classes",
-            f"Give the classifier {classes} outputs, or the model the names of its classes, so "
-            "that the data's are found among them.",
+            f"Give the classifier {classes} outputs, or give the model its class names, so that "
+            "the classes of the data can be matched by name.",
         )
     return found.note(
         "classes without names",
-        "Nobody can tell what an output means. Models of keras_vit carry "
-        "Preprocessing(class_names=...): keras_vit.models.rebuild(model, preprocessing="
-        "dataclasses.replace(preprocessing, class_names=...)). With others, keep the list of "
-        "class_names beside the file.",
+        "Without names, the meaning of an output is unknown. Models of keras_vit store class "
+        "names in their Preprocessing; set them with keras_vit.models.rebuild(model, "
+        "preprocessing=dataclasses.replace(preprocessing, class_names=...)). For other models, "
+        "keep the list of class names next to the model file.",
     )
 
 
 def class_name(context: DoctorContext, output: int) -> str:
-    """Returns the name of the class of one of the model's outputs."""
+    """Returns the class name of one output of the model."""
     labels = context.preprocessing.class_names
     names = labels if labels and context.matched == "name" else context.examples.class_names
     return names[output] if output < len(names) else str(output)
 
 
 def _best_permutation(context: DoctorContext) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the output of each class, and the images not used to find the permutation."""
+    """Returns the best output for each class, and the images held out from this search."""
     labels, guesses = context.labels, context.guesses
     half = turns(labels) % 2  # the sample is in random order
     first, second = np.flatnonzero(half == 0), np.flatnonzero(half == 1)

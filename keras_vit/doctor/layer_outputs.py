@@ -1,4 +1,4 @@
-"""Observation of inputs and outputs of all layers of a Keras model, including nested layers."""
+"""Access to the inputs and outputs of all layers in a Keras model, including nested layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Watch = Callable[[keras.layers.Layer, Any, Any], None]
 
 
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns all layers of a model, including those of nested models and layers."""
+    """Lists all layers of a model, including the layers inside nested models and layers."""
     found: list[keras.layers.Layer] = []
 
     def visit(layer: keras.layers.Layer) -> None:
@@ -30,7 +30,7 @@ def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
 
 @contextlib.contextmanager
 def watched(layers: list[keras.layers.Layer], watch: Watch) -> Iterator[None]:
-    """Calls `watch` with the inputs and outputs of layers inside the context.
+    """Context manager that calls `watch` with the inputs and outputs of each layer call.
 
     The model must be called eagerly, not by `predict`, which calls a compiled graph.
     """

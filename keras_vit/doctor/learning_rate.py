@@ -1,4 +1,4 @@
-"""Check of the learning rate by a range test.
+"""Check of the learning rate by a learning-rate range test.
 
 Letters: B batch; K classes.
 """
@@ -30,16 +30,16 @@ _UNMOVED = 0.99
 
 
 def check_learning_rate(context: DoctorContext) -> list[Finding]:
-    """Runs a learning-rate range test and compares the learning rate with its result.
+    """Compares the learning rate with the result of a learning-rate range test.
 
     A copy is trained, or the weights are restored afterwards; no files are written. A trained
     model starts with a reset classifier, because otherwise its loss could not fall.
     """
     if not context.range_steps:
-        return [Finding("learning rate", "note", "Not tested, as asked for.")]
+        return [Finding("learning rate", "note", "Not tested, because `range_steps` is 0.")]
     network = _copy(context)
     if not network.trainable_variables:
-        return [Finding("learning rate", "note", "Not tested: no parameter is trained.")]
+        return [Finding("learning rate", "note", "Not tested: no trainable parameters.")]
     optimizer, settings = _optimizer(context, network)
     # A frozen classifier is not reset: no gradient flows through zeros.
     head = [v for v in head_of(network, context.raw.shape[1]) if v.trainable]
@@ -55,7 +55,7 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
 def judge(
     curve: Curve, rate: float | None, optimizer: str, steps: int | None, renewed: bool
 ) -> Finding:
-    """Returns the finding for a learning rate from the curve of a range test."""
+    """Judges a learning rate by the curve of a learning-rate range test."""
     falls, lowest, rises = curve.falls_from, curve.lowest_at, curve.rises_from
     least = float(curve.smooth.min())
     numbers: dict[str, Any] = {
@@ -64,48 +64,48 @@ def judge(
     }  # fmt: skip
     evidence = f"{len(curve.rates)} steps of {optimizer}"
     evidence += ", with a new classifier" if renewed else ""
-    evidence += f", at rates from {curve.rates[0]:.1g} to {curve.rates[-1]:.1g}: "
-    if falls is None or lowest is None or curve.travelled is None:
-        best = f"to {least:.0%} at best" if math.isfinite(least) else "it is no number"
-        evidence += f"the loss falls at none of them ({best})"
-        evidence += f", and rises from {rises:.1g} on." if rises else "."
+    evidence += f", at learning rates from {curve.rates[0]:.1g} to {curve.rates[-1]:.1g}: "
+    if falls is None or lowest is None or curve.traveled is None:
+        best = f"at best {least:.0%}" if math.isfinite(least) else "it is NaN or infinite"
+        evidence += f"the loss does not decrease at any of them ({best})"
+        evidence += f", and increases from {rises:.1g} upward." if rises else "."
         fix = (
-            "See pixels, labels, dead layers and frozen parameters; if they are fine, the classes "
-            "may not be visible in the images."
+            "Check pixels, labels, dead layers and frozen parameters; if all of these are "
+            "correct, the images may not contain enough information to tell the classes apart."
         )
         # Some models only begin to learn in so few steps; without a gradient the loss is constant.
         severity = "serious" if least > _UNMOVED else "warning"
         return Finding("no learning rate works", severity, evidence, fix, numbers)
-    evidence += f"the loss falls from {falls:.1g} on and is lowest, "
-    evidence += f"{least:.0%} of what it was, at {lowest:.1g}"
-    evidence += f"; it rises from {rises:.1g} on." if rises else "."
+    evidence += f"the loss starts to decrease at {falls:.1g} and reaches its minimum, "
+    evidence += f"{least:.0%} of the initial loss, at {lowest:.1g}"
+    evidence += f"; it increases from {rises:.1g} upward." if rises else "."
     if rate is None:
-        evidence += " No learning rate is known to compare with."
+        evidence += " The learning rate used in training is unknown."
         return Finding("learning rate", "note", evidence, "", numbers)
-    needed = math.ceil(curve.travelled / rate) if rate > 0 else None
+    needed = math.ceil(curve.traveled / rate) if rate > 0 else None
     numbers["steps_to_fall"] = needed
     third = lowest / 3
     good = f"between {falls:.1g} and {third:.1g}" if falls < third else f"of about {falls:.1g}"
     evidence += f" The learning rate is {rate:.3g}."
     if rate >= (rises or 2 * curve.rates[-1]):  # rates above those tested are too high as well
-        fix = f"Choose one {good}, with a warm-up."
+        fix = f"Choose a learning rate {good}, with a warm-up."
         return Finding("learning rate too high", "serious", evidence, fix, numbers)
     length = steps or 10 * _PATIENCE
     # A rate in the recommended range is not too low, even in a run of few steps.
     advised = falls <= rate <= lowest
     if needed is None or (needed > length / 10 and not (advised and needed <= length)):
-        there_are = f", of {steps:,}" if steps else ""
+        there_are = f" (the run has {steps:,})" if steps else ""
         plural = "" if needed == 1 else "s"
-        takes = f"takes about {needed:,} step{plural}{there_are}" if needed else "never comes"
-        evidence += f" With it, that fall {takes}."
+        takes = f"takes about {needed:,} step{plural}{there_are}" if needed else "is never reached"
+        evidence += f" At this learning rate, the minimum {takes}."
         severity = "serious" if needed is None or needed > length else "warning"
-        fix = f"Choose one {good}, or train longer."
+        fix = f"Choose a learning rate {good}, or train longer."
         return Finding("learning rate too low", severity, evidence, fix, numbers)
     return Finding("learning rate", "fine", evidence, "", numbers)
 
 
 def rate_of(context: DoctorContext) -> float | None:
-    """Returns the learning rate of the training; None if unknown."""
+    """Returns the learning rate that the model is trained with; None if unknown."""
     if context.learning_rate is not None:
         return context.learning_rate
     if context.config is not None:
@@ -125,7 +125,7 @@ def rate_of(context: DoctorContext) -> float | None:
 
 
 def _copy(context: DoctorContext) -> keras.Model:
-    """Returns the model to train: a run's network without its last activation, or the model."""
+    """Returns the model to train in the range test; for a run, a copy that outputs logits."""
     if context.config is None:
         return context.model
     network = models.rebuild(context.model, classifier_activation=None)
@@ -136,7 +136,7 @@ def _copy(context: DoctorContext) -> keras.Model:
 def _optimizer(
     context: DoctorContext, network: keras.Model
 ) -> tuple[keras.Optimizer, dict[str, Any]]:
-    """Returns a new optimizer of the training's kind, and the other settings of the test."""
+    """Creates an optimizer of the same kind as in training, and returns the test's settings."""
     settings: dict[str, Any] = {"steps": context.range_steps}
     if context.config is not None:
         recipe = context.config.recipe
@@ -155,13 +155,13 @@ def _optimizer(
 
 
 def _compiled_optimizer(model: keras.Model) -> keras.Optimizer | None:
-    """Returns the compiled optimizer, without the loss scaling wrapper of float16."""
+    """Returns the model's compiled optimizer without its loss-scaling wrapper, if any."""
     optimizer = getattr(model, "optimizer", None)
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _steps(context: DoctorContext) -> int | None:
-    """Returns the number of steps of the whole run; None if unknown."""
+    """Returns the total number of training steps of the run; None if unknown."""
     if context.run is None or context.config is None:
         return None
     recipe = context.config.recipe

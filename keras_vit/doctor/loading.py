@@ -1,4 +1,4 @@
-"""Loading of a model, its run and its preprocessing."""
+"""Loading of the model to check, with its run and its preprocessing."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _DEFAULT_SIDE = 224
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
-    """Loads the last model of a run, or any file that Keras can load."""
+    """Loads the last model of a run, or any model file that Keras can load."""
     path = Path(path)
     if path.is_dir():
         run = Run(path)
         return run.model(compile=True), run
     if not path.is_file() or path.suffix not in (".keras", ".h5"):
         raise ValueError(
-            "`RUN_OR_MODEL` must be a run folder, or a .keras or .h5 file that holds a whole "
-            f"model. Received: {path}"
+            "`RUN_OR_MODEL` must be a run folder, or a .keras or .h5 file that contains a "
+            f"complete model. Received: {path}"
         )
     try:
         try:
@@ -38,14 +38,14 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
         raise
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "`RUN_OR_MODEL` must be a model that keras.saving.load_model can load. Layers of your "
-            "own have to be registered and imported: call keras_vit.doctor.examine on "
-            f"the loaded model. Received: {path}, with {str(error).splitlines()[0]}"
+            "`RUN_OR_MODEL` must be a model that keras.saving.load_model can load. If the model "
+            "has custom layers, load it in Python and call keras_vit.doctor.examine on the "
+            f"loaded model. Received: {path}, which fails to load: {str(error).splitlines()[0]}"
         ) from error
 
 
 def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
-    """Returns the preprocessing of a model, and whether it is stored in the model."""
+    """Returns the preprocessing of a model, and whether it is stored in the model or guessed."""
     try:
         return preprocessing_of(model), True
     except ValueError:
@@ -53,21 +53,21 @@ def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
 
 
 def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
-    """Raises `ValueError` unless a model's input shape matches its preprocessing."""
+    """Raises `ValueError` if a model's input shape does not match its preprocessing."""
     needed = (*preprocessing.size, preprocessing.num_channels)
     given = _input_shape(model)[1:] or needed
     fits = len(given) == 3 and all(g in (None, n) for g, n in zip(given, needed, strict=True))
     if fits and len(getattr(model, "inputs", None) or [model]) == 1:
         return
     raise ValueError(
-        "`model` must take one batch of images of the size and channels that its preprocessing "
-        f"makes, {needed}. Received: model={model.name!r} with the input shape "
+        "`model` must accept one batch of images with the size and channels that its "
+        f"preprocessing produces, {needed}. Received: model={model.name!r} with the input shape "
         f"{getattr(model, 'input_shape', None)}"
     )
 
 
 def _input_shape(model: keras.Model) -> tuple[int | None, ...]:
-    """Returns (B, height, width, channels), or () if the shape is unknown."""
+    """Returns a model's input shape (B, height, width, channels), or () if it is unknown."""
     if getattr(model, "inputs", None) is not None:
         shape = model.input_shape
     else:  # a subclassed model stores the shape of its first call
@@ -80,9 +80,9 @@ def _guess(model: keras.Model) -> Preprocessing:
     shape = _input_shape(model)
     if len(shape) != 4 or shape[-1] not in CHANNELS.values():
         raise ValueError(
-            "`model` must take one batch of images of one or three channels, "
-            "(B, height, width, channels), or be given with its `preprocessing`. "
-            f"Received: model={model.name!r} with the input shape {shape or None}"
+            "`model` must accept one batch of images with one or three channels, (B, height, "
+            "width, channels), or be passed with its `preprocessing`. Received: "
+            f"model={model.name!r} with the input shape {shape or None}"
         )
     return Preprocessing(
         size=(shape[1] or _DEFAULT_SIDE, shape[2] or _DEFAULT_SIDE),

@@ -1,4 +1,4 @@
-"""Learning-rate range test and its curve.
+"""Learning-rate range test, which measures the loss at increasing learning rates.
 
 Letters: N images; h, w, C their height, width, channels; K classes.
 """
@@ -26,7 +26,7 @@ _WINDOW = 5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curve:
-    """Loss over S steps with an increasing learning rate.
+    """Loss curve of a learning-rate range test with S steps.
 
     Args:
         rates: Learning rate of each step, in increasing order, (S,).
@@ -39,13 +39,13 @@ class Curve:
 
     @functools.cached_property
     def smooth(self) -> np.ndarray:
-        """The running median of the losses, (S,)."""
+        """The losses smoothed by a running median, of shape (S,)."""
         window = 1 if len(self.losses) < 4 * _WINDOW else _WINDOW
         return ndimage.median_filter(np.asarray(self.losses, float), window, mode="nearest")
 
     @property
     def lowest(self) -> int:
-        """Step with the lowest loss."""
+        """Index of the step with the lowest smoothed loss."""
         return int(np.argmin(self.smooth))
 
     @property
@@ -55,28 +55,28 @@ class Curve:
 
     @property
     def falls_from(self) -> float | None:
-        """Lowest rate at which the loss has fallen by 5%; None if there is none."""
+        """Lowest learning rate at which the loss has fallen by 5%; None if it never has."""
         fallen = self.rates[self.smooth <= 1 - _FALL]
         return float(fallen[0]) if len(fallen) else None
 
     @property
     def lowest_at(self) -> float | None:
-        """Rate of the lowest loss; None if the loss does not fall."""
+        """Learning rate with the lowest loss; None if the loss does not fall."""
         return float(self.rates[self.lowest]) if self.falls else None
 
     @property
     def rises_from(self) -> float | None:
-        """Rate at which half of the fall is lost; without a fall, rate of a loss above 1.5."""
+        """Learning rate at which the loss regains half its fall, or passes 1.5 if it never fell."""
         least = self.smooth[self.lowest]
         limit = (1 + least) / 2 if self.falls else 1.5
         risen = self.rates[self.lowest :][self.smooth[self.lowest :] > limit]
         return float(risen[0]) if len(risen) else None
 
     @property
-    def travelled(self) -> float | None:
-        """Sum of the rates until the loss has fallen by 5%.
+    def traveled(self) -> float | None:
+        """Sum of the learning rates of all steps until the loss has fallen by 5%.
 
-        Divided by a constant rate, the sum is the number of steps for the same fall.
+        Divided by a constant rate, this is the number of steps at that rate for the same fall.
         """
         first = self.falls_from
         return None if first is None else float(self.rates[self.rates <= first].sum())
@@ -89,7 +89,7 @@ _LOST = 5.0
 
 
 class _Logits(keras.Model):
-    """A network with its probabilities converted to logits."""
+    """Model that converts the output probabilities of a network to logits."""
 
     def __init__(self, network: keras.Model, ending: str) -> None:
         super().__init__(name=f"{network.name}_logits")
@@ -114,7 +114,7 @@ def range_test(
     renewed: Sequence[keras.Variable] = (),
     **settings: Any,
 ) -> Curve:
-    """Trains with an exponentially increasing learning rate, then restores all variables.
+    """Trains with an exponentially increasing learning rate, and then restores all variables.
 
     Every loss is divided by the loss of the same batch before the test, so that few small batches
     are enough.

@@ -1,4 +1,4 @@
-"""Kind of a classifier's outputs (logits or probabilities), and their loss."""
+"""Detection of the kind of a classifier's outputs: logits or probabilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUM_TOLERANCE = 0.02
 
 
 def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
-    """Returns the kernel and bias of the classifier, or of both heads."""
+    """Returns the kernel and bias of the classifier, or of both heads if there are two."""
     found: list[keras.Variable] = []
     for layer in reversed(layers_of(model)):
         own = [v for name in ("kernel", "bias") if (v := getattr(layer, name, None)) is not None]
@@ -34,19 +34,19 @@ def head_of(model: keras.Model, outputs: int) -> list[keras.Variable]:
 
 
 def likely_ending(outputs: np.ndarray) -> str:
-    """Returns the most likely last activation for outputs (N, K)."""
+    """Infers the most likely final activation of a model from its outputs (N, K)."""
     if outputs.min() < 0 or outputs.max() > 1 + _SUM_TOLERANCE:
         return "linear"
     return "softmax" if sums_to_one(outputs) else "sigmoid"
 
 
 def sums_to_one(outputs: np.ndarray) -> bool:
-    """Returns whether every row sums to 1, within the tolerance of half precision."""
+    """Returns whether every row sums to 1, with a tolerance that allows for half precision."""
     return bool(np.abs(outputs.sum(axis=1) - 1).max() < _SUM_TOLERANCE)
 
 
 def as_logits(outputs: Any, ending: str) -> Any:
-    """Converts outputs to logits for a softmax."""
+    """Converts outputs of any kind to logits that a softmax can be applied to."""
     outputs = ops.cast(outputs, "float32")
     if ending == "softmax":
         outputs = ops.log(ops.maximum(outputs, _SMALLEST))
@@ -59,6 +59,6 @@ def as_logits(outputs: Any, ending: str) -> Any:
 
 
 def mean_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the mean cross-entropy, in nats."""
+    """Returns the mean cross-entropy of probabilities, in nats."""
     chosen = probabilities[np.arange(len(labels)), labels]
     return float(-np.log(np.maximum(chosen, _SMALLEST)).mean())

@@ -1,4 +1,4 @@
-"""Check of the loss against the outputs: probabilities or logits."""
+"""Check whether the loss fits the outputs, which may be probabilities or logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.doctor.output_kind import sums_to_one
 
 
 def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
-    """Returns the name and `from_logits` of a model's compiled loss; None without a loss."""
+    """Returns the name and the `from_logits` setting of a model's compiled loss, if any."""
     loss: Any = getattr(model, "loss", None) if getattr(model, "compiled", False) else None
     while isinstance(loss, (list, tuple, dict)) and len(loss) == 1:
         loss = next(iter(loss.values() if isinstance(loss, dict) else loss))
@@ -32,7 +32,7 @@ def compiled_loss(model: keras.Model) -> tuple[str, bool | None] | None:
 
 
 def check_outputs(context: DoctorContext) -> list[Finding]:
-    """Compares the last activation with the loss and with the range of the outputs."""
+    """Checks whether the final activation fits the loss and the range of the outputs."""
     outputs, ending = context.raw, context.ending
     sums = outputs.sum(axis=1)
     numbers = {
@@ -53,36 +53,36 @@ def check_outputs(context: DoctorContext) -> list[Finding]:
         seen += "." if loss[1] is None else f", from_logits={loss[1]}."
     found = Findings(seen, numbers)
     if outputs.shape[1] == 1 and ending == "softmax":
-        fix = "A softmax over one number is always 1: use two outputs, or a sigmoid."
+        fix = "A softmax over one output is always 1: use two outputs, or a sigmoid."
         return found.serious("softmax over one output", fix)
     if ending == "softmax" and not sums_to_one(outputs):
-        fix = "Apply the softmax along the last axis, once, and to the classes only."
+        fix = "Apply the softmax only once, along the last axis (the classes)."
         return found.serious("probabilities that do not sum to 1", fix)
     if loss and loss[1] is not None:
         if loss[1] and ending in ("softmax", "sigmoid"):
             return found.serious(
                 "softmax twice",
-                "Compile with from_logits=False, or end the model in a Dense without activation. "
-                "(In a TensorFlow graph Keras notices a softmax that comes last, warns and "
-                "corrects it; eagerly, with a cast behind it and on other backends it does not.)",
+                "Compile with from_logits=False, or end the model in a Dense layer without "
+                "activation. (Keras detects and corrects this only if the softmax is the last "
+                "operation of a TensorFlow graph, not in eager mode or on other backends.)",
             )
         probable = outputs.min() >= 0 and sums_to_one(outputs)
         if not loss[1] and ending == "linear" and not probable:
             fix = "Compile with from_logits=True, or end the model in a softmax."
-            return found.serious("logits taken for probabilities", fix)
+            return found.serious("logits treated as probabilities", fix)
         if ("binary" in loss[0]) != (ending == "sigmoid") and ending != "linear":
             wanted = "binary_crossentropy" if ending == "sigmoid" else "categorical_crossentropy"
             return found.warning(
-                "loss of another kind",
-                f"A {ending} belongs to {wanted}: with one label an image take a softmax, with "
-                "several a sigmoid.",
+                "loss that does not match the outputs",
+                f"A {ending} output needs the loss {wanted}: use a softmax for one label per "
+                "image, and a sigmoid for several labels.",
             )
     if context.examples.multi_label and ending == "softmax":
         return found.warning(
-            "softmax for several classes",
-            "The data's images may show several classes or none, but a softmax names exactly one: "
+            "softmax for multi-label data",
+            "The images may show several classes or none, but a softmax predicts exactly one: "
             "end the model in a sigmoid, and train it with binary_crossentropy.",
         )
     if not loss and context.config is None:
-        seen += f" No loss is compiled; from_logits={ending == 'linear'} is the right one."
+        seen += f" No loss is compiled; use from_logits={ending == 'linear'}."
     return found.fine("outputs", evidence=seen)

@@ -1,4 +1,4 @@
-"""Check of pixel scaling."""
+"""Check of the pixel scaling, which finds pixels scaled twice or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SQUEEZED, _UNSCALED = 0.02, 10.0
 
 
 def check_pixels(context: DoctorContext) -> list[Finding]:
-    """Compares the model's pixel scaling with the scaling of the best accuracy."""
+    """Checks whether the model is more accurate with a different pixel scaling."""
     given = context.inputs(context.preprocessing)
     scalings = _scalings(context)
     spread = float(given.std())
@@ -40,19 +40,19 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
         "std_after_scaling_layers": reaching,
         "scaling_layers": [s["name"] for s in inside],
     }
-    seen = f"What the model is given has values from {given.min():.3g} to {given.max():.3g}, "
+    seen = f"The inputs of the model have values from {given.min():.3g} to {given.max():.3g}, "
     seen += f"mean {given.mean():.3g}, standard deviation {spread:.3g}."
     for s in inside:
-        seen += f" Its layer {s['name']!r} {s['place']}makes that mean {s['mean']:.3g} and "
+        seen += f" Its layer {s['name']!r} {s['place']}changes this to mean {s['mean']:.3g} and "
         seen += f"standard deviation {s['std']:.3g}."
     pixels = context.pixels
     if pixels.max() - pixels.min() <= 2:
         return Findings(numbers=numbers).serious(
-            "pixels all alike",
-            "Images with values in [0, 1] were written as integers: multiply by 255 "
-            "before they are stored.",
+            "constant pixels",
+            "Images with values in [0, 1] were saved as integers: multiply the values by 255 "
+            "before you save them.",
             f"The pixels of {len(pixels)} images lie between {pixels.min():.0f} and "
-            f"{pixels.max():.0f}, of 0 to 255.",
+            f"{pixels.max():.0f}, out of a range of 0 to 255.",
         )
     found = {name: _right(context, preprocessing) for name, preprocessing in _ways(context).items()}
     numbers["accuracies"] = {name: float(right.mean()) for name, (right, _) in found.items()}
@@ -64,7 +64,7 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
         scores = ", ".join(f"{name} {value:.1%}" for name, value in numbers["accuracies"].items())
         seen += f" Accuracy on {len(best)} images: {scores}."
     else:
-        seen += " The answers are no better than guessing however pixels are scaled."
+        seen += " Accuracy is at chance level with every pixel scaling."
     report = Findings(seen, numbers)
     # A broken model may gain by chance, but has neither a high accuracy nor a low loss.
     good = found[ways[0]][1] < _CONFIDENT * context.start
@@ -83,27 +83,28 @@ def check_pixels(context: DoctorContext) -> list[Finding]:
 
 
 _REMOVE = (
-    "Scale pixels once: leave the layer out, or let the images come in [0, 255], for a model of "
-    "keras_vit with preprocessing=Preprocessing(mean=0, std=1 / 255, ...)."
+    "Scale pixels only once: remove the scaling layer, or pass images in [0, 255]. For a model "
+    "of keras_vit, use preprocessing=Preprocessing(mean=0, std=1 / 255, ...)."
 )
 _SCALE = (
-    "Scale the pixels as the pretrained weights had them (see their Preprocessing), or to [-1, 1] "
-    "if there are none."
+    "Scale the pixels as the pretrained weights expect (see their Preprocessing), or to [-1, 1] "
+    "if there are no pretrained weights."
 )
 _TELL = (
-    "The model does not carry its preprocessing, so the one with the best answers was taken. Make "
-    "sure that yours is the same, and name it with --pixels (preprocessing=)."
+    "The model has no preprocessing, so the pixel scaling with the highest accuracy was used. If "
+    "it is correct, pass it with --pixels (in Python: preprocessing=)."
 )
 _UNTOLD = (
-    "Neither the model's layers nor its answers tell what pixels it wants: name it with --pixels "
-    "(preprocessing=)."
+    "Neither the layers nor the outputs show which pixel scaling the model expects: pass it with "
+    "--pixels (in Python: preprocessing=)."
 )
 
 
 def assume_best(context: DoctorContext) -> None:
-    """Replaces a guessed preprocessing by the preprocessing with the best predictions.
+    """Replaces a guessed preprocessing with the one that gives the best predictions.
 
-    If none is better than chance: [0, 255] for models with scaling layers, else [0, 1].
+    If none is better than chance, pixels are in [0, 255] for models with scaling layers, and in
+    [0, 1] for other models.
     """
     if context.known or not context.finite:
         return
@@ -123,7 +124,7 @@ def _right(context: DoctorContext, preprocessing: Preprocessing) -> tuple[np.nda
 
 
 def _best(found: dict[str, tuple[np.ndarray, float]]) -> list[str]:
-    """Returns the scalings with an accuracy close to the best, lowest loss first."""
+    """Returns the scalings whose accuracy is close to the best, sorted by loss."""
     most = max(right.mean() for right, _ in found.values())
     close = [name for name, (right, _) in found.items() if right.mean() > most - _GAIN]
     return sorted(close, key=lambda name: found[name][1])
@@ -133,27 +134,27 @@ def _mismatch(ways: list[str], has_layer: bool, spread: float) -> tuple[str, str
     best = ways[0]
     if best == REVERSED:
         return "channels swapped", (
-            "The weights expect blue, green, red where they get red, green, blue, or the other "
-            "way: give Preprocessing the other `channels`."
+            "The weights expect BGR but receive RGB, or the reverse: change `channels` in the "
+            "Preprocessing."
         )
     if best == TWICE:
-        return "pixels scaled otherwise", (
+        return "pixels scaled differently", (
             "The model was trained on pixels that were scaled twice: train it again on pixels "
-            "scaled once, or scale twice everywhere."
+            "scaled once, or scale the pixels twice everywhere."
         )
     if best == "0..255":
         return "pixels scaled twice", (
             _REMOVE if has_layer else "The weights expect pixels in [0, 255]: do not scale them."
         )
-    name = "pixels not scaled" if spread > _UNSCALED else "pixels scaled otherwise"
+    name = "pixels not scaled" if spread > _UNSCALED else "pixels scaled differently"
     return name, (
-        f"The weights expect {' or '.join(ways)}: prepare images so, for a model of keras_vit with "
-        "that mean and standard deviation in its Preprocessing."
+        f"The weights expect {' or '.join(ways)}: scale the images that way; for a model of "
+        "keras_vit, set the mean and standard deviation of its Preprocessing."
     )
 
 
 def _scalings(context: DoctorContext) -> list[dict[str, Any]]:
-    """Returns the effects of the scaling layers on some images, in the order of the calls."""
+    """Measures how each scaling layer of the model changes the pixels, in call order."""
     layers = layers_of(context.model)
     kinds = (keras.layers.Rescaling, keras.layers.Normalization)
     places = [i for i, layer in enumerate(layers) if isinstance(layer, ModelMetadata)]
@@ -164,7 +165,7 @@ def _scalings(context: DoctorContext) -> list[dict[str, Any]]:
         place = ""
         if places:
             before = next(i for i, other in enumerate(layers) if other is layer) < places[0]
-            place = f"{'in front of' if before else 'behind'} the preprocessing "
+            place = f"{'before' if before else 'after'} the preprocessing "
         changes = x.shape != y.shape or not np.allclose(x, y, rtol=1e-3, atol=1e-3)
         found.append({
             "name": layer.name, "place": place, "changes": changes,
@@ -179,6 +180,6 @@ def _scalings(context: DoctorContext) -> list[dict[str, Any]]:
 
 
 def _ways(context: DoctorContext) -> dict[str, Preprocessing]:
-    """Returns the pixel scalings that are possible for the model's input."""
+    """Returns all pixel scalings that the dtype of the model's input permits."""
     given = context.preprocessing
     return candidates(given) if "float" in context.input_dtype else {PREPARED: given}

@@ -1,4 +1,4 @@
-"""Common pixel scalings, as candidates for a model's preprocessing."""
+"""Common pixel scalings that a model may have been trained with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_vit.preprocessing import Preprocessing
 
 PREPARED = "as prepared"
 TWICE = "scaled twice"
-REVERSED = "channels in reverse"
+REVERSED = "reversed channels"
 # Mean of ResNet50 and VGG16 in keras.applications (imagenet_utils.py there, mode "caffe").
 _CAFFE_MEAN = (103.939 / 255, 116.779 / 255, 123.68 / 255)
 # Fields of `Preprocessing` by the values of `keras-vit doctor --pixels`.
@@ -27,18 +27,18 @@ SCALES: dict[str, dict[str, Any]] = {
 
 
 def scaled(preprocessing: Preprocessing, pixels: str) -> Preprocessing:
-    """Returns a preprocessing with another pixel scaling."""
+    """Returns a copy of a preprocessing with a different pixel scaling."""
     arguments.one_of("pixels", pixels, tuple(SCALES))
     if not _fits(pixels, preprocessing):
         raise ValueError(
-            f"`pixels` must be for {preprocessing.num_channels} channels, as the model is. "
-            f"Received: pixels={pixels!r}"
+            f"`pixels` must be a pixel scaling for {preprocessing.num_channels} channels, like "
+            f"the model. Received: pixels={pixels!r}"
         )
     return dataclasses.replace(preprocessing, **SCALES[pixels])
 
 
 def candidates(preprocessing: Preprocessing) -> dict[str, Preprocessing]:
-    """Returns the preprocessing and the alternatives that the weights may be trained with."""
+    """Returns a preprocessing and all alternatives that the model may have been trained with."""
     mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
     twice: dict[str, Any] = {"mean": tuple(mean + 255 * std * mean), "std": tuple(255 * std**2)}
     others = {name: scaled(preprocessing, name) for name in SCALES if _fits(name, preprocessing)}

@@ -1,1 +1,1 @@
-"""Verified, resumed and cached downloads."""
+"""Verified, resumable and cached downloads."""

@@ -1,4 +1,4 @@
-"""Cache of verified downloads in the folder of Keras."""
+"""Cache of verified downloads in the Keras home folder."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from keras_vit.files import write_json
 
 @dataclasses.dataclass(frozen=True)
 class Download:
-    """Verified file in the cache.
+    """Verified file in the download cache.
 
     Args:
         path: Path of the file.
         sha256: SHA-256 of the file, 64 hexadecimal digits.
-        level: Verification of the file: `"SHA-256"`, or a list of the other checks, for example
+        level: How the file was verified: `"SHA-256"`, or a list of the other checks, for example
             `"https, size, MD5, content"`.
     """
 
@@ -47,7 +47,7 @@ def fetch(
     needs_sha256: bool = False,
     check: Callable[[Path], None] | None = None,
 ) -> Download:
-    """Returns a published file from the cache; the first call downloads it.
+    """Returns a published file from the cache, downloading it first if necessary.
 
     A given `sha256` is sufficient. Otherwise a file must pass all available checks: https,
     size, prefix, the SHA-256 in the Hugging Face hub's header `X-Linked-Etag`, the MD5 and the
@@ -71,14 +71,14 @@ def fetch(
     """
     expected = Expected(size, sha256, sha256_prefix, check)
     if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
-        raise ValueError(f"`urls` must be a list of https addresses. Received: urls={urls!r}")
+        raise ValueError(f"`urls` must be a list of https URLs. Received: urls={urls!r}")
     inside = cache_folder() if folder is None else cache_folder() / _plain("folder", folder)
     path = inside / _plain("file_name", file_name)
     found = _unchanged(path)
     if found is None:
         with _explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            waiting = f"Waiting for another process, which downloads {path} ..."
+            waiting = f"Waiting for another process that is downloading {path} ..."
             with _alone(path.with_name(f".{file_name}.lock"), waiting):
                 found = _unchanged(path)
                 if found is None and path.exists():
@@ -94,7 +94,7 @@ def fetch(
 
 @contextlib.contextmanager
 def _alone(path: Path, waiting: str) -> Iterator[None]:
-    """Acquires a lock file; prints `waiting` if another process has the lock."""
+    """Acquires a lock file; prints `waiting` if another process holds the lock."""
     lock = filelock.FileLock(path)
     try:
         lock.acquire(timeout=0)
@@ -108,15 +108,15 @@ def _alone(path: Path, waiting: str) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Returns the folder of downloaded weights, which need not exist."""
+    """Returns the folder for downloaded weights, which may not exist yet."""
     home = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser().absolute()
     return home / "models" / "keras_vit"
 
 
 def _download(path: Path, urls: Sequence[str], expected: Expected, needs_sha256: bool) -> Download:
     by_hand = (
-        f"Download {urls[0]} ({mebibytes(expected.size)}) by other means, and name the file "
-        f"in place of the weights (--weights FILE) or store it as {path}."
+        f"Download {urls[0]} ({mebibytes(expected.size)}) manually, and pass the file as the "
+        f"weights (--weights FILE) or store it as {path}."
     )
     if os.environ.get("KERAS_VIT_OFFLINE", "") not in ("", "0"):
         raise ConnectionError(
@@ -169,7 +169,7 @@ def _inspect(path: Path, urls: Sequence[str], expected: Expected) -> Download:
 
 
 def _unchanged(path: Path) -> Download | None:
-    """Returns the cached file if its size and time have not changed since verification."""
+    """Returns the cached file if its size and modification time match the last verification."""
     pin = _read_pin(path)
     if pin is None or not path.is_file():
         return None
@@ -191,7 +191,7 @@ def _pin_path(path: Path) -> Path:
 
 
 def _pin(content: Path, path: Path, sha256: str, level: str, url: str | None) -> Download:
-    """Writes the pin of the verified file `content` beside `path`."""
+    """Records the hash and verification of the file `content` in a JSON file beside `path`."""
     stat = content.stat()
     pin = {
         "url": url,
@@ -217,7 +217,7 @@ def _read_pin(path: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Adds the failed download to errors of the file system, for example of a full disk."""
+    """Adds details of the download to file-system errors, such as those for a full disk."""
     try:
         yield
     except ConnectionError:
@@ -225,20 +225,20 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise OSError(
             error.errno,
-            f"{error.strerror or error}, while {path.name} was brought into the cache. What was "
-            "received of it is kept; KERAS_HOME sets another folder",
+            f"{error.strerror or error} while writing {path.name} to the cache. The partial "
+            "download is kept; set KERAS_HOME to use another folder",
             error.filename or str(path.parent),
         ) from error
 
 
 def _addresses(urls: Sequence[str]) -> list[str]:
-    """Returns the URLs to try, in order: mirrors, then the original URLs."""
+    """Returns the URLs to try, in order: first the mirrors, then the original URLs."""
     mirrors = re.split(r"[\s,]+", os.environ.get("KERAS_VIT_MIRROR", "").strip(" ,"))
     found = []
     for mirror in filter(None, mirrors):
         if not re.match(r"https?://.", mirror):
             raise ValueError(
-                "`KERAS_VIT_MIRROR` must hold http or https addresses, separated by spaces or "
+                "`KERAS_VIT_MIRROR` must contain http or https URLs, separated by spaces or "
                 f"commas. Received: KERAS_VIT_MIRROR={os.environ['KERAS_VIT_MIRROR']!r}"
             )
         found += [mirror.rstrip("/") + urlsplit(url).path for url in urls]
@@ -249,7 +249,7 @@ def _plain(argument: str, name: str) -> str:
     plain = name == PureWindowsPath(name).name != "" and name[0] != "." and name.isprintable()
     if not plain:
         raise ValueError(
-            f"`{argument}` must be a plain name: no path, no drive, no leading dot. "
-            f"Received: {argument}={name!r}"
+            f"`{argument}` must be a plain name without a path, drive or leading dot. Received: "
+            f"{argument}={name!r}"
         )
     return name

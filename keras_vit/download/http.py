@@ -1,4 +1,4 @@
-"""Resumable HTTP download of one URL to a partial file, with retries."""
+"""Resumable HTTP download of a single URL, with retries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # tempora
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Metadata of a file in the server's headers, for resuming and verification.
+    """File metadata from the server's headers, for resuming and verifying a download.
 
     Args:
         url: The requested URL, before redirects.
@@ -51,13 +51,13 @@ class Source:
 
 
 class _CutError(ConnectionError):
-    """Temporary failure, which is retried."""
+    """Raised for a temporary failure, after which the download is retried."""
 
 
 def transfer(
     url: str, part: Path, size: int | None = None, *, needs_sha256: bool = False
 ) -> Source:
-    """Downloads a file, or its remaining bytes, to `part`.
+    """Downloads a file to `part`, or only the remaining bytes of a partial download.
 
     A partial download in `part` is resumed if it has the same URL, and the server's response to
     `If-Range`, and its SHA-256 header if present, confirm that the file has not changed; otherwise
@@ -72,19 +72,19 @@ def transfer(
 
 
 def discard(part: Path) -> None:
-    """Removes a partial file and its metadata."""
+    """Deletes a partial download and its metadata."""
     part.unlink(missing_ok=True)
     _notes(part).unlink(missing_ok=True)
 
 
 def say(text: str) -> None:
-    """Prints a line if Keras' interactive logging is enabled."""
+    """Prints a message if Keras' interactive logging is enabled."""
     if keras.config.is_interactive_logging_enabled():
         print(text, flush=True)
 
 
 def mebibytes(size: int | None) -> str:
-    """Returns a size as text."""
+    """Formats a file size in MiB, for messages."""
     return "unknown size" if size is None else f"{size / _MIB:.1f} MiB"
 
 
@@ -108,8 +108,8 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
             source, start = _source(url, response, *stated), 0
             if needs_sha256 and source.sha256 is None:
                 raise ValueError(
-                    "the server does not state the SHA-256 of the file, as the Hugging Face hub "
-                    "does; a mirror must pass on its headers X-Linked-Etag and X-Repo-Commit"
+                    "the server does not return the SHA-256 of the file; a mirror must pass on "
+                    "the headers X-Linked-Etag and X-Repo-Commit of the Hugging Face Hub"
                 )
             if None not in (size, source.size) and size != source.size:
                 raise ValueError(f"the server offers {source.size} bytes instead of {size}")
@@ -117,7 +117,7 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
             write_json(_notes(part), dataclasses.asdict(source))
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
-            raise ConnectionError(f"an unexpected answer, HTTP {response.status}")
+            raise ConnectionError(f"an unexpected response, HTTP {response.status}")
         _receive(response, part, start, source.size)
     return source
 
@@ -169,7 +169,7 @@ def _open(
         error.close()
         if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             discard(part)
-            raise _CutError("the server has no more bytes of the file") from error
+            raise _CutError("the file on the server ends before this byte range") from error
         passing = error.code in _PASSING or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
         reason = f"HTTP {error.code}, {error.reason}"
         raise (_CutError if passing else ConnectionError)(reason) from error
@@ -207,7 +207,7 @@ def _source(
 
 
 def _stated(answers: list[Message]) -> tuple[str | None, str | None]:
-    """Returns SHA-256 and commit in the hub's headers; small files, stored in git, have none."""
+    """Returns the SHA-256 and commit in the hub's headers; None for small files in git."""
     for headers in answers:
         tag = re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", ""))
         if tag:
@@ -229,7 +229,7 @@ def _continues(response: http.client.HTTPResponse, known: Source, start: int) ->
 
 
 def _resumable(part: Path, url: str) -> Source | None:
-    """Returns the partial download's metadata if it can be resumed from this URL."""
+    """Returns the metadata of a partial download if it can be resumed from `url`, else None."""
     try:
         known = Source(**json.loads(_notes(part).read_text(encoding="utf-8")))
         start = part.stat().st_size

@@ -1,4 +1,4 @@
-"""Size, hashes and checksums of downloaded files."""
+"""Verification of downloaded files by size, hashes and checksums."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Expected:
                 )
 
     def compare(self, size: int, sha256: str) -> None:
-        """Raises `ValueError` unless size and SHA-256 are the expected ones."""
+        """Raises `ValueError` unless the size and SHA-256 match the expected values."""
         _same("size in bytes", size, self.size)
         _same("SHA-256", sha256, self.sha256 and self.sha256.lower())
         _same("SHA-256", sha256[:8], self.sha256_prefix and self.sha256_prefix.lower())
 
     def verify(self, path: Path, source: Source | None = None) -> tuple[str, str]:
-        """Verifies a file by `sha256`, or otherwise by all other available checks."""
+        """Verifies a file by `sha256` if it is known, otherwise by all other available checks."""
         size = path.stat().st_size
         _same("size in bytes", size, self.size)
         _same("size in bytes", size, source and source.size)
@@ -85,7 +85,7 @@ def _revision(source: Source | None) -> str:
 
 
 def _stated_hashes(source: Source) -> dict[str, str]:
-    """Returns the base64 hashes in `x-goog-hash` by algorithm."""
+    """Returns the base64-encoded hashes in the `x-goog-hash` header, by algorithm."""
     items = (item.strip().partition("=") for item in source.hashes.split(","))
     return {name: value for name, _, value in items if name in ALGORITHMS}
 
@@ -105,7 +105,7 @@ ALGORITHMS: dict[str, Callable[[], Any]] = {
 
 
 def file_digests(path: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Returns several checksums of a file, which is read once."""
+    """Computes several digests of a file, reading it only once."""
     checksums = {name: ALGORITHMS[name]() for name in names}
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -1,7 +1,7 @@
-"""Evaluation metrics and statistics of finished models."""
+"""Evaluation metrics and statistics for trained models."""
 
 from keras_vit.evaluation.class_alignment import align
-from keras_vit.evaluation.feature_probes import linear_accuracy, nearest, neighbour_accuracy
+from keras_vit.evaluation.feature_probes import linear_accuracy, nearest, neighbor_accuracy
 from keras_vit.evaluation.few_shot import FewShot, LeastSquares, few_shot, fit_least_squares
 from keras_vit.evaluation.slices import Slice, slice_accuracies
 from keras_vit.evaluation.statistics import McNemar, mcnemar, mean_interval
@@ -18,6 +18,6 @@ __all__ = [
     "mcnemar",
     "mean_interval",
     "nearest",
-    "neighbour_accuracy",
+    "neighbor_accuracy",
     "slice_accuracies",
 ]

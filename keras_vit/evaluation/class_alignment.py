@@ -1,4 +1,4 @@
-"""Alignment of a dataset's classes with a model's classes."""
+"""Matching of a dataset's classes to a model's classes by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
-    """Returns the true classes in the order of the model's classes.
+    """Converts a dataset's labels to the class order of a model.
 
     Classes are matched by name, so a model can be evaluated on a dataset that lists its
     classes in another order or has fewer classes. Where both lists are equal, indices are
@@ -32,7 +32,7 @@ def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
     Raises:
         ValueError: If the model lacks a class that occurs, or has its name more than once.
 
-    Example:
+    Examples:
         >>> import types
         >>> examples = types.SimpleNamespace(
         ...     targets=np.array([0, 1, 0]), class_names=("rose", "daisy")
@@ -53,9 +53,9 @@ def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
     ):
         if wrong:
             raise ValueError(
-                "`examples` must only have classes that the model knows under one name; it "
-                f"{problem}: {arguments.shortlist(wrong, shown=20)}. Evaluate on data with the "
-                "classes the model was trained on. Received: a model with the classes "
+                "`examples` must contain only classes that the model has exactly once; the "
+                f"model {problem}: {arguments.shortlist(wrong, shown=20)}. Evaluate on data with "
+                "the classes that the model was trained on. Received: a model with the classes "
                 f"{arguments.shortlist(model_labels, shown=20)}"
             )
     if several:

@@ -1,4 +1,4 @@
-"""Probes of frozen features: nearest neighbors, logistic regression, image retrieval.
+"""Evaluation of frozen features by nearest neighbors, logistic regression and retrieval.
 
 Letters: N examples; D features; Q queries; k neighbors.
 """
@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from keras_vit import arguments
 
-NEIGHBOURS = 20
+NEIGHBORS = 20
 # Inverse regularization strengths, selected by cross-validation on the training examples.
 _STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _FOLDS = 3
@@ -23,24 +23,24 @@ _FOLDS = 3
 Part = tuple[ArrayLike, ArrayLike]
 
 
-def neighbour_accuracy(training: Part, test: Part, neighbours: int = NEIGHBOURS) -> float:
-    """Returns the accuracy of a nearest-neighbor classifier.
+def neighbor_accuracy(training: Part, test: Part, neighbors: int = NEIGHBORS) -> float:
+    """Returns the accuracy of a nearest-neighbor classifier on features.
 
     Args:
         training: Features (N, D) and classes (N,).
         test: Features and classes of the test examples.
-        neighbours: Number of neighbors, weighted by cosine similarity; at most N.
+        neighbors: Number of neighbors, weighted by cosine similarity; at most N.
 
     Returns:
         The accuracy, in [0, 1].
 
-    Example:
+    Examples:
         >>> features, labels = np.eye(3), [0, 1, 2]
-        >>> neighbour_accuracy((features, labels), (features, labels), neighbours=1)
+        >>> neighbor_accuracy((features, labels), (features, labels), neighbors=1)
         1.0
     """
     x, y = _part(training, "training")
-    number = min(arguments.positive_int("neighbours", neighbours), len(y))
+    number = min(arguments.positive_int("neighbors", neighbors), len(y))
     classifier = KNeighborsClassifier(number, weights=_similarity, metric="cosine")
     return float(classifier.fit(x, y).score(*_part(test, "test")))
 
@@ -58,7 +58,7 @@ def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
         The accuracy, in [0, 1]; None if a class has fewer than three examples, too few for the
         cross-validation, or if there is only one class.
 
-    Example:
+    Examples:
         >>> labels = np.arange(30) % 3
         >>> linear_accuracy((np.eye(3)[labels], labels), (np.eye(3), [0, 1, 2]))
         1.0
@@ -78,7 +78,7 @@ def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
 def nearest(
     features: ArrayLike, queries: ArrayLike, number: int = 5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the most similar images of each query.
+    """Finds the most similar images for each query.
 
     Args:
         features: Features of the searched images, (N, D).
@@ -91,7 +91,7 @@ def nearest(
     Raises:
         ValueError: If the shapes disagree.
 
-    Example:
+    Examples:
         >>> indices, similarities = nearest([[1.0, 0.0], [0.0, 1.0]], [[0.1, 2.0]], number=1)
         >>> indices.tolist(), similarities.round(3).tolist()
         ([[1]], [[0.999]])
@@ -99,8 +99,8 @@ def nearest(
     x, q = np.asarray(features, np.float64), np.asarray(queries, np.float64)
     if x.ndim != 2 or q.ndim != 2 or x.shape[1] != q.shape[1] or not len(x):
         raise ValueError(
-            "`features` and `queries` must be (N, D) and (Q, D). "
-            f"Received: shapes {x.shape} and {q.shape}"
+            "`features` and `queries` must have the shapes (N, D) and (Q, D). Received: shapes "
+            f"{x.shape} and {q.shape}"
         )
     number = min(arguments.positive_int("number", number), len(x))
     distances, indices = NearestNeighbors(n_neighbors=number, metric="cosine").fit(x).kneighbors(q)
@@ -116,7 +116,7 @@ def _part(part: Part, name: str) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.asarray(part[0], np.float64), np.asarray(part[1])
     if x.ndim != 2 or y.shape != x.shape[:1] or not len(y):
         raise ValueError(
-            f"`{name}` must be features (N, D) and a class for each row. "
-            f"Received: shapes {x.shape} and {y.shape}"
+            f"`{name}` must contain features of shape (N, D) and one class per row. Received: "
+            f"shapes {x.shape} and {y.shape}"
         )
     return x, y

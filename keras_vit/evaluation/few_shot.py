@@ -21,14 +21,14 @@ _SMALLEST_SPREAD = 1e-5  # added to standard deviations
 
 
 class LeastSquares(NamedTuple):
-    """A linear classifier fitted by regularized least squares.
+    """Linear classifier fitted by regularized least squares.
 
     Args:
         mean: Mean of each feature, (D,).
         spread: Standard deviation of each feature, (D,).
         weights: (D + 1, K); the last row is for a constant feature.
 
-    Example:
+    Examples:
         >>> found = fit_least_squares([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], 2)
         >>> found.predict([[-1.0], [4.0]]).tolist()
         [0, 1]
@@ -39,19 +39,19 @@ class LeastSquares(NamedTuple):
     weights: np.ndarray
 
     def predict(self, features: ArrayLike) -> np.ndarray:
-        """Returns the class, (N,), of each row of features (N, D)."""
+        """Predicts the classes (N,) of features (N, D)."""
         x = _augmented(np.asarray(features, np.float64), self.mean, self.spread)
         return (x @ self.weights).argmax(axis=1)
 
 
 class FewShot(NamedTuple):
-    """Few-shot accuracy for a number of examples per class.
+    """Few-shot accuracies for a given number of examples per class.
 
     Args:
         shots: Examples per class; all examples of a class that has fewer.
-        accuracies: Accuracy for each draw of the examples, in [0, 1].
+        accuracies: Accuracy for each random sample of the examples, in [0, 1].
 
-    Example:
+    Examples:
         >>> round(FewShot(5, (0.5, 0.75)).mean, 3)
         0.625
     """
@@ -61,19 +61,19 @@ class FewShot(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean over the draws."""
+        """Mean accuracy over all random samples of the examples."""
         return float(np.mean(self.accuracies))
 
     @property
     def spread(self) -> float:
-        """Sample standard deviation over the draws; 0 for a single draw."""
+        """Sample standard deviation of the accuracies; 0 for a single accuracy."""
         return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else 0.0
 
 
 def fit_least_squares(
     features: ArrayLike, labels: ArrayLike, num_classes: int, l2: float = L2_STRENGTH
 ) -> LeastSquares:
-    """Fits a linear map of features to targets, 1 for the true class and -1 for other classes.
+    """Fits a linear map from features to targets: 1 for the true class, -1 for all others.
 
     With X the standardized features and a constant feature of 100, W minimizes
     |X W - Y|^2 + l2 |W|^2. In closed form W is (X'X + l2 I)^-1 X'Y, or with fewer examples than
@@ -91,7 +91,7 @@ def fit_least_squares(
     Raises:
         ValueError: If the shapes disagree, or `l2` is not above 0.
 
-    Example:
+    Examples:
         >>> fit_least_squares(np.eye(3), [0, 1, 1], 2).weights.shape
         (4, 2)
 
@@ -100,8 +100,8 @@ def fit_least_squares(
     x, y = np.asarray(features, np.float64), np.asarray(labels)
     if x.ndim != 2 or y.shape != x.shape[:1] or not len(x) or l2 <= 0:
         raise ValueError(
-            "`features` must be (N, D) with a label for each row, and `l2` above 0. "
-            f"Received: features of shape {x.shape}, labels of shape {y.shape}, l2={l2}"
+            "`features` must have shape (N, D) with one label per row, and `l2` must be above "
+            f"0. Received: features of shape {x.shape}, labels of shape {y.shape}, l2={l2}"
         )
     mean, spread = x.mean(axis=0), x.std(axis=0) + _SMALLEST_SPREAD
     x = _augmented(x, mean, spread)  # (N, D + 1)
@@ -122,15 +122,15 @@ def few_shot(
     seeds: int = SEEDS,
     l2: float = L2_STRENGTH,
 ) -> tuple[FewShot, ...]:
-    """Returns the accuracy of linear classifiers fitted on a few examples of each class.
+    """Returns the accuracy of linear classifiers fitted to only a few examples per class.
 
-    For each seed the examples of a class are shuffled once, so that 5 shots include the 1 shot.
+    For each seed, the examples of a class are shuffled once, so 5 shots include the 1 shot.
 
     Args:
         training: Features (N, D) and classes (N,) to draw examples from.
         test: Features and classes of the test examples.
         shots: Numbers of examples per class.
-        seeds: Number of draws.
+        seeds: Number of random samples.
         l2: Regularization strength.
 
     Returns:
@@ -139,7 +139,7 @@ def few_shot(
     Raises:
         ValueError: If the shapes disagree, or there are no examples.
 
-    Example:
+    Examples:
         >>> rng = np.random.default_rng(0)
         >>> labels = rng.integers(0, 3, 90)
         >>> features = np.eye(3)[labels] + rng.normal(0, 0.1, (90, 3))
@@ -155,8 +155,8 @@ def few_shot(
     fits = all(a.ndim == 2 and b.shape == a.shape[:1] for a, b in ((x, y), (test_x, test_y)))
     if not fits or not len(y) or not len(test_y):
         raise ValueError(
-            "`training` and `test` must each be features (N, D) and a class for each row. Received:"
-            f" {x.shape} with {y.shape}, and {test_x.shape} with {test_y.shape}"
+            "`training` and `test` must each contain features of shape (N, D) and one class per "
+            f"row. Received: {x.shape} with {y.shape}, and {test_x.shape} with {test_y.shape}"
         )
     num_classes = int(max(y.max(), test_y.max())) + 1
     found: Mapping[int, list[float]] = {number: [] for number in shots}

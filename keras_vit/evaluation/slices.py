@@ -1,4 +1,4 @@
-"""Accuracy on slices of the data, such as one camera, season or hospital."""
+"""Accuracy on slices of the data, such as the images from one camera or hospital."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FEWEST, _MOST = 2, 20
 
 
 class Slice(NamedTuple):
-    """Accuracy on the images with one value in a column.
+    """Accuracy on one slice: all images with the same value in a column.
 
     Args:
         column: Name of the column.
@@ -24,7 +24,7 @@ class Slice(NamedTuple):
         accuracy: Accuracy on these images, in [0, 1].
         interval: 95% Wilson interval of the accuracy.
 
-    Example:
+    Examples:
         >>> Slice("camera", "phone", 12, 0.75, (0.47, 0.91)).images
         12
     """
@@ -39,7 +39,7 @@ class Slice(NamedTuple):
 def slice_accuracies(
     labels: ArrayLike, predicted: ArrayLike, columns: Mapping[str, Sequence[str]]
 ) -> tuple[Slice, ...]:
-    """Returns the accuracy for each value of each column.
+    """Computes the accuracy for each value of each column.
 
     Args:
         labels: True classes, (N,).
@@ -50,7 +50,7 @@ def slice_accuracies(
     Returns:
         A row for each value, in the order of the columns and of the sorted values.
 
-    Example:
+    Examples:
         >>> rows = slice_accuracies([0, 1, 1], [0, 1, 0], {"camera": ["phone", "reflex", "phone"]})
         >>> [(row.value, row.images, row.accuracy) for row in rows]
         [('phone', 2, 0.5), ('reflex', 1, 1.0)]

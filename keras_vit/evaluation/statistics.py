@@ -1,4 +1,4 @@
-"""Confidence intervals and significance tests."""
+"""Confidence intervals and significance tests for accuracies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy import stats
 
 
 class McNemar(NamedTuple):
-    """McNemar's exact test of two classifiers on the same images.
+    """Result of McNemar's exact test for two classifiers on the same images.
 
     Args:
         only_first: Number of images that only the first classifier predicts correctly.
@@ -18,7 +18,7 @@ class McNemar(NamedTuple):
         p_value: Probability of a difference at least as large if both are equally accurate, in
             [0, 1].
 
-    Example:
+    Examples:
         >>> McNemar(only_first=12, only_second=3, p_value=0.035).only_first
         12
     """
@@ -28,7 +28,7 @@ class McNemar(NamedTuple):
     p_value: float
 
     def text(self, first: str, second: str) -> str:
-        """Returns the result of the test as a sentence.
+        """Describes the result of the test in one sentence.
 
         Args:
             first: Name of the first classifier.
@@ -37,12 +37,12 @@ class McNemar(NamedTuple):
         Returns:
             The sentence.
 
-        Example:
+        Examples:
             >>> McNemar(12, 3, 0.035).text("ViT", "ResNet")
-            'ViT alone is right on 12 images, ResNet alone on 3: p = 0.035, hardly chance.'
+            'ViT alone is right on 12 images, ResNet alone on 3: p = 0.035, unlikely to be chance.'
         """
         p = f"p = {self.p_value:.2g}" if self.p_value >= 1e-4 else "p < 0.0001"
-        verdict = "hardly chance" if self.p_value < 0.05 else "may be chance"
+        verdict = "unlikely to be chance" if self.p_value < 0.05 else "may be chance"
         return (
             f"{first} alone is right on {self.only_first} images, {second} alone on "
             f"{self.only_second}: {p}, {verdict}."
@@ -50,10 +50,10 @@ class McNemar(NamedTuple):
 
 
 def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
-    """Tests whether two classifiers differ on the same images.
+    """Tests whether two classifiers differ in accuracy on the same images.
 
     Only images that exactly one classifier predicts correctly are counted. If both classifiers are
-    equally accurate, either is correct with probability 1/2: a binomial test.
+    equally accurate, each of them is that one with probability 1/2, which is a binomial test.
 
     Args:
         labels: True classes, (N,).
@@ -66,7 +66,7 @@ def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
     Raises:
         ValueError: If the lengths differ.
 
-    Example:
+    Examples:
         >>> mcnemar([0, 0, 1, 1], [0, 0, 1, 0], [0, 1, 0, 0])
         McNemar(only_first=2, only_second=0, p_value=0.5)
 
@@ -76,7 +76,7 @@ def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
     true, a, b = np.asarray(labels), np.asarray(first), np.asarray(second)
     if not true.shape == a.shape == b.shape or true.ndim != 1:
         raise ValueError(
-            "`labels`, `first` and `second` must be classes of the same images. "
+            "`labels`, `first` and `second` must contain the classes of the same images. "
             f"Received: shapes {true.shape}, {a.shape} and {b.shape}"
         )
     only_a = int(((a == true) & (b != true)).sum())
@@ -87,7 +87,7 @@ def mcnemar(labels: ArrayLike, first: ArrayLike, second: ArrayLike) -> McNemar:
 
 
 def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float, float]:
-    """Returns a mean and its bootstrap confidence interval.
+    """Returns the mean of some values and its bootstrap confidence interval.
 
     Args:
         values: Measurements, (N,).
@@ -100,7 +100,7 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float, float
     Raises:
         ValueError: If there are fewer than two measurements.
 
-    Example:
+    Examples:
         >>> mean, low, high = mean_interval([0.0, 1.0] * 50)
         >>> mean, round(low, 1), round(high, 1)
         (0.5, 0.4, 0.6)
@@ -108,7 +108,7 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> tuple[float, float, float
     found = np.asarray(values, np.float64)
     if found.ndim != 1 or len(found) < 2:
         raise ValueError(
-            f"`values` must be two numbers or more. Received: values of shape {found.shape}"
+            f"`values` must contain at least two numbers. Received: values of shape {found.shape}"
         )
     mean = float(found.mean())
     if np.ptp(found) == 0:

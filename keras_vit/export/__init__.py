@@ -1,4 +1,4 @@
-"""Export of trained models, inference with exported files, and clients of a server."""
+"""Model export to SavedModel, TFLite, ONNX and OpenVINO, and inference with exported files."""
 
 from keras_vit.data.image_reading import Limits
 from keras_vit.export import saved_model, tflite

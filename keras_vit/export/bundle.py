@@ -1,4 +1,4 @@
-"""Export of a run for serving: SavedModel, TFLite and other files, verified and installed."""
+"""Export of a training run to a SavedModel, TFLite and other formats, with verification."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HIDDEN = ".keras_vit_export."
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """Result of `bundle`.
+    """Paths and verification results of the files written by `bundle`.
 
     Args:
         saved_model: The version folder for TensorFlow Serving.
@@ -48,7 +48,7 @@ class Bundle:
         results: Comparison of each artifact, including refused artifacts.
         images: Number of compared images.
 
-    Example:
+    Examples:
         >>> Bundle(Path("serving/vit/1"), None, (), 200).saved_model.name
         '1'
     """
@@ -59,18 +59,18 @@ class Bundle:
     images: int
 
     def text(self) -> str:
-        """Returns the results as a table, and the smallest files that agree."""
+        """Formats the results as a table, and names the smallest verified TFLite files."""
         lines = [table(self.results)]
         quantizations = [r for r in self.results if r.name in tflite.QUANTIZATIONS]
         kept = [r for r in quantizations if r.ok]
         refused = [r.name for r in quantizations if not r.ok]
         if kept:
-            lines.append(f"The smallest TFLite file that agrees is {_smallest(kept)}.")
+            lines.append(f"The smallest TFLite file that matches the model is {_smallest(kept)}.")
         whole = [r for r in kept if tflite.QUANTIZATIONS[r.name].calibrated]
         if whole:
             lines.append(f"The smallest with integer activations is {_smallest(whole)}.")
         if refused:
-            lines.append(f"Left out, since they agree on too few images: {', '.join(refused)}.")
+            lines.append(f"Left out for too many different predictions: {', '.join(refused)}.")
         return "\n".join(lines)
 
 
@@ -96,7 +96,7 @@ def bundle(
     seed: int = 0,
     verbose: int = 1,
 ) -> Bundle:
-    """Exports a run, compares the exported files with the Keras model, and installs the files.
+    """Exports a run, verifies the exported files against the Keras model, and installs them.
 
     `directory/NAME/VERSION/` is a SavedModel with the next free number, for TensorFlow Serving;
     `directory/NAME-files/VERSION/` contains the TFLite files and files of other runtimes. Every
@@ -134,13 +134,13 @@ def bundle(
 
     Raises:
         VerificationError: If the SavedModel, a file in float32 or a quantization given by name
-        disagrees.
+            disagrees.
         ValueError: If an argument is out of range, the run is not complete, or the model is not an
             image classifier.
         ImportError: If a required package is not installed.
         OSError: If a file cannot be written.
 
-    Example:
+    Examples:
         >>> from keras_vit import data, models
         >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=10)
         >>> digits = data.load("digits").subset(range(20))
@@ -158,7 +158,7 @@ def bundle(
     if warm_up is None:
         warm_up = warmup.is_possible()
         if not warm_up and verbose:
-            print(f"No requests to warm a server up with: {warmup.NEEDED}")
+            print(f"No warm-up requests were written: {warmup.NEEDED}")
     elif warm_up:
         warmup.require()
     if not 0 <= min_agreement <= 1:
@@ -259,7 +259,7 @@ def bundle(
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """Model with its training and held-out images."""
+    """Model to export, with its training images and held-out images."""
 
     model: keras.Model
     held_out: Examples
@@ -271,7 +271,7 @@ class _Source:
         if isinstance(run, keras.Model):
             if examples is None:
                 raise ValueError(
-                    "`examples` (--data) must be labelled images to verify a model with. "
+                    "`examples` (--data) must be labeled images to verify the exported files on. "
                     "Received: None"
                 )
             return cls(run, examples, examples, {"data": examples.source})
@@ -300,7 +300,7 @@ def _write_all(
     batch_size: int,
     say: Any,
 ) -> Iterator[Artifact]:
-    """Writes every file below `staged`, and prints the time for each."""
+    """Writes all export formats into the folder `staged`, and prints how long each one takes."""
 
     def timed(name: str, write: Any) -> Path:
         start = time.monotonic()
@@ -334,7 +334,7 @@ def _drawn(total: int, seed: int) -> np.ndarray:
 
 
 def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: bool) -> None:
-    """Raises `VerificationError` if an artifact disagrees that must agree."""
+    """Raises `VerificationError` if a required artifact disagrees with the Keras model."""
     optional = () if named else tflite.QUANTIZATIONS.keys() - {"float32"}
     wrong = [r for r in results if not r.ok and r.name not in optional]
     if not wrong:
@@ -342,17 +342,17 @@ def _refuse(results: Sequence[ArtifactComparison], names: Sequence[str], named: 
     agreeing = [r for r in results if r.ok and r.name in tflite.QUANTIZATIONS]
     hint = ""
     if agreeing:
-        hint = f"The smallest quantization that agrees is {_smallest(agreeing)!r}. "
+        hint = f"The smallest quantization that matches the model is {_smallest(agreeing)!r}. "
     details = "\n".join(
-        f"{r.name} disagrees with the Keras model: it predicts the same for {r.agreement:.4f} of "
-        f"the images, and an output differs by {r.largest_difference:.1e} ({names[r.worst]})."
+        f"{r.name} does not match the Keras model: it predicts the same for {r.agreement:.4f} of "
+        f"the images, and outputs differ by up to {r.largest_difference:.1e} ({names[r.worst]})."
         for r in wrong
     )
     raise VerificationError(f"{details}\n{hint}Nothing was written.\n\n{table(results)}")
 
 
 def _next(directory: Path, name: str) -> int:
-    """Returns the first version after those of the SavedModel and of the other files."""
+    """Returns the next version number that neither the SavedModel nor the other files use."""
     return max(
         int(saved_model.next_version(directory / part).name) for part in (name, f"{name}-files")
     )

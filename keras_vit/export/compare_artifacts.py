@@ -1,4 +1,4 @@
-"""Verification of exported files against the Keras model.
+"""Verification of exported files by comparison with the Keras model.
 
 Letters: N images.
 """
@@ -26,12 +26,12 @@ _THREADS = (1, 2)
 
 
 class VerificationError(RuntimeError):
-    """An exported artifact disagrees with its model.
+    """Raised if the outputs of an exported artifact differ too much from those of its model.
 
     Args:
         message: Name of the artifact, size of the difference, and image.
 
-    Example:
+    Examples:
         >>> str(VerificationError("model.tflite: the labels differ"))
         'model.tflite: the labels differ'
     """
@@ -39,7 +39,7 @@ class VerificationError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Artifact:
-    """Exported file or SavedModel.
+    """An exported file or SavedModel to verify.
 
     Args:
         name: Name, unique in an export.
@@ -57,13 +57,13 @@ class Artifact:
 
     @property
     def tolerance(self) -> float:
-        """Maximum difference of an output from the Keras model's output."""
+        """Maximum allowed difference between an output and the Keras model's output."""
         if not self.exact:
             return math.inf
         return 1e-5 if self.kind == "saved_model" else 1e-4
 
     def size(self) -> int:
-        """Returns the size of the file, or of all files of the folder, in bytes."""
+        """Returns the total size of the artifact's files in bytes."""
         paths = self.path.rglob("*") if self.path.is_dir() else [self.path]
         if self.path.suffix == ".xml":  # OpenVINO stores the weights in a second file
             paths = [self.path, self.path.with_suffix(".bin")]
@@ -72,7 +72,7 @@ class Artifact:
 
 @dataclasses.dataclass(frozen=True)
 class ArtifactComparison:
-    """Comparison of an exported artifact with the Keras model.
+    """Result of comparing an exported artifact with the Keras model.
 
     Args:
         name: Name of the artifact.
@@ -84,7 +84,7 @@ class ArtifactComparison:
         worst: Index of the image with the largest difference.
         ok: Whether agreement and difference are within the limits.
 
-    Example:
+    Examples:
         >>> ArtifactComparison("float32", 22_000_000, {"1": 22.0}, 0.975, 1.0, 3e-7, 4, ok=True).ok
         True
     """
@@ -109,7 +109,7 @@ def verify(
     min_agreement: float = 0.99,
     progress: bool = True,
 ) -> tuple[ArtifactComparison, ...]:
-    """Runs artifacts in a process without Keras and this package, and compares image by image.
+    """Runs artifacts in a process without Keras or keras_vit, and compares each image's outputs.
 
     The first artifact must be a SavedModel: its `preprocess` signature computes the pixels for the
     other artifacts, so that every artifact receives the same input as on a server.
@@ -119,7 +119,7 @@ def verify(
         for image in images:
             records.write(image)
     if not len(expected.outputs):
-        raise ValueError("`images` must hold at least one encoded image. Received: none")
+        raise ValueError("`images` must contain at least one encoded image. Received: none")
     task = {
         "names": list(names),
         "threads": _THREADS,
@@ -201,12 +201,12 @@ def _run(folder: Path, progress: bool) -> None:
         print("\r\x1b[K", end="", flush=True)
     if running.returncode:
         raise VerificationError(
-            f"{name} could not be run in a process of its own: {said or ''.join(last)}"
+            f"{name} could not be run in a separate process: {said or ''.join(last)}"
         )
 
 
 def table(results: Sequence[ArtifactComparison]) -> str:
-    """Returns the results as a table to print."""
+    """Formats the results as a table for printing."""
     width = max(11, *(len(result.name) for result in results))
     lines = [
         f"{'artifact':<{width}} {'MiB':>5}   1 thread  2 threads  accuracy  agreement  difference"

@@ -1,4 +1,4 @@
-"""Copies of models with operators that TFLite can quantize to integers."""
+"""Model copies in which all operators can be quantized to integers by TFLite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_vit.models import cloning
 
 
 class _MeasuredLayerNorm(layers.LayerNorm):
-    """Layer normalization for per-tensor quantization, with one range for all tokens.
+    """Layer normalization adapted to quantization with a single range for all tokens.
 
     A few tokens in the last blocks of a ViT have features hundreds of times larger than the others
     (https://arxiv.org/abs/2309.16588). Their squares would set a quantization step that rounds the
@@ -22,10 +22,10 @@ class _MeasuredLayerNorm(layers.LayerNorm):
     """
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
-        size = ops.mean(ops.abs(centred), axis=-1, keepdims=True)
+        centered = inputs - ops.mean(inputs, axis=-1, keepdims=True)
+        size = ops.mean(ops.abs(centered), axis=-1, keepdims=True)
         scale = ops.rsqrt(size * size + self.epsilon)
-        scaled = centred * scale
+        scaled = centered * scale
         rows, columns = ops.expand_dims(scaled, -2), ops.expand_dims(scaled, -1)
         # (B, T, 1, D) times (B, T, D, 1) is (B, T, 1, 1).
         variance = ops.squeeze(ops.matmul(rows, columns), -1) / scaled.shape[-1]  # (B, T, 1)
@@ -34,7 +34,7 @@ class _MeasuredLayerNorm(layers.LayerNorm):
 
 
 def _measured(kind: type) -> type:
-    """Returns a subclass of a layer that uses `_MeasuredLayerNorm`."""
+    """Returns a subclass of a layer class that uses `_MeasuredLayerNorm`."""
     return type(kind.__name__, (kind,), {"norm_class": _MeasuredLayerNorm})
 
 
@@ -48,7 +48,7 @@ _MEASURED_FORMS = {
 
 
 def quantizable(model: keras.Model, measured: bool = False) -> keras.Model:
-    """Returns a copy of a model without operators that TFLite has only in floating point."""
+    """Copies a model, replacing operators that TFLite supports only in floating point."""
     forms = _MEASURED_FORMS if measured else _FORMS
 
     def changed(layer: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Predictors from models, runs and exported files."""
+"""Loading of predictors from models, training runs and exported files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _THREADS = 4  # at most, of runtimes other than TensorFlow
 
 
 def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
-    """Loads a predictor from a run, a `.keras` file, an exported file or a Keras model.
+    """Creates a predictor from a training run, a `.keras` file, an exported file or a Keras model.
 
     Args:
         source: The folder of a training run, with the weights of the last epoch; a `.keras`,
@@ -42,7 +42,7 @@ def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
         ValueError: If `source` does not exist or is none of these.
         ImportError: If the package that runs the file is not installed.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
@@ -65,18 +65,18 @@ def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
     load = _LOADERS.get(path.suffix)
     if load and path.is_file():
         return load(path)
-    problem = "none of them" if path.exists() else "nothing there"
+    problem = "which is none of these" if path.exists() else "which does not exist"
     raise ValueError(
-        f"`source` must be a file that ends in {', '.join(_LOADERS)}, a SavedModel folder (or the "
-        "folder of its versions), the folder of a complete training run, or a Keras model. "
-        f"Received: source={os.fspath(source)!r}, {problem}"
+        f"`source` must be a file that ends in {', '.join(_LOADERS)}, a SavedModel folder (or "
+        "the folder that contains its versions), the folder of a complete training run, or a "
+        f"Keras model. Received: source={os.fspath(source)!r}, {problem}"
     )
 
 
 def embed(
     source: str | os.PathLike[str] | keras.Model, images: Iterable[Image], batch_size: int = 32
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Computes the features of images: the input of the classifier.
+    """Computes features of images: the values that the classifier receives as input.
 
     Args:
         source: The folder of a training run, a `.keras` file, or a Keras model, with or without
@@ -90,7 +90,7 @@ def embed(
     Raises:
         ValueError: If `source` is anything else, or does not return one vector for each image.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
         >>> [(row, message)] = embed(models.build(config), [np.zeros((5, 7, 3), "uint8")])
@@ -125,7 +125,7 @@ def _of_model(model: keras.Model, name: str) -> Predictor:
 
 
 def _on(network: keras.Model, preprocessing: Preprocessing) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns a function from pixels, uint8 (B, h, w, C), to a network's outputs (B, R)."""
+    """Returns a function from uint8 pixels (B, h, w, C) to the outputs (B, R) of a network."""
     compute = network.predict_on_batch
     if keras.backend.backend() == "tensorflow":
         # `predict_on_batch` would compile with XLA, once per batch size.
@@ -180,8 +180,8 @@ def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predi
 
 def _foreign(path: Path) -> ValueError:
     return ValueError(
-        "`source` must be complete and exported by keras_vit, with "
-        f"{preprocessing_files.PREPROCESSING} in it. Received: {str(path)!r}"
+        "`source` must be a complete file exported by keras_vit that contains "
+        f"{preprocessing_files.PREPROCESSING}. Received: {str(path)!r}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Manifest of an exported version."""
+"""Manifest file of an exported model version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(
     images: int,
     **facts: Any,
 ) -> None:
-    """Writes the manifest with file hashes into both folders of a version."""
+    """Writes a manifest with file hashes into both folders of an exported version."""
     content = {
         **facts,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -50,7 +50,7 @@ def write(
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file, 64 hexadecimal digits."""
+    """Returns the SHA-256 hash of a file as 64 hexadecimal digits."""
     return integrity.file_digests(path, ["sha256"])["sha256"].hex()
 
 

@@ -24,17 +24,18 @@ _NEEDED = {"onnx": ("tf2onnx", "onnxruntime"), "openvino": ("openvino",)}
 
 
 def require(kind: str) -> None:
-    """Raises `ImportError` unless the packages for a kind of file are installed."""
+    """Raises `ImportError` if the packages required by an export format are not installed."""
     missing = [name for name in _NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"{kind} needs {' and '.join(missing)}; {arguments.install_hint(kind)}")
 
 
 def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
-    """Exports a classifier for ONNX Runtime.
+    """Exports a classifier as an ONNX file for ONNX Runtime.
 
-    Input: `pixels`, uint8 (B, h, w, C) at the model's size, [0, 255], scaled inside. Output:
-    `probabilities`, float32 (B, classes). Labels and preprocessing are in the file's metadata.
+    The input `pixels` is a uint8 tensor (B, h, w, C) at the model's size, in [0, 255], which the
+    model scales. The output `probabilities` is a float32 tensor (B, classes). Labels and
+    preprocessing are in the file's metadata.
     """
     require_tensorflow()
     require("onnx")
@@ -55,7 +56,7 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 
 
 def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
-    """Exports a classifier for OpenVINO.
+    """Exports a classifier as an OpenVINO model.
 
     Input and output are the same as for `write_onnx`. Labels and preprocessing are in the `.xml`
     file, below `rt_info`, `keras_vit`. On a CPU with bfloat16, OpenVINO computes in bfloat16 unless
@@ -99,7 +100,7 @@ def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
 
 
 def _one_minus_erf(context: Any, node: Any, name: str, args: Any) -> None:
-    """Converts erfc(x), which ONNX lacks, to 1 - erf(x)."""
+    """Converts erfc(x), which ONNX does not support, to 1 - erf(x)."""
     (output,) = node.output
     dtype, shape = context.get_dtype(output), context.get_shape(output)
     # Removed and recreated: a node modified in place may be sorted after its consumers.

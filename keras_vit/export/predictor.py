@@ -1,4 +1,4 @@
-"""Predictor for image files, arrays and PIL images."""
+"""Predictor that accepts image files, arrays and PIL images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answers = tuple[np.ndarray, list[str]]
 
 
 class Predictor:
-    """Trained model with preprocessing, returned by `keras_vit.load_predictor`.
+    """Trained model with its preprocessing, as returned by `keras_vit.load_predictor`.
 
     Args:
         name: File or folder of the model.
@@ -36,7 +36,7 @@ class Predictor:
         run: Function that returns outputs (B, ...) and an error message for each image, empty
             for a readable image.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> from keras_vit.export import load_predictor
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
@@ -62,16 +62,16 @@ class Predictor:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names in the order of the probabilities."""
+        """Class names, in the order of the predicted probabilities."""
         return self.preprocessing.class_names or ()
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:
-        """Threshold of each label's probability; None for exclusive classes."""
+        """Probability threshold of each label; None if the classes are mutually exclusive."""
         return self.preprocessing.thresholds
 
     def predict(self, images: Sequence[Image], batch_size: int = 32, top: int = 5) -> list[Any]:
-        """Returns the predictions for images.
+        """Predicts the classes of a list of images.
 
         Args:
             images: Paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), (H, W, 1) or
@@ -86,7 +86,7 @@ class Predictor:
         Raises:
             ValueError: If `images` is empty, not a list, or contains other objects.
 
-        Example:
+        Examples:
             >>> from keras_vit import models
             >>> from keras_vit.export import load_predictor
             >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
@@ -96,15 +96,15 @@ class Predictor:
         """
         if isinstance(images, (str, bytes, os.PathLike, PIL.Image.Image)):
             raise ValueError(
-                "`images` must be a list, also of one image. Received: a single "
+                "`images` must be a list, even for a single image. Received: a single "
                 f"{type(images).__name__}"
             )
         if not len(images):
-            raise ValueError("`images` must hold at least one image. Received: images=[]")
+            raise ValueError("`images` must contain at least one image. Received: images=[]")
         return list(self.iterate(images, batch_size, top))
 
     def iterate(self, images: Iterable[Image], batch_size: int = 32, top: int = 5) -> Iterator[Any]:
-        """Yields the predictions of `predict` one by one, in constant memory.
+        """Yields predictions one image at a time, using constant memory.
 
         Args:
             images: As for `predict`; any iterable.
@@ -121,7 +121,7 @@ class Predictor:
             yield self.task.prediction(output, self.preprocessing, message, top)
 
     def probabilities(self, images: Sequence[Image], batch_size: int = 32) -> np.ndarray:
-        """Returns the class probabilities of a classifier.
+        """Returns the predicted class probabilities of images.
 
         Args:
             images: As for `predict`.
@@ -133,7 +133,7 @@ class Predictor:
         Raises:
             ValueError: As `predict` does, or if an image cannot be read.
 
-        Example:
+        Examples:
             >>> from keras_vit import models
             >>> from keras_vit.export import load_predictor
             >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=3)
@@ -146,7 +146,7 @@ class Predictor:
             if not prediction.ok:
                 raise ValueError(
                     f"`images[{index}]` must be a complete JPEG, PNG, GIF, BMP or WebP image. "
-                    f"Received: one that is not: {prediction.message}"
+                    f"Received: {prediction.message}"
                 )
         return np.stack([prediction.probabilities for prediction in found])
 
@@ -157,7 +157,7 @@ def rows(
     read: Callable[[list[bytes]], Any],
     run: Callable[[Any], Answers],
 ) -> Iterator[tuple[np.ndarray, str]]:
-    """Yields the outputs (...) of a network and an error message for each image."""
+    """Yields a network's outputs for each image, and an error message or `""`."""
     left = iter(images)
     arguments.positive_int("batch_size", batch_size)
 
@@ -182,7 +182,7 @@ def on_pixels(
     run: Callable[[np.ndarray], np.ndarray],
     at_once: int | None = None,
 ) -> tuple[Callable[[list[bytes]], Any], Callable[[Any], Answers]]:
-    """Returns `read` and `run` of a `Predictor` for a network with pixels as input."""
+    """Returns the `read` and `run` functions of a `Predictor` whose network takes pixels."""
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)], autograph=False)
     def read_batch(encoded: tf.Tensor) -> Any:
@@ -203,7 +203,7 @@ def on_pixels(
 
 
 def encoded(image: Image) -> tuple[bytes, str]:
-    """Returns the content of an image file and an error message."""
+    """Converts an image to encoded bytes; returns the bytes and an error message."""
     if isinstance(image, bytes):
         return _of_known_format(image)
     if isinstance(image, (str, os.PathLike)):
@@ -224,16 +224,16 @@ def encoded(image: Image) -> tuple[bytes, str]:
     if isinstance(image, np.ndarray):
         what = f"an array of {image.dtype} and shape {image.shape}"
     raise ValueError(
-        "`images` must hold paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), "
-        f"(H, W, 1) or (H, W). Received: {what}"
+        "`images` must contain paths, image files as bytes, PIL images, or uint8 arrays (H, W, "
+        f"3), (H, W, 1) or (H, W). Received: {what}"
     )
 
 
 def _of_known_format(content: bytes) -> tuple[bytes, str]:
-    """Returns the content of an image file, or an error message for unsupported formats."""
+    """Returns encoded bytes, or an error message if their format is not supported."""
     kind = image_format(content)
     if kind is None or kind in DECODED:
         return content, ""
-    remedy = ", which `keras-vit data convert` makes a JPEG of" if kind in CONVERTIBLE else ""
+    remedy = ", which `keras-vit data convert` can convert to JPEG" if kind in CONVERTIBLE else ""
     decoded = f"{', '.join(DECODED[:-1])} or {DECODED[-1]}"
-    return b"", f"The image is no {decoded}, but {kind}{remedy}"
+    return b"", f"The image is not a {decoded}, but {kind}{remedy}"

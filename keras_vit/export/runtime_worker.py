@@ -1,4 +1,4 @@
-"""Runner of exported files in a process without Keras and this package.
+"""Worker script that runs exported files in a process without Keras or keras_vit.
 
 Started by `keras_vit.export.compare_artifacts` as `python -P runtime_worker.py FOLDER`. Reads
 `task.json` and `images.tfrecord` in the folder; writes `pixels.npy`, the outputs of each artifact
@@ -34,7 +34,7 @@ Runner = Callable[[np.ndarray], np.ndarray]
 
 
 def tflite(path: str, threads: int) -> tuple[Runner, int]:
-    """Returns a TFLite file as a function, and its batch size."""
+    """Loads a TFLite file; returns a function that runs it, and the file's batch size."""
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError:
@@ -55,7 +55,7 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
 
 
 def onnx(path: str, threads: int) -> tuple[Runner, int]:
-    """Returns an ONNX file as a function of ONNX Runtime, and the batch size 1."""
+    """Loads an ONNX file in ONNX Runtime; returns a function that runs it, and the batch size 1."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -66,7 +66,7 @@ def onnx(path: str, threads: int) -> tuple[Runner, int]:
 
 
 def openvino(path: str, threads: int) -> tuple[Runner, int]:
-    """Returns an OpenVINO model as a function in float32, and the batch size 1."""
+    """Loads an OpenVINO model in float32; returns a function that runs it, and the batch size 1."""
     import openvino as ov
 
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
@@ -75,7 +75,7 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
 
 
 def saved_model(path: str, names: list[str], output: str, folder: Path) -> dict[str, float]:
-    """Writes the pixels and outputs of all images; returns the time per image."""
+    """Runs a SavedModel on all images, saves pixels and outputs, and returns the time per image."""
     signatures = tf.saved_model.load(path).signatures
     predict, preprocess = signatures["serving_default"], signatures["preprocess"]
     images = tf.data.TFRecordDataset(str(folder / "images.tfrecord"))
@@ -107,7 +107,7 @@ def runtime(
     folder: Path,
     threads: list[int],
 ) -> dict[str, float]:
-    """Writes the outputs for all pixels; returns the time per image by number of threads."""
+    """Runs a file on the saved pixels, saves the outputs, and returns times by thread count."""
     pixels = np.load(folder / "pixels.npy", mmap_mode="r")
     run, at_once = build(path, max(threads))
     found = []
@@ -121,7 +121,7 @@ def runtime(
 
 
 def _milliseconds(run: Callable[[], Any]) -> float:
-    """Returns the median time of a call after one untimed call."""
+    """Returns the median duration of a call in milliseconds, after one untimed warm-up call."""
     run()
     times: list[float] = []
     while len(times) < _TIMES and sum(times) < _SECONDS:
@@ -136,7 +136,7 @@ def _progress(done: int, total: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Runs all artifacts of `task.json`."""
+    """Runs all artifacts listed in `task.json`."""
     task = json.loads((folder / "task.json").read_text())
     times = {}
     for name, (kind, path) in task["artifacts"].items():
@@ -150,7 +150,7 @@ def main(folder: Path) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when the parent has ended, which closes the pipe."""
+    """Ends this process as soon as the parent process ends and thereby closes the pipe."""
     sys.stdin.read()
     os._exit(1)
 

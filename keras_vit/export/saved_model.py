@@ -1,4 +1,4 @@
-"""Export of SavedModels with image files as input and labels as output."""
+"""SavedModel export with encoded images as input and class labels as output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(
     limits: Limits | None = None,
     precision: str = "float32",
 ) -> Path:
-    """Exports a trained model as a SavedModel.
+    """Exports a trained model as a SavedModel for serving.
 
     Signatures of a classifier (inputs and outputs in docs/serving.md): `serving_default` and
     `classify_bytes`, `embed`, `explain` and `preprocess` accept image files, JPEG, PNG, GIF (first
@@ -59,7 +59,7 @@ def write(
     Raises:
         ValueError: If the model is not an image classifier, or Keras does not run on TensorFlow.
 
-    Example:
+    Examples:
         >>> import tensorflow as tf
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
@@ -90,7 +90,7 @@ def write(
 
 
 def chosen_precision(precision: str, processor: str | None = None) -> str:
-    """Returns the precision of the matrix products of a served model.
+    """Selects the precision of the matrix products in an exported SavedModel.
 
     Args:
         precision: `"float32"`, `"bfloat16"`, or `"auto"`: bfloat16 if the processor supports it.
@@ -103,7 +103,7 @@ def chosen_precision(precision: str, processor: str | None = None) -> str:
     Raises:
         ValueError: If the precision is unknown.
 
-    Example:
+    Examples:
         >>> chosen_precision("auto", "avx512_bf16"), chosen_precision("auto", "avx2")
         ('bfloat16', 'float32')
     """
@@ -115,7 +115,7 @@ def chosen_precision(precision: str, processor: str | None = None) -> str:
 
 
 def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:
-    """Writes the values of constants to a SavedModel."""
+    """Replaces the zeros that stand for constants in a SavedModel with the actual values."""
     file = path / "saved_model.pb"
     content = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for function in content.meta_graphs[0].graph_def.library.function:
@@ -128,7 +128,7 @@ def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:
 
 
 def next_version(directory: str | os.PathLike[str]) -> Path:
-    """Returns the path of the next version folder in `directory`.
+    """Returns the path for the next version folder in `directory`.
 
     Args:
         directory: Folder of the versions of a model; may not exist.
@@ -136,7 +136,7 @@ def next_version(directory: str | os.PathLike[str]) -> Path:
     Returns:
         The path of a folder that does not exist.
 
-    Example:
+    Examples:
         >>> next_version("nowhere").name
         '1'
     """
@@ -154,7 +154,7 @@ def versions(directory: str | os.PathLike[str]) -> list[int]:
     Returns:
         The numbers, including those of incomplete or foreign folders.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> (folder / "10").mkdir(), (folder / "2").mkdir(), (folder / "latest").mkdir()
@@ -167,7 +167,7 @@ def versions(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def require_tensorflow() -> None:
-    """Raises `ValueError` unless Keras runs on TensorFlow.
+    """Raises `ValueError` if the Keras backend is not TensorFlow.
 
     Models on JAX can only be exported with XLA operators, which TensorFlow Serving refuses by
     default and TFLite does not support.
@@ -175,12 +175,12 @@ def require_tensorflow() -> None:
     Raises:
         ValueError: If Keras runs on another backend.
 
-    Example:
+    Examples:
         >>> require_tensorflow()
     """
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
-            "The backend of Keras must be 'tensorflow' to export. Save the model as .keras and "
-            "export that file in a process with KERAS_BACKEND=tensorflow. "
-            f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
+            "The Keras backend must be 'tensorflow' to export. Save the model as .keras and "
+            "export that file in a process with KERAS_BACKEND=tensorflow. Received: "
+            f"KERAS_BACKEND={keras.backend.backend()!r}"
         )

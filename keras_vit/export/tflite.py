@@ -1,4 +1,4 @@
-"""Export of TFLite files with labels, from float32 to integer quantization."""
+"""TFLite export with embedded class labels, in float32 or quantized."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _BYTES, _MEASURED, _FLOATS = "pixels", "measured_pixels", "float_pixels"
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """Settings of a TFLite quantization.
+    """Settings of one kind of TFLite quantization.
 
     Args:
         name: Name of the quantization.
-        optimise: Whether weights are stored in fewer bits.
+        optimize: Whether weights are stored in fewer bits.
         calibrated: Whether ranges of activations are calibrated on images.
         weights: Dtype of the stored weights; None for the converter's choice.
         operators: Operator sets for the converter.
         integer_only: Whether inputs, outputs and all activations are integers.
 
-    Example:
+    Examples:
         >>> QUANTIZATIONS["int8"].integer_only
         True
     """
 
     name: str
-    optimise: bool = True
+    optimize: bool = True
     calibrated: bool = False
     weights: tf.DType | None = None
     operators: tuple[tf.lite.OpsSet, ...] = (tf.lite.OpsSet.TFLITE_BUILTINS,)
@@ -57,7 +57,7 @@ class Quantization:
 QUANTIZATIONS = {
     quantization.name: quantization
     for quantization in (
-        Quantization("float32", optimise=False),
+        Quantization("float32", optimize=False),
         # Weights in 16 bits; computes in float32, or in float16 if the device supports it.
         Quantization("float16", weights=tf.float16),
         # Weights in 8 bits, activations in 16, calibrated on images. Slow on a CPU.
@@ -83,7 +83,7 @@ QUANTIZATIONS = {
 
 
 def quantizations_of(model: keras.Model) -> tuple[str, ...]:
-    """Returns the quantizations that a model supports.
+    """Returns the names of the quantizations that a model supports.
 
     Args:
         model: As for `write`.
@@ -92,7 +92,7 @@ def quantizations_of(model: keras.Model) -> tuple[str, ...]:
         Keys of `QUANTIZATIONS`; for models with token reduction (`reduce_tokens`), those without
         calibration: few bits are too imprecise for the similarity of tokens.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> quantizations_of(models.reduce_tokens(model, 1))
@@ -114,10 +114,10 @@ def write(
     images: Sequence[bytes] = (),
     batch_size: int = 1,
 ) -> Path:
-    """Exports a classifier as a TFLite file with built-in operators only.
+    """Exports a classifier as a TFLite file that uses only built-in operators.
 
-    Input: uint8 pixels (B, h, w, C) at the model's size, [0, 255], scaled inside the model.
-    Antialiased resizing has no TFLite operator, so that the caller must resize the image and apply
+    Input: uint8 pixels (B, h, w, C) at the model's size, in [0, 255], which the model scales.
+    TFLite has no operator for antialiased resizing, so the caller must resize the image and apply
     its Exif orientation. Output: probabilities (B, classes), float32; for `int8` uint8, with the
     scale stored in the file. Thresholds of multi-label models are in `thresholds.txt`.
 
@@ -140,7 +140,7 @@ def write(
         ValueError: If the quantization is not in `quantizations_of(model)`, the model is not an
             image classifier, images are missing, or Keras does not run on TensorFlow.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
         >>> path = write(models.build(config), Path(tempfile.mkdtemp()) / "model.tflite")
@@ -153,7 +153,7 @@ def write(
 
 
 class TFLiteConverter:
-    """Converter of a classifier to several quantizations, with a single trace.
+    """Traces a classifier once, then converts it with any number of TFLite quantizations.
 
     Args:
         model: As for `write`.
@@ -164,7 +164,7 @@ class TFLiteConverter:
     Raises:
         ValueError: As `write` does.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> folder = Path(tempfile.mkdtemp())
@@ -204,7 +204,7 @@ class TFLiteConverter:
         archive.write_out(self._folder, verbose=False)
 
     def write(self, quantization: str, path: str | os.PathLike[str]) -> Path:
-        """Writes one quantization.
+        """Writes a TFLite file with one of the quantizations.
 
         Args:
             quantization: A key of `QUANTIZATIONS`.
@@ -239,7 +239,7 @@ class TFLiteConverter:
             self._folder, signature_keys=[signature]
         )
         converter.target_spec.supported_ops = list(quantization.operators)
-        if quantization.optimise:
+        if quantization.optimize:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if quantization.weights is not None:
             converter.target_spec.supported_types = [quantization.weights]
@@ -266,7 +266,7 @@ class TFLiteConverter:
 
 
 def check_quantization(quantization: str, model: keras.Model, images: Sequence[bytes]) -> None:
-    """Raises `ValueError` unless a model can be exported in a quantization.
+    """Raises `ValueError` if a model cannot be exported with a given quantization.
 
     Args:
         quantization: A key of `QUANTIZATIONS`.
@@ -276,7 +276,7 @@ def check_quantization(quantization: str, model: keras.Model, images: Sequence[b
     Raises:
         ValueError: If the quantization is unknown, not supported, or needs images.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> check_quantization("float16", model, images=())
@@ -284,12 +284,12 @@ def check_quantization(quantization: str, model: keras.Model, images: Sequence[b
     arguments.one_of("quantization", quantization, tuple(QUANTIZATIONS))
     if quantization not in quantizations_of(model):
         raise ValueError(
-            f"`quantization` must be one of {', '.join(map(repr, quantizations_of(model)))} for a "
-            "model with reduced tokens; or export the model that `reduce_tokens` was given. "
+            f"`quantization` must be one of {', '.join(map(repr, quantizations_of(model)))} for "
+            "a model with reduced tokens; otherwise export the model before `reduce_tokens`. "
             f"Received: {quantization!r}"
         )
     if QUANTIZATIONS[quantization].calibrated and not images:
         raise ValueError(
-            "`images` must hold images to measure ranges on for the quantization "
-            f"{quantization!r}. Received: none"
+            f"`images` must contain images for calibrating the quantization {quantization!r}. "
+            "Received: none"
         )

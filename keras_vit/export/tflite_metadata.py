@@ -1,4 +1,4 @@
-"""Metadata in TFLite files for MediaPipe's and Android's tools."""
+"""TFLite file metadata for MediaPipe and Android tools."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _FIELDS = {
 }
 # Values of the schema's enumerations and unions.
 _AXIS_LABELS = np.int8(2)
-_UNKNOWN_COLOURS, _RGB, _GRAYSCALE = map(np.int8, range(3))
+_UNKNOWN_COLORS, _RGB, _GRAYSCALE = map(np.int8, range(3))
 _FEATURE, _IMAGE = np.uint8(1), np.uint8(2)
 _NORMALIZATION = np.uint8(1)
 
 
 def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
-    """Returns a TFLite classifier with metadata.
+    """Adds metadata to a TFLite classifier.
 
     The metadata describe the input as an RGB or grayscale image without normalization, and
     `labels.txt`, which must be appended as a ZIP archive, as the labels of the outputs. The schema
@@ -56,7 +56,7 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     Reference: https://github.com/google-ai-edge/mediapipe/blob/master/mediapipe/tasks/metadata/metadata_schema.fbs
     """
     height, width = preprocessing.size
-    colours = {"rgb": _RGB, "grayscale": _GRAYSCALE}.get(preprocessing.channels, _UNKNOWN_COLOURS)
+    colors = {"rgb": _RGB, "grayscale": _GRAYSCALE}.get(preprocessing.channels, _UNKNOWN_COLORS)
     unscaled = _table("NormalizationOptions", mean=np.zeros(1, "f4"), std=np.ones(1, "f4"))
     image = _table(
         "TensorMetadata",
@@ -65,7 +65,7 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         content=_table(
             "Content",
             content_properties_type=_IMAGE,
-            content_properties=_table("ImageProperties", color_space=colours),
+            content_properties=_table("ImageProperties", color_space=colors),
         ),
         process_units=[_table("ProcessUnit", options_type=_NORMALIZATION, options=unscaled)],
     )
@@ -95,7 +95,7 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
         "ModelMetadata",
         name=name,
         description=(
-            f"Image classifier; {preprocessing_files.PREPROCESSING} says how images are made."
+            f"Image classifier; {preprocessing_files.PREPROCESSING} describes its preprocessing."
         ),
         subgraph_metadata=[graph],
         min_parser_version="1.0.0",  # the oldest parser that supports these fields
@@ -116,7 +116,7 @@ def _table(kind: str, **fields: Any) -> Table:
 
 
 def _write(builder: Any, table: Table) -> int:
-    """Writes a table after its referenced objects, and returns its offset."""
+    """Writes a FlatBuffers table, after the objects it references, and returns its offset."""
     stored = {field: _store(builder, value) for field, value in table.items()}
     builder.StartObject(max(table, default=-1) + 1)
     for field, value in stored.items():

@@ -24,14 +24,14 @@ BATCH_SIZES = tuple(2**power for power in range(MAX_BATCH_SIZE.bit_length()))
 
 
 def is_possible() -> bool:
-    """Returns whether tensorflow-serving-api, with the requests' format, is installed."""
+    """Returns whether tensorflow-serving-api, which defines the request format, is installed."""
     return importlib.util.find_spec("tensorflow_serving") is not None
 
 
 def require() -> None:
     """Raises `ImportError` unless tensorflow-serving-api is installed."""
     if not is_possible():
-        raise ImportError(f"Requests to warm a server up with cannot be written: {NEEDED}")
+        raise ImportError(f"Warm-up requests cannot be written: {NEEDED}")
 
 
 def write(
@@ -41,10 +41,10 @@ def write(
     name: str,
     batch_sizes: Sequence[int] = BATCH_SIZES,
 ) -> Path:
-    """Writes a request for each signature and batch size to a SavedModel's folder."""
+    """Writes one warm-up request per signature and batch size into a SavedModel folder."""
     require()
     if not images:
-        raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
+        raise ValueError("`images` must contain at least one encoded image. Received: images=[]")
     signatures = tf.saved_model.load(str(folder)).signatures
     path = folder / EXTRA / FILE
     path.parent.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ def write(
 
 
 def requests(path: Path) -> list[Any]:
-    """Reads a file of warm-up requests."""
+    """Reads the warm-up requests stored in a file."""
     require()
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -1,4 +1,4 @@
-"""Conversion of image folders to formats that TensorFlow decodes (without TensorFlow)."""
+"""Conversion of image folders to formats that TensorFlow can decode (without TensorFlow)."""
 
 from keras_vit.image_conversion.convert import Conversion, convert_images
 

@@ -1,4 +1,4 @@
-"""Conversion of an image folder to a copy that TensorFlow decodes."""
+"""Conversion of an image folder into a copy that TensorFlow can decode."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _EXTRAS = {"HEIC": ("pillow_heif", "formats"), "DICOM": ("pydicom", "dicom")}  #
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """Result of the conversion of a folder.
+    """Result of converting a folder of images.
 
     Args:
         counts: Number of files by outcome.
         failed: Name and reason of each file that is missing in the new folder.
 
-    Example:
+    Examples:
         >>> print(Conversion({"Converted from HEIC": 2, "Copied images": 3}).text())
         Converted from HEIC: 2
         Copied images: 3
@@ -39,7 +39,7 @@ class Conversion:
     failed: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
-        """Returns a report to print, with at most twenty failures."""
+        """Returns the result as text, listing at most twenty failures."""
         lines = [f"{outcome}: {number}" for outcome, number in sorted(self.counts.items())]
         if self.failed:
             failed = [f"{name}: {reason}" for name, reason in self.failed]
@@ -57,7 +57,7 @@ def convert_images(
     processes: int | None = None,
     progress: bool = True,
 ) -> Conversion:
-    """Copies a folder and converts the images that the decoders of this package cannot read.
+    """Copies a folder, converting the images that this package's decoders cannot read.
 
     Decodable images are copied byte for byte, except where colors would be wrong (CMYK, a color
     profile other than sRGB, a palette in BMP) or 16 bits of a PNG would be cut to 8. All other
@@ -88,7 +88,7 @@ def convert_images(
         RuntimeError: If the system killed a process.
         OSError: If `destination` cannot be written.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> import PIL.Image
         >>> source, destination = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
@@ -106,7 +106,7 @@ def convert_images(
         arguments.positive_int("max_side", max_side)
     if window is not None and not (len(window) == 2 and window[0] < window[1]):
         raise ValueError(
-            "`window` must be two numbers, the lower one first. Received: "
+            "`window` must be two numbers, the smaller number first. Received: "
             f"window={','.join(map(str, window))}"
         )
     source, destination = Path(source).resolve(), Path(destination).resolve()
@@ -115,11 +115,11 @@ def convert_images(
     _check_folders(source, destination, marker)
     # A disabled progress bar prints a line in rich 13.
     bar = partial(track, console=Console(stderr=True)) if progress else lambda results, *_: results
-    files = list(bar(copying.walk(source, "", {source, destination}, max_side), "Looking at files"))
+    files = list(bar(copying.walk(source, "", {source, destination}, max_side), "Scanning files"))
     _check_extras({file.format for file in files})
     copying.set_targets(files, format)
     destination.mkdir(parents=True, exist_ok=True)
-    received = f"destination={destination}, to which another process writes"
+    received = f"destination={destination}, which is in use by another process"
     with output_folder.alone(destination / _LOCK, lambda: received), workers.pool(processes) as run:
         copying.remove_unfinished(destination)
         temporary = destination / f"{copying.OURS}.tmp-marker"
@@ -136,7 +136,7 @@ def convert_images(
         renames = {file.name: os.path.basename(file.target) for file in done if not file.failure}
         done += map(partial(write, renames), tables)
     counts = Counter(file.outcome for file in done if file.outcome)
-    counts.update({"Left out pages": sum(file.pages for file in done)})
+    counts.update({"Pages left out": sum(file.pages for file in done)})
     failed = sorted((file.name, file.failure) for file in done if file.failure)
     return Conversion(+counts, tuple(failed))
 
@@ -146,8 +146,8 @@ def _check_folders(source: Path, destination: Path, marker: str) -> None:
         raise ValueError(f"`source` must be an existing folder. Received: {source}")
     if source.is_relative_to(destination) or destination.is_relative_to(source):
         raise ValueError(
-            "`destination` must lie outside of `source`, and `source` outside of it. Received: "
-            f"source={source}, destination={destination}"
+            f"`source` and `destination` must not contain each other. Received: source={source}, "
+            f"destination={destination}"
         )
     found = destination / _MARKER
     if found.is_file() and found.read_text(encoding="utf-8") == marker:
@@ -155,8 +155,8 @@ def _check_folders(source: Path, destination: Path, marker: str) -> None:
     folder = destination.iterdir() if destination.is_dir() else [destination]
     if destination.exists() and any(not path.name.startswith(copying.OURS) for path in folder):
         raise ValueError(
-            "`destination` must be new, or an empty folder, or one that was converted from the "
-            f"same source with the same options. Received: {destination}"
+            "`destination` must be a new or empty folder, or the output of an earlier "
+            f"conversion of the same source with the same options. Received: {destination}"
         )
 
 
@@ -164,6 +164,6 @@ def _check_extras(formats: set[str | None]) -> None:
     for format, (module, extra) in _EXTRAS.items():
         if format in formats and importlib.util.find_spec(module) is None:
             raise ImportError(
-                f"There are {format} files, and what reads them is not installed; "
+                f"Reading {format} files needs a package that is not installed; "
                 + arguments.install_hint(extra)
             )

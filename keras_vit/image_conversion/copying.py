@@ -1,4 +1,4 @@
-"""Search, inspection, renaming and writing of the files of a conversion."""
+"""File operations of an image conversion: search, inspection, renaming and writing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PILLOW_SUFFIXES = {".tga", ".pcx", ".dds", ".sgi", ".qoi", ".ico", ".icns", ".x
 
 @dataclasses.dataclass
 class File:
-    """File or folder of the source, with the outcome of its conversion."""
+    """File or folder in the source folder, with the outcome of its conversion."""
 
     name: str  # with slashes, relative to the source
     outcome: str = ""
@@ -36,7 +36,7 @@ class File:
 
 
 def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> Iterator[File]:
-    """Yields the files and folders below a folder, without cyclic symbolic links."""
+    """Yields all files and folders below a folder; stops at cyclic symbolic links."""
     try:
         paths = sorted(folder.iterdir())
     except PermissionError:
@@ -49,7 +49,7 @@ def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> I
                 yield File(name, FOLDER)
                 yield from walk(path, f"{name}/", above | {real}, max_side)
         elif not os.path.exists(path):
-            yield File(name, failure="a link to nothing, or no permission")
+            yield File(name, failure="a broken link, or no permission")
         elif not path.is_file():
             yield File(name, "Skipped pipes, sockets and devices")
         elif not name.startswith(OURS):
@@ -57,7 +57,7 @@ def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> I
 
 
 def inspected(path: Path, name: str, max_side: int | None) -> File:
-    """Returns the kind of a file, recognized by its content."""
+    """Determines the kind of a file from its content."""
     file, suffix = File(name), path.suffix.lower()
     try:
         head = image_formats.read_head(path)
@@ -83,7 +83,7 @@ def _reason(error: Exception) -> str:
 
 
 def set_targets(files: list[File], format: str) -> None:
-    """Sets the names of the files in the new folder."""
+    """Sets the file names to use in the new folder."""
     suffixes = (".jpg", ".jpeg") if format == "jpg" else (f".{format}",)
     for file in files:
         stem, suffix = os.path.splitext(file.name)
@@ -102,12 +102,12 @@ def set_targets(files: list[File], format: str) -> None:
 def write(
     source: Path, destination: Path, options: dict[str, Any], renames: Mapping[str, str], file: File
 ) -> File:
-    """Writes a file to the new folder, and returns the file with its outcome."""
+    """Writes a file to the new folder and returns it with its outcome."""
     old, new, content = source / file.name, destination / file.target, io.BytesIO()
     try:
         stat = old.stat()
         if not file.is_table and new.exists() and new.stat().st_mtime_ns == stat.st_mtime_ns:
-            file.outcome = "There from an earlier run"
+            file.outcome = "Already converted"
             return file
         if file.convert:
             window, max_side = options["window"], options["max_side"]
@@ -131,6 +131,6 @@ def write(
 
 
 def remove_unfinished(destination: Path) -> None:
-    """Removes the temporary files of killed processes."""
+    """Deletes the temporary files left by killed processes."""
     for path in destination.glob(f"{OURS}.tmp-*"):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Reader of image files of any format as upright 8-bit sRGB images, without TensorFlow.
+"""Image file decoding to upright 8-bit sRGB pixels, without TensorFlow.
 
 H and W are the image's height and width, C the number of channels.
 """
@@ -26,7 +26,7 @@ _MODES = {"1": "L", "L": "L", "LA": "L", "La": "L", "CMYK": "CMYK"}  # otherwise
 
 
 def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> bool:
-    """Returns whether TensorFlow decodes a file correctly."""
+    """Returns whether TensorFlow decodes an image file correctly."""
     if format not in image_formats.DECODED:
         return False
     with _opened(path) as image:
@@ -43,7 +43,7 @@ def is_decoded(path: Path, format: str, head: bytes, max_side: int | None) -> bo
 
 
 def read_picture(path: Path, format: str, window: Window, max_side: int | None) -> Picture:
-    """Reads an image without transparency, as TensorFlow's decoders do."""
+    """Reads an image; drops transparency, as TensorFlow's decoders do."""
     if format == "HEIC":
         import pillow_heif
 
@@ -85,7 +85,7 @@ def _read(path: Path, window: Window) -> Picture:
 
 
 def _to_srgb(image: PIL.Image.Image) -> ImageCms.ImageCmsTransform | None:
-    """Returns the transform to sRGB if the image has another, valid profile."""
+    """Returns the transform to sRGB if the image has a different, valid color profile."""
     with contextlib.suppress(ImageCms.PyCMSError, OSError):
         profile = ImageCms.ImageCmsProfile(io.BytesIO(image.info.get("icc_profile") or b""))
         if "sRGB" not in ImageCms.getProfileDescription(profile):
@@ -95,7 +95,7 @@ def _to_srgb(image: PIL.Image.Image) -> ImageCms.ImageCmsTransform | None:
 
 
 def _stretched(values: np.ndarray, window: Window) -> PIL.Image.Image:
-    """Returns an 8-bit image of values (H, W) or (H, W, C); `window` defaults to their range."""
+    """Maps values (H, W) or (H, W, C) to an 8-bit image; `window` defaults to their range."""
     if values.dtype == np.uint8:
         return PIL.Image.fromarray(values)
     finite = values[np.isfinite(values)]

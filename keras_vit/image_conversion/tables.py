@@ -1,4 +1,4 @@
-"""Renaming of files in tables, with all other text unchanged."""
+"""Updating of file names in tables, leaving all other text unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _JSON_STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[\da-fA-F]{4})*"'
 
 
 def renamed(table: bytes, name: str, renames: Mapping[str, str]) -> bytes:
-    """Returns a table with the new names of renamed files in its cells or JSON strings."""
+    """Returns a table with the names of renamed files updated in its cells or JSON strings."""
     folder, is_json = posixpath.dirname(name), name.lower().endswith(".jsonl")
 
     def new(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Process pool whose workers exit with their parent process."""
+"""Process pool whose workers exit when their parent process exits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from functools import partial
 
 @contextlib.contextmanager
 def pool(processes: int) -> Iterator[Callable[..., Iterable]]:
-    """Yields a `map` that runs in several processes, or in this process if there is one."""
+    """Yields a `map` function that runs in `processes` processes, or in this one if it is 1."""
     if processes == 1:
         yield map
         return

@@ -19,7 +19,7 @@ from keras_vit.layers.dropout import Dropout
 
 @functools.cache
 def has_fused_kernel() -> bool:
-    """Returns whether Keras runs attention as one fused kernel: with JAX, on a GPU or TPU."""
+    """Returns whether attention is one fused kernel, which requires JAX on a GPU or TPU."""
     if keras.backend.backend() != "jax":
         return False
     import jax
@@ -56,7 +56,7 @@ class MultiHeadSelfAttention(BaseLayer):
         ValueError: If an argument is out of range, D is not a multiple of `num_heads`, or
             `num_tokens` does not match the rank of `inputs`.
 
-    Example:
+    Examples:
         >>> attention = MultiHeadSelfAttention(num_heads=2)
         >>> z, scores = attention(np.ones((2, 5, 6), "float32"), return_attention_scores=True)
         >>> tuple(z.shape), tuple(scores.shape)
@@ -104,7 +104,7 @@ class MultiHeadSelfAttention(BaseLayer):
     ) -> Any:
         if (num_tokens is None) != (len(inputs.shape) == 3):
             raise ValueError(
-                "`num_tokens` must be given where `inputs` has shape (B*T, D), and only there. "
+                "`num_tokens` must be given if, and only if, `inputs` has shape (B*T, D). "
                 f"Received: num_tokens={num_tokens}, inputs of shape {tuple(inputs.shape)}"
             )
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
@@ -122,7 +122,7 @@ class MultiHeadSelfAttention(BaseLayer):
         return (z, scores) if return_attention_scores else z
 
     def project_in(self, inputs: Any, num_tokens: Any) -> tuple[Any, Any, Any]:
-        """Returns queries, keys and values, (B, K, T, d) each, from (B, T, D) or (BT, D)."""
+        """Computes queries, keys and values (B, K, T, d) from inputs (B, T, D) or (BT, D)."""
         d_model = inputs.shape[-1]
         qkv = self.qkv(ops.reshape(inputs, (-1, d_model)))  # (BT, 3D)
         qkv = ops.reshape(qkv, (-1, num_tokens, 3, self.num_heads, d_model // self.num_heads))
@@ -131,28 +131,28 @@ class MultiHeadSelfAttention(BaseLayer):
         return q, k, v
 
     def project_out(self, z: Any) -> Any:
-        """Returns the projection of the heads, (BT, D), from (B, K, T, d)."""
+        """Merges heads (B, K, T, d) and applies the output projection, giving (BT, D)."""
         z = ops.transpose(z, (0, 2, 1, 3))  # (B, T, K, d)
         return self.out(ops.reshape(z, (-1, self.num_heads * z.shape[-1])))  # (BT, D)
 
     def fused_attention(self, q: Any, k: Any, v: Any) -> Any:
-        """Returns softmax(q k^T / sqrt(d)) v, (B, K, T, d), without storing the weights."""
+        """Computes softmax(q k^T / sqrt(d)) v without storing the weights; returns (B, K, T, d)."""
         q, k, v = (ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, T, K, d)
         z = ops.dot_product_attention(q, k, v, scale=1.0 if self.scale_folded else None)
         return ops.transpose(z, (0, 2, 1, 3))
 
     def attention_weights(self, q: Any, k: Any) -> Any:
-        """Returns the weights softmax(q k^T / sqrt(d)), (B, K, T, T), from (B, K, T, d) each."""
+        """Computes the attention weights softmax(q k^T / sqrt(d)), of shape (B, K, T, T)."""
         return ops.softmax(self.attention_scores(q, k))
 
     def attention_scores(self, q: Any, k: Any) -> Any:
-        """Returns q k^T / sqrt(d), (B, K, T, T), from (B, K, T, d) each."""
+        """Computes the attention scores q k^T / sqrt(d), of shape (B, K, T, T)."""
         if not self.scale_folded:
             q = q * q.shape[-1] ** -0.5
         return ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))
 
     def fold_scale(self) -> None:
-        """Folds 1 / sqrt(d) into the query weights, for a model that is not saved."""
+        """Folds 1 / sqrt(d) into the query weights, for models that will not be saved."""
         if self.scale_folded:
             return
         d_model = self.qkv.kernel.shape[0]

@@ -1,4 +1,4 @@
-"""Base class of the layers."""
+"""Base class of this package's layers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import keras
 
 
 class BaseLayer(keras.layers.Layer):
-    """Layer whose configuration and sublayers are derived from its attributes.
+    """Base layer whose configuration and sublayers are derived from its attributes.
 
     The output has the shape of the input unless a subclass overrides `compute_output_shape`.
 
-    Example:
+    Examples:
         >>> from keras_vit.layers import LayerScale
         >>> LayerScale(0.1).get_config()["initial_value"]
         0.1
@@ -22,7 +22,7 @@ class BaseLayer(keras.layers.Layer):
     _config_names: ClassVar[tuple[str, ...]] = ()
 
     def _part(self, kind: type[Any], *args: Any, **kwargs: Any) -> Any:
-        """Returns a sublayer with the dtype policy and the `trainable` flag of this layer."""
+        """Creates a sublayer with the dtype policy and the `trainable` flag of this layer."""
         return kind(*args, trainable=self.trainable, dtype=self.dtype_policy, **kwargs)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""Dropout and stochastic depth with one seed per replica.
+"""Dropout and stochastic depth with a separate random seed for each replica.
 
 Letters: B batch.
 """
@@ -26,15 +26,16 @@ _SEEDS: ContextVar[tuple[list[Any], Iterator[Any] | None] | None] = ContextVar(
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
-    """Seed generator with separate seeds for every replica of a tf.distribute strategy.
+    """Seed generator with separate seeds for each replica of a `tf.distribute` strategy.
 
-    Under a tf.distribute strategy all replicas read one state. With the generator of Keras they
-    drop the same units: N replicas would use one mask where a single device uses N.
+    Under a `tf.distribute` strategy, all replicas read the same generator state. With Keras' own
+    generator they would drop the same units: N replicas would share one mask instead of using N
+    different masks.
 
     Args:
-        seed: Integer seed; by default it follows `keras.utils.set_random_seed`.
+        seed: Integer seed; by default derived from `keras.utils.set_random_seed`.
 
-    Example:
+    Examples:
         >>> generator = ReplicaSeedGenerator(seed=3)  # on one device as Keras' own
         >>> [int(part) for part in keras.ops.convert_to_numpy(generator.next())]
         [3, 0]
@@ -58,13 +59,13 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(BaseLayer):
-    """Dropout with a separate mask on every replica.
+    """Dropout with a separate mask on each replica.
 
     In training, the remaining values are divided by 1 - rate; inference changes no values.
 
     Args:
         rate: Fraction of the values that are dropped, in [0, 1).
-        seed: Integer seed of the choice; by default it follows `keras.utils.set_random_seed`.
+        seed: Integer seed; by default derived from `keras.utils.set_random_seed`.
 
     Call arguments:
         inputs: Tensor of any shape.
@@ -75,7 +76,7 @@ class Dropout(BaseLayer):
     Raises:
         ValueError: If `rate` is out of range.
 
-    Example:
+    Examples:
         >>> float(np.max(Dropout(0.5)(np.ones((2, 3), "float32"))))  # inference: unchanged
         1.0
 
@@ -99,15 +100,15 @@ class Dropout(BaseLayer):
         return keras.random.dropout(inputs, self.rate, noise_shape, self.seed_generator)
 
     def _noise_shape(self, inputs: Any) -> tuple[Any, ...] | None:
-        """Returns the shape of the dropout mask; None for the shape of the inputs."""
+        """Returns the shape of the dropout mask, or None for the shape of the inputs."""
         return None
 
 
 def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns a function that uses the same dropout masks in each call.
+    """Wraps a function so that every call uses the same dropout masks.
 
-    For rematerialization, which recomputes a layer in the backward pass: other masks would give
-    the gradient of another function.
+    Needed for rematerialization, which recomputes a layer in the backward pass: with other masks,
+    the gradient would be that of another function.
     """
     drawn: list[Any] = []
     calls = 0
@@ -125,7 +126,7 @@ def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _replica() -> Any:
-    """Returns the index of this replica, or None if there is only one."""
+    """Returns the index of the current replica, or None if there is only one."""
     if keras.backend.backend() != "tensorflow":
         return None  # keras.distribution on JAX draws one mask for the whole batch
     import tensorflow as tf
@@ -138,14 +139,14 @@ def _replica() -> Any:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StochasticDepth(Dropout):
-    """Sets a residual branch to zero for randomly chosen examples of the batch.
+    """Stochastic depth: drops a residual branch for randomly chosen examples of the batch.
 
-    In training the branch of each example is kept with probability 1 - rate and divided by this
-    probability; inference changes no values (the semantics of DeiT's drop path).
+    In training, each example keeps its branch with probability 1 - rate, and kept branches are
+    divided by this probability; inference changes no values (the semantics of DeiT's drop path).
 
     Args:
         rate: Fraction of the examples whose branch is dropped, in [0, 1).
-        seed: Integer seed of the choice; by default it follows `keras.utils.set_random_seed`.
+        seed: Integer seed; by default derived from `keras.utils.set_random_seed`.
 
     Call arguments:
         inputs: Tensor of shape (B, ...): the output of a residual branch.
@@ -156,7 +157,7 @@ class StochasticDepth(Dropout):
     Raises:
         ValueError: If `rate` is out of range.
 
-    Example:
+    Examples:
         >>> branch = np.ones((2, 3, 5), "float32")
         >>> float(np.max(StochasticDepth(0.5)(branch)))  # inference: unchanged
         1.0

@@ -1,4 +1,4 @@
-"""Fusion of chains of element-wise operations with XLA, for TensorFlow on a CPU.
+"""XLA fusion of chains of element-wise operations, for TensorFlow on a CPU.
 
 TensorFlow's graph runs one operation at a time, each a pass over memory: about 25 for GELU and its
 gradient, about 20 for a layer norm. XLA fuses a chain into one or two passes, but its matrix
@@ -16,13 +16,13 @@ import keras
 
 
 def in_training(compute: Callable[..., Any], training: Any) -> Callable[..., Any]:
-    """Returns `compute`, compiled by XLA in training where fusion `is_enabled`."""
+    """Returns `compute`, compiled with XLA if `training` is set and `is_enabled()` is true."""
     return _differentiable(compute) if training is True and is_enabled() else compute
 
 
 @functools.cache
 def is_enabled() -> bool:
-    """Returns whether the backend is TensorFlow on a CPU."""
+    """Returns whether fusion applies: with the TensorFlow backend on a CPU."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -31,7 +31,7 @@ def is_enabled() -> bool:
 
 
 def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Computes a layer norm over the last axis with operators that TensorFlow's graph fuses.
+    """Computes layer normalization in a form that TensorFlow's graph optimizer can fuse.
 
     The graph optimizer recognizes a layer norm by a float32 batch norm in it, as in tf.keras, and
     calls oneDNN where available.
@@ -58,7 +58,7 @@ def fused_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
 @functools.cache
 def one_pass(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a chain with XLA; requires `is_enabled()`."""
+    """Compiles a chain of element-wise operations with XLA; requires `is_enabled()`."""
     import tensorflow as tf
 
     run = tf.function(compute, jit_compile=True, autograph=False, reduce_retracing=True)

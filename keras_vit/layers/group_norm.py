@@ -1,4 +1,4 @@
-"""Group normalization of the ResNet in a hybrid model.
+"""Group normalization for the ResNet stem of hybrid models.
 
 Letters: B batch; H, W, C height, width and channels of a feature map; G groups.
 """
@@ -17,11 +17,11 @@ GROUPS = 32  # as in the official code
 
 
 def channels_in_groups(name: str, value: object) -> int:
-    """Returns `value` if it is a number of channels divisible by `GROUPS`."""
+    """Returns `value` as an integer; raises `ValueError` unless it is a multiple of `GROUPS`."""
     channels = arguments.positive_int(name, value)
     if channels % GROUPS:
         raise ValueError(
-            f"`{name}` must be a multiple of {GROUPS}, the groups of the norms. "
+            f"`{name}` must be a multiple of {GROUPS}, the number of groups of GroupNorm. "
             f"Received: {name}={value!r}"
         )
     return channels
@@ -49,7 +49,7 @@ class GroupNorm(BaseLayer):
         ValueError: If `epsilon` is not positive, C is not a multiple of 32 or the inputs do not
             have rank 4.
 
-    Example:
+    Examples:
         >>> tuple(GroupNorm()(np.ones((2, 5, 7, 64), "float32")).shape)
         (2, 5, 7, 64)
 
@@ -88,7 +88,7 @@ class GroupNorm(BaseLayer):
 
 
 def _group_means(x: Any) -> Any:
-    """Returns the mean of each channel's group, (B, 1, 1, C)."""
+    """Returns the mean over each channel's group, of shape (B, 1, 1, C)."""
     channels = x.shape[-1]
     # One sum over all pixels would be slower, and would accumulate more rounding error.
     means = ops.mean(ops.mean(x, axis=2), axis=1)  # (B, C)

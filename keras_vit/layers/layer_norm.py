@@ -23,7 +23,7 @@ _FUSED = 2**17
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras' layer normalization over the last axis, in fewer passes over the tensor.
+    """Layer normalization over the last axis, with fewer passes over the tensor than in Keras.
 
     Computes gamma (x - mean(x)) / sqrt(var(x) + epsilon) + beta, at least in float32. Keras
     rearranges the formula into one product and one sum per value. A compiler undoes this, but
@@ -43,7 +43,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     Raises:
         ValueError: If `axis` is not -1, `scale` or `center` is False, or `rms_scaling` is True.
 
-    Example:
+    Examples:
         >>> [round(float(value)) for value in LayerNorm()(np.array([[1.0, 3.0]], "float32"))[0]]
         [-1, 1]
 
@@ -60,15 +60,15 @@ class LayerNorm(keras.layers.LayerNormalization):
         super().__init__(epsilon=arguments.positive("epsilon", epsilon), **kwargs)
         if not is_plain(self):
             raise ValueError(
-                "`axis` must be -1, with `scale` and `center` and without `rms_scaling`; "
-                "`keras.layers.LayerNormalization` has the others. "
-                f"Received: axis={self.axis}, scale={self.scale}, center={self.center}, "
+                "`axis` must be -1, `scale` and `center` must be True, and `rms_scaling` must "
+                "be False; use `keras.layers.LayerNormalization` for other settings. Received: "
+                f"axis={self.axis}, scale={self.scale}, center={self.center}, "
                 f"rms_scaling={self.rms_scaling}"
             )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        normalise = in_training(
-            _normalise(self.epsilon, self.compute_dtype, not self.folded), training
+        normalize = in_training(
+            _normalize(self.epsilon, self.compute_dtype, not self.folded), training
         )
         gamma, beta = ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
         if self.fused:
@@ -76,12 +76,12 @@ class LayerNorm(keras.layers.LayerNormalization):
             return ops.cond(
                 ops.size(x) > _FUSED,
                 lambda: ops.cast(fused_norm(x, gamma, beta, self.epsilon), self.compute_dtype),
-                lambda: normalise(x, gamma, beta),
+                lambda: normalize(x, gamma, beta),
             )
-        return normalise(ops.convert_to_tensor(inputs), gamma, beta)
+        return normalize(ops.convert_to_tensor(inputs), gamma, beta)
 
     def fold_into(self, dense: keras.layers.Dense) -> None:
-        """Folds gain and offset into the only layer that follows, for a model that is not saved."""
+        """Folds gain and offset into the dense layer `dense`, for models that will not be saved."""
         if self.folded or dense.bias is None:
             return
         gamma, beta = map(ops.convert_to_numpy, (self.gamma, self.beta))
@@ -94,7 +94,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 @functools.cache
-def _normalise(epsilon: float, dtype: str, affine: bool = True) -> Callable[..., Any]:
+def _normalize(epsilon: float, dtype: str, affine: bool = True) -> Callable[..., Any]:
     def compute(x: Any, gamma: Any, beta: Any) -> Any:
         # Squares overflow in float16, and bfloat16 is too coarse for sums.
         x = ops.cast(x, keras.backend.result_type(dtype, "float32"))

@@ -16,7 +16,7 @@ from keras_vit.layers.base import BaseLayer
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerScale(BaseLayer):
-    """Learned scale for each channel of a residual branch.
+    """Learned scaling of each channel of a residual branch.
 
     Equation 1 of "Going deeper with Image Transformers": diag(lambda_1, ..., lambda_D) times the
     branch. With small initial values a deep model starts near the identity.
@@ -34,7 +34,7 @@ class LayerScale(BaseLayer):
     Raises:
         ValueError: If `initial_value` is not positive.
 
-    Example:
+    Examples:
         >>> float(LayerScale(0.5)(np.ones((2, 3, 5), "float32"))[0, 0, 0])
         0.5
 

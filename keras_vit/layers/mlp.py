@@ -25,7 +25,7 @@ _FUNCTIONS = {"tanh": ops.gelu, "exact": keras.activations.gelu}
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MLP(BaseLayer):
-    """MLP of two dense layers with a GELU between them, and dropout after each layer.
+    """MLP with two dense layers, a GELU between them, and dropout after each dense layer.
 
     Section 3.1 of the paper: "The MLP contains two layers with a GELU non-linearity."
 
@@ -44,7 +44,7 @@ class MLP(BaseLayer):
     Raises:
         ValueError: If an argument is out of range.
 
-    Example:
+    Examples:
         >>> tuple(MLP(mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
         (2, 5, 6)
 
@@ -81,7 +81,7 @@ class MLP(BaseLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dense(keras.layers.Dense):
-    """Keras' dense layer, with bias and activation in one pass over the tensor in training.
+    """Keras' dense layer, with bias and activation fused into one pass in training.
 
     TensorFlow on a CPU fuses a matrix product and its bias. In bfloat16 the fused operation takes
     twice the time of the product alone in a wide layer. An MLP trains in half the time if bias,
@@ -98,7 +98,7 @@ class Dense(keras.layers.Dense):
     Returns:
         Tensor of shape (..., M).
 
-    Example:
+    Examples:
         >>> tuple(Dense(11, activation="gelu")(np.ones((2, 5, 6), "float32")).shape)
         (2, 5, 11)
     """

@@ -1,4 +1,4 @@
-"""Layer that stores a model's preprocessing and architecture inside the model."""
+"""Layer that stores the preprocessing and architecture of the model that contains it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.preprocessing import Preprocessing
 
 @keras.saving.register_keras_serializable(package="keras_vit", name="ImageContract")  # in files
 class ModelMetadata(BaseLayer):
-    """Identity layer that stores the model's preprocessing and architecture.
+    """Identity layer that stores the preprocessing and architecture of its model.
 
     A `.keras` file stores only layers and their configuration. As the first layer of a model,
     this layer keeps class names, pixel scaling and image size through plain
@@ -31,7 +31,7 @@ class ModelMetadata(BaseLayer):
     Returns:
         The same tensor.
 
-    Example:
+    Examples:
         >>> preprocessing = ModelMetadata(Preprocessing(class_names=("cat", "dog")))
         >>> ModelMetadata.from_config(preprocessing.get_config()).preprocessing.class_names
         ('cat', 'dog')
@@ -61,7 +61,7 @@ class ModelMetadata(BaseLayer):
         store["config"] = np.frombuffer(json.dumps(content).encode(), "uint8")
 
     def load_own_variables(self, store: Any) -> None:
-        """Ignores the file's metadata: loading weights does not change a model's metadata."""
+        """Ignores metadata in the file, so that loading weights keeps the model's metadata."""
 
     def get_config(self) -> dict[str, Any]:
         return {

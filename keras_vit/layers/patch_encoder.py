@@ -1,4 +1,4 @@
-"""Patch embedding: projection, position embeddings and prefix tokens.
+"""Patch embedding: linear projection, position embeddings and prefix tokens.
 
 Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
 T = N + p tokens; F values in a flattened patch; D hidden size.
@@ -26,12 +26,12 @@ POSITION_EMBEDDINGS = ("learned", "learned_2d", "sincos_2d", "none")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchEncoder(BaseLayer):
-    """Projects patches, adds position embeddings and prepends the class token.
+    """Patch embedding: projects patches, adds position embeddings and prepends prefix tokens.
 
-    Equation 1 of the paper: z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos. The position table
-    is stored on its grid, (h, w, D), and the positions of the prefix tokens separately. For an
-    image of another size, and so patches on another grid, the table is resized. The prefix tokens
-    are in the order class, distillation, registers.
+    Equation 1 of the paper: z_0 = [x_class; x_p^1 E; ...; x_p^N E] + E_pos. The position table is
+    stored on its grid, (h, w, D), and the positions of the prefix tokens separately. For an image
+    of another size, whose patches form another grid, the table is resized. The prefix tokens are in
+    the order class, distillation, registers.
 
     Args:
         hidden_size: Channels D of a token.
@@ -41,9 +41,9 @@ class PatchEncoder(BaseLayer):
         position_embedding: `"learned"`: one vector for each patch; `"learned_2d"`: half of the
             channels for the row and half for the column (appendix D.4); `"sincos_2d"`: fixed
             values; or `"none"`.
-        prefix_position: Whether the prefix tokens have learned positions as well; not in DeiT III
-            and DINOv2 with registers.
-        patch_bias: Whether the projection of the patches has a bias; not in CLIP.
+        prefix_position: Whether the prefix tokens have learned positions as well; False in
+            DeiT III and DINOv2 with registers.
+        patch_bias: Whether the projection of the patches has a bias; False in CLIP.
         position_grid: Rows and columns of the stored table; by default the grid that the layer
             is built with. Required if the build shape has no static grid.
         position_interpolation: Method for resizing the table, see `resize_table`.
@@ -59,7 +59,7 @@ class PatchEncoder(BaseLayer):
     Raises:
         ValueError: If an argument is out of range or the grid of the table is unknown.
 
-    Example:
+    Examples:
         >>> tuple(PatchEncoder(8)(np.ones((2, 3, 5, 12), "float32")).shape)
         (2, 16, 8)
 
@@ -154,7 +154,7 @@ class PatchEncoder(BaseLayer):
         return self.assemble(self.projection(patches), training)
 
     def assemble(self, embeddings: Any, training: bool | None = None) -> Any:
-        """Returns the tokens for patch embeddings, which the caller may have changed.
+        """Builds the token sequence from patch embeddings, which may already be masked.
 
         Args:
             embeddings: Tensor of shape (B, h, w, D): the output of `projection`.
@@ -163,7 +163,7 @@ class PatchEncoder(BaseLayer):
         Returns:
             Tensor of shape (B, T, D): the prefix tokens, then the patches, with their positions.
 
-        Example:
+        Examples:
             >>> encoder = PatchEncoder(8)
             >>> encoder.build((None, 3, 5, 12))
             >>> tuple(encoder.assemble(np.ones((2, 3, 5, 8), "float32")).shape)
@@ -194,7 +194,7 @@ class PatchEncoder(BaseLayer):
         Raises:
             ValueError: If `position_embedding` is `"none"`.
 
-        Example:
+        Examples:
             >>> encoder = PatchEncoder(8)
             >>> encoder.build((None, 3, 5, 12))
             >>> tuple(encoder.positions().shape), tuple(encoder.positions((4, 7)).shape)
@@ -210,8 +210,8 @@ class PatchEncoder(BaseLayer):
             table = ops.concatenate(halves, axis=-1)
         else:
             raise ValueError(
-                "`position_embedding` must not be 'none' where positions are asked for. "
-                f"Received: position_embedding={self.position_embedding!r}"
+                "`position_embedding` must not be 'none' when positions are computed. Received: "
+                f"position_embedding={self.position_embedding!r}"
             )
         if grid is None:
             return table
@@ -231,7 +231,7 @@ class PatchEncoder(BaseLayer):
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Number p of tokens in front of the patches."""
+        """Number p of prefix tokens, which precede the patches."""
         return self.class_token + self.distillation_token + self.register_tokens
 
     def save_own_variables(self, store: Any) -> None:
@@ -243,8 +243,9 @@ class PatchEncoder(BaseLayer):
         held, wanted = set(store.keys()), {variable.name for variable in self._own_variables()}
         if held != wanted:
             raise ValueError(
-                f"The file's {self.name} must hold {', '.join(sorted(wanted)) or 'nothing'}. "
-                f"Received: {', '.join(sorted(held)) or 'nothing'}"
+                f"The file's layer {self.name} must contain "
+                f"{', '.join(sorted(wanted)) or 'nothing'}. Received: "
+                f"{', '.join(sorted(held)) or 'nothing'}"
             )
         for variable in self._own_variables():
             variable.assign(store[variable.name])
@@ -256,7 +257,7 @@ class PatchEncoder(BaseLayer):
         stored = self.position_grid or grid
         if None in stored:
             raise ValueError(
-                "`position_grid` must be given where the size of the images is not known "
-                f"beforehand. Received: position_grid=None, a grid of {tuple(grid)} patches"
+                "`position_grid` must be given if the image size is unknown. Received: "
+                f"position_grid=None, a grid of {tuple(grid)} patches"
             )
         return stored[0], stored[1]  # type: ignore[return-value]

@@ -40,7 +40,7 @@ class Patches(BaseLayer):
         ValueError: If an argument is out of range, the images do not have rank 4, or a side is
             not a multiple of the patch.
 
-    Example:
+    Examples:
         >>> tuple(Patches(2)(np.ones((2, 4, 6, 3), "float32")).shape)
         (2, 2, 3, 12)
 
@@ -77,7 +77,7 @@ class Patches(BaseLayer):
         return (batch, *self.grid_size((height, width)), features)
 
     def grid_size(self, image_size: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Returns the rows and columns of patches in an image of this size.
+        """Returns the number of rows and columns of patches for an image size.
 
         Args:
             image_size: Height and width in pixels; an entry may be None or a tensor if it is
@@ -90,7 +90,7 @@ class Patches(BaseLayer):
             ValueError: If a known side is smaller than a patch, or is not a multiple of the patch
                 and `remainder="error"`.
 
-        Example:
+        Examples:
             >>> Patches(16).grid_size((224, 320))
             (14, 20)
         """

@@ -21,7 +21,7 @@ TOKEN_POOLINGS = ("token", "gap", "max")
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TokenPooling(BaseLayer):
-    """Pooling to a prefix token, or to the mean or the maximum over the patches.
+    """Pooling layer that returns a prefix token, or the mean or maximum of the patch tokens.
 
     Args:
         mode: `"token"`: one of the prefix tokens (equation 4 of the paper); `"gap"`: the mean
@@ -41,7 +41,7 @@ class TokenPooling(BaseLayer):
     Raises:
         ValueError: If `mode` is unknown, or is `"token"` and there is no prefix token `index`.
 
-    Example:
+    Examples:
         >>> tuple(TokenPooling("gap", prefix_tokens=0)(np.ones((2, 5, 6), "float32")).shape)
         (2, 6)
 
@@ -60,7 +60,7 @@ class TokenPooling(BaseLayer):
         self.index = arguments.count("index", index)
         if mode == "token" and index >= prefix_tokens:
             raise ValueError(
-                "`mode` must be 'gap' or 'max' where there is no such prefix token. "
+                "`mode` must be 'gap' or 'max' if there is no prefix token at `index`. "
                 f"Received: mode={mode!r}, prefix_tokens={prefix_tokens}, index={index}"
             )
         self.input_spec = keras.layers.InputSpec(ndim=3)
@@ -101,7 +101,7 @@ class AttentionPooling(BaseLayer):
     Raises:
         ValueError: If an argument is out of range or D is not a multiple of `num_heads`.
 
-    Example:
+    Examples:
         >>> tuple(AttentionPooling(num_heads=2, mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
         (2, 6)
 
@@ -147,7 +147,7 @@ class AttentionPooling(BaseLayer):
         return (y + self.mlp(self.norm(y)))[:, 0]  # (B, D)
 
     def attention_weights(self, q: Any, k: Any) -> Any:
-        """Returns softmax(q k^T / sqrt(d)), (B, K, 1, T), from (1, K, 1, d) and (B, K, T, d)."""
+        """Computes softmax(q k^T / sqrt(d)) of shape (B, K, 1, T); all images share one query."""
         return ops.softmax(ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2))))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -163,7 +163,7 @@ class AttentionPooling(BaseLayer):
         }
 
     def _heads(self, x: Any) -> Any:
-        """Splits (B, T, D) into heads, (B, K, T, d)."""
+        """Splits a tensor (B, T, D) into attention heads (B, K, T, d)."""
         t, d_model = ops.shape(x)[1], x.shape[-1]
         x = ops.reshape(x, (-1, t, self.num_heads, d_model // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))

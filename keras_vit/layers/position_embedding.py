@@ -1,4 +1,4 @@
-"""Position embeddings: fixed sine-cosine tables and resizing to another grid.
+"""Position embeddings: fixed sine-cosine embeddings, and resizing to another patch grid.
 
 Letters: h, w rows and columns of the grid of patches; D hidden size.
 """
@@ -16,7 +16,7 @@ from keras_vit import arguments
 
 @dataclasses.dataclass(frozen=True)
 class _Method:
-    """Interpolation method of one library.
+    """Interpolation method of a library, such as timm, for resizing position embeddings.
 
     Args:
         cubic: Coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
@@ -43,7 +43,7 @@ _LARGEST_TABLE = 2**24  # half in ViT-G/14 at 980 pixels; a malicious file could
 
 
 def check_channels(hidden_size: int, position_embedding: str) -> None:
-    """Raises `ValueError` unless the hidden size is valid for the position embedding."""
+    """Raises `ValueError` unless the hidden size suits the type of position embedding."""
     if position_embedding == "learned_2d" and hidden_size % 2:
         raise ValueError(
             "`hidden_size` must be even for position_embedding='learned_2d'. "
@@ -63,7 +63,7 @@ def sincos_2d(
     *,
     endpoint: bool = True,
 ) -> np.ndarray:
-    """Returns the fixed two-dimensional sine-cosine position table.
+    """Returns fixed two-dimensional sine-cosine position embeddings.
 
     The four quarters of the channels are sin and cos of the column, then sin and cos of the
     row, at geometrically spaced frequencies (the order of MoCo v3 and big_vision).
@@ -75,8 +75,8 @@ def sincos_2d(
     quarter = hidden_size // 4
     if grid[0] * grid[1] * hidden_size > _LARGEST_TABLE:
         raise ValueError(
-            f"`grid` must have {_LARGEST_TABLE:,} numbers at most, rows x columns x hidden_size. "
-            f"Received: grid={grid}, hidden_size={hidden_size}"
+            f"`grid` must be small enough for a table of at most {_LARGEST_TABLE:,} values (rows "
+            f"x columns x hidden_size). Received: grid={grid}, hidden_size={hidden_size}"
         )
     omega = temperature ** -(np.arange(quarter) / max(quarter - endpoint, 1))  # (D/4,)
     row, column = np.mgrid[: grid[0], : grid[1]]  # (h, w) each
@@ -86,7 +86,7 @@ def sincos_2d(
 
 
 def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_aligned") -> Any:
-    """Resizes a position table to another grid of patches.
+    """Resizes position embeddings to another grid of patches.
 
     Reference: `interpolate_posembed` of
     https://github.com/google-research/vision_transformer/blob/main/vit_jax/checkpoint.py
@@ -102,7 +102,7 @@ def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_alig
 
 
 def resize_matrix(old: int, new: Any, method: str) -> Any:
-    """Returns the matrix that resizes one side of a table."""
+    """Returns the matrix that resizes position embeddings along one axis."""
     how = _METHODS[method]
     target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
     size = ops.cast(new, "float32")
@@ -124,7 +124,7 @@ def resize_matrix(old: int, new: Any, method: str) -> Any:
 
 
 def _kernel(t: Any, a: float | None) -> Any:
-    """Returns the linear kernel, or the cubic kernel with coefficient `a`, at distances t >= 0."""
+    """Evaluates the linear kernel, or the cubic kernel with coefficient `a`, at t >= 0."""
     if a is None:
         return ops.relu(1 - t)
     near = ((a + 2) * t - (a + 3)) * t * t + 1

@@ -1,4 +1,4 @@
-"""ResNet stem of the hybrid models: standardized convolutions, residual units, stages.
+"""ResNet stem of hybrid models: standardized convolutions, residual units and stages.
 
 Letters: B batch; H, W, C height, width and channels of the input; h, w height and width of the
 output; R, S strides over rows and columns; F filters: channels of a bottleneck or of the root.
@@ -19,7 +19,7 @@ from keras_vit.layers.group_norm import GroupNorm, channels_in_groups
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResidualUnit(BaseLayer):
-    """Bottleneck of three convolutions, added to a shortcut.
+    """Residual unit: a bottleneck of three convolutions, added to a shortcut.
 
     Section 4.1 of the paper: as in "Big Transfer", group norms replace the batch norms of the
     ResNet, and the convolutions, here 1x1, 3x3 and 1x1, are standardized. The shortcut is the
@@ -41,7 +41,7 @@ class ResidualUnit(BaseLayer):
     Raises:
         ValueError: If an argument is out of range or the inputs are not of rank 4.
 
-    Example:
+    Examples:
         >>> tuple(ResidualUnit(32, strides=2)(np.ones((2, 5, 7, 64), "float32")).shape)
         (2, 3, 4, 128)
 
@@ -96,7 +96,7 @@ EPSILON = 1e-5  # added to the standard deviation of a filter, as in the officia
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class StandardizedConv2D(BaseLayer):
-    """Convolution whose filters are standardized to mean 0 and variance 1 in each call.
+    """Convolution whose filters are standardized to mean 0 and variance 1 in every call.
 
     Weight Standardization replaces each filter w by (w - mean(w)) / std(w), over its rows,
     columns and input channels. All convolutions of the Vision Transformer's ResNet use this
@@ -116,7 +116,7 @@ class StandardizedConv2D(BaseLayer):
     Raises:
         ValueError: If an argument is out of range or the inputs are not of rank 4.
 
-    Example:
+    Examples:
         >>> tuple(StandardizedConv2D(8, 3, strides=2)(np.ones((2, 5, 7, 3), "float32")).shape)
         (2, 3, 4, 8)
 
@@ -164,7 +164,7 @@ class StandardizedConv2D(BaseLayer):
         return (batch, h, w, self.filters)
 
     def _standardized(self) -> Any:
-        """Returns the standardized filters, at least in float32."""
+        """Returns the standardized filters, in float32 or higher precision."""
         dtype = keras.backend.result_type(self.variable_dtype, "float32")
         kernel = ops.cast(self.kernel, dtype)
         mean, variance = ops.moments(kernel, axes=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
@@ -178,7 +178,7 @@ def resnet_stride(num_blocks: Sequence[int]) -> int:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResNetStem(BaseLayer):
-    """ResNet (BiT) stem of a hybrid model, whose patches are cut from its feature map.
+    """ResNet (BiT) stem of a hybrid model; patches are cut from its feature map.
 
     "As an alternative to raw image patches, the input sequence can be formed from feature maps
     of a CNN" (section 3.1 of the paper). The ResNet has group norms and standardized
@@ -201,7 +201,7 @@ class ResNetStem(BaseLayer):
     Raises:
         ValueError: If an argument is out of range or the images do not have rank 4.
 
-    Example:
+    Examples:
         >>> tuple(ResNetStem((1, 1), width=32)(np.ones((2, 40, 63, 3), "float32")).shape)
         (2, 5, 8, 256)
 
@@ -241,11 +241,11 @@ class ResNetStem(BaseLayer):
 
     @property
     def stride(self) -> int:
-        """Total stride, see `resnet_stride`."""
+        """Total stride of the stem (see `resnet_stride`)."""
         return resnet_stride(self.num_blocks)
 
     def output_size(self, image_size: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Returns the size of the feature map for an image size.
+        """Returns the size of the feature map for a given image size.
 
         Args:
             image_size: Height and width in pixels; an entry may be None or a tensor if it is
@@ -254,7 +254,7 @@ class ResNetStem(BaseLayer):
         Returns:
             The pair (h, w), with None or a tensor where the size is unknown.
 
-        Example:
+        Examples:
             >>> ResNetStem((3, 4, 9)).output_size((224, 390))
             (14, 25)
         """

@@ -23,7 +23,7 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 @dataclasses.dataclass(frozen=True)
 class Matching:
-    """Pairs of a token to remove and the token that absorbs it, which may be in several pairs.
+    """Pairs of tokens, one to be removed and the other to absorb it.
 
     Args:
         left: Indices in [0, T) of the remaining tokens, (B, T - r): the prefix tokens, the
@@ -31,7 +31,7 @@ class Matching:
         merged: Indices in [0, T) of the removed tokens of a, most similar first, (B, r).
         into: Positions in `left` of the tokens that absorb `merged`, (B, r).
 
-    Example:
+    Examples:
         >>> tokens = ops.convert_to_tensor([[[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 4.0]]])
         >>> pairs = match(tokens, 1)  # 0 and 3 point most alike
         >>> [ops.convert_to_numpy(x).tolist() for x in (pairs.left, pairs.merged, pairs.into)]
@@ -44,7 +44,7 @@ class Matching:
 
 
 def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
-    """Returns the most similar pairs: each token of a is matched to its nearest token of b."""
+    """Matches each token of set `a` to the most similar of set `b`; returns the best pairs."""
     t = metric.shape[1]
     in_a, in_b = (np.arange(prefix_tokens + i, t, 2, dtype="int32") for i in (0, 1))
     metric = ops.normalize(metric)
@@ -66,7 +66,7 @@ def match(metric: Any, pairs: int, prefix_tokens: int = 0) -> Matching:
 
 
 def merge(tokens: Any, sizes: Any, matching: Matching) -> tuple[Any, Any]:
-    """Replaces each remaining token by the mean of this token and those merged into it."""
+    """Averages each remaining token with the tokens that are merged into it."""
     left, sizes = take_tokens(tokens, matching.left), sizes[..., None]
     moved = take_tokens(sizes, matching.merged)  # (B, r, 1)
     # A matrix product sums tokens merged into the same one. A scatter would add in an undefined
@@ -93,7 +93,7 @@ def take_tokens(tokens: Any, numbers: Any) -> Any:
 
 
 class ReducingBlock(TransformerBlock):
-    """Transformer block that removes some of the patch tokens between attention and MLP.
+    """Transformer block that removes some patch tokens between the attention and the MLP.
 
     The weights are those of a `TransformerBlock`. The subclasses `MergingBlock` and
     `PruningBlock` select the tokens; at most half of the patch tokens are removed.
@@ -107,7 +107,7 @@ class ReducingBlock(TransformerBlock):
     Raises:
         ValueError: If an argument is out of range or the number of tokens is not static.
 
-    Example:
+    Examples:
         >>> [ReducingBlock(2, 11, num_reduced=8).tokens_after(t) for t in (197, 12, 2)]
         [189, 7, 2]
 
@@ -130,7 +130,7 @@ class ReducingBlock(TransformerBlock):
         self.prefix_tokens = arguments.count("prefix_tokens", prefix_tokens)
 
     def tokens_after(self, num_tokens: int | None) -> int:
-        """Returns the number of output tokens.
+        """Returns the number of output tokens for a given number of input tokens.
 
         Args:
             num_tokens: Number of input tokens, including the prefix tokens.
@@ -141,20 +141,20 @@ class ReducingBlock(TransformerBlock):
         Raises:
             ValueError: If the number of input tokens is unknown.
 
-        Example:
+        Examples:
             >>> ReducingBlock(2, 11, num_reduced=3, prefix_tokens=2).tokens_after(6)
             4
         """
         if num_tokens is None:
             raise ValueError(
-                "`inputs` must have a known number of tokens where some of them go: give the "
-                "model an image size. Received: inputs of shape (B, None, D)"
+                "`inputs` must have a known number of tokens for token reduction; build the "
+                "model with a fixed image size. Received: inputs of shape (B, None, D)"
             )
         return num_tokens - min(self.num_reduced, (num_tokens - self.prefix_tokens) // 2)
 
 
 class _ProportionalAttention(MultiHeadSelfAttention):
-    """Attention with tokens weighted by their sizes; also returns the keys."""
+    """Self-attention that weights tokens by size, and also returns the keys."""
 
     def call(
         self, inputs: Any, sizes: Any = None, num_tokens: Any = None, training: bool | None = None
@@ -189,7 +189,7 @@ class MergingBlock(ReducingBlock):
 
     Call arguments:
         inputs: Tensor of shape (B, T, D).
-        sizes: Number of patches in each token, (B, T); by default one.
+        sizes: Number of patches in each token, (B, T); by default 1 for every token.
 
     Returns:
         Tensor of shape (B, T - r, D) in the dtype of the weights, and the sizes of its tokens,
@@ -198,7 +198,7 @@ class MergingBlock(ReducingBlock):
     Raises:
         ValueError: If an argument is out of range or the number of tokens is not static.
 
-    Example:
+    Examples:
         >>> block = MergingBlock(num_heads=2, mlp_dim=11, num_reduced=2)
         >>> z, sizes = block(np.ones((2, 6, 8), "float32"))
         >>> tuple(z.shape), float(ops.sum(sizes[0]))
@@ -247,7 +247,7 @@ class MergingBlock(ReducingBlock):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PruningBlock(ReducingBlock):
-    """Transformer block that drops the tokens with the least attention from the class token.
+    """Transformer block that drops the patch tokens to which the class token attends least.
 
     EViT, section 3.2: between attention and MLP the patch tokens are ranked by the class token's
     attention to them, averaged over the heads, and the r lowest are dropped. (The paper's variant
@@ -270,7 +270,7 @@ class PruningBlock(ReducingBlock):
         ValueError: If an argument is out of range, there is no prefix token, or the number of
             tokens is not static.
 
-    Example:
+    Examples:
         >>> block = PruningBlock(num_heads=2, mlp_dim=11, num_reduced=2)
         >>> tuple(block(np.ones((2, 6, 8), "float32")).shape)
         (2, 4, 8)
@@ -282,8 +282,8 @@ class PruningBlock(ReducingBlock):
         super().__init__(num_heads, mlp_dim, **kwargs)
         if not self.prefix_tokens:
             raise ValueError(
-                "`prefix_tokens` must be at least 1, for the class token ranks the others. "
-                "Received: prefix_tokens=0"
+                "`prefix_tokens` must be at least 1, because the class token ranks the other "
+                "tokens. Received: prefix_tokens=0"
             )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Block of the Transformer encoder.
+"""Transformer encoder block.
 
 Letters: B batch; T tokens; D hidden size.
 """
@@ -49,7 +49,7 @@ class TransformerBlock(BaseLayer):
     Raises:
         ValueError: If an argument is out of range or D is not a multiple of `num_heads`.
 
-    Example:
+    Examples:
         >>> tuple(TransformerBlock(num_heads=2, mlp_dim=11)(np.ones((2, 5, 6), "float32")).shape)
         (2, 5, 6)
 
@@ -105,7 +105,7 @@ class TransformerBlock(BaseLayer):
             self.scale_2.build(input_shape)
 
     def fold(self) -> None:
-        """Folds scales into the weights of dense layers, for a model that is not saved."""
+        """Folds scales into dense layers' weights, for models that will not be saved."""
         self.norm_1.fold_into(self.attention.qkv)
         self.norm_2.fold_into(self.mlp.expand)
         self.attention.fold_scale()

@@ -1,4 +1,4 @@
-"""Functional Keras models of the Vision Transformer, and their configuration."""
+"""Vision Transformers as functional Keras models, and their configurations."""
 
 from keras_vit.models.config import ViTConfig, size
 from keras_vit.models.counting import count_flops, count_parameters, count_training_flops

@@ -1,4 +1,4 @@
-"""Copies of any functional Keras model with changed layers or another dtype."""
+"""Utilities to copy functional Keras models with modified layers or a different dtype."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def clone(
     change: Callable[[Any], Any] | None = None,
     call: Callable[..., Any] | None = None,
 ) -> keras.Model:
-    """Copies a functional or sequential model with its weights."""
+    """Copies a functional or sequential model and its weights, optionally changing its layers."""
     require_graph(model)
     copies: dict[Any, Any] = {}  # a layer may be shared, also between nested models
 
@@ -46,22 +46,22 @@ def clone(
 
 
 def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **changes: Any) -> Any:
-    """Returns a new layer from the configuration of a layer, without its weights."""
+    """Creates a new layer from another layer's configuration, without copying its weights."""
     return (kind or type(layer)).from_config({**layer.get_config(), **changes})
 
 
 def to_float32(model: keras.Model) -> keras.Model:
-    """Returns the model if it computes in float32, and a float32 copy otherwise."""
+    """Returns the model itself if it computes in float32, otherwise a float32 copy."""
     return model if is_float32(model) else with_dtype(model, "float32")
 
 
 def with_dtype(model: keras.Model, dtype: Any) -> keras.Model:
-    """Copies a model with another dtype policy."""
+    """Copies a model and gives the copy a different dtype policy."""
     return clone(model, lambda layer: clone_layer(layer, dtype=dtype) if is_float(layer) else None)
 
 
 def to_bfloat16(model: keras.Model) -> keras.Model:
-    """Copies a model with matrix products in bfloat16 and the classifier in float32."""
+    """Copies a model to compute matrix products in bfloat16 and the classifier in float32."""
     found = list(layers_of(model))
     if any(layer.compute_dtype == "bfloat16" for layer in found):
         return clone(model)
@@ -76,7 +76,7 @@ def to_bfloat16(model: keras.Model) -> keras.Model:
 
 
 def _answer(layers: list[Any]) -> list[Any]:
-    """Returns the output Dense layers and the layers after them, or an empty list."""
+    """Returns the final Dense layers and all layers after them, or an empty list."""
     kinds = keras.layers
     follow = (kinds.Activation, kinds.Softmax, kinds.Average, kinds.Identity)
     end = len(layers)
@@ -89,12 +89,12 @@ def _answer(layers: list[Any]) -> list[Any]:
 
 
 def is_float32(model: keras.Model) -> bool:
-    """Returns whether a model's compute and variable dtypes are float32."""
+    """Returns whether all compute and variable dtypes of a model are float32."""
     return all(_floats(layer) <= {"float32"} for layer in layers_of(model))
 
 
 def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields the layers of a model and of its nested models."""
+    """Yields all layers of a model, including the layers of nested models."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from layers_of(layer)
@@ -103,7 +103,7 @@ def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
 
 
 def last_layer(model: keras.Model) -> Any:
-    """Returns the last layer or operation of a model, also in nested models."""
+    """Returns the last layer or operation of a model, descending into nested models."""
     # A subclassed model has no list of operations and may compute anything after its last layer.
     sequential = isinstance(model, keras.Sequential)
     operations = model.layers if sequential else getattr(model, "operations", None)
@@ -120,7 +120,7 @@ def _floats(layer: Any) -> set[str]:
 
 
 def is_float(layer: Any) -> bool:
-    """Returns whether a layer computes in floating point; False for operations."""
+    """Returns whether a layer computes in floating point; False for bare Keras operations."""
     return bool(_floats(layer))
 
 
@@ -128,8 +128,8 @@ def require_graph(model: keras.Model) -> None:
     """Raises `ValueError` unless a model is a built functional or sequential model."""
     if not _is_graph(model) or not model.built:
         raise ValueError(
-            "`model` must be a functional or sequential Keras model that is built, whose layers "
-            f"are known. Received: model={model!r} of the class {type(model).__name__}"
+            "`model` must be a built functional or sequential Keras model. Received: "
+            f"model={model!r} of type {type(model).__name__}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Configuration of a Vision Transformer, and the published sizes."""
+"""Vision Transformer configuration, and the configurations of the published model sizes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ViTConfig:
     Raises:
         ValueError: If a value is out of range or values contradict each other.
 
-    Example:
+    Examples:
         >>> ViTConfig(hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128, patch_size=8).grid
         (28, 28)
 
@@ -157,13 +157,13 @@ class ViTConfig:
             )
         if self.representation_size and self.pooling == "none":
             raise ValueError(
-                "`representation_size` needs a pooled vector. "
-                f"Received: pooling='none', representation_size={self.representation_size}"
+                "`representation_size` needs pooling. Received: pooling='none', "
+                f"representation_size={self.representation_size}"
             )
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the stored position table."""
+        """Number of rows and columns of the stored position embeddings."""
         if self.position_grid is not None:
             return self.position_grid
         known = (side or DEFAULT_IMAGE_SIZE for side in self.image_size)
@@ -180,12 +180,12 @@ class ViTConfig:
 
     @property
     def stride(self) -> tuple[int, int]:
-        """Height and width in pixels of the image region of one token."""
+        """Height and width, in pixels, of the image region that one patch token represents."""
         return self.patch[0] * self.stem_stride, self.patch[1] * self.stem_stride
 
     @property
     def usual_size(self) -> tuple[int, int]:
-        """Height and width in pixels; an unknown side is that of the position grid."""
+        """Image height and width; unknown sides are derived from the position embedding grid."""
         height, width = (
             side or cells * pixels
             for side, cells, pixels in zip(self.image_size, self.grid, self.stride, strict=True)
@@ -194,7 +194,7 @@ class ViTConfig:
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Number of tokens in front of the patches."""
+        """Number of tokens before the patch tokens, such as the class token."""
         return self.class_token + self.distillation_token + self.register_tokens
 
     @property
@@ -203,7 +203,7 @@ class ViTConfig:
         return self.patch_size  # type: ignore[return-value]  # a pair since `__post_init__`
 
     def replace(self, **changes: Any) -> ViTConfig:
-        """Returns a copy with some fields changed.
+        """Returns a copy of the configuration with some fields changed.
 
         Args:
             **changes: Field names and their new values.
@@ -214,19 +214,19 @@ class ViTConfig:
         Raises:
             ValueError: If the result is out of range.
 
-        Example:
+        Examples:
             >>> size("Ti/16").replace(classes=5).classes
             5
         """
         return dataclasses.replace(self, **changes)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the fields as plain values.
+        """Returns the configuration as a dictionary of plain Python values.
 
         Returns:
             A dictionary for `ViTConfig(**config)` and JSON.
 
-        Example:
+        Examples:
             >>> ViTConfig(**size("Ti/16").get_config()) == size("Ti/16")
             True
         """
@@ -281,7 +281,7 @@ _WIDTHS: dict[str, dict[str, Any]] = {
 
 
 def published_heads(hidden_size: int, num_layers: int, mlp_dim: int) -> int | None:
-    """Returns the number of heads of the published size with these values, or None."""
+    """Returns the number of heads of the published model size with these dimensions, if any."""
     wanted = {"hidden_size": hidden_size, "num_layers": num_layers, "mlp_dim": mlp_dim}
     found = (width for width in _WIDTHS.values() if wanted.items() <= width.items())
     return next((int(width["num_heads"]) for width in found), None)
@@ -299,7 +299,7 @@ _HYBRIDS: dict[str, tuple[str, int, tuple[int, ...]]] = {
 
 
 def size(name: str) -> ViTConfig:
-    """Returns the configuration of a published size at 224 pixels.
+    """Returns the configuration of a published model size for images of 224 x 224 pixels.
 
     Args:
         name: Width and patch side in pixels as in the papers: `"Ti/16"`, `"B/32"`, `"G/14"`;
@@ -312,7 +312,7 @@ def size(name: str) -> ViTConfig:
     Raises:
         ValueError: If the width is unknown or the patch side is not an integer.
 
-    Example:
+    Examples:
         >>> size("B/16").hidden_size
         768
         >>> size("R26+S/32").stem_blocks
@@ -323,7 +323,7 @@ def size(name: str) -> ViTConfig:
         return ViTConfig(patch_size=patch_size, stem_blocks=blocks, **_WIDTHS[width])
     width, _, patch = name.partition("/")
     if not patch.isdecimal():
-        raise ValueError(f"`name` must read like 'B/16'. Received: name={name!r}")
+        raise ValueError(f"`name` must have the form 'B/16'. Received: name={name!r}")
     if width not in _WIDTHS:
         arguments.one_of("name", name, (*(f"{known}/{patch}" for known in _WIDTHS), *_HYBRIDS))
     return ViTConfig(patch_size=int(patch), **_WIDTHS[width])

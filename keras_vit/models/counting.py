@@ -1,4 +1,4 @@
-"""Parameter and FLOP counts of a configuration in closed form, without building the model.
+"""Parameter and FLOP counts of a model, computed from its configuration without building it.
 
 Letters: D hidden size; M width of the MLP; N patches; T tokens; F values in a patch or filters of
 a convolution; R width of the representation layer.
@@ -13,7 +13,7 @@ from keras_vit.models.config import ViTConfig
 
 
 class Convolution(NamedTuple):
-    """Convolution of a hybrid model's ResNet.
+    """Dimensions of one convolution in the ResNet of a hybrid model.
 
     Args:
         sides: Height and width of the output.
@@ -42,7 +42,7 @@ def count_parameters(config: ViTConfig) -> int:
     Returns:
         The number of parameters.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> f"{count_parameters(size('B/16')):,}"
         '86,567,656'
@@ -64,7 +64,7 @@ def count_parameters(config: ViTConfig) -> int:
 
 
 def count_flops(config: ViTConfig) -> int:
-    """Returns the floating-point operations of the forward pass for one image.
+    """Returns the number of floating-point operations in the forward pass of one image.
 
     Counts matrix products and convolutions, with a multiplication and an addition as two
     operations; norms, activations and softmax, a few per cent, are excluded.
@@ -75,7 +75,7 @@ def count_flops(config: ViTConfig) -> int:
     Returns:
         The number of operations.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> f"{count_flops(size('B/16')) / 1e9:.1f}"
         '35.1'
@@ -93,7 +93,7 @@ def count_flops(config: ViTConfig) -> int:
 
 
 def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: bool = False) -> int:
-    """Returns the floating-point operations of a training step for one image.
+    """Returns the number of floating-point operations per image in a training step.
 
     The backward pass of a matrix product is two matrix products: for the gradient of the input,
     which the pixels do not need, and for the gradient of the weights or of the second input.
@@ -106,7 +106,7 @@ def count_training_flops(config: ViTConfig, *, remat: bool = False, head_only: b
     Returns:
         The number, without the optimizer's operations, about ten for each weight and step.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> f"{count_training_flops(size('B/16')) / 1e9:.1f}"
         '105.2'
@@ -128,14 +128,14 @@ def count_head(config: ViTConfig) -> int:
 
 
 def _block(config: ViTConfig) -> int:
-    """Returns the number of multiplications of a block."""
+    """Returns the number of multiplications in one Transformer block for one image."""
     d, m = config.hidden_size, config.mlp_dim
     t = count_tokens(config)
     return t * (4 * d * d + 2 * d * m) + 2 * t * t * d
 
 
 def convolutions(config: ViTConfig) -> list[Convolution]:
-    """Returns the convolutions of a hybrid model's ResNet."""
+    """Lists the convolutions in the ResNet of a hybrid model."""
     if config.stem_blocks is None:
         return []
     sides, channels = _halved(config.usual_size), config.stem_width
@@ -155,12 +155,12 @@ def convolutions(config: ViTConfig) -> list[Convolution]:
 
 
 def count_tokens(config: ViTConfig) -> int:
-    """Returns the number of input tokens of a block for one image."""
+    """Returns the number of tokens per image, including the class token and other prefix tokens."""
     return _patches(config)[0] + config.num_prefix_tokens
 
 
 def _patches(config: ViTConfig) -> tuple[int, int]:
-    """Returns the number of patches and the number of values per patch."""
+    """Returns the number of patches per image and the number of values per patch."""
     stride, channels = config.stem_stride, _channels(config)
     height, width = (-(-side // stride) for side in config.usual_size)
     p, q = config.patch
@@ -168,12 +168,12 @@ def _patches(config: ViTConfig) -> tuple[int, int]:
 
 
 def _channels(config: ViTConfig) -> int:
-    """Returns the number of channels of a patch."""
+    """Returns the number of channels in a patch."""
     return max((c.filters for c in convolutions(config)), default=config.channels)
 
 
 def _halved(sides: tuple[int, int]) -> tuple[int, int]:
-    """Returns the sides of a feature map after a stride of two."""
+    """Returns the height and width of a feature map after a layer of stride 2."""
     return -(-sides[0] // 2), -(-sides[1] // 2)
 
 

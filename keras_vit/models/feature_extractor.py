@@ -1,4 +1,4 @@
-"""Extraction of tokens, attention weights and their gradients from a model.
+"""Extraction of tokens, attention weights and gradients from a Vision Transformer.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; T
 tokens; D hidden size; K heads; L blocks; R classes.
@@ -19,7 +19,7 @@ from keras_vit.models import cloning, last_activation
 
 
 class _KeepsWeights:
-    """Mixin for attention layers that adds `tap` to the attention weights and stores them."""
+    """Mixin for attention layers that adds `tap` to the attention weights and stores the sum."""
 
     tap: Any = None
     seen: Any = None
@@ -32,7 +32,7 @@ class _KeepsWeights:
 
 
 class _Float32Softmax(layers.MultiHeadSelfAttention):
-    """Attention with a float32 softmax for any dtype of the matrix products."""
+    """Self-attention that computes the softmax in float32, whatever its compute dtype."""
 
     needs_weights = True
 
@@ -42,15 +42,15 @@ class _Float32Softmax(layers.MultiHeadSelfAttention):
 
 
 class _OpenAttention(_KeepsWeights, _Float32Softmax):
-    """Attention of an `_OpenBlock`."""
+    """Self-attention layer for an `_OpenBlock` that stores its attention weights."""
 
 
 class _OpenPooling(_KeepsWeights, layers.AttentionPooling):
-    """Attention pooling that stores its weights."""
+    """Attention pooling layer that stores its attention weights."""
 
 
 class _OpenBlock(layers.TransformerBlock):
-    """Transformer block that adds `tap` to its input tokens and stores input and output tokens."""
+    """Transformer block that adds `tap` to its input tokens, and stores its inputs and outputs."""
 
     attention_class = _OpenAttention
     tap: Any = None
@@ -64,7 +64,7 @@ class _OpenBlock(layers.TransformerBlock):
 
 
 class _OpenEncoder(layers.PatchEncoder):
-    """Patch encoder that stores the grid of the patches."""
+    """Patch encoder that records the size of the patch grid, (rows, columns)."""
 
     grid: tuple[int, int] = (0, 0)
 
@@ -96,7 +96,7 @@ class Activations:
         pooling_gradient: Gradient of the chosen outputs by `pooling`.
         token_gradients: Gradients by the input tokens of the last block, (B, T, D).
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
         >>> images = np.zeros((1, 8, 12, 3), "float32")
@@ -116,10 +116,10 @@ class Activations:
 
 
 class FeatureExtractor:
-    """Extractor of a trained Vision Transformer's tokens, attention weights and gradients.
+    """Extracts tokens, attention weights and gradients from a trained Vision Transformer.
 
     The extractor contains a copy of the model whose blocks store their tokens and attention
-    weights. The model is not changed, has no extra cost, and may be part of a user's own model.
+    weights. The original model is not changed, and may be part of a user's own model.
 
     Args:
         model: A model of keras_vit, or a functional or sequential Keras model that contains one.
@@ -129,7 +129,7 @@ class FeatureExtractor:
         ValueError: If the model has no blocks of this package, is not functional or sequential,
             or is from `reduce_tokens`.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(image_size=(8, 12), classes=5)
         >>> extractor = FeatureExtractor(models.build(config))
@@ -142,9 +142,8 @@ class FeatureExtractor:
         cloning.require_graph(model)
         if any(isinstance(layer, layers.ReducingBlock) for layer in cloning.layers_of(model)):
             raise ValueError(
-                "`model` must have all its tokens where one looks at them: give the model that "
-                "`reduce_tokens` was given. "
-                f"Received: model={model.name!r}, in which some go on the way"
+                "`model` must not have reduced tokens; pass the original model, before "
+                f"`reduce_tokens`. Received: model={model.name!r}, whose tokens are reduced"
             )
         last = cloning.last_layer(model)
         decides = last_activation.ending_of(model) in ("softmax", "sigmoid")
@@ -178,12 +177,12 @@ class FeatureExtractor:
 
     @classmethod
     def of(cls, model: keras.Model | FeatureExtractor) -> FeatureExtractor:
-        """Returns the extractor of a model, or `model` itself if it is an extractor."""
+        """Returns an extractor for a model, or `model` itself if it already is an extractor."""
         return model if isinstance(model, cls) else cls(model)
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Number of tokens in front of the patches."""
+        """Number of tokens before the patch tokens, such as the class token."""
         return self.encoder.num_prefix_tokens
 
     @property
@@ -193,13 +192,13 @@ class FeatureExtractor:
 
     @property
     def patch_stride(self) -> tuple[int, int]:
-        """Height and width in pixels of the image region of one patch."""
+        """Height and width, in pixels, of the image region covered by one patch."""
         stride = self.stem.stride if self.stem is not None else 1
         height, width = self.patches.patch_size
         return height * stride, width * stride
 
     def reading(self, num_tokens: int) -> np.ndarray:
-        """Returns the weight of each token in the pooled output.
+        """Returns the weight with which each token contributes to the pooled output.
 
         Args:
             num_tokens: Number T of tokens.
@@ -217,7 +216,7 @@ class FeatureExtractor:
         return weights / weights.sum()
 
     def activations(self, images: Any) -> Activations:
-        """Returns tokens and attention weights of the model's forward pass on images.
+        """Runs the model on images and returns all tokens and attention weights.
 
         Args:
             images: Images scaled by the model's preprocessing, (B, H, W, C).
@@ -228,7 +227,7 @@ class FeatureExtractor:
         return self._observation(self.run(_batch(images)))
 
     def activations_and_gradients(self, images: Any, classes: Any) -> Activations:
-        """Returns the activations and the gradients of chosen outputs by the activations.
+        """Returns the activations, and the gradients of one output per image with respect to them.
 
         Args:
             images: Images scaled by the model's preprocessing, (B, H, W, C).
@@ -246,9 +245,8 @@ class FeatureExtractor:
         shape = self.network.output_shape
         if len(self.network.outputs) != 1 or len(shape) != 2:
             raise ValueError(
-                "`model` must return one score for each class, (B, classes), where it is asked "
-                f"what one owes to its inside. Received: model={self.source.name!r} with outputs "
-                f"of shape {shape}"
+                "`model` must return one score for each class, (B, classes), to explain a "
+                f"class. Received: model={self.source.name!r} with outputs of shape {shape}"
             )
         outputs = ops.convert_to_numpy(self.run(images)["outputs"]) if classes is None else None
         chosen = outputs.argmax(axis=1) if outputs is not None else np.ravel(np.asarray(classes))
@@ -274,7 +272,7 @@ class FeatureExtractor:
         )
 
     def run(self, images: Any, taps: list[Any] | None = None) -> dict[str, Any]:
-        """Runs the model and returns its activations as tensors, in a graph as well.
+        """Runs the model, also inside a `tf.function`, and returns its activations as tensors.
 
         Args:
             images: Images scaled by the model's preprocessing, (B, H, W, C), float32.
@@ -321,7 +319,7 @@ def _batch(images: Any) -> Any:
 def gradients(
     function: Callable[[list[Any]], tuple[Any, Any]], tensors: list[Any]
 ) -> tuple[list[Any], Any]:
-    """Returns the gradients of a scalar by tensors, and the function's second output."""
+    """Returns the gradients of a function's scalar first output, and its second output."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -336,6 +334,6 @@ def gradients(
 
         return jax.grad(function, has_aux=True)(tensors)
     raise ValueError(
-        "Keras must run on TensorFlow or JAX (KERAS_BACKEND) for gradients. "
+        "The Keras backend (KERAS_BACKEND) must be TensorFlow or JAX to compute gradients. "
         f"Received: the backend {backend!r}"
     )

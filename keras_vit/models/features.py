@@ -1,4 +1,4 @@
-"""Feature extraction: embeddings of images from before the classifier or from any block.
+"""Image feature extraction from the classifier's input or from the output of any block.
 
 Letters: N images; T tokens; D hidden size.
 """
@@ -30,9 +30,9 @@ def features(
     batch_size: int = 32,
     verbose: int = 0,
 ) -> np.ndarray | dict[int, np.ndarray]:
-    """Returns the features of images from one or several layers, in one pass over the images.
+    """Computes image features from one or several layers in a single pass over the images.
 
-    The model is not changed; it computes in float32.
+    The features are computed in float32; the model itself is not changed.
 
     Args:
         model: A model of keras_vit, or another functional or sequential model. Without a Vision
@@ -55,7 +55,7 @@ def features(
     Raises:
         ValueError: If a layer or a pool does not exist.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=5))
         >>> images = np.zeros((3, 8, 8, 3), "float32")
@@ -86,7 +86,7 @@ def representation(model: keras.Model) -> keras.Model:
         A copy in float32 whose outputs, (B, D), are the inputs of the classifier, the last layer
         with a kernel; with two classifiers, the mean of their inputs.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=5)
         >>> representation(models.build(config)).output_shape
@@ -106,7 +106,7 @@ def representation(model: keras.Model) -> keras.Model:
 
 
 class _TokenReader(keras.Model):
-    """Model that returns the pooled output tokens of the given blocks."""
+    """Model that outputs the pooled tokens of selected blocks."""
 
     def __init__(self, model: keras.Model, numbers: list[int], pool: str | None) -> None:
         super().__init__(name="token_reader")
@@ -114,15 +114,15 @@ class _TokenReader(keras.Model):
         depth = len(extractor.blocks)
         if not all(-depth <= number < depth for number in numbers):
             raise ValueError(
-                f"`layers` must be numbers of the {depth} blocks, in [{-depth}, {depth}). "
+                f"`layers` must be indices of the {depth} blocks, in [{-depth}, {depth}). "
                 f"Received: layers={numbers}"
             )
         self.numbers = numbers
         arguments.one_of("pool", pool, (*POOLS, None))
         if pool == "token" and not extractor.encoder.class_token:
             raise ValueError(
-                "`pool` must be 'gap' or 'all' where the model has no class token. "
-                f"Received: pool={pool!r}"
+                "`pool` must be 'gap' or 'all' if the model has no class token. Received: "
+                f"pool={pool!r}"
             )
         self.pool = pool or ("token" if extractor.reads_class_token else "gap")
         self.network = extractor.network  # tracked, so that its weights belong to this model
@@ -144,7 +144,7 @@ class _TokenReader(keras.Model):
 
 
 def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
-    """Returns `data` as input for `predict`."""
+    """Converts labeled images to a dataset for `predict`; returns other data unchanged."""
     if not (hasattr(data, "class_names") and hasattr(data, "read")):
         return data
     # Only labeled images need TensorFlow.
@@ -155,7 +155,7 @@ def _prepared(data: Any, model: keras.Model, batch_size: int) -> Any:
 
 
 def _classifiers(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns a model's classifier layers: the heads of keras_vit, or the last Dense layer."""
+    """Returns the classifier layers of a model: keras_vit's heads, or else the last Dense layer."""
     found = list(layers_of(model))
     dense = [layer for layer in found if isinstance(layer, keras.layers.Dense)]
     last = [layer for layer in found if layer.weights][-1:]

@@ -1,4 +1,4 @@
-"""TensorFlow graphs of a model for faster inference in this process, which cannot be saved.
+"""TensorFlow graphs for faster in-process inference, which cannot be saved.
 
 Letters: B images of a batch.
 """
@@ -12,20 +12,20 @@ from typing import Any, NoReturn
 import keras
 
 UNSAVED = (
-    "A model made by `optimize_for_inference` is for the process that made it and cannot be saved, "
-    "exported, copied or given weights: take the model that it was made of."
+    "A model returned by `optimize_for_inference` cannot be saved, exported, copied or given "
+    "weights, and works only in its process: use the original model."
 )
 
 
 def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Raises `ValueError`, in place of a method that would save, export or load."""
+    """Raises `ValueError`; replaces the methods that save, export or load a model."""
     raise ValueError(UNSAVED)
 
 
 class InferenceModel(keras.Model):
-    """Functional model with an `InferenceLayer`; its save methods raise before opening a file.
+    """Functional model with an `InferenceLayer`; its save methods raise before they open a file.
 
-    The function `keras.saving.save_model` opens the file first, and leaves it incomplete.
+    The function `keras.saving.save_model`, in contrast, opens the file and leaves it incomplete.
     """
 
     save = save_weights = load_weights = export = refuse
@@ -35,7 +35,7 @@ Compute = Callable[[Any], Any]
 
 
 class InferenceLayer(keras.layers.Layer):
-    """Layer that computes a model in a form that cannot be saved."""
+    """Layer that runs a whole model as an optimized graph, which cannot be saved."""
 
     def __init__(
         self, model: keras.Model, form: Callable[[keras.Model], Compute], **kwargs: Any
@@ -56,23 +56,23 @@ class InferenceLayer(keras.layers.Layer):
 
 
 def as_it_is(model: keras.Model) -> Compute:
-    """Returns a model's forward pass as a `tf.function` without XLA."""
+    """Returns the forward pass of a model as a `tf.function` without XLA."""
     return graph_of(model.input, functools.partial(model, training=False))
 
 
 def frozen(model: keras.Model) -> Compute:
-    """Returns a model's forward pass with constants for the weights.
+    """Returns the forward pass of a model as a graph with its weights as constants.
 
-    oneDNN reorders a weight matrix for its kernels before it multiplies, and in bfloat16
-    TensorFlow casts the matrix: once for constants, at every step for variables. Speed and memory:
-    docs/decisions/0019-performance.md.
+    Before it multiplies, oneDNN reorders a weight matrix for its kernels, and in bfloat16
+    TensorFlow casts the matrix. For constants this happens once, for variables at every step.
+    Speed and memory: docs/decisions/0019-performance.md.
     """
     forward = with_constants(model, functools.partial(model, training=False))
     return graph_of(model.input, forward).get_concrete_function()
 
 
 def with_constants(model: keras.Model, compute: Compute) -> Compute:
-    """Returns a traceable function that runs `compute` with constants for a model's weights."""
+    """Returns a traceable function that runs `compute` with a model's weights as constants."""
     values = [(v, keras.ops.convert_to_numpy(v)) for v in model.variables]
 
     def forward(inputs: Any) -> Any:
@@ -85,7 +85,7 @@ def with_constants(model: keras.Model, compute: Compute) -> Compute:
 
 
 def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, dict[str, Any]]:
-    """Returns a function with constants of zeros for the weights, and a dict of names to weights.
+    """Returns a function with zeros in place of the weights, and the actual weights by name.
 
     TensorFlow stores zeros without allocating them; the values are written into the saved graph.
     Saving nested functions with the values would take about fifty times the memory of the weights.
@@ -109,10 +109,10 @@ def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, di
 
 
 def compiled_for_few(model: keras.Model, few: int) -> Compute:
-    """Returns a forward pass that XLA compiles for batches of at most `few` images.
+    """Returns a forward pass that uses XLA for batches of at most `few` images.
 
-    In small batches matrix products do not dominate the time. XLA gets variables, because constants
-    would take half a gigabyte more memory.
+    In small batches, matrix products do not dominate the time. The XLA graph uses variables,
+    because constants would take half a gigabyte more memory.
     """
     import tensorflow as tf
 
@@ -130,7 +130,7 @@ def compiled_for_few(model: keras.Model, few: int) -> Compute:
 
 
 def graph_of(inputs: Any, compute: Compute, jit_compile: bool = False) -> Any:
-    """Returns a `tf.function` that is traced once for all batch sizes."""
+    """Wraps a function in a `tf.function` that is traced only once, for all batch sizes."""
     import tensorflow as tf
 
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs)

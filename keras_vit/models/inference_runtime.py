@@ -1,4 +1,4 @@
-"""Optimization of a model for inference in this process."""
+"""Optimization of models for inference in the current process."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def optimize_for_inference(
     precision: str | None = None,
     threads: int | None = None,
 ) -> keras.Model | OpenVINOModel:
-    """Returns a faster model with the same outputs, for use in this process.
+    """Returns a faster model with the same outputs, for use in the current process only.
 
-    With `runtime="keras"` a Keras model. With TensorFlow on a CPU this model is computed like a
-    SavedModel of `keras-vit export`: scales are folded into the weights, and weights are constants
-    up to 128 MiB in float32 and up to 512 MiB in bfloat16; for ViT-B/16 in bfloat16 the conversion
-    takes about 20 seconds and 6 GB of memory (docs/performance.md). XLA compiles a small float32
-    model for up to four images. The model cannot be saved or exported, because saved models must
-    not need XLA. On other backends and devices the result is a plain copy, which their compiler
-    optimizes. With `runtime="openvino"` an `OpenVINOModel`, which has `predict` and is called like
-    a Keras model: the fastest runtime measured on a CPU. `keras-vit export` and `keras_vit.export`
-    write files.
+    With `runtime="keras"` the result is a Keras model. With TensorFlow on a CPU it runs in the same
+    way as a SavedModel of `keras-vit export`: scales are folded into the weights, and weights are
+    constants up to 128 MiB in float32 and up to 512 MiB in bfloat16; for ViT-B/16 in bfloat16 the
+    conversion takes about 20 seconds and 6 GB of memory (docs/performance.md). XLA compiles a small
+    float32 model for up to four images. The model cannot be saved or exported, because saved models
+    must not need XLA. On other backends and devices the result is a plain copy, which the backend's
+    compiler optimizes. With `runtime="openvino"` the result is an `OpenVINOModel`, which has
+    `predict` and is called like a Keras model: the fastest runtime measured on a CPU. To write
+    files, use `keras-vit export` or `keras_vit.export`.
 
     Args:
         model: A functional or sequential Keras model; layers from outside keras_vit are unchanged.
@@ -66,7 +66,7 @@ def optimize_for_inference(
         ImportError: If `runtime` is `"openvino"` and openvino is not installed.
         RuntimeError: If `runtime` is `"openvino"` and the Keras backend is not TensorFlow.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=3))
         >>> faster = optimize_for_inference(model)
@@ -84,9 +84,9 @@ def optimize_for_inference(
         return OpenVINOModel(model, precision, threads)
     if threads is not None:
         raise ValueError(
-            "`threads` must be None where `runtime` is 'keras', whose backend is told its threads "
-            "once, before it computes anything (TensorFlow by tf.config.threading). "
-            f"Received: threads={threads}"
+            "`threads` must be None with `runtime='keras'`, because the Keras backend fixes its "
+            "number of threads before the first computation (for TensorFlow, use "
+            f"tf.config.threading). Received: threads={threads}"
         )
     half = precision == "bfloat16"
     copy = cloning.to_bfloat16(model) if half else cloning.with_dtype(model, "float32")
@@ -97,7 +97,7 @@ def optimize_for_inference(
 
 
 def fold(model: keras.Model) -> None:
-    """Folds scales of Transformer blocks into their weights, and enables fused layer norms.
+    """Folds scale factors into the weights of Transformer blocks and enables fused layer norms.
 
     Changes the model in place. Weights in other dtypes would lose precision and stay unchanged.
     """
@@ -112,7 +112,7 @@ def fold(model: keras.Model) -> None:
 
 
 def without_xla(model: keras.Model) -> Compute:
-    """Returns a function that computes a model on TensorFlow like its SavedModel."""
+    """Returns a function that runs a model on TensorFlow in the same way as its SavedModel."""
     copy = cloning.with_dtype(model, "float32")
     fold(copy)
     return (frozen if _size(copy) <= SMALL else as_it_is)(copy)
@@ -130,7 +130,7 @@ def _form(model: keras.Model, half: bool) -> Callable[[keras.Model], Compute]:
 
 
 def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:
-    """Returns a model with the same inputs, outputs and preprocessing that cannot be saved."""
+    """Wraps a model in an `InferenceModel` with the same inputs, outputs and preprocessing."""
     inputs = keras.tree.map_structure(
         lambda tensor: keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name),
         model.input,

@@ -1,4 +1,4 @@
-"""Classifiers from `keras.applications`, to train and to compare with Vision Transformers."""
+"""Classifiers based on `keras.applications`, for comparison with Vision Transformers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IMAGE_SIZE = (224, 224)
 
 
 def application_names() -> tuple[str, ...]:
-    """Returns the names of the networks in `keras.applications`."""
+    """Returns the names of all networks in `keras.applications`."""
     found = vars(keras.applications).items()
     return tuple(sorted(name for name, item in found if inspect.isfunction(item)))
 
@@ -33,10 +33,10 @@ def build_application(
     thresholds: tuple[float, ...] | None = None,
     dtype: str = "float32",
 ) -> keras.Model:
-    """Builds a network of `keras.applications` as a classifier that contains its preprocessing.
+    """Builds a classifier, including its preprocessing, from a `keras.applications` network.
 
-    Its feature maps are averaged and classified by one dense layer initialized to zeros, as in
-    a Vision Transformer of this package.
+    The network's feature maps are averaged and classified by one dense layer that is initialized
+    with zeros, as in the Vision Transformers of this package.
     """
     arguments.one_of("name", name, application_names())
     size = image_size or _IMAGE_SIZE
@@ -51,7 +51,7 @@ def build_application(
         inner = [layer for layer in trained.layers if layer.name == network.name]
         if not inner:
             raise ValueError(
-                f"`weights` must be those of {name}. Received: a model with the layers "
+                f"`weights` must belong to {name}. Received: a model with the layers "
                 f"{arguments.shortlist([layer.name for layer in trained.layers])}"
             )
         network.set_weights(inner[0].get_weights())
@@ -74,7 +74,7 @@ def application_preprocessing(
     labels: tuple[str, ...] | None = None,
     thresholds: tuple[float, ...] | None = None,
 ) -> Preprocessing:
-    """Returns the preprocessing of a network, inferred from its `preprocess_input` function."""
+    """Infers the preprocessing of a `keras.applications` network from its `preprocess_input`."""
     arguments.one_of("name", name, application_names())
     scale = sys.modules[getattr(keras.applications, name).__module__].preprocess_input
     probes = np.concatenate([np.zeros((1, 3)), 255 * np.eye(3)]).astype("float32")
@@ -86,7 +86,7 @@ def application_preprocessing(
     factor = np.diag(slopes)
     if not np.allclose(slopes, np.diag(factor), atol=1e-6) or factor.min() <= 0:
         raise ValueError(
-            "`name` must be a network whose preprocessing scales each channel by itself. "
+            "`name` must be a model whose preprocessing scales each channel separately. "
             f"Received: name={name!r}"
         )
     std = np.round(1 / factor, 4)  # in gray levels; rounded, as the function computes in float32

@@ -1,4 +1,4 @@
-"""Last activation of a model, and the float32 model with probabilities to evaluate and export."""
+"""Detection of a model's final activation, and conversion of its outputs to probabilities."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from keras_vit.preprocessing import Preprocessing
 
 
 def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
-    """Returns a float32 model that outputs probabilities, and its complete preprocessing.
+    """Returns a float32 version of a model that outputs probabilities, and its preprocessing.
 
     The missing activation is inferred from the last operation: a linear Dense or Activation means
     logits. Logits get a sigmoid (multi-label) if the preprocessing has thresholds, otherwise a
-    softmax. A model that ends in a sigmoid or softmax gets no activation. Other dtypes are a
-    property of training; the copy computes in float32.
+    softmax. A model that already ends in a sigmoid or softmax gets no further activation. The copy
+    computes in float32, because other dtypes are only for training.
     """
     preprocessing = preprocessing_of(model)
     _check(model, preprocessing)
@@ -34,7 +34,7 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         last = getattr(model, "operations", model.layers)[-1]
         raise ValueError(
             "`model` must end in a classifier: Dense or Activation with activation='softmax' or "
-            "'sigmoid' (probabilities) or None (logits; what is missing is added). "
+            "'sigmoid' (probabilities) or None (logits, to which the activation is added). "
             f"Received: model={model.name!r}, whose last layer is {last.name!r}"
         )
     if ending == "linear":
@@ -54,7 +54,7 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 
 
 def ending_of(model: keras.Model) -> str:
-    """Returns the last activation of a model by its last operation, or `"unknown"`."""
+    """Infers the final activation of a model from its last operation; may be `"unknown"`."""
     last = last_layer(model)
     # `keras.ops.softmax` adds an operation of this name, which is not a public class.
     name = getattr(getattr(last, "activation", None), "__name__", type(last).__name__.lower())
@@ -64,14 +64,14 @@ def ending_of(model: keras.Model) -> str:
 def _check(model: keras.Model, preprocessing: Preprocessing) -> None:
     if len(model.inputs) != 1 or len(model.outputs) != 1 or len(model.output_shape) != 2:
         raise ValueError(
-            "`model` must take one batch of images and return one score per class, (B, classes). "
-            f"Received: model={model.name!r} with the inputs {model.input_shape} and the outputs "
-            f"{model.output_shape}"
+            "`model` must accept one batch of images and return one score per class, (B, "
+            f"classes). Received: model={model.name!r} with the inputs {model.input_shape} and "
+            f"the outputs {model.output_shape}"
         )
     needed = (*preprocessing.size, preprocessing.num_channels)
     given = tuple(model.input_shape[1:])
     if len(given) != 3 or any(g not in (None, n) for g, n in zip(given, needed, strict=True)):
         raise ValueError(
-            "`model` must take images of the size and channels that its preprocessing makes, "
-            f"{needed}. Received: model={model.name!r} with the input shape {model.input_shape}"
+            f"`model` must accept images as its preprocessing produces them, {needed}. Received: "
+            f"model={model.name!r} with the input shape {model.input_shape}"
         )

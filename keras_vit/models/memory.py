@@ -1,4 +1,4 @@
-"""Memory of training and inference in closed form, without building the model.
+"""Memory estimates for training and inference, computed without building the model.
 
 Letters: B batch; T tokens; N patches; D hidden size; M width of the MLP; K heads; L blocks.
 """
@@ -20,7 +20,7 @@ LEARNING = ("all", "head", "nothing")
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Peak memory of a step in bytes, by purpose.
+    """Peak memory of one training or inference step, in bytes, broken down by purpose.
 
     Args:
         weights: Weights, float32.
@@ -33,7 +33,7 @@ class Memory:
         update: Update of the optimizer, of the size of the gradients.
         passing: Temporary tensors of the current and neighboring operations.
 
-    Example:
+    Examples:
         >>> Memory(weights=3, activations=5).total
         8
     """
@@ -50,7 +50,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """Total in bytes."""
+        """Total memory in bytes."""
         return sum(dataclasses.astuple(self))
 
 
@@ -66,7 +66,7 @@ def count_memory(
     remat: bool = False,
     compiled: bool = False,
 ) -> Memory:
-    """Returns the peak memory of a training step or a prediction.
+    """Estimates the peak memory of a training step or of inference on one batch.
 
     Number of values per token that each block stores for the backward pass; values in parentheses
     are in half precision, "compiled" is training with TensorFlow on a CPU
@@ -107,7 +107,7 @@ def count_memory(
     Raises:
         ValueError: If an argument is out of range.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> memory = count_memory(size("B/16"), 8)
         >>> f"{memory.weights / 2**20:.0f}, {memory.activations / 2**20:.0f} MiB"
@@ -155,7 +155,7 @@ def count_memory(
 
 
 def _block_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
-    """Returns the bytes per token that a block stores for the backward pass."""
+    """Returns how many bytes per token a block stores for the backward pass."""
     d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
     norms = 2 * d if compiled else 4 * d + 2
     gelu = 1 if compiled else {"exact": 3, "tanh": 4}[config.gelu]
@@ -171,7 +171,7 @@ def _block_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
 
 
 def _backward_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
-    """Returns the bytes per token of temporary tensors in a block's backward pass."""
+    """Returns how many bytes per token the backward pass of a block needs temporarily."""
     d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
     # Of weights and logits; of queries, keys and values, before and after the transpose.
     attention = 2 * scores + 6 * d
@@ -181,7 +181,7 @@ def _backward_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int
 
 
 def _forward_bytes(config: ViTConfig, t: int, half: int) -> int:
-    """Returns the peak bytes per token of a block in inference."""
+    """Returns how many bytes per token a block needs at its peak during inference."""
     d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
     attention = max(7 * d, 4 * d + 2 * scores)  # transposed; softmax
     return FLOAT32 * d + half * max(attention, d + 2 * m)

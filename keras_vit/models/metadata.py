@@ -1,4 +1,4 @@
-"""Configuration and preprocessing of a built model, and copies with changed metadata."""
+"""Access to a model's stored configuration and preprocessing, and modified model copies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.preprocessing import Preprocessing
 
 
 def config_of(model: keras.Model) -> ViTConfig:
-    """Returns the configuration that a model of this package was built from.
+    """Returns the configuration from which a model of this package was built.
 
     Args:
         model: A model of this package, or a model that contains one.
@@ -25,7 +25,7 @@ def config_of(model: keras.Model) -> ViTConfig:
     Raises:
         ValueError: If the model contains no configuration.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> config_of(build(size("Micro/4").replace(image_size=(8, 8)))).num_layers
         4
@@ -33,14 +33,14 @@ def config_of(model: keras.Model) -> ViTConfig:
     metadata = _metadata_layer(model)
     if not has_config(model):
         raise ValueError(
-            "`model` must tell how it was built, which the layer ModelMetadata does where this "
-            f"package has made it. Received: model={model.name!r}, which does not tell"
+            "`model` must contain its configuration in a ModelMetadata layer, as models of "
+            f"keras_vit do. Received: model={model.name!r}, which has no such layer"
         )
     return ViTConfig(**metadata.architecture)
 
 
 def has_config(model: keras.Model) -> bool:
-    """Returns whether a model contains the configuration that `config_of` returns.
+    """Returns whether a model contains a Vision Transformer configuration (see `config_of`).
 
     Args:
         model: Any model.
@@ -48,7 +48,7 @@ def has_config(model: keras.Model) -> bool:
     Returns:
         Whether the model is a Vision Transformer of this package, or contains one.
 
-    Example:
+    Examples:
         >>> has_config(keras.Sequential([keras.layers.Dense(3)]))
         False
     """
@@ -57,7 +57,7 @@ def has_config(model: keras.Model) -> bool:
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns the preprocessing that a model requires of image files.
+    """Returns the image preprocessing that is stored in a model.
 
     Args:
         model: A model of this package, or a model that contains one.
@@ -68,7 +68,7 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
     Raises:
         ValueError: If the model contains no preprocessing.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> preprocessing_of(build(size("Micro/4").replace(image_size=(8, 8)))).size
         (8, 8)
@@ -83,10 +83,10 @@ def rebuild(
     preprocessing: Preprocessing | None = None,
     **changes: Any,
 ) -> keras.Model:
-    """Builds a copy of a model with the same weights.
+    """Builds a copy of a model with the same weights but, for example, a different dtype.
 
-    Mixed precision, dropout and a missing softmax are properties of training; this float32 copy
-    is saved, evaluated and exported.
+    Mixed precision, dropout and logits as outputs are only for training; such a float32 copy is
+    saved, evaluated and exported.
 
     Args:
         model: A model of this package.
@@ -100,7 +100,7 @@ def rebuild(
     Raises:
         ValueError: If the model was not built by this package, or a weight shape changes.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> model = build(size("Micro/4").replace(image_size=(8, 8)), dtype="mixed_bfloat16")
         >>> rebuild(model, classifier_activation=None).compute_dtype
@@ -117,7 +117,7 @@ def rebuild(
 
 
 def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> keras.Model:
-    """Copies a model with another preprocessing.
+    """Copies a model and replaces its preprocessing.
 
     Args:
         model: A functional or sequential model that contains a preprocessing.
@@ -129,7 +129,7 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     Raises:
         ValueError: If the model contains no preprocessing.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> model = build(size("Micro/4").replace(image_size=(8, 8), classes=2))
         >>> preprocessing = Preprocessing(size=8, class_names=("daisy", "rose"))
@@ -149,7 +149,7 @@ def _metadata_layer(model: keras.Model) -> ModelMetadata:
     found = next((layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)), None)
     if found is None:
         raise ValueError(
-            "`model` must be a model of keras_vit, or contain one: it carries its preprocessing "
-            f"and labels in a layer ModelMetadata. Received: model={model.name!r} without one"
+            "`model` must be a model of keras_vit, or contain one, with its preprocessing in a "
+            f"ModelMetadata layer. Received: model={model.name!r}"
         )
     return found

@@ -1,4 +1,4 @@
-"""Inference with OpenVINO in this process.
+"""Inference with OpenVINO in the current process.
 
 Letters: B images of a batch.
 """
@@ -28,7 +28,7 @@ PIECE = 4
 
 
 class OpenVINOModel:
-    """Keras model compiled by OpenVINO for this machine's CPU; called like a Keras model.
+    """Keras model compiled with OpenVINO for the local CPU; supports calls and `predict`.
 
     In small batches all cores compute one image at a time; large batches are divided into pieces
     of four images, one piece per core. Calls from several threads are serialized.
@@ -46,7 +46,7 @@ class OpenVINOModel:
         ImportError: If openvino is not installed.
         RuntimeError: If the Keras backend is not TensorFlow, whose graph OpenVINO reads.
 
-    Example:
+    Examples:
         >>> import keras_vit
         >>> model = keras_vit.ViTMicro4(weights=None, classes=3)
         >>> OpenVINOModel(model).predict(np.ones((2, 28, 28, 1)))  # doctest: +SKIP
@@ -71,25 +71,25 @@ class OpenVINOModel:
         self.input_shape, self.output_shape = model.input_shape, model.output_shape
         if None in self.input_shape[1:]:
             raise ValueError(
-                "`model` must have an input whose shape is known but for the number of images. "
+                "`model` must have an input of known shape, except for the batch size. "
                 f"Received: {self.input_shape}"
             )
         if keras.backend.backend() != "tensorflow":
             raise RuntimeError(
-                "runtime='openvino' reads a graph of TensorFlow: save the model and load it in a "
-                "process with KERAS_BACKEND=tensorflow. "
-                f"Received: KERAS_BACKEND={keras.backend.backend()!r}"
+                "runtime='openvino' needs a TensorFlow graph: save the model and load it in a "
+                "process with KERAS_BACKEND=tensorflow. Received: "
+                f"KERAS_BACKEND={keras.backend.backend()!r}"
             )
         self.precision = precision
         self._lock = threading.Lock()
         self._one, self._many, self._cores = self._compile(model, threads)
 
     def __call__(self, images: Any, training: bool | None = None) -> np.ndarray:
-        """Computes one batch."""
+        """Computes the outputs for one batch of images."""
         if training:
             raise ValueError(
-                "`training` must be False: a model that OpenVINO computes does not learn. "
-                "Received: training=True"
+                "`training` must be False: OpenVINO models are for inference only. Received: "
+                "training=True"
             )
         pixels = keras.ops.convert_to_numpy(images).astype("float32", copy=False)
         if pixels.shape[1:] != self.input_shape[1:]:
@@ -128,14 +128,14 @@ class OpenVINOModel:
         arguments.positive_int("batch_size", batch_size)
         found = [self(batch) for batch in _batches(images, batch_size)]
         if not found:
-            raise ValueError("`images` must hold at least one image. Received: none")
+            raise ValueError("`images` must contain at least one image. Received: none")
         return np.concatenate(found)
 
     save = save_weights = load_weights = export = refuse
     built = property(refuse)  # functions of `keras.saving` read this attribute first
 
     def _compile(self, model: keras.Model, threads: int | None) -> tuple[Any, Any, int]:
-        """Returns a request for one image on all cores, a queue of pieces, and the core count."""
+        """Returns an infer request for one image, a queue for several, and the core count."""
         import openvino
 
         hints: dict[str, Any] = {"INFERENCE_PRECISION_HINT": _HINTS[self.precision]}
@@ -161,7 +161,7 @@ class OpenVINOModel:
 
 
 def _keep(request: Any, place: np.ndarray) -> None:
-    """Copies the output of a request to its place in the result."""
+    """Copies the output of an inference request into the result array."""
     place[...] = request.get_output_tensor(0).data
 
 

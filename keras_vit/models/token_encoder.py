@@ -1,4 +1,4 @@
-"""Encoder of a functional Vision Transformer that can run on a subset of its tokens.
+"""Vision Transformer encoder that can run on a subset of the tokens, for pre-training.
 
 Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
 T tokens; P, Q patch height and width; C channels; F = PQC values in a patch; D width.
@@ -19,7 +19,7 @@ VALIDATION_SEED = 2021
 
 
 class TokenEncoder:
-    """Layers of a network from the patches to the last norm.
+    """The encoder layers of a network, from the patch extraction to the final layer norm.
 
     The layers are shared with the network, so that training them trains the network.
     """
@@ -28,13 +28,13 @@ class TokenEncoder:
         self.config = config_of(network)
         if self.config.stem_blocks is not None:
             raise ValueError(
-                "`network` must cut its patches from pixels: the features of a hybrid's ResNet "
-                f"know of their neighbours. Received: stem_blocks={self.config.stem_blocks}"
+                "`network` must take its patches from pixels: the ResNet of a hybrid mixes "
+                f"neighboring patches. Received: stem_blocks={self.config.stem_blocks}"
             )
         if None in self.config.image_size:
             raise ValueError(
-                "`network` must be built for images of one size. "
-                f"Received: image_size={self.config.image_size}"
+                "`network` must be built with a fixed image size. Received: "
+                f"image_size={self.config.image_size}"
             )
         self.cut = network.get_layer("patches")
         self.patch_encoder = network.get_layer("patch_encoder")
@@ -53,19 +53,19 @@ class TokenEncoder:
         self.preprocessing = preprocessing_of(network)
 
     def patches(self, images: Any) -> Any:
-        """Returns the flattened patches in float32, the targets of the prediction."""
+        """Returns the flattened float32 patches of images, which are the prediction targets."""
         patches = self._cut_exactly(images)  # (B, h, w, F)
         return ops.reshape(patches, (-1, self.num_patches, self.patch_values))  # (B, N, F)
 
     def images(self, patches: Any) -> Any:
-        """Returns the images of patches, the inverse of `patches`."""
+        """Reassembles images from flattened patches; the inverse of `patches`."""
         (h, w), (p, q), c = self.grid, self.cut.patch_size, self.config.channels
         images = ops.reshape(patches, (-1, h, w, p, q * c))  # (B, h, w, P, QC)
         images = ops.transpose(images, (0, 1, 3, 2, 4))  # (B, h, P, w, QC)
         return ops.reshape(images, (-1, h * p, w * q, c))  # (B, hP, wQ, C)
 
     def encode(self, tokens: Any, training: bool) -> Any:
-        """Runs the blocks and the last norm."""
+        """Applies the Transformer blocks and the final layer norm to tokens."""
         z = tokens
         for norm in self.before:
             z = norm(z)

@@ -1,4 +1,4 @@
-"""Token reduction: faster inference by merging or pruning tokens in each block."""
+"""Token merging and pruning for faster inference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METHODS: dict[str, type[ReducingBlock]] = {"merge": MergingBlock, "prune": Pruni
 
 
 def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge") -> keras.Model:
-    """Copies a model with blocks that merge or prune tokens, which saves computation.
+    """Returns a faster copy of a model whose blocks merge or prune tokens.
 
     No training is needed. Each block removes the same number of tokens for every image, so shapes
     stay static; the class token and other prefix tokens always stay. The copy can be saved, loaded
@@ -41,7 +41,7 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
             number of tokens is unknown, or a layer after its blocks requires all tokens; with
             `"prune"` also if the pooling is not by class token.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> config = models.size("Micro/4").replace(image_size=(16, 16), classes=5)
         >>> model = reduce_tokens(models.build(config), per_block=2)
@@ -57,7 +57,7 @@ def reduce_tokens(model: keras.Model, per_block: int = 8, method: str = "merge")
     _check_nesting(model)
     if method == "prune" and not encoder.class_token:
         raise ValueError(
-            "`method` must be 'merge' where there is no class token, which says what to prune. "
+            "`method` must be 'merge' without a class token, whose attention ranks the tokens. "
             f"Received: method='prune', model={model.name!r}"
         )
     if not per_block:
@@ -82,8 +82,8 @@ def _check_nesting(model: keras.Model) -> None:
         ):
             # Keras allows no other calls in a copy of a Sequential.
             raise ValueError(
-                "`model` must not hold its Vision Transformer in a Sequential inside another "
-                "model; call its layers one after the other. "
+                "`model` must not contain its Vision Transformer in a Sequential inside another "
+                "model; call the layers of the Sequential one after the other instead. "
                 f"Received: model={model.name!r} with the Sequential {layer.name!r}"
             )
         if isinstance(layer, keras.Model):
@@ -91,22 +91,22 @@ def _check_nesting(model: keras.Model) -> None:
 
 
 def _encoder(model: keras.Model) -> PatchEncoder:
-    """Returns the patch encoder of a model."""
+    """Returns the `PatchEncoder` layer of a model."""
     found = list(layers_of(model))
     encoders = [layer for layer in found if isinstance(layer, PatchEncoder)]
     blocks = [layer for layer in found if type(layer) is TransformerBlock]
     if len(encoders) != 1 or not blocks:
         reduced = sum(isinstance(layer, ReducingBlock) for layer in found)
         raise ValueError(
-            "`model` must be a Vision Transformer of keras_vit with all its tokens, or contain "
-            f"one. Received: model={model.name!r} with {len(blocks)} TransformerBlocks, {reduced} "
-            f"that let tokens go already, and {len(encoders)} PatchEncoders"
+            "`model` must be a Vision Transformer of keras_vit without reduced tokens, or "
+            f"contain one. Received: model={model.name!r} with {len(blocks)} TransformerBlocks, "
+            f"{reduced} that already reduce tokens, and {len(encoders)} PatchEncoders"
         )
     return encoders[0]
 
 
 class _Follower:
-    """Call function for `clone` that passes the sizes of merged tokens from block to block."""
+    """`call` argument of `clone` that passes the sizes of merged tokens from block to block."""
 
     def __init__(self, model: keras.Model, method: str) -> None:
         self._name, self._method = model.name, method
@@ -123,36 +123,36 @@ class _Follower:
                 self.refuse_as_output(layer)
             return outputs
         # Files of older versions contain Keras' own layer.
-        normalises = isinstance(layer, (LayerNorm, keras.layers.LayerNormalization))
-        if not reduces and not normalises:
+        normalizes = isinstance(layer, (LayerNorm, keras.layers.LayerNormalization))
+        if not reduces and not normalizes:
             self._check_reader(layer)
         _, *sizes = self._followed.get(id(args[0]), [args[0]])
-        if normalises:
+        if normalizes:
             return self._follow(layer(*args, **kwargs), *sizes)
         outputs = layer(args[0], *sizes, **kwargs)
         return self._follow(*keras.tree.flatten(outputs)) if reduces else outputs
 
     def refuse_as_output(self, model: keras.Model) -> None:
-        """Raises `ValueError` if a model returns reduced tokens."""
+        """Raises `ValueError` if merged or pruned tokens are an output of the model."""
         if any(id(x) in self._followed for x in model.outputs):
             raise ValueError(
-                "`model` must answer from the class token, or the mean or maximum of its patches, "
-                f"where tokens are to go. Received: model={self._name!r}, in which "
+                "`model` must classify from the class token, or from the mean or maximum of the "
+                f"patch tokens, to reduce tokens. Received: model={self._name!r}, in which "
                 f"{model.name!r} returns its tokens"
             )
 
     def _check_reader(self, layer: Any) -> None:
         if not isinstance(layer, TokenPooling):
             raise ValueError(
-                "`model` must hand its tokens to blocks, layer norms and a pooling by class "
-                "token, mean or maximum only, where tokens are to go. "
-                f"Received: model={self._name!r}, whose layer {layer.name!r} "
-                f"({type(layer).__name__}) takes them"
+                "`model` must pass its tokens only to blocks, layer norms and pooling by class "
+                f"token, mean or maximum, to reduce tokens. Received: model={self._name!r}, "
+                f"whose layer {layer.name!r} ({type(layer).__name__}) receives them"
             )
         if self._method == "prune" and layer.mode != "token":
             raise ValueError(
-                "`method` must be 'merge' where the answer is not read from the class token, "
-                f"which says what to prune. Received: method='prune', pooling={layer.mode!r}"
+                "`method` must be 'merge' if the output is not computed from the class token, "
+                "whose attention ranks the tokens. Received: method='prune', "
+                f"pooling={layer.mode!r}"
             )
 
     def _follow(self, tokens: Any, *sizes: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Construction of the functional model from a configuration.
+"""Construction of functional Vision Transformers from a configuration.
 
 Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size.
 """
@@ -23,7 +23,7 @@ def build(
     name: str = "vit",
     dtype: Any = None,
 ) -> keras.Model:
-    """Builds a Vision Transformer as a functional Keras model.
+    """Builds a Vision Transformer from a configuration, as a functional Keras model.
 
     Args:
         config: Configuration of the model.
@@ -41,7 +41,7 @@ def build(
     Raises:
         ValueError: If the input tensor does not have the shape in the configuration.
 
-    Example:
+    Examples:
         >>> config = ViTConfig(
         ...     hidden_size=6, num_layers=2, num_heads=3, mlp_dim=11, patch_size=4,
         ...     image_size=(8, 12), classes=5,
@@ -103,7 +103,7 @@ def build(
 
 
 def default_preprocessing(config: ViTConfig) -> Preprocessing:
-    """Returns the preprocessing of a model without its own: pixels in [-1, 1].
+    """Returns the default preprocessing of a model, which scales pixels to [-1, 1].
 
     Args:
         config: The model's configuration.
@@ -112,7 +112,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
         The preprocessing at the model's image size; images are cropped only to the model's aspect
         ratio.
 
-    Example:
+    Examples:
         >>> from keras_vit.models.config import size
         >>> default_preprocessing(size("Ti/16")).size
         (224, 224)
@@ -125,7 +125,7 @@ def default_preprocessing(config: ViTConfig) -> Preprocessing:
 
 
 def _layer(kind: type, config: ViTConfig, policy: Any, name: str, **changes: Any) -> Any:
-    """Builds a layer with arguments from the configuration fields of the same names."""
+    """Creates a layer whose arguments are the configuration fields with the same names."""
     names = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
     fields = {field: value for field, value in vars(config).items() if field in names}
     return kind(**{**fields, **changes}, dtype=policy, name=name)

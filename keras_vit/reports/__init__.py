@@ -1,4 +1,4 @@
-"""Reports on trained models: evaluation pages, comparisons, explanations, model cards."""
+"""Reports on trained models, such as evaluation pages, comparisons and model cards."""
 
 from keras_vit.reports.comparison import Comparison, compare
 from keras_vit.reports.evaluation_page import write_evaluation

@@ -1,4 +1,4 @@
-"""Comparison of models trained on the same images with the same recipe."""
+"""Comparison of models that are trained on the same images with the same recipe."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SHOWN_CLASSES = 20  # in the table; comparison.json contains all classes
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """Result of a comparison.
+    """Results of a model comparison.
 
     Args:
         results: Results of the models, in the order given by the user.
         reports: Evaluation of each model's predictions.
         tests: McNemar's test for each pair of model names.
 
-    Example:
+    Examples:
         >>> report = evaluate_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]], ["daisy", "rose"])
         >>> answers = {"names": ("a.jpg", "b.jpg"), "class_names": ("daisy", "rose")}
         >>> vit = ModelResult(
@@ -50,25 +50,25 @@ class Comparison:
     tests: dict[tuple[str, str], McNemar]
 
     def markdown(self) -> str:
-        """Returns the comparison as Markdown."""
+        """Formats the comparison as Markdown."""
         table = _table(["", *(c.name for c in self.results)], self._rows())
-        parts = [f"## On {self.reports[0].num_examples} images held out", table]
+        parts = [f"## Results on {self.reports[0].num_examples} held-out images", table]
         parts += [test.text(*names) for names, test in self.tests.items()]
         if len(self.tests) > 1:
             parts.append(
-                f"Of {len(self.tests)} tests one in twenty is below 0.05 by chance; none is "
-                "corrected for that."
+                f"Of {len(self.tests)} tests, one in twenty is expected to have p < 0.05 by "
+                "chance; the p-values are not corrected for multiple comparisons."
             )
         random = [c.name for c in self.results if c.start is None]
         if random:
             parts.append(
-                f"**Started from random weights: {', '.join(random)}.** What a model learns from "
-                "few photographs says little of what it can do with pretrained weights."
+                f"**Started from random weights: {', '.join(random)}.** Training from scratch on "
+                "few images says little about pretrained models."
             )
         return "\n\n".join(parts) + "\n"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all results as a dictionary of lists, numbers and strings."""
+        """Returns all results as a dictionary that can be stored as JSON."""
         models, left_out = [], ("names", "labels", "probabilities", "class_names")
         for result, report in zip(self.results, self.reports, strict=True):
             fields = {k: v for k, v in dataclasses.asdict(result).items() if k not in left_out}
@@ -107,14 +107,14 @@ class Comparison:
         return [
             row("started from", lambda c: c.start or "**random weights**"),
             ["accuracy", *(f"**{report.accuracy:.4f}**" for report in self.reports)],
-            ["its 95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
+            ["95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
             ["mean F1", *(f"{report.macro_f1:.4f}" for report in self.reports)],
             *self._class_rows(),
             row("parameters, millions", lambda c: scaled(c.parameters, 1e6)),
-            row("GFLOPs an image", lambda c: scaled(c.flops, 1e9)),
+            row("GFLOPs per image", lambda c: scaled(c.flops, 1e9)),
             row("images/s in training", lambda c: number(c.training_speed)),
             row("images/s in inference", lambda c: number(c.inference_speed)),
-            row("peak host memory of the training, GB", lambda c: scaled(c.peak_memory, 1e9)),
+            row("peak host memory in training, GB", lambda c: scaled(c.peak_memory, 1e9)),
             row("minutes of training", lambda c: number(c.training_minutes)),
             row(f"minutes to {GOOD:.0%} accuracy", lambda c: number(c.minutes_to(GOOD))),
         ]
@@ -127,7 +127,7 @@ class Comparison:
             for name in names[:_SHOWN_CLASSES]
         ]
         left_out = len(names) - len(rows)
-        more = [[f"... and {left_out} classes more", *("" for _ in scores)]] if left_out else []
+        more = [[f"... and {left_out} more classes", *("" for _ in scores)]] if left_out else []
         return rows + more
 
 
@@ -138,7 +138,7 @@ def compare(
     *,
     start: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Trains models on the same split with the same recipe, and compares them.
+    """Trains models on the same data split with the same recipe, and compares the results.
 
     Models are trained and measured one after the other, each in its own process. An interrupted
     comparison resumes when called again with the same arguments.
@@ -157,10 +157,10 @@ def compare(
         ValueError: Before training, if a model or its weights do not exist, or a run used other
             images or another split; afterwards, if a training fails.
 
-    Example:
+    Examples:
         >>> compare(RunConfig("digits", ""), ["ViTMicro4"], "comparison")
         Traceback (most recent call last):
-        ValueError: `models` must be two models or more, of different names. ...
+        ValueError: `models` must contain at least two models with different names. ...
     """
     start, out = dict(start or {}), Path(out)
     _check(models, start)
@@ -171,7 +171,7 @@ def compare(
         for name in models:
             if _is_run(name):
                 label = _label(name)
-                print(f"\n{label}: a run that was made before, measured", flush=True)
+                print(f"\n{label}: measuring the existing run", flush=True)
                 results.append(measure_run(label, Run(name), out / "runs" / label))
                 continue
             own = dataclasses.replace(config, model=name, weights=start.get(name))
@@ -181,9 +181,10 @@ def compare(
         for other in results[1:]:
             if other.names != first.names or other.class_names != first.class_names:
                 raise ValueError(
-                    "All models must be judged on the same images and classes. Received: "
+                    "All models must be evaluated on the same images and classes. Received: "
                     f"{first.name} with {len(first.names)} images of {len(first.class_names)} "
-                    f"classes, {other.name} with {len(other.names)} of {len(other.class_names)}"
+                    f"classes, {other.name} with {len(other.names)} images of "
+                    f"{len(other.class_names)} classes"
                 )
         reports = (evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in results)
         pairs = itertools.combinations(results, 2)
@@ -196,8 +197,8 @@ def compare(
 def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
     if len(models) < 2 or len({_label(name) for name in models}) < len(models):
         raise ValueError(
-            "`models` must be two models or more, of different names. "
-            f"Received: models={list(models)}"
+            "`models` must contain at least two models with different names. Received: "
+            f"models={list(models)}"
         )
     for name in models:
         if _is_run(name):
@@ -207,23 +208,23 @@ def _check(models: Sequence[str], start: Mapping[str, str]) -> None:
     for name, file in start.items():
         if name not in models or _is_run(name):
             raise ValueError(
-                "`start` must name weights of models that are trained. "
-                f"Received: {name!r}, with the models {list(models)}"
+                "`start` must contain weights only for models that are trained. Received: "
+                f"weights for {name!r}, with the models {list(models)}"
             )
         if name in zoo.CONSTRUCTORS:
             weights.read_checkpoint(file, name)  # raises if the weights are not for this model
         elif file != "imagenet" and not Path(file).is_file():
             raise ValueError(
-                f"Weights of {name} must be 'imagenet' or a file of Keras. Received: {file!r}"
+                f"Weights of {name} must be 'imagenet' or a Keras weight file. Received: {file!r}"
             )
 
 
 def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examples) -> None:
-    """Raises `ValueError`, before hours of training, if runs were made with another split."""
+    """Raises `ValueError` before any training if an existing run used a different data split."""
     if examples.multi_label:
         raise ValueError(
-            "`data` must have images of one class each where models are compared. "
-            f"Received: {config.data}"
+            "`data` must have exactly one class per image to compare models. Received: "
+            f"{config.data}"
         )
     runs = [Run(name) for name in models if _is_run(name)]
     if not runs:
@@ -238,9 +239,9 @@ def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examp
     for run in runs:
         if _held_out(run, examples) != expected:
             raise ValueError(
-                "Runs must have held out the same images as the models they are compared with: "
-                "pass the --split-seed and --validation-fraction that they were made with. "
-                f"Received: {run.path}, whose {run.split.name} holds out others"
+                "A run must have the same validation images as the models that it is compared "
+                "with: pass the --split-seed and --validation-fraction of the run. Received: "
+                f"{run.path}, whose {run.split.name} contains different validation images"
             )
 
 
@@ -254,7 +255,7 @@ def _is_run(name: str) -> bool:
 
 
 def _label(name: str) -> str:
-    """Returns the name of a model, or of a run without its parent folders, which are private."""
+    """Returns the name of a model or of a run's folder, without the path, for privacy."""
     if not _is_run(name):
         return name
     path = Path(name).resolve()

@@ -1,6 +1,6 @@
-"""Training and measurement of one model of a comparison in a separate process.
+"""Worker that trains and measures one model of a comparison in a separate process.
 
-In a separate process the peak memory is that of one model, and no model slows down the next.
+In a separate process, the peak memory is due to one model only, and no model slows down the next.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STOPPED = 130  # exit status of a command interrupted by Ctrl-C
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelResult:
-    """Measurements of one model of a comparison.
+    """Measurements of one model in a comparison.
 
     Args:
         name: Name given by the user.
@@ -72,21 +72,21 @@ class ModelResult:
 
     @property
     def predicted(self) -> np.ndarray:
-        """The predicted classes, (N,)."""
+        """The predicted class indices, of shape (N,)."""
         return self.probabilities.argmax(axis=1)
 
     def minutes_to(self, accuracy: float) -> float | None:
-        """Returns the minutes until a validation accuracy is reached; None if it never is."""
+        """Returns the minutes of training until a validation accuracy was reached, or None."""
         return next((minutes for minutes, found in self.history if found >= accuracy), None)
 
 
 def run_model(name: str, config: RunConfig, folder: Path) -> ModelResult:
-    """Trains and measures a model in a separate process, or reads earlier results."""
+    """Trains and measures a model in a separate process, or reads its earlier results."""
     path = folder / CONFIG
     if path.is_file() and read_config(path) != config:
         raise ValueError(
-            f"`out` must be a new folder, or one of the same comparison. Received: {folder} with "
-            f"another configuration in {CONFIG}. Remove it to train {name} again."
+            f"`out` must be a new folder, or the folder of the same comparison. Received: {folder} "
+            f"with a different configuration in {CONFIG}. Remove the folder to train {name} again."
         )
     if not (folder / COST).is_file():
         write_config(path, config)
@@ -103,7 +103,7 @@ def measure_run(name: str, run: Run, folder: Path) -> ModelResult:
 
 
 def main(folder: str, run: str | None = None) -> None:
-    """Trains from a folder's `config.yaml`, unless a run is given, and measures the model."""
+    """Measures the model of `run`, or else of a new run with the `config.yaml` in `folder`."""
     path = Path(folder)
     try:
         if run is not None:
@@ -129,16 +129,16 @@ def _in_a_process(name: str, *arguments: str | Path) -> None:
     with subprocess.Popen(command, stderr=said) as process:
         status = _wait(process)
     if status in (_STOPPED, -signal.SIGINT):
-        raise KeyboardInterrupt(f"{name} was stopped. The same command resumes it.")
+        raise KeyboardInterrupt(f"{name} was stopped. Run the same command again to resume.")
     if status:
         raise ValueError(
-            f"The process of {name} ended with status {status}; what it said stands above. The "
-            "same command resumes its last state."
+            f"The process of {name} ended with status {status}; see its output above. Run the "
+            "same command again to resume from the last saved state."
         )
 
 
 def _wait(process: subprocess.Popen) -> int:
-    """Waits until a process has saved its state and ended, even after Ctrl-C or SIGTERM."""
+    """Waits for a process to save its state and end, even after Ctrl-C or SIGTERM."""
     here = threading.current_thread() is threading.main_thread()
     earlier = here and signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
@@ -203,7 +203,7 @@ def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelRe
 
 
 def _minutes(run: Run) -> dict[int, float]:
-    """Returns the minutes of each epoch, extrapolated to a full epoch after an interruption."""
+    """Returns each epoch's duration in minutes; partially timed epochs are extrapolated."""
     times = [row for row in history.read(run.times) if row["steps"]]
     if not times:
         return {}

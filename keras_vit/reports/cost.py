@@ -1,4 +1,4 @@
-"""Cost of a model: floating-point operations, peak memory, inference speed."""
+"""Computational cost of a model: floating-point operations, peak memory and inference speed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TURNS = 3  # repetitions of a measurement; the fastest counts, as other process
 
 
 def flops(model: keras.Model) -> int | None:
-    """Returns the floating-point operations per image, as counted by TensorFlow or XLA.
+    """Returns the number of floating-point operations per image counted by TensorFlow or XLA.
 
-    A multiplication and an addition count as two. None if the backend has no count.
+    A multiplication and an addition count as two operations. Returns None if there is no count.
     """
     shape = (1, *model.input_shape[1:])
     backend = keras.backend.backend()
@@ -53,7 +53,7 @@ def flops(model: keras.Model) -> int | None:
 
 
 def peak_memory() -> int | None:
-    """Returns the peak memory of this process in bytes; None if unknown."""
+    """Returns the peak memory of the current process in bytes; None if unknown."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return None
@@ -63,7 +63,7 @@ def peak_memory() -> int | None:
 
 
 def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) -> float:
-    """Measures the images per second of `predict` on this machine, on noise in memory."""
+    """Measures how many images per second `predict` processes on this machine."""
     noise = np.random.default_rng(0).normal(size=(images, *model.input_shape[1:])).astype("float32")
     model.predict(noise[:batch_size], batch_size, verbose=0)  # traces and compiles
     timer = timeit.Timer(lambda: model.predict(noise, batch_size, verbose=0))

@@ -1,4 +1,4 @@
-"""Evaluation page of `keras-vit evaluate --report`."""
+"""HTML evaluation page written by `keras-vit evaluate --report`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_evaluation(
     versions: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Path:
-    """Writes a self-contained `index.html`, and `report.json`.
+    """Writes an evaluation as a self-contained `index.html` and as `report.json`.
 
     Args:
         details: Details returned by `keras_vit.tasks.evaluate_in_detail`.
@@ -41,7 +41,7 @@ def write_evaluation(
     Returns:
         Path of the page.
 
-    Example:
+    Examples:
         >>> from keras_vit import models, tasks
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
         >>> digits = data.load("digits").subset(range(50))
@@ -56,13 +56,13 @@ def write_evaluation(
     page = Page(title, subtitle)
     for section in details.sections():
         page.add(section)
-    page.add(Section("data", "What is wrong with the images?", [preformatted(checked.text())]))
+    page.add(Section("data", "Image problems", [preformatted(checked.text())]))
     if shown:
         text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-        page.add(Section("configuration", "How was it trained?", [preformatted(text)]))
+        page.add(Section("configuration", "Training configuration", [preformatted(text)]))
     if versions:
         rows = [[name, str(version)] for name, version in versions.items() if version]
-        page.add(Section("versions", "With which versions?", [table(["package", "version"], rows)]))
+        page.add(Section("versions", "Versions", [table(["package", "version"], rows)]))
     with files.atomic_path(out / "index.html") as temporary:
         # File names may be invalid UTF-8.
         temporary.write_text(page.html(), encoding="utf-8", errors="backslashreplace")
@@ -73,14 +73,14 @@ def write_evaluation(
 
 
 def _check(examples: data.Examples, progress: bool) -> data.DatasetReport:
-    """Returns the problems of a dataset's images, even if they prevent training."""
+    """Checks a dataset for problematic images, even if it is unsuitable for training."""
     source = Path(examples.source).name or examples.source  # folders are private
     bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
     return dataclasses.replace(data.check(bare, progress=progress), refused="")
 
 
 def without_folders(value: Any) -> Any:
-    """Returns a value with every absolute path reduced to its name, as folders are private."""
+    """Shortens all absolute paths in a value to their last component, for privacy."""
     if isinstance(value, dict):
         return {key: without_folders(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Evaluation of frozen features with few labels and with all labels."""
+"""Evaluation of frozen features with simple classifiers, trained on few or all labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 
 from keras_vit import data, evaluation, files
 from keras_vit.data.pipeline import read_pixels
-from keras_vit.evaluation.feature_probes import NEIGHBOURS
+from keras_vit.evaluation.feature_probes import NEIGHBORS
 from keras_vit.evaluation.few_shot import SEEDS, SHOTS
 from keras_vit.models import features, preprocessing_of
 from keras_vit.visualization import contact_sheet
 from keras_vit.visualization.drawing import shorten
 
-_QUERIES, _NEIGHBOURS = 6, 5  # rows and neighbors of the contact sheet
+_QUERIES, _NEIGHBORS = 6, 5  # rows and neighbors of the contact sheet
 _LONGEST_CAPTION = 18  # characters
 
 _Parts = tuple[data.Examples, data.Examples]  # to draw examples from, and to score
@@ -29,53 +29,53 @@ _Path = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProbeResult:
-    """Accuracies of classifiers on a model's frozen features.
+    """Accuracies of simple classifiers on a model's frozen features.
 
     Args:
         few_shot: Few-shot accuracies.
-        neighbours: Accuracy of nearest neighbors among all training images.
+        neighbors: Accuracy of nearest neighbors among all training images.
         linear: Accuracy of logistic regression on all training images; None if a class has too few.
         training: Number of training images.
         test: Number of test images.
 
-    Example:
+    Examples:
         >>> few_shot = evaluation.FewShot(1, (0.5, 0.7))
         >>> print(ProbeResult((few_shot,), 0.9, None, 80, 20).text())
-        accuracy on 20 images held out, from frozen features
-          1 example of a class          0.6000, standard deviation 0.1414 over 2 draws
-          20 nearest neighbours         0.9000, of all 80 training images
-          logistic regression           -, a class has fewer than three images
+        accuracy on 20 held-out images, from frozen features
+          1 example per class           0.6000, standard deviation 0.1414 over 2 draws
+          20 nearest neighbors         0.9000, of all 80 training images
+          logistic regression           - (a class has fewer than three images)
     """
 
     few_shot: tuple[evaluation.FewShot, ...]
-    neighbours: float
+    neighbors: float
     linear: float | None
     training: int
     test: int
 
     def text(self) -> str:
-        """Returns a table to print."""
-        lines = [f"accuracy on {self.test} images held out, from frozen features"]
+        """Formats the accuracies as a table for printing."""
+        lines = [f"accuracy on {self.test} held-out images, from frozen features"]
         for row in self.few_shot:
-            name = f"{row.shots} example{'s' if row.shots > 1 else ''} of a class"
+            name = f"{row.shots} example{'s' if row.shots > 1 else ''} per class"
             draws = f"standard deviation {row.spread:.4f} over {len(row.accuracies)} draws"
             lines.append(f"  {name:<30}{row.mean:.4f}, {draws}")
         everything = f"of all {self.training} training images"
-        voters = f"{min(NEIGHBOURS, self.training)} nearest neighbours"
-        lines.append(f"  {voters:<30}{self.neighbours:.4f}, {everything}")
-        told = "-, a class has fewer than three images"
+        voters = f"{min(NEIGHBORS, self.training)} nearest neighbors"
+        lines.append(f"  {voters:<30}{self.neighbors:.4f}, {everything}")
+        told = "- (a class has fewer than three images)"
         if self.linear is not None:
             told = f"{self.linear:.4f}, {everything}"
         lines.append(f"  {'logistic regression':<30}{told}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all results as a dictionary of lists, numbers and strings."""
+        """Returns all results as a dictionary that can be stored as JSON."""
         return {
             "few_shot": [
                 {**row._asdict(), "mean": row.mean, "spread": row.spread} for row in self.few_shot
             ],
-            "nearest_neighbours": self.neighbours,
+            "nearest_neighbors": self.neighbors,
             "logistic_regression": self.linear,
             "training_images": self.training,
             "test_images": self.test,
@@ -92,7 +92,7 @@ def probe(
     batch_size: int = 32,
     verbose: int = 0,
 ) -> ProbeResult:
-    """Evaluates a model's frozen features with simple classifiers.
+    """Evaluates the frozen features of a model by training simple classifiers on them.
 
     Args:
         model: A model of keras_vit, or a model that contains one. The features are the inputs of
@@ -101,7 +101,7 @@ def probe(
         test: Images to score, of the same classes.
         cache: `.npz` file of the features: read if it belongs to this model and these images,
             otherwise written.
-        sheet: Picture to write of some test images beside the nearest training images.
+        sheet: Image file to write, with some test images beside their nearest training images.
         batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.
 
@@ -112,7 +112,7 @@ def probe(
     Raises:
         ValueError: If the images are multi-label, or the classes differ.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> digits = data.load("digits")
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
@@ -122,21 +122,21 @@ def probe(
     """
     if training.multi_label or test.multi_label:
         raise ValueError(
-            "`training` and `test` must have images of one class each to probe features with. "
+            "`training` and `test` must have exactly one class per image to probe features. "
             f"Received: {training.source}, whose images may show several"
         )
     labels = evaluation.align(training.class_names, test)
     parts = _features(model, (training, test), cache, batch_size, verbose)
     known, asked = (parts[0], training.targets), (parts[1], labels)
     if sheet is not None:
-        _draw_neighbours(model, (training, test), parts, sheet)
+        _draw_neighbors(model, (training, test), parts, sheet)
     if verbose:
         print("Fitting linear classifiers ...", flush=True)
     largest = int(training.class_counts().max())
     shots = [number for number in SHOTS if number <= largest]
     return ProbeResult(
         evaluation.few_shot(known, asked, shots=shots, seeds=SEEDS),
-        evaluation.neighbour_accuracy(known, asked),
+        evaluation.neighbor_accuracy(known, asked),
         evaluation.linear_accuracy(known, asked),
         len(training),
         len(test),
@@ -151,8 +151,8 @@ def _features(
         stored = _read(cache)
         fits = str(stored["fingerprint"]) == key
         if verbose:
-            fitting = "Features of the same model and images are read from"
-            other = "Features of another model or other images are replaced in"
+            fitting = "Reading cached features of the same model and images from"
+            other = "Replacing cached features of another model or other images in"
             print(f"{fitting if fits else other} {cache}.")
         if fits:
             return [stored["training"], stored["test"]]
@@ -171,13 +171,13 @@ def _read(path: _Path) -> dict[str, np.ndarray]:
             return {name: stored[name] for name in ("fingerprint", "training", "test")}
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(
-            "`cache` must be a file that `keras-vit probe` has written, or none yet. "
-            f"Received: cache={os.fspath(path)!r}: {error}"
+            "`cache` must be a file written by `keras-vit probe`, or a new file. Received: "
+            f"cache={os.fspath(path)!r}: {error}"
         ) from error
 
 
 def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
-    """Returns a hash of a model's architecture and weights and of the image files."""
+    """Computes a hash of a model's architecture and weights, and of all image files."""
     digest = hashlib.sha256(model.to_json().encode())
     for weight in model.get_weights():
         digest.update(np.ascontiguousarray(weight).tobytes())
@@ -188,13 +188,13 @@ def fingerprint(model: keras.Model, parts: tuple[data.Examples, ...]) -> str:
     return digest.hexdigest()
 
 
-def _draw_neighbours(
+def _draw_neighbors(
     model: keras.Model, examples: _Parts, found: list[np.ndarray], path: _Path
 ) -> None:
     training, test = examples
     preprocessing = preprocessing_of(model)
     queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
-    indices, similarities = evaluation.nearest(found[0], found[1][queries], _NEIGHBOURS)
+    indices, similarities = evaluation.nearest(found[0], found[1][queries], _NEIGHBORS)
     encoded, captions = [], []
 
     def caption(examples: data.Examples, index: int) -> str:

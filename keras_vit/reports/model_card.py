@@ -1,4 +1,4 @@
-"""Model card of a run for model hubs."""
+"""Model card for publishing the model of a run on a model hub."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from keras_vit.weights import registry
 
 _PICTURES = {
     "confusion_matrix": "Confusion matrix",
-    "label_scores": "Scores of the labels",
+    "label_scores": "Scores for each label",
     "curves": "Training curves",
     "mistakes": "The most confident mistakes",
 }
@@ -27,7 +27,7 @@ _UNKNOWN = "unknown"
 
 
 def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path:
-    """Writes `README.md` in the format of model hubs, and its pictures.
+    """Writes a model card, `README.md`, in the format of model hubs, with its figures.
 
     Information that a run does not contain, such as uses to avoid, is left as a sentence to
     complete.
@@ -42,7 +42,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     Raises:
         ValueError: If the run is not complete.
 
-    Example:
+    Examples:
         >>> from keras_vit.training import Recipe, RunConfig, train
         >>> recipe = Recipe(epochs=1, batch_size=512, image_size=(16, 16))
         >>> config = RunConfig("digits", "ViTMicro4", recipe=recipe)
@@ -58,7 +58,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     out = Path(folder) if folder is not None else source.path / "card"
     scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
     model = source.model()
-    license_, origin = weights_licence(config.weights, config.model)
+    license_, origin = weights_license(config.weights, config.model)
     name, recipe, resolved = source.path.resolve().name, config.recipe, source.resolved()
     preprocessing = models.preprocessing_of(model)
     height, width = preprocessing.size
@@ -66,38 +66,38 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     front = _front_matter(name, [kind, config.model], license_, scores)
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}",
-        f"An image classifier, {config.model} with {model.count_params():,} parameters, for images "
-        f"of {height} x {width} pixels (larger and smaller ones are resized), made with keras_vit. "
-        f"Its first weights: {origin}.",
+        f"An image classifier, {config.model} with {model.count_params():,} parameters, for "
+        f"images of {height} x {width} pixels (images of other sizes are resized), trained with "
+        f"keras_vit. Initial weights: {origin}.",
         _uses(preprocessing),
         f"## Data\n\nTrained on {resolved['training_examples']} images of "
-        f"`{without_folders(config.data)}`; {resolved['validation_examples']} others were held out "
-        "to validate on.\n\n*To complete: where the images come from, who took and labelled them, "
-        "and whom or what they do not show.*",
+        f"`{without_folders(config.data)}`; {resolved['validation_examples']} more images were "
+        "held out for validation.\n\n*To complete: where the images come from, who took and "
+        "labeled them, and which people or subjects they do not show.*",
         _metrics(scores),
         _pictures(source, out),
         _loading(preprocessing),
-        f"## Training\n\n{recipe.epochs} epochs, batch {recipe.batch_size}, {recipe.optimizer} "
-        f"with a learning rate of {recipe.learning_rate:g}, seed {recipe.seed}; all numbers stand "
-        "in `config.yaml` of the run.",
-        f"## Licence\n\nOf the weights that training started from: {origin}. Whether the images "
-        "allow what you mean to do with the model, their licence tells.",
+        f"## Training\n\n{recipe.epochs} epochs, batch size {recipe.batch_size}, "
+        f"{recipe.optimizer} with a learning rate of {recipe.learning_rate:g}, seed "
+        f"{recipe.seed}; all settings are in `config.yaml` in the run folder.",
+        f"## License\n\nInitial weights: {origin}. Check that the license of the images allows "
+        "your use of the model.",
     ]
     with files.atomic_path(out / "README.md") as temporary:
         temporary.write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
     return out / "README.md"
 
 
-def weights_licence(weights: str | None, model: str) -> tuple[str, str]:
-    """Returns the license of a model's initial weights and their origin, if known."""
+def weights_license(weights: str | None, model: str) -> tuple[str, str]:
+    """Returns the license and the origin of a model's initial weights, if known."""
     if weights is None:
-        return _UNKNOWN, "none, it started from random weights"
+        return _UNKNOWN, "none (random initialization)"
     name = Path(weights).name or weights
     for candidate in (weights, name):
         with contextlib.suppress(ValueError):
             row = registry.find_weights(model, candidate)
-            return row.licence.lower(), f"`{row.name}`, {row.licence} ({row.urls[0]})"
-    return _UNKNOWN, f"{_UNKNOWN}; look where `{name}` came from"
+            return row.license.lower(), f"`{row.name}`, {row.license} ({row.urls[0]})"
+    return _UNKNOWN, f"{_UNKNOWN}; check where `{name}` came from"
 
 
 def _front_matter(
@@ -122,13 +122,13 @@ def _front_matter(
 def _uses(preprocessing: Preprocessing) -> str:
     labels = preprocessing.class_names or ()
     shown = arguments.shortlist(labels, shown=50)
-    anything = "gets one of them as well, perhaps with much confidence"
+    anything = "is also assigned one of these classes, possibly with high confidence"
     if preprocessing.thresholds:
-        anything = "may get none of them, or some all the same"
+        anything = "may be assigned no class, or one or more of these classes"
     return (
-        f"## Intended use\n\nTells which of {len(labels)} classes an image shows: {shown}. An "
-        f"image of anything else {anything}.\n\n"
-        "*To complete: whom it is for, and what it must not be used for.*"
+        f"## Intended use\n\nPredicts which of {len(labels)} classes an image shows: {shown}. An "
+        f"image of anything else {anything}.\n\n*To complete: who the model is for, and what it "
+        "must not be used for.*"
     )
 
 
@@ -137,8 +137,8 @@ def _metrics(scores: dict[str, Any]) -> str:
         mean = scores["mean_average_precision"]
         told = "-" if mean is None else f"{mean:.4f}"
         return (
-            f"## Metrics\n\nOn the {scores['num_examples']} images held out, on which the "
-            f"thresholds were chosen too: mean average precision {told}, F1 "
+            f"## Metrics\n\nOn the {scores['num_examples']} held-out images, which were also "
+            f"used to choose the thresholds: mean average precision {told}, F1 "
             f"{scores['micro_f1']:.4f} micro, {scores['macro_f1']:.4f} macro."
         )
     low, high = scores["interval_95"]
@@ -149,7 +149,7 @@ def _metrics(scores: dict[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"## Metrics\n\nOn the {scores['num_examples']} images held out: accuracy "
+            f"## Metrics\n\nOn the {scores['num_examples']} held-out images: accuracy "
             f"**{scores['accuracy']:.4f}**, 95% interval {low:.4f} to {high:.4f}.\n",
             "| class | precision | recall | F1 | images |",
             "|---|---|---|---|---|",

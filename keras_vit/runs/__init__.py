@@ -1,1 +1,1 @@
-"""Recipes, configurations and run folders."""
+"""Training recipes, run configurations and run folders."""

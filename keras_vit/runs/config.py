@@ -1,4 +1,4 @@
-"""Configurations of runs, and their YAML files."""
+"""Run configurations, and their storage as YAML files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Config = TypeVar("Config", bound="CommonConfig")
 
 @dataclasses.dataclass(frozen=True)
 class CommonConfig:
-    """Configuration shared by supervised and self-supervised runs.
+    """Configuration fields shared by supervised and self-supervised training runs.
 
     Args:
         data: Images, see `keras_vit.data.load`.
@@ -72,7 +72,7 @@ class CommonConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(CommonConfig):
-    """Configuration of a supervised run.
+    """Configuration of a supervised training run.
 
     Args:
         data: A folder, a CSV file, `tfds:NAME` or `digits`.
@@ -87,7 +87,7 @@ class RunConfig(CommonConfig):
     Raises:
         ValueError: If a value is out of range.
 
-    Example:
+    Examples:
         >>> RunConfig("digits", "ViTMicro4").recipe.optimizer
         'adamw'
     """
@@ -102,12 +102,12 @@ class RunConfig(CommonConfig):
         arguments.positive_int("model_parallel", self.model_parallel)
         if self.task in PRETRAINING_TASKS:
             raise ValueError(
-                "`task` must be one that trains on labelled images; `keras-vit pretrain` has "
-                f"{self.task}. Received: task={self.task!r}"
+                "`task` must be a task that trains on labeled images; use `keras-vit pretrain` "
+                f"for {self.task}. Received: task={self.task!r}"
             )
         if (self.recipe.distillation != "none") != (self.teacher is not None):
             raise ValueError(
-                "`teacher` must be given where the recipe distils, and only there. "
+                "`teacher` must be given if, and only if, the recipe uses distillation. "
                 f"Received: teacher={self.teacher!r}, distillation={self.recipe.distillation!r}"
             )
 
@@ -123,7 +123,7 @@ _OF_LABELS = ("loss", "label_smoothing", "class_weights", "distillation")
 
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig(CommonConfig):
-    """Configuration of a self-supervised run.
+    """Configuration of a self-supervised pre-training run.
 
     Args:
         data: Images, with or without labels, see `keras_vit.data.sources.load.load_images`.
@@ -142,7 +142,7 @@ class PretrainConfig(CommonConfig):
     Raises:
         ValueError: If a value is out of range.
 
-    Example:
+    Examples:
         >>> PretrainConfig("photos/", "ViTTi16").masked
         0.75
     """
@@ -168,23 +168,23 @@ class PretrainConfig(CommonConfig):
         for name in _OF_LABELS:
             if getattr(self.recipe, name) != getattr(usual, name):
                 raise ValueError(
-                    "`recipe` must say nothing of labels, which pre-training does not look at. "
-                    f"Received: {name}={getattr(self.recipe, name)!r}"
+                    "`recipe` must not set label options, because pre-training does not use "
+                    f"labels. Received: {name}={getattr(self.recipe, name)!r}"
                 )
 
     @property
     def task(self) -> str:
-        """Name of the task."""
+        """Name of the pre-training task."""
         return _TASKS[self.method]
 
     @property
     def masked(self) -> float:
-        """Fraction of masked patches."""
+        """Fraction of patches that are masked."""
         return METHODS[self.method] if self.mask_ratio is None else self.mask_ratio
 
 
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:
-    """Writes a configuration as YAML."""
+    """Writes a configuration to a YAML file."""
     augmentation = config.recipe.augmentation
     content = dataclasses.asdict(config)
     content["recipe"]["augmentation"]["layers"] = write_layers(augmentation.layers)
@@ -194,7 +194,7 @@ def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any
 
 
 def read_config(path: str | os.PathLike[str]) -> RunConfig:
-    """Reads a configuration that was written by a run or by hand.
+    """Reads a configuration from a YAML file, which may be written by hand.
 
     Args:
         path: A YAML file with the fields of `RunConfig`; omitted fields have their defaults, those
@@ -207,7 +207,7 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
         ValueError: If the file is not YAML, a field is unknown or missing, or a value is out of
             range.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "config.yaml"
         >>> _ = path.write_text("{data: photos, model: ViTB16, recipe: {epochs: 3}}")
@@ -218,13 +218,13 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
 
 
 def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
-    """Reads the configuration of one kind of run, as `read_config` does."""
+    """Reads a configuration of the given class from a YAML file, as `read_config` does."""
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold fields with values. Received: {content!r}")
+        raise ValueError(f"{path} must map fields to values. Received: {content!r}")
     content = {k: v for k, v in content.items() if k not in ("resolved", "versions")}
     recipe = dict(content.pop("recipe", None) or {})
     augmentation = dict(recipe.pop("augmentation", None) or {})
@@ -237,10 +237,10 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
         unknown = [key for key in found if key not in fields]
         if unknown:
             hint = arguments.nearest(str(unknown[0]), fields)
-            raise ValueError(f"{path}: {unknown[0]!r} is no field of {name}.{hint}")
+            raise ValueError(f"{path}: {unknown[0]!r} is not a field of {name}.{hint}")
     missing = [name for name in ("data", "model") if name not in content]
     if missing:
-        raise ValueError(f"{path} must have the fields data and model. Received: no {missing[0]}")
+        raise ValueError(f"{path} must have `data` and `model`. Received: no `{missing[0]}`")
     try:
         return kind(
             **content,
@@ -253,11 +253,11 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
             ),
         )
     except TypeError as error:
-        raise ValueError(f"{path} holds a value of the wrong kind. Received: {error}") from error
+        raise ValueError(f"{path} contains a value of the wrong type. Received: {error}") from error
 
 
 def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Converts text to floats, as YAML reads 1e-4 (without a point) as text."""
+    """Converts strings in float fields to floats, because YAML reads `1e-4` as a string."""
     floats = {field.name for field in dataclasses.fields(kind) if field.type == "float"}
     found = dict(fields)
     for name in floats & fields.keys():
@@ -267,7 +267,7 @@ def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
 
 
 def as_yaml(value: Any) -> Any:
-    """Converts tuples to lists, as YAML has no tuples."""
+    """Converts tuples to lists, because YAML has no tuples."""
     if isinstance(value, dict):
         return {str(key): as_yaml(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""CSV tables of a run with a row per epoch: `history.csv` and `times.csv`."""
+"""Reading and writing of a run's CSV files, which have one row per epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_vit import files
 
 
 def write(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> None:
-    """Writes a table atomically, with the columns of the last row."""
+    """Writes a CSV file atomically; the columns are those of the last row."""
     with (
         files.atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as file,
@@ -22,7 +22,7 @@ def write(path: str | os.PathLike[str], rows: Sequence[dict[str, float]]) -> Non
 
 
 def read(path: str | os.PathLike[str]) -> list[dict[str, float]]:
-    """Reads a table written by `write` or by `keras.callbacks.CSVLogger`."""
+    """Reads a CSV file written by `write` or by `keras.callbacks.CSVLogger`."""
     if not Path(path).is_file():
         return []
     with Path(path).open(newline="", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""Named training recipes: recipes of this package, and published recipes with sources.
+"""Named training recipes, some from this package and some from publications.
 
-Published learning rates are for the published batch sizes; for another batch size, scale the
-learning rate (linearly according to https://arxiv.org/abs/1706.02677).
+Published learning rates are valid for the published batch sizes. For another batch size, scale the
+learning rate (linearly, according to https://arxiv.org/abs/1706.02677).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from keras_vit.runs.recipe import Recipe
 
 @dataclasses.dataclass(frozen=True)
 class NamedRecipe:
-    """Recipe with its purpose and source.
+    """Training recipe with its purpose and source.
 
     Args:
         recipe: The recipe.
@@ -151,20 +151,20 @@ _FLOWERS_REPORT = Recipe(
 )
 
 _TIMM_OPS = (
-    "RandAugment is the paper's; timm's, used there, has other operations and leaves each out with "
-    "probability 0.5."
+    "RandAugment is the version of the RandAugment paper; the original code uses timm's version, "
+    "which has other operations and skips each operation with probability 0.5."
 )
 
 RECIPES = {
     "finetune": NamedRecipe(
         FINETUNE,
-        "Pretrained weights on some thousand photographs, in minutes: the default.",
-        "keras_vit, chosen on a part of the training images (docs/recipes.md)",
+        "Fine-tuning on a few thousand photographs in minutes (the default).",
+        "keras_vit; chosen on part of the training images (docs/recipes.md)",
     ),
     "from_scratch": NamedRecipe(
         FROM_SCRATCH,
-        "No pretrained weights, small images: the default without `weights`.",
-        "keras_vit, on scikit-learn's digits",
+        "Training from random weights on small images (the default without `weights`).",
+        "keras_vit; chosen on scikit-learn's digits",
     ),
     "linear_probe": NamedRecipe(
         Recipe(
@@ -174,58 +174,58 @@ RECIPES = {
             weight_decay=0.0,
             trainable=("head/*",),
         ),
-        "Only the classifier learns: how good are the features?",
+        "Linear probe: only the classifier is trained, on frozen features.",
         "keras_vit",
     ),
     "paper_finetune": NamedRecipe(
         _PAPER_FINETUNE,
-        "The fine-tuning of the ViT paper: SGD with momentum, cosine, clip 1, 384 pixels.",
-        "Table 4 and appendix B.1.1 of https://arxiv.org/abs/2010.11929; warm-up and rate of "
-        "google-research/vision_transformer, vit_jax/configs/common.py",
-        "Its length is counted in steps, 20,000 for ImageNet (8 epochs); the rate is searched in "
-        "0.003, 0.01, 0.03, 0.06.",
+        "Fine-tuning as in the ViT paper: SGD, cosine decay, gradient clipping, 384 pixels.",
+        "Table 4 and appendix B.1.1 of https://arxiv.org/abs/2010.11929; warm-up and learning "
+        "rate from google-research/vision_transformer, vit_jax/configs/common.py",
+        "The paper trains for 20,000 steps on ImageNet and selects the learning rate in 0.003 to "
+        "0.06.",
     ),
     "paper_pretrain": NamedRecipe(
         _PAPER_PRETRAIN,
-        "The ImageNet-1k pre-training of the ViT paper.",
+        "ImageNet-1k pre-training as in the ViT paper.",
         "Table 3 of https://arxiv.org/abs/2010.11929",
-        "The paper writes Adam; a decay of this size is AdamW's, not added to the gradient.",
+        "The paper says Adam; a weight decay of this size is that of AdamW.",
     ),
     "bigvision_s16_90ep": NamedRecipe(
         _BIG_VISION,
-        "ViT-S/16 on ImageNet-1k in 90 epochs to 76.5%.",
+        "ViT-S/16 on ImageNet-1k: 76.5% accuracy after 90 epochs.",
         "https://arxiv.org/abs/2205.01580 and big_vision/configs/vit_s16_i1k.py",
-        "weight_decay is big_vision's 0.0001 divided by the learning rate, which it does not "
-        "multiply with.",
+        "weight_decay is big_vision's 0.0001 divided by the learning rate, as Keras multiplies "
+        "them.",
     ),
     "deit": NamedRecipe(
         _DEIT,
-        "Data-efficient training on ImageNet-1k in 300 epochs; with a teacher, distillation=hard.",
+        "Data-efficient ImageNet-1k training, 300 epochs; distillation=hard with a teacher.",
         "Table 9 of https://arxiv.org/abs/2012.12877 and main.py of facebookresearch/deit",
-        f"The rate falls at every step, not after every epoch. {_TIMM_OPS}",
+        f"The learning rate decreases at every step, not after every epoch. {_TIMM_OPS}",
     ),
     "deit3": NamedRecipe(
         _DEIT3,
         "ViT-S on ImageNet-1k in 800 epochs: 3-Augment and a sigmoid loss.",
         "Table 1 of https://arxiv.org/abs/2204.07118; README_revenge.md of facebookresearch/deit",
-        "AdamW takes LAMB's place; the learning rate is LAMB's and too high for AdamW: 1e-3 is a "
-        "start. The source drops as many branches in each block, here the first block drops none; "
-        "there a mixed image shows both classes fully, here each by its share.",
+        "AdamW replaces LAMB, whose learning rate is too high for AdamW: start with 1e-3. "
+        "Differences from the source: the stochastic depth rate increases from 0, and labels of "
+        "mixed images are weighted by their proportion.",
     ),
     "mae_finetune": NamedRecipe(
         _MAE_FINETUNE,
-        "ViT-B after masked auto-encoding: layer-wise decay.",
+        "Fine-tuning of ViT-B after masked-autoencoder pre-training: layer-wise decay.",
         "Table 9 of https://arxiv.org/abs/2111.06377; FINETUNE.md and main_finetune.py of "
         "facebookresearch/mae",
         _TIMM_OPS,
     ),
     "flowers_report": NamedRecipe(
         _FLOWERS_REPORT,
-        "200 epochs of SGD with lr 0.001 to lrf 0.01: the published flowers reproduction.",
+        "200 epochs of SGD, lr=0.001, lrf=0.01: the published result on the flowers.",
         "pytorch_classification/vision_transformer/train.py of "
-        "WZMIAOMIAO/deep-learning-for-image-processing; epochs and batch of docs/flowers.md",
-        "The rate falls at every step, not after every epoch. That file's default trains the "
-        "classifier alone, as --set 'trainable=[head/*]' does.",
+        "WZMIAOMIAO/deep-learning-for-image-processing; epochs and batch size from docs/flowers.md",
+        "The learning rate decreases at every step, not after every epoch. By default, the "
+        "original script trains only the classifier, as --set 'trainable=[head/*]' does here.",
     ),
 }
 
@@ -251,7 +251,7 @@ def augreg(
     dropout_rate: float = 0.0,
     stochastic_depth_rate: float = 0.0,
 ) -> Recipe:
-    """Returns a pre-training recipe of "How to train your ViT?" (AugReg).
+    """Returns a pre-training recipe from the paper "How to train your ViT?" (AugReg).
 
     Args:
         aug: `"none"`, `"light0"`, `"light1"`, `"medium1"`, `"medium2"`, `"strong1"` or
@@ -267,7 +267,7 @@ def augreg(
     Raises:
         ValueError: If `aug` is none of these names.
 
-    Example:
+    Examples:
         >>> augreg("light1").augmentation.mixup
         0.2
 
@@ -295,7 +295,7 @@ def augreg(
 
 
 def recipe(name: str) -> Recipe:
-    """Returns a recipe by name.
+    """Returns a training recipe by name.
 
     Args:
         name: A key of `RECIPES`, or `"augreg"`, optionally with settings as in the names of its
@@ -307,7 +307,7 @@ def recipe(name: str) -> Recipe:
     Raises:
         ValueError: If there is no recipe of this name; the message lists all names.
 
-    Example:
+    Examples:
         >>> recipe("paper_finetune").image_size
         (384, 384)
     """
@@ -331,7 +331,7 @@ def _augreg_by_name(name: str) -> Recipe:
             settings[fields[key]] = value if key == "aug" else float(value)
         except (KeyError, ValueError):
             raise ValueError(
-                "`recipe` must be 'augreg', or be followed by settings as in "
+                "`recipe` must be 'augreg', alone or with settings as in "
                 f"'augreg-aug_light1-wd_0.1-do_0.0-sd_0.0'. Received: {name!r}"
             ) from None
     return augreg(**settings)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Named recipes of self-supervised pre-training, with their sources."""
+"""Named recipes for self-supervised pre-training, with their sources."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ _MASKED_PATCHES = Recipe(
 PRETRAINING_RECIPES = {
     "photographs": NamedRecipe(
         PHOTOGRAPHS,
-        "Some thousand photographs, either method: the default.",
+        "Pre-training on a few thousand photographs with either method (the default).",
         "keras_vit",
     ),
     "mae_paper": NamedRecipe(
         _MAE,
-        "Masked auto-encoding of ImageNet-1k in 800 epochs.",
+        "Masked autoencoder on ImageNet-1k in 800 epochs.",
         "Table 8 of https://arxiv.org/abs/2111.06377 and PRETRAIN.md of facebookresearch/mae",
-        "The rate is the paper's 1.5e-4 for 256 images, times 4096 / 256. The decoder is another "
-        "setting: 8 blocks, 512 wide, 16 heads. Tokens do not decay here.",
+        "The learning rate is the paper's 1.5e-4 for 256 images, times 4096 / 256. Set the "
+        "decoder separately: 8 blocks, width 512, 16 heads. Tokens have no weight decay here.",
     ),
     "masked_patches_paper": NamedRecipe(
         _MASKED_PATCHES,
         "Masked patch prediction of the ViT paper: 1 M steps, 14 epochs of JFT-300M.",
         "Appendix B.1.2 of https://arxiv.org/abs/2010.11929",
-        "The paper names no weight decay, clipping or cropping here: 0.01 is that of its model, "
-        "https://arxiv.org/abs/1810.04805, the others are those of its training with labels.",
+        "The paper states no weight decay, clipping or cropping here: 0.01 is from BERT "
+        "(https://arxiv.org/abs/1810.04805), the others are from its supervised training.",
     ),
 }
 
 
 def pretraining_recipe(name: str) -> Recipe:
-    """Returns a recipe of self-supervised pre-training by name.
+    """Returns a recipe for self-supervised pre-training by name.
 
     Args:
         name: A key of `PRETRAINING_RECIPES`.
@@ -73,7 +73,7 @@ def pretraining_recipe(name: str) -> Recipe:
     Raises:
         ValueError: If there is no recipe of this name; the message lists all names.
 
-    Example:
+    Examples:
         >>> pretraining_recipe("mae_paper").beta_2
         0.95
     """

@@ -1,4 +1,4 @@
-"""Training recipe: the hyperparameters of a run."""
+"""Training recipes, which contain the hyperparameters of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISTILLATIONS = ("none", "soft", "hard")
 class Recipe:
     """Hyperparameters of a training run.
 
-    The defaults are plain AdamW. The default recipe of a run is `recipe("finetune")`;
+    The default values describe plain AdamW. The default recipe of a run is `recipe("finetune")`;
     `recipe("finetune").replace(epochs=3)` changes one of its hyperparameters.
 
     Args:
@@ -76,7 +76,7 @@ class Recipe:
     Raises:
         ValueError: If a value is out of range.
 
-    Example:
+    Examples:
         >>> Recipe(epochs=3, learning_rate=1e-4).optimizer
         'adamw'
 
@@ -154,7 +154,9 @@ class Recipe:
         ):
             value = getattr(self, name)
             if not arguments.is_number(value) or not 0 <= value < math.inf:
-                raise ValueError(f"`{name}` must be a number from 0 up. Received: {name}={value!r}")
+                raise ValueError(
+                    f"`{name}` must be a non-negative number. Received: {name}={value!r}"
+                )
         for name in ("timescale", "distillation_temperature"):
             arguments.positive(name, getattr(self, name))
         for name in ("final_fraction", "distillation_weight"):
@@ -179,7 +181,7 @@ class Recipe:
             object.__setattr__(self, "image_size", size)
 
     def replace(self, **changes: Any) -> Recipe:
-        """Returns a copy with some fields changed; None leaves a field unchanged.
+        """Returns a copy of the recipe with some fields changed; None leaves a field unchanged.
 
         Args:
             **changes: New values by field of `Recipe` or `Augmentation`. For `image_size`, None is
@@ -191,7 +193,7 @@ class Recipe:
         Raises:
             ValueError: If a value is out of range, or a field is unknown.
 
-        Example:
+        Examples:
             >>> Recipe().replace(epochs=7, mixup=0.2, seed=None).augmentation.mixup
             0.2
         """
@@ -205,7 +207,7 @@ class Recipe:
         for name in given:
             if name not in own | below:
                 hint = arguments.nearest(name, own | below)
-                raise ValueError(f"{name!r} is no field of a recipe.{hint}")
+                raise ValueError(f"{name!r} is not a recipe field.{hint}")
         inner = {name: given.pop(name) for name in list(given) if name in below}
         if inner:
             base = given.get("augmentation", self.augmentation)

@@ -1,4 +1,4 @@
-"""Run folder: paths and contents of its files."""
+"""Run folders: paths and contents of the files that a training run writes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from keras_vit.weights.whole_models import load_model
 
 
 class Run:
-    """Files of a run folder.
+    """Access to the files in a run folder.
 
     Args:
         path: The run folder.
 
-    Example:
+    Examples:
         >>> Run("runs/flowers").last.name
         'last.keras'
     """
@@ -57,7 +57,7 @@ class Run:
 
     @contextlib.contextmanager
     def writing(self, command: str, *, resume: bool, writes: bool = True) -> Iterator[None]:
-        """Locks the folder against other processes; it must be new unless the run is resumed.
+        """Locks the folder for writing; unless a run is resumed, the folder must be new.
 
         Args:
             command: `"train"` or `"pretrain"`.
@@ -74,16 +74,16 @@ class Run:
             yield
 
     def require_complete(self) -> None:
-        """Raises `ValueError` unless the run is complete."""
+        """Raises `ValueError` if the run is not complete."""
         if not self.evaluation.is_file():
             raise ValueError(
                 f"`run` must be complete. Received: run={str(self.path)!r}, which has no "
-                f"{self.evaluation.name}; go on with it with\n"
-                f"  {arguments.command('train', '--resume', '--out', self.path)}"
+                f"{self.evaluation.name}; resume the run with:\n  "
+                f"{arguments.command('train', '--resume', '--out', self.path)}"
             )
 
     def write_config(self, config: CommonConfig, resolved: dict[str, Any]) -> None:
-        """Writes the configuration, the resolved values of its defaults, and package versions.
+        """Writes `config.yaml`: the configuration, the resolved defaults and the package versions.
 
         Args:
             config: The configuration.
@@ -92,7 +92,7 @@ class Run:
         write_config(self.config, config, resolved=resolved, versions=versions())
 
     def read_config(self, kind: type[Any] = RunConfig, command: str = "train") -> Any:
-        """Reads the configuration.
+        """Reads the configuration of the run.
 
         Args:
             kind: Class of the configuration.
@@ -109,12 +109,12 @@ class Run:
             return read_config_of(kind, self.config)
         except ValueError as error:
             raise ValueError(
-                f"`run` must be a folder that `keras-vit {command} --out` has written. "
-                f"Received: run={str(self.path)!r}: {error}"
+                f"`run` must be a run folder written by `keras-vit {command} --out`. Received: "
+                f"run={str(self.path)!r}: {error}"
             ) from error
 
     def model(self, *, compile: bool = False) -> keras.Model:
-        """Loads `last.keras`.
+        """Loads the model of the last complete epoch, `last.keras`.
 
         Args:
             compile: Whether to compile the model with its optimizer.
@@ -128,33 +128,33 @@ class Run:
         self._require_config()
         if not self.last.is_file():
             raise ValueError(
-                "`run` must have finished an epoch. "
-                f"Received: run={str(self.path)!r}, which has no {self.last.name} yet"
+                "`run` must have completed at least one epoch. Received: "
+                f"run={str(self.path)!r}, which has no {self.last.name} yet"
             )
         return load_model(self.last, compile=compile)
 
     def _require_config(self, command: str = "train") -> None:
         if not self.config.is_file():
             raise ValueError(
-                f"`run` must be a folder that `keras-vit {command} --out` has written. "
-                f"Received: run={str(self.path)!r}, which has no {self.config.name}"
+                f"`run` must be a run folder written by `keras-vit {command} --out`. Received: "
+                f"run={str(self.path)!r}, which has no {self.config.name}"
             )
 
     @functools.cached_property
     def all_examples(self) -> Examples:
-        """The images of all splits, and the images in no split."""
+        """All images of the dataset, whether or not they belong to a split."""
         return data.load(self.read_config().data)
 
     def indices(self, part: str = "validation") -> np.ndarray:
-        """Returns the indices of a split in `all_examples`."""
+        """Returns the indices in `all_examples` of the images in a split."""
         return data.read_split(self.split, self.all_examples, (part,))[0]
 
     def examples(self, part: str = "validation") -> Examples:
-        """Returns the images of a split: `"train"`, `"validation"` or `"test"`."""
+        """Returns the images in a split (`"train"`, `"validation"` or `"test"`)."""
         return self.all_examples.subset(self.indices(part))
 
     def training_digests(self) -> frozenset[str]:
-        """Returns the first 32 digits of the digest of each training image."""
+        """Returns the file digests of all training images, shortened to 32 digits."""
         found = training_digests(self.split)
         if found:
             return found
@@ -163,7 +163,7 @@ class Run:
         return frozenset(map(short_digest, digests))
 
     def resolved(self) -> dict[str, Any]:
-        """Returns the values that the defaults resolved to at the start of the run.
+        """Returns the values that default settings were resolved to when the run started.
 
         Returns:
             Precision, devices, flip, number of images and classes, and the preprocessing.
@@ -171,5 +171,5 @@ class Run:
         return dict(self.as_written()["resolved"])
 
     def as_written(self) -> dict[str, Any]:
-        """Returns the contents of `config.yaml`: configuration, resolved values and versions."""
+        """Returns the content of `config.yaml`: configuration, resolved defaults and versions."""
         return dict(yaml.safe_load(self.config.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""Checkpoints of the complete training state, for exact resumption."""
+"""Checkpoint files with the complete training state, for exact resumption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = re.compile(r"^step_(\d{9})\.npz$")
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Progress of a run.
+    """Training progress of a run.
 
     Args:
         epoch: Number of complete epochs.
@@ -38,21 +38,21 @@ class Progress:
 
 
 class StateFiles:
-    """Folder of the last states of a run, written atomically."""
+    """Folder with the most recent training states of a run, each written atomically."""
 
     def __init__(self, folder: str | Path, keep: int = 2) -> None:
         self.folder = Path(folder)
         self.keep = keep
 
     def paths(self) -> list[Path]:
-        """Returns the paths of the complete states, newest first."""
+        """Returns the paths of all complete state files, newest first."""
         if not self.folder.is_dir():
             return []
         found = [path for path in self.folder.iterdir() if _NAME.match(path.name)]
         return sorted(found, reverse=True)
 
     def save(self, steps: int, progress: Progress, variables: Mapping[str, np.ndarray]) -> None:
-        """Writes a state, then removes the oldest states above `keep`."""
+        """Writes a state file, then removes all but the newest `keep` files."""
         text = json.dumps(dataclasses.asdict(progress))
         content: dict[str, Any] = {"progress": np.array(text), **variables}
         with files.atomic_path(self.folder / f"step_{steps:09d}.npz") as temporary:
@@ -61,7 +61,7 @@ class StateFiles:
             path.unlink()
 
     def load(self) -> tuple[Progress, dict[str, np.ndarray]]:
-        """Reads the newest undamaged state, and removes leftovers of interrupted writes."""
+        """Reads the newest undamaged state file, and removes leftovers of interrupted writes."""
         for leftover in self.folder.glob(".step_*"):
             shutil.rmtree(leftover, ignore_errors=True)
         damaged: list[str] = []
@@ -74,7 +74,7 @@ class StateFiles:
                 content["history"] = tuple(content["history"])
                 progress = Progress(**content)
                 if damaged:
-                    print(f"Damaged states are passed over ({'; '.join(damaged)}): {path.name}.")
+                    print(f"Skipped damaged {'; '.join(damaged)}; resuming from {path.name}.")
                 return progress, variables
             except (
                 KeyError,
@@ -86,6 +86,6 @@ class StateFiles:
             ) as error:
                 damaged.append(f"{path.name}: {error}")
         raise ValueError(
-            f"{self.folder} must hold a whole state of this run. Start a new run. Received: "
-            + ("; ".join(damaged) or "no state")
+            f"{self.folder} must contain a complete saved state of this run. Start a new run. "
+            "Received: " + ("; ".join(damaged) or "no state")
         )

@@ -1,4 +1,4 @@
-"""Tasks: training objectives, evaluation and serving signatures."""
+"""Training tasks, such as classification, with their objectives, evaluation and serving."""
 
 from keras_vit.tasks.evaluate import evaluate, evaluate_in_detail
 from keras_vit.tasks.objective import Objective

@@ -1,4 +1,4 @@
-"""Construction of networks for training from a configuration and weights."""
+"""Construction of the network to train, from a run's configuration and initial weights."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from keras_vit.weights.checkpoint import Checkpoint
 
 
 def check_model(name: str) -> None:
-    """Raises `ValueError` unless there is a model of this name to train."""
+    """Raises `ValueError` if no model of this name can be trained."""
     arguments.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
 
 
 def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
-    """Builds the encoder to pre-train, without a classifier, at the training precision."""
+    """Builds an encoder for pre-training, without a classifier, in the given dtype policy."""
     checkpoint = checkpoint_of(config)
     has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
     pooling = "token" if has_class_token else "gap"
@@ -36,9 +36,9 @@ def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
 def complete_preprocessing(
     network: keras.Model, run: Run, task: str | None, *, resume: bool
 ) -> None:
-    """Sets the task's name and the image reading options in the network's preprocessing.
+    """Stores the task name and the image decoding options in the network's preprocessing.
 
-    New runs use the defaults of new models; resumed runs use their original options.
+    New runs use the default decoding options; resumed runs use their original options.
     """
     layer = network.get_layer("image_contract")
     reads = Preprocessing()
@@ -46,8 +46,8 @@ def complete_preprocessing(
         reads = Preprocessing.from_config(run.resolved()["preprocessing"])
     elif not layer.preprocessing.exif_orientation:
         print(
-            "Note: images are turned upright by their Exif orientation; those that the weights "
-            "were trained on were not."
+            "Note: images are rotated according to their EXIF orientation; the images that the "
+            "weights were trained on were not."
         )
     layer.preprocessing = dataclasses.replace(
         layer.preprocessing,
@@ -58,12 +58,12 @@ def complete_preprocessing(
 
 
 def checkpoint_of(config: CommonConfig) -> Checkpoint | None:
-    """Returns the initial weights as a checkpoint; None without weights."""
+    """Reads the initial weights of a run as a checkpoint; returns None if there are none."""
     return weights.read_checkpoint(config.weights, config.model) if config.weights else None
 
 
 def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) -> keras.Model:
-    """Builds a run's initial model and prints a note for each warning of weight loading."""
+    """Builds the initial model of a run; prints warnings about the loaded weights as notes."""
     recipe = config.recipe
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
@@ -82,7 +82,7 @@ def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) 
 def in_training(
     model: keras.Model, preprocessing: Preprocessing, config: CommonConfig, dtype: str
 ) -> keras.Model:
-    """Returns a copy at the training precision, with the recipe's rematerialization setting."""
+    """Copies a model for training, with the given dtype and the recipe's rematerialization."""
     network = models.rebuild(model, dtype=dtype, preprocessing=preprocessing)
     for layer in network.layers:
         if isinstance(layer, TransformerBlock):

@@ -1,4 +1,4 @@
-"""Evaluation of a model on labeled images."""
+"""Evaluation of trained models on labeled images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_vit.tasks.task import Details, Task
 def evaluate(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
 ) -> Any:
-    """Evaluates a model on labeled images, prepared by the model's own preprocessing.
+    """Evaluates a model on labeled images, using the preprocessing stored in the model.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone;
@@ -33,7 +33,7 @@ def evaluate(
             duplicate class names or returns scores that are not finite; or if the images are
             multi-label and the model's classes are exclusive.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> from keras_vit.data import load
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
@@ -47,7 +47,7 @@ def evaluate(
 def evaluate_in_detail(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 0
 ) -> Details:
-    """Evaluates a model in detail for the evaluation page: calibration, mistakes, slices.
+    """Evaluates a model in more detail, including calibration, mistakes and slices of the data.
 
     Args:
         model: As for `evaluate`.
@@ -61,7 +61,7 @@ def evaluate_in_detail(
     Raises:
         ValueError: As `evaluate`.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> from keras_vit.data import load
         >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
@@ -75,6 +75,6 @@ def evaluate_in_detail(
 
 
 def task_of(model: keras.Model, examples: Examples) -> Task:
-    """Returns the task that evaluates a model on examples."""
+    """Returns the task with which a model is evaluated on the given examples."""
     implied = "multi_label" if examples.multi_label else "classification"
     return get(preprocessing_of(model).task or implied)(None)

@@ -1,4 +1,4 @@
-"""Base class of training objectives: losses and metrics."""
+"""Base class of training objectives, which define losses and metrics."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import keras
 
 
 class Objective(keras.layers.Layer):
-    """A network with the loss of each example and the metrics of a task.
+    """Training objective of a network: the loss of each example, and the metrics to report.
 
-    Its variables are those of the network and of parts used only in training, such as a decoder;
-    a subclass assigns the network first, because states are numbered in this order.
+    It contains the variables of the network and of parts used only in training, such as a decoder.
+    A subclass must assign the network first, because saved states number the variables in order.
 
     Args:
         network: The functional model whose weights are trained.
 
-    Example:
+    Examples:
         >>> class Norm(Objective):
         ...     def example_losses(self, x, y, training):
         ...         outputs = self.network(x, training=training)
@@ -33,7 +33,7 @@ class Objective(keras.layers.Layer):
         self.built = True
 
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
-        """Returns the loss of each example.
+        """Computes the loss of each example in a batch.
 
         Args:
             x: Images (B, h, w, C), scaled for the network.
@@ -46,15 +46,15 @@ class Objective(keras.layers.Layer):
         raise NotImplementedError
 
     def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
-        """Updates the metrics; `weight` (B,) is 0 for the padding of a batch."""
+        """Updates the metrics; `weight` (B,) is 0 for examples that only pad a batch."""
 
     @property
     def scores(self) -> list[keras.metrics.Metric]:
-        """The metrics of `update_scores`."""
+        """The metrics that are updated by `update_scores`."""
         return []
 
     @property
     def state(self) -> list[keras.Variable]:
-        """The variables of a training step, without those of metrics."""
+        """All variables that a training step uses, except the variables of metrics."""
         metrics = {id(v) for v in self.metrics_variables}
         return [v for v in self.variables if id(v) not in metrics]

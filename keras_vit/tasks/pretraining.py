@@ -1,4 +1,4 @@
-"""Base class of pre-training tasks on images without labels."""
+"""Base class of self-supervised pre-training tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keras_vit.tasks.task import Task
 
 
 class Pretraining(Task):
-    """Training of an encoder on images without labels."""
+    """Pre-training of an encoder on images without labels."""
 
     command = "pretrain"
     unnamed = True
@@ -58,4 +58,4 @@ class Pretraining(Task):
     def next_commands(self, run: Run) -> list[str]:
         start = ("--model", self.config.model, "--weights", run.last)
         out = run.path.with_name(f"{run.path.name}_trained")
-        return [arguments.command("train", "--data", "LABELLED", *start, "--out", out)]
+        return [arguments.command("train", "--data", "LABELED", *start, "--out", out)]

@@ -1,4 +1,4 @@
-"""Registry of tasks by name."""
+"""Registry of all tasks, including tasks from other packages, by name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from keras_vit.tasks.task import Task
 
 
 def get(name: str) -> type[Task]:
-    """Returns a task by name.
+    """Returns the class of a task by name.
 
-    Other packages add tasks by an entry point of the group `keras_vit.tasks`.
+    Other packages can add tasks with an entry point in the group `keras_vit.tasks`.
 
     Args:
         name: The name, such as `"classification"`.
@@ -28,7 +28,7 @@ def get(name: str) -> type[Task]:
     Raises:
         ValueError: If there is no task of this name.
 
-    Example:
+    Examples:
         >>> get("classification").monitor
         ('accuracy', 'max')
     """
@@ -42,12 +42,12 @@ def get(name: str) -> type[Task]:
 
 
 def of(preprocessing: Preprocessing) -> Task:
-    """Returns the task of a model."""
+    """Returns the task of a model, given the preprocessing stored in the model."""
     implied = "multi_label" if preprocessing.thresholds else "classification"
     return get(preprocessing.task or implied)(None)
 
 
 def finished(model: keras.Model) -> tuple[Task, keras.Model, Preprocessing]:
-    """Returns the task of a model, its float32 network and its complete preprocessing."""
+    """Returns a model's task, its float32 network and its complete preprocessing."""
     task = of(preprocessing_of(model))
     return task, *task.finished(model)

@@ -1,4 +1,4 @@
-"""Signatures of a SavedModel.
+"""SavedModel signatures of a trained model.
 
 Letters: B images; H, W, C the model's height, width and channels.
 """
@@ -30,7 +30,7 @@ Signature = tuple[Callable[[tf.Tensor], Answer], tf.TensorSpec]
 
 
 class ServedModel:
-    """Serving functions of a finished model."""
+    """Serving functions of a trained model, to be exported as SavedModel signatures."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ServedModel:
         self.resources = self.tables(texts)
 
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
-        """Returns the network in the serving precision, and a function that runs the network."""
+        """Returns a copy of the network in the serving precision, and a function that runs it."""
         if self._precision == "bfloat16":
             copy = cloning.to_bfloat16(network)
         else:
@@ -71,15 +71,15 @@ class ServedModel:
         return copy, partial(copy, training=False)
 
     def outputs(self, found: Any) -> Answer:
-        """Returns the named outputs from the result of the function of `prepare`."""
+        """Converts the result of running the network to a dictionary of named outputs."""
         return {self._output: tf.cast(found, tf.float32)}
 
     def tables(self, texts: Path) -> list[Any]:
-        """Returns lookup tables that read files of `texts` when the model is loaded."""
+        """Returns lookup tables that are filled from files in `texts` when the model is loaded."""
         return []
 
     def without_variables(self) -> dict[str, np.ndarray]:
-        """Replaces the weights by constants of zeros, unless they are large; returns the values."""
+        """Replaces the weights with zeros and returns them; does nothing if they are too large."""
         size = sum(keras.ops.convert_to_numpy(v).nbytes for v in self.network.variables)
         if size > _LARGEST_CONSTANTS[self._precision]:
             return {}
@@ -89,37 +89,37 @@ class ServedModel:
         return values
 
     def signatures(self) -> dict[str, Signature]:
-        """Returns the functions and their input specifications by signature name."""
+        """Returns the function and the input specification of each signature by name."""
         return {
             "serving_default": (self.answer_bytes, self.strings),
             "preprocess": (self.preprocess, self.strings),
         }
 
     def answer_bytes(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns the outputs for image files, string (B,)."""
+        """Returns the outputs for encoded images in a string tensor of shape (B,)."""
         read = self._read(image_bytes)
         return self.guarded(self.answer_pixels(read.pixels), read)
 
     def answer_pixels(self, pixels: tf.Tensor) -> Answer:
-        """Returns the outputs for pixels, uint8 (B, H, W, C)."""
+        """Returns the outputs for unscaled pixels in a uint8 tensor of shape (B, H, W, C)."""
         return self.answer_images(scale(pixels, self.preprocessing))
 
     def answer_images(self, images: tf.Tensor) -> Answer:
-        """Returns the outputs for images scaled by the preprocessing, float32 (B, H, W, C)."""
+        """Returns the outputs for scaled images in a float32 tensor of shape (B, H, W, C)."""
         return self._answer_once(images)
 
     def preprocess(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns `pixels`, uint8 (B, H, W, C), with `ok` and `message`, of image files."""
+        """Decodes images into uint8 `pixels` of shape (B, H, W, C), with `ok` and `message`."""
         read = self._read(image_bytes)
         return {"pixels": read.pixels, "ok": read.ok, "message": read.message}
 
     def run_bytes(self, image_bytes: tf.Tensor) -> tuple[Any, Read]:
-        """Returns the result of `run` for image files, and the result of reading the files."""
+        """Decodes images and runs the network; returns its result and the decoded images."""
         read = self._read(image_bytes)
         return self.run(scale(read.pixels, self.preprocessing)), read
 
     def guarded(self, answer: Answer, read: Read) -> Answer:
-        """Returns outputs with `ok` and `message`, and zeros for images that cannot be read."""
+        """Adds `ok` and `message` to outputs, and sets the outputs of unreadable images to zero."""
 
         def kept(value: tf.Tensor) -> tf.Tensor:
             ok = tf.reshape(read.ok, [-1] + [1] * (value.shape.rank - 1))

@@ -1,4 +1,4 @@
-"""Interface of a task: data, network, objective, evaluation."""
+"""Interface that a task implements: data, network, objective and evaluation."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from keras_vit.visualization.html_page import Section, preformatted
 
 
 class Result(Protocol):
-    """Result of an evaluation."""
+    """Interface of an evaluation result."""
 
     def text(self) -> str:
-        """Returns a table."""
+        """Formats the result as a table."""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content of `evaluation.json`."""
+        """Returns the result as a dictionary, for `evaluation.json`."""
 
 
 class Predictions(NamedTuple):
-    """Predictions for N images: targets (N, ...), outputs (N, ...), preprocessing."""
+    """Targets (N, ...) and model outputs (N, ...) for N images, and the model's preprocessing."""
 
     targets: np.ndarray
     outputs: np.ndarray
@@ -39,7 +39,7 @@ class Predictions(NamedTuple):
 
 
 class Prediction(Protocol):
-    """Prediction for one image."""
+    """Interface of the prediction for one image."""
 
     @property
     def ok(self) -> bool:
@@ -47,29 +47,29 @@ class Prediction(Protocol):
 
     @property
     def message(self) -> str:
-        """Reason why the image cannot be read; empty if it can."""
+        """The reason why the image could not be read, or an empty string."""
 
     def text(self, top: int = 3) -> str:
-        """Returns a line to print."""
+        """Returns the prediction as one line of text."""
 
 
 class Table(Protocol):
-    """Table of predictions."""
+    """Interface of a table of predictions."""
 
     columns: list[str]
 
     def row(self, file: str, found: Any) -> dict[str, Any]:
-        """Returns the row of one image; missing values are None or omitted."""
+        """Returns the table row of one image; missing values are None or omitted."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Details:
-    """Evaluation details for the evaluation page; by default the text of the result.
+    """Content of the HTML evaluation page; by default only the result as text.
 
     Args:
         scores: The result.
 
-    Example:
+    Examples:
         >>> import types
         >>> result = types.SimpleNamespace(text=lambda: "error 0.1", to_json=lambda: {"error": 0.1})
         >>> [section.title for section in Details(result).sections()]
@@ -79,23 +79,23 @@ class Details:
     scores: Any
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the content of `report.json`."""
+        """Returns the details as a dictionary, for `report.json`."""
         return {"scores": self.scores.to_json()}
 
     def sections(self) -> list[Section]:
-        """Returns the sections of the page."""
+        """Returns the sections of the evaluation page."""
         return [Section("summary", "Result", [preformatted(self.scores.text())])]
 
 
 class Task:
-    """The task-specific part of a training run; `training.loop.fit_run` contains the rest.
+    """The task-specific part of a training run; `training.loop.fit_run` is the common part.
 
-    A subclass builds the network and its objective, and overrides further methods as needed.
+    A subclass must build the network and its objective, and can override the other methods.
 
     Args:
         config: Configuration of the run.
 
-    Example:
+    Examples:
         >>> from keras_vit.runs.config import RunConfig
         >>> class Depth(Task):
         ...     name = "depth"
@@ -118,20 +118,20 @@ class Task:
 
     @classmethod
     def check_model(cls, name: str) -> None:
-        """Raises `ValueError` unless there is a model of this name to train."""
+        """Raises `ValueError` if the task cannot train a model of this name."""
 
     def load(self) -> data.Examples:
-        """Returns all images of the run, not yet decoded."""
+        """Loads all images of the run, without decoding them."""
         return data.load(self.config.data)
 
     def split(
         self, examples: data.Examples, digests: Mapping[str, str], **options: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns indices of training and validation images, as `data.split` does."""
+        """Splits the images; returns the indices of the training and the validation images."""
         return data.split(examples, digests, **options)
 
     def adapted(self, examples: data.Examples) -> Task:
-        """Returns the task, or a different task if the targets of the images require it."""
+        """Returns this task, or a different task if the targets of the dataset require it."""
         return self
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
@@ -148,42 +148,42 @@ class Task:
         raise NotImplementedError
 
     def objective(self, network: keras.Model) -> Objective:
-        """Returns the training objective."""
+        """Returns the training objective for a network."""
         raise NotImplementedError
 
     def use_training_set(self, objective: Objective, training: data.Examples) -> None:
-        """Sets the parts of an objective that depend on the training images."""
+        """Updates the parts of an objective that depend on the training set."""
 
     def finished_model(self, network: keras.Model) -> keras.Model:
-        """Returns a float32 copy for saving, evaluation and export."""
+        """Returns a float32 copy of a network for saving, evaluation and export."""
         return cloning.with_dtype(network, "float32")
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
-        """Returns further entries of `resolved` in `config.yaml`."""
+        """Returns additional entries for the section `resolved` of `config.yaml`."""
         return {}
 
     def check_resumed(self, run: Run, examples: data.Examples) -> None:
         """Raises `ValueError` if the images differ from those of the original run."""
 
     def start_run(self, run: Run, examples: data.Examples, validation: data.Examples) -> None:
-        """Writes further files into a new run folder."""
+        """Writes additional files into the folder of a new run."""
 
     def title(self, examples: data.Examples, count: int) -> str:
-        """Returns the title of a run: the model, the task and the number of images."""
+        """Returns a title for the run, with the model, the task and the number of images."""
         return f"Training {self.config.model} ({self.name}) on {count} images"
 
     def advise(self, steps: int) -> None:
-        """Warns about settings that are probably mistakes in a run of `steps` steps in total."""
+        """Warns about settings that are probably mistakes in a run with `steps` training steps."""
 
     def draw_training(self, run: Run, objective: Any, validation: data.Examples) -> dict[str, Path]:
-        """Draws outputs of a trained objective into a run folder; returns pictures by name."""
+        """Draws the trained network's outputs into the run folder; returns the files by name."""
         return {}
 
     def finish_models(self, run: Run, validation: data.Examples) -> None:
-        """Completes the saved models, for example with thresholds."""
+        """Completes the saved models after training, for example by setting thresholds."""
 
     def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
-        """Returns the float32 network for evaluation and export, and its preprocessing."""
+        """Returns a model's float32 network for evaluation and export, and its preprocessing."""
         return cloning.with_dtype(model, "float32"), preprocessing_of(model)
 
     def predict(
@@ -194,13 +194,13 @@ class Task:
         batch_size: int = 32,
         verbose: int = 0,
     ) -> Predictions:
-        """Returns the outputs of a finished model and the targets of the images."""
+        """Computes the outputs of a trained model for labeled images."""
         network, preprocessing = self.finished(model)
         outputs = network_outputs(network, preprocessing, examples, batch_size, verbose)
         return Predictions(examples.targets, outputs, preprocessing)
 
     def score(self, predictions: Predictions) -> Result:
-        """Evaluates predictions."""
+        """Computes the evaluation result of predictions."""
         raise NotImplementedError
 
     def details(
@@ -210,13 +210,13 @@ class Task:
         return Details(self.score(predictions))
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
-        """Draws the result of an evaluation into a folder; returns pictures by name."""
+        """Draws figures of an evaluation result into a folder; returns the files by name."""
         return {}
 
     def draw_examples(
         self, model: keras.Model, examples: data.Examples, folder: Path
     ) -> dict[str, Path]:
-        """Draws images with the predictions of a finished model; returns pictures by name."""
+        """Draws images with the predictions of a trained model; returns the files by name."""
         return {}
 
     def served(
@@ -227,13 +227,13 @@ class Task:
         limits: Limits,
         precision: str,
     ) -> ServedModel:
-        """Returns the signatures of a finished network in a SavedModel."""
+        """Returns the serving functions for exporting a trained network as a SavedModel."""
         return ServedModel(network, preprocessing, self.output, texts, limits, precision)
 
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
-        """Compares outputs of an exported file with those of the Keras model.
+        """Compares the outputs of an exported file with the outputs of the Keras model.
 
         Args:
             found: Outputs of the file (N, ...).
@@ -249,18 +249,18 @@ class Task:
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> Prediction:
-        """Returns the prediction for one image from its output, or with an error message."""
+        """Creates the prediction for one image from the model's output or an error message."""
         raise NotImplementedError
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
-        """Returns the columns and rows of `keras-vit predict --to`."""
+        """Returns the table that is written by `keras-vit predict --to`."""
         raise ValueError(
-            "`--to` must not be given for a task without a table of predictions. "
-            f"Received: the task {self.name}"
+            "`--to` must not be used with a task that has no table of predictions. Received: "
+            f"the task {self.name}"
         )
 
     def next_commands(self, run: Run) -> list[str]:
-        """Returns the commands that follow a complete run."""
+        """Returns suggested commands for a user whose run is complete."""
         return [arguments.command("export", run.path, "--to", run.path / "serving")]
 
 
@@ -271,7 +271,7 @@ def network_outputs(
     batch_size: int = 32,
     verbose: int = 0,
 ) -> np.ndarray:
-    """Returns the outputs of a network for all images (N, ...), float32."""
+    """Computes a network's float32 outputs, of shape (N, ...), for all images."""
     dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
     # Into one array: Keras collects the batches and joins them, which needs twice the memory.
     outputs = np.empty((len(examples), *network.output_shape[1:]), np.float32)

@@ -1,1 +1,1 @@
-"""Clients, batching and rollout for TensorFlow Serving."""
+"""TensorFlow Serving clients, request batching and version rollout."""

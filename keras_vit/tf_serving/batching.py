@@ -1,4 +1,4 @@
-"""Configuration of request batching in TensorFlow Serving."""
+"""Configuration file for request batching in TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _WAITING = 128  # images
 # Derivation of the values: docs/serving.md.
 _TEXT = """\
 # Read by tensorflow_model_server --batching_parameters_file, once, when it starts. Written by
-# `keras-vit export` for {cores} cores; a file that is there is kept. Allowed_batch_sizes must stay
-# unset: with them, a request without images makes the server hang or abort.
+# `keras-vit export` for {cores} cores; an existing file is kept. Allowed_batch_sizes must stay
+# unset: if it is set, a request without images makes the server hang or abort.
 max_batch_size {{ value: {size} }}
 batch_timeout_micros {{ value: {timeout} }}
-# {waiting} images wait; further requests get the error UNAVAILABLE, and clients retry.
+# {waiting} images can wait; further requests fail with UNAVAILABLE, and clients retry.
 max_enqueued_batches {{ value: {batches} }}
 num_batch_threads {{ value: {threads} }}
 """
 
 
 def write(directory: str | os.PathLike[str], cores: int | None = None) -> Path:
-    """Writes `batching.config` unless the file exists."""
+    """Writes `batching.config`, unless the file already exists."""
     cores = arguments.positive_int("cores", os.cpu_count() if cores is None else cores)
     path = Path(directory) / FILE
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Client of TensorFlow Serving for exported models, over gRPC or REST."""
+"""TensorFlow Serving client for exported models, over gRPC or REST."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """Client of a model on TensorFlow Serving.
+    """Client for one model on a TensorFlow Serving server.
 
     TensorFlow Serving merges requests of all its clients into batches, and a request of a wrong
     dtype or shape fails its whole batch. So inputs are checked before they are sent, against the
@@ -58,7 +58,7 @@ class Client:
         ValueError: If the address is invalid, `tls` or `certificate` contradicts it, `certificate`
             is not a file, or `timeout` is not positive.
 
-    Example:
+    Examples:
         >>> client = Client("http://localhost:8501", "flowers", version="canary")
         >>> client.address
         'http://localhost:8501'
@@ -99,14 +99,14 @@ class Client:
             )
         if (tls or certificate) and address.startswith("http://"):
             raise ValueError(
-                "`tls` is for gRPC; over REST `address` must start with https://. "
-                f"Received: tls={tls!r}, certificate={certificate!r}, address={address!r}"
+                "`tls` and `certificate` require gRPC or an https:// `address`. Received: "
+                f"tls={tls!r}, certificate={certificate!r}, address={address!r}"
             )
         trusted = Path(certificate) if certificate else None
         if trusted and not trusted.is_file():
             raise ValueError(
-                "`certificate` must be a file with certificates in PEM format. "
-                f"Received: certificate={str(trusted)!r}, no such file"
+                "`certificate` must be a file with certificates in PEM format. Received: "
+                f"certificate={str(trusted)!r}, which does not exist"
             )
         if rest:
             self._transport: Transport = Rest(address, name, version, trusted, headers)
@@ -122,13 +122,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Closes the connection to the server."""
         self._transport.close()
 
     def predict(
         self, images: Sequence[bytes], *, batch_size: int = MAX_BATCH_SIZE
     ) -> list[Prediction]:
-        """Classifies encoded images.
+        """Classifies encoded images on the server.
 
         Args:
             images: Encoded JPEG, PNG, GIF, BMP or WebP images; one or many.
@@ -142,7 +142,7 @@ class Client:
                 attempts described in `Client`; with the server's message.
             ValueError: If there is no image, or an image is not `bytes`.
 
-        Example:
+        Examples:
             >>> client = Client("http://localhost:8501")
             >>> client.predict([Path("photo.jpg").read_bytes()])[0].label  # doctest: +SKIP
             'daisy'
@@ -154,7 +154,7 @@ class Client:
                 f"Received: images is {type(images).__name__} of {', '.join(sorted(kinds))}"
             )
         if not images:
-            raise ValueError("`images` must hold at least one encoded image. Received: images=[]")
+            raise ValueError("`images` must contain at least one image. Received: images=[]")
         arguments.positive_int("batch_size", batch_size)
         found: list[Prediction] = []
         for answer in self._answers("serving_default", {"image_bytes": images}, batch_size):
@@ -162,7 +162,7 @@ class Client:
         return found
 
     def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
-        """Calls any signature (docs/serving.md), with several requests for more than 16 images.
+        """Calls any signature (docs/serving.md), splitting large inputs into several requests.
 
         Args:
             signature: Name of the signature.
@@ -178,7 +178,7 @@ class Client:
             ValueError: If the model has no such signature, or the inputs differ from it in names,
                 dtype or shape, or have no image; they are not sent.
 
-        Example:
+        Examples:
             >>> client = Client("http://localhost:8501")
             >>> pixels = np.zeros((2, 224, 224, 3), np.uint8)
             >>> answer = client.call("classify_pixels", pixels=pixels)  # doctest: +SKIP
@@ -214,7 +214,7 @@ class Client:
     def _checked(
         self, signature: str, inputs: Mapping[str, Any], deadline: float
     ) -> dict[str, np.ndarray]:
-        """Returns inputs as arrays if they fit the signature of the served version."""
+        """Converts inputs to arrays and checks them against the signature of the served version."""
         known = self._signatures
         if known is not None:
             try:
@@ -226,7 +226,7 @@ class Client:
         return served_inputs.check(known, signature, inputs)
 
     def _repeat(self, send: Callable[[float], T], deadline: float) -> T:
-        """Sends a request, and retries on temporary errors until the deadline."""
+        """Sends a request, retrying after temporary errors until the deadline."""
         attempt = 1
         while True:
             try:
@@ -248,7 +248,7 @@ def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Predict
     missing = {"probabilities", "top_labels", "top_scores", "ok", "message"} - answer.keys()
     if missing:
         raise ServingError(
-            f"{address}: the model is none that keras_vit has exported: its answer has no "
+            f"{address}: the model was not exported by keras_vit: its response has no "
             f"{', '.join(sorted(missing))}"
         )
     return served_predictions(answer)

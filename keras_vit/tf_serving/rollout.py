@@ -1,4 +1,4 @@
-"""Canary, promotion and rollback of model versions on TensorFlow Serving."""
+"""Canary releases, promotion and rollback of model versions on TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REQUEST_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class ServedVersion:
-    """Version of a model with the state that the server reports.
+    """Model version and its state as reported by the server.
 
     Args:
         number: Version number.
@@ -33,11 +33,11 @@ class ServedVersion:
 
 
 class UnreachableError(RuntimeError):
-    """The server does not respond."""
+    """Raised if the server does not respond."""
 
 
 class Rollout:
-    """Moves the labels `stable` and `canary` of a model on a running TensorFlow Serving.
+    """Moves the labels `stable` and `canary` of a model on a running TensorFlow Serving server.
 
     The server refuses a whole `models.config` if one of its labels points to a version that is not
     available. So each method writes the file up to three times and waits after each write: versions
@@ -58,7 +58,7 @@ class Rollout:
         ImportError: If tensorflow-serving-api is not installed.
         ValueError: If the file is not a `models.config` or does not contain the model.
 
-    Example:
+    Examples:
         >>> rollout = Rollout("export/models.config")  # doctest: +SKIP
         >>> rollout.canary(5)  # doctest: +SKIP
         >>> rollout.promote()  # doctest: +SKIP
@@ -76,7 +76,7 @@ class Rollout:
         arguments.positive("timeout", timeout)
         if not server.startswith(("http://", "https://")):
             raise ValueError(
-                "`server` must be the REST address of the server, http://HOST:8501. "
+                "`server` must be the REST address of the server, such as http://HOST:8501. "
                 f"Received: server={server!r}"
             )
         self.config = Path(config)
@@ -85,7 +85,7 @@ class Rollout:
         self._read()
 
     def status(self) -> list[ServedVersion]:
-        """Returns the versions on the server, newest first.
+        """Returns the model versions on the server, newest first.
 
         Raises:
             RuntimeError: If the server does not respond or does not have the model.
@@ -102,11 +102,11 @@ class Rollout:
         return sorted(found, key=lambda version: -version.number)
 
     def labels(self) -> dict[str, int]:
-        """Returns the labels in the file and their versions."""
+        """Returns the version number of each label in the configuration file."""
         return dict(self._model(self._read()).version_labels)
 
     def canary(self, version: int) -> None:
-        """Serves a version to clients of the label `canary`.
+        """Serves a version to the clients that request the label `canary`.
 
         Clients of `stable` keep their version. Requests without a version get the newest loaded
         version, which is now the canary.
@@ -122,13 +122,13 @@ class Rollout:
         stable = self._stable(before=version)
         if stable >= version:
             raise ValueError(
-                "`version` must be newer than the stable one. "
-                f"Received: version={version}, and {stable} is stable"
+                f"`version` must be newer than the stable version. Received: version={version}; "
+                f"the stable version is {stable}"
             )
         self._move({stable, version}, {STABLE: stable, CANARY: version})
 
     def promote(self) -> None:
-        """Serves the canary to clients of `stable`; keeps the previous version loaded for `back`.
+        """Makes the canary the stable version; keeps the previous version loaded for `back`.
 
         Raises:
             ValueError: If there is no canary, or the canary is already stable.
@@ -137,7 +137,7 @@ class Rollout:
         labels = self.labels()
         if CANARY not in labels:
             raise ValueError(
-                f"`{CANARY}` must be a label of {self.config}: roll a version out first. "
+                f"`{CANARY}` must be a label in {self.config}; roll out a version first. "
                 f"Received: labels {labels or 'none'}"
             )
         new = labels[CANARY]
@@ -147,13 +147,13 @@ class Rollout:
         # An interrupted call may have written labels that the server has not applied.
         if labels == after and self._versions() == versions and self._resolved(after):
             raise ValueError(
-                f"`{CANARY}` must be newer than `{STABLE}`: roll a version out first. "
-                f"Received: version {new} is {STABLE} already"
+                f"`{CANARY}` must be newer than `{STABLE}`; roll out a version first. Received: "
+                f"version {new}, which is already {STABLE}"
             )
         self._move(versions, after)
 
     def back(self) -> None:
-        """Withdraws the canary; without one, returns to the version before the stable one.
+        """Withdraws the canary, or rolls back to the previous version if there is no canary.
 
         The newer version is unloaded, so that requests without a version get the older version too.
 
@@ -170,8 +170,8 @@ class Rollout:
             to = max(older)
         else:
             raise ValueError(
-                "a version before the stable one must be loaded to go back to. "
-                f"Received: stable {stable or 'none'}, loaded {sorted(loaded)}"
+                "The server must have loaded a version older than the stable one. Received: "
+                f"stable {stable or 'none'}, loaded {sorted(loaded)}"
             )
         self._move({to}, {STABLE: to, CANARY: to})
 
@@ -182,17 +182,17 @@ class Rollout:
         older = [number for number in self._versions() if number < before]
         if not older:
             raise ValueError(
-                "`version` must be newer than a version that is available, which becomes stable. "
-                f"Received: version={before}, available {sorted(self._versions())}"
+                "`version` must be newer than at least one available version, which becomes the "
+                f"stable version. Received: version={before}, available {sorted(self._versions())}"
             )
         return max(older)
 
     def _before(self, version: int) -> set[int]:
-        """Returns a set with the newest older version, or an empty set."""
+        """Returns a set with the newest version older than `version`, or an empty set."""
         return set(sorted(number for number in self._versions() if number < version)[-1:])
 
     def _versions(self) -> set[int]:
-        """Returns the versions in the file, or otherwise the available versions."""
+        """Returns the versions listed in the configuration file, or else all available versions."""
         policy = self._model(self._read()).model_version_policy
         if policy.WhichOneof("policy_choice") == "specific":
             return set(policy.specific.versions)
@@ -224,7 +224,7 @@ class Rollout:
                 self._wait(moved, lambda: self._resolved(labels))
         except RuntimeError as error:
             self._put(before)
-            raise RuntimeError(f"{error}. {self.config} is as it was before") from error
+            raise RuntimeError(f"{error}. {self.config} has been restored") from error
         if dropped := every - set(versions):
             self._write(versions, labels)
             self._wait(f"unloading {_named(dropped)}", lambda: self._unloaded(dropped))
@@ -241,9 +241,9 @@ class Rollout:
                 states = str(error)
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{what}: not done after {self._timeout:g} s; the server reports {states}. It "
-                    "must poll this file (--model_config_file, "
-                    "--model_config_file_poll_wait_seconds)"
+                    f"{what}: not finished after {self._timeout:g} s; the server reports "
+                    f"{states}. The server must check its config file for changes "
+                    "(--model_config_file, --model_config_file_poll_wait_seconds)"
                 )
             time.sleep(POLL_SECONDS)
 
@@ -277,8 +277,8 @@ class Rollout:
             ) from error
         if not self.config.is_file():
             raise ValueError(
-                "`config` must be the server's models.config. "
-                f"Received: config={str(self.config)!r}, no such file"
+                "`config` must be the server's models.config. Received: "
+                f"config={str(self.config)!r}, which does not exist"
             )
         try:
             found = text_format.Parse(
@@ -296,7 +296,7 @@ class Rollout:
         models = {model.name: model for model in config.model_config_list.config}
         if self._name not in models:
             raise ValueError(
-                f"`name` must be a model of {self.config}: {', '.join(map(repr, models))}. "
+                f"`name` must be a model in {self.config}: {', '.join(map(repr, models))}. "
                 f"Received: name={self._name!r}"
             )
         return models[self._name]

@@ -1,4 +1,4 @@
-"""Check of a request's inputs against a served signature.
+"""Input validation for requests, based on the signatures of the served model.
 
 TensorFlow Serving merges requests into batches, in which a request of a wrong dtype or shape fails
 the other requests; a request without images can stop the server.
@@ -20,20 +20,20 @@ Signatures = Mapping[str, Mapping[str, tf.TensorSpec]]  # inputs of each signatu
 def check(
     signatures: Signatures, signature: str, inputs: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
-    """Returns inputs as arrays (bytes as objects); raises `ValueError` if they do not fit."""
+    """Converts inputs to arrays; raises `ValueError` if they do not match the signature."""
     # The signatures include the initialization of a SavedModel, which has no inputs.
     names = sorted(name for name, specs in signatures.items() if specs)
     arguments.one_of("signature", signature, names)
     specs = signatures[signature]
     if inputs.keys() != specs.keys():
         raise ValueError(
-            f"`inputs` of {signature!r} must be {', '.join(sorted(specs))}. "
+            f"`inputs` of the signature {signature!r} must be {', '.join(sorted(specs))}. "
             f"Received: {', '.join(sorted(inputs)) or 'none'}"
         )
     arrays = {key: _checked(key, value, specs[key]) for key, value in inputs.items()}
     if len({len(array) for array in arrays.values()}) > 1:
         numbers = ", ".join(f"{key} {len(array)}" for key, array in arrays.items())
-        raise ValueError(f"`inputs` must hold the same number of images each. Received: {numbers}")
+        raise ValueError(f"All `inputs` must have the same number of images. Received: {numbers}")
     return arrays
 
 
@@ -49,7 +49,7 @@ def _checked(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
         received = array.dtype.name
     if received != expected or not spec.shape.is_compatible_with(array.shape) or not array.size:
         raise ValueError(
-            f"`{name}` must be {expected} of shape {str(spec.shape).replace('None', 'B')}, for B "
-            f"images, at least one. Received: {name} is {received} of shape {array.shape}"
+            f"`{name}` must be {expected} of shape {str(spec.shape).replace('None', 'B')}, for "
+            f"at least one image (B >= 1). Received: {name} is {received} of shape {array.shape}"
         )
     return array

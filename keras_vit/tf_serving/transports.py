@@ -1,4 +1,4 @@
-"""gRPC and REST transports for TensorFlow Serving, without retries, and their errors."""
+"""gRPC and REST connections to TensorFlow Serving, without retries, and their exceptions."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _UNAVAILABLE = 503  # HTTP status
 
 
 class ServingError(RuntimeError):
-    """No response from a server, or an invalid response.
+    """Raised if a server does not respond, or its response is invalid.
 
     Args:
         message: Address of the server, and its message.
 
-    Example:
+    Examples:
         >>> str(ServingError("localhost:8500: UNAVAILABLE"))
         'localhost:8500: UNAVAILABLE'
     """
 
 
 class UnavailableError(ServingError):
-    """The server cannot be reached, is starting, or its queue is full."""
+    """Raised if the server is unreachable or still starting, or its request queue is full."""
 
     attempts = 5
     remark = ""
 
 
 class BatchError(ServingError):
-    """The request, or another request in its batch, does not fit the model."""
+    """Raised if a request, or another request in the same batch, does not fit the model."""
 
     attempts = 4
-    remark = "; it fits the model's signature, another request in its batch may not"
+    remark = "; this request fits the signature, another one in its batch may not"
 
 
 class Transport(Protocol):
-    """Protocol of a connection to a server; methods raise `ServingError`."""
+    """Interface of a connection to a server; its methods raise `ServingError`."""
 
     def signatures(self, timeout: float) -> Signatures: ...
 
@@ -59,7 +59,7 @@ class Transport(Protocol):
 
 
 class Grpc:
-    """gRPC transport: TensorFlow Serving's `PredictionService`."""
+    """gRPC connection to the `PredictionService` of TensorFlow Serving."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Grpc:
             from tensorflow_serving.apis import prediction_service_pb2_grpc
         except ImportError as error:
             raise ImportError(
-                "gRPC needs tensorflow-serving-api, where REST (http://HOST:PORT) does without; "
+                "gRPC needs tensorflow-serving-api, but REST (http://HOST:PORT) does not; "
                 + arguments.install_hint("serving")
             ) from error
         # No `retryPolicy`: it has one number of attempts for all codes, and after the deadline,
@@ -155,7 +155,7 @@ class Grpc:
 
 
 class Rest:
-    """REST transport: TensorFlow Serving's HTTP API."""
+    """Connection to the REST API of TensorFlow Serving."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Rest:
                 for name, signature in content["signature_def"]["signature_def"].items()
             }
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ServingError(f"{self._address}/metadata: no signatures in it") from error
+            raise ServingError(f"{self._address}/metadata: no signatures") from error
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -212,7 +212,7 @@ class Rest:
         self._session.close()
 
     def _ask(self, method: str, path: str, key: str, timeout: float, request: Any = None) -> Any:
-        """Returns one value of the server's JSON response."""
+        """Sends an HTTP request and returns one field of the JSON response."""
         import requests
 
         address = self._address + path
@@ -236,7 +236,7 @@ class Rest:
         try:
             content = answer.json()
         except ValueError as error:
-            raise kind(f"{address}: {code}: no JSON but {answer.text[:200]!r}") from error
+            raise kind(f"{address}: {code}: not JSON: {answer.text[:200]!r}") from error
         if code != 200 or not isinstance(content, dict) or key not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
             raise kind(f"{address}: {code}: {str(said)[:500]}")

@@ -1,4 +1,4 @@
-"""Training of runs: recipes, devices and the training loop."""
+"""Model training: the training loop, devices, optimizers and checkpoints."""
 
 from keras_vit.runs.config import PretrainConfig, RunConfig, read_config
 from keras_vit.runs.named_recipes import RECIPES, augreg, recipe

@@ -1,4 +1,4 @@
-"""Devices of a run: one device, the GPUs of a machine, a TPU, or several machines."""
+"""Device selection for training: one device, several GPUs, a TPU, or several machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Shard = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """Devices of a run, and the role of this process.
+    """Devices that a run trains on, and the role of the current process.
 
     Args:
         name: Name for messages and the run's configuration.
@@ -42,16 +42,16 @@ class Devices:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the run folder."""
+        """Whether the current process writes the run folder."""
         return self.worker == 0
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns the scope for building the model and its optimizer."""
+        """Returns the context manager in which to build the model and its optimizer."""
         return self.strategy.scope() if self.strategy else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Activates the keras.distribution within the context of a run."""
+        """Context manager that activates the `keras.distribution`, if any."""
         before = keras.distribution.distribution()
         keras.distribution.set_distribution(self.layout or before)
         try:
@@ -60,17 +60,17 @@ class Devices:
             keras.distribution.set_distribution(before)
 
     def check(self, recipe: Recipe) -> None:
-        """Raises `ValueError` unless batches can be divided evenly."""
+        """Raises `ValueError` if batches cannot be divided evenly among the devices."""
         parts = self.replicas * recipe.accumulation_steps
         if recipe.batch_size % parts:
             raise ValueError(
-                "`batch_size` must be a multiple of the devices times `accumulation_steps`. "
-                f"Received: batch_size={recipe.batch_size}, {self.replicas} devices, "
-                f"accumulation_steps={recipe.accumulation_steps}"
+                "`batch_size` must be a multiple of the number of devices times "
+                f"`accumulation_steps`. Received: batch_size={recipe.batch_size}, "
+                f"{self.replicas} devices, accumulation_steps={recipe.accumulation_steps}"
             )
 
     def distribute(self, make: Callable[[Shard], tf.data.Dataset]) -> Any:
-        """Returns this worker's dataset for `fit`."""
+        """Creates the training dataset of the current worker, for use with `fit`."""
         shard = (self.worker, self.workers)
         if self.strategy is None or self.workers == 1:
             return make(shard)
@@ -87,7 +87,7 @@ class Devices:
 
 
 def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
-    """Returns the devices to train on.
+    """Selects the devices to train on.
 
     Args:
         strategy: One of:
@@ -107,7 +107,7 @@ def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
     Raises:
         ValueError: If there are no devices of this kind, or they require another backend.
 
-    Example:
+    Examples:
         >>> devices("cpu").replicas
         1
     """
@@ -139,7 +139,7 @@ def devices(strategy: str = "auto", model_parallel: int = 1) -> Devices:
 
 
 def _found(on_jax: bool) -> str:
-    """Returns the strategy for all devices; "one" for the backend's default device."""
+    """Detects the strategy that uses all available devices; "one" for a single device."""
     if on_jax:
         return "jax" if len(keras.distribution.list_devices()) > 1 else "one"
     if len(_cluster().get("worker", [])) + len(_cluster().get("chief", [])) > 1:
@@ -154,7 +154,7 @@ def _cluster() -> dict[str, list[str]]:
         return dict(json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {}))
     except (ValueError, AttributeError) as error:
         raise ValueError(
-            "TF_CONFIG must be JSON with the entries cluster and task, see docs/scaling.md. "
+            "TF_CONFIG must be JSON with the entries `cluster` and `task`; see docs/scaling.md. "
             f"Received: TF_CONFIG={os.environ['TF_CONFIG']!r}"
         ) from error
 
@@ -165,8 +165,8 @@ def _cpu() -> Devices:
 
         if jax.default_backend() != "cpu":
             raise ValueError(
-                "strategy='cpu' needs JAX_PLATFORMS=cpu before Python starts: JAX computes on its "
-                f"first kind of device. Received: {jax.default_backend()!r}"
+                "strategy='cpu' needs JAX_PLATFORMS=cpu to be set before Python starts, because "
+                f"otherwise JAX prefers an accelerator. Received: {jax.default_backend()!r}"
             )
     elif tf.config.list_physical_devices("GPU"):
         return Devices("one CPU", strategy=tf.distribute.OneDeviceStrategy("/cpu:0"))
@@ -178,8 +178,8 @@ def _mirrored() -> Devices:
     names = [device.name for device in tf.config.list_logical_devices(kind)]
     if len(names) < 2:
         raise ValueError(
-            "strategy='mirrored' needs at least two devices of one kind; with one, choose "
-            f"strategy='auto'. Received: {len(names)} {kind}"
+            "strategy='mirrored' needs at least two devices of one kind; with a single device, "
+            f"use strategy='auto'. Received: {len(names)} {kind}"
         )
     strategy = _mirrored_strategy(tuple(names))
     return Devices(f"{len(names)} {kind}s", replicas=len(names), strategy=strategy)
@@ -202,8 +202,8 @@ def _tpu() -> Devices:
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, tf.errors.OpError) as error:
         raise ValueError(
-            "strategy='tpu' needs a TPU that TensorFlow can reach. Keras on JAX is the better "
-            f"way to a TPU: KERAS_BACKEND=jax and strategy='jax'. Received: {error}"
+            "strategy='tpu' needs a TPU that TensorFlow can connect to. For TPUs, Keras on JAX is "
+            f"recommended: set KERAS_BACKEND=jax and use strategy='jax'. Received: {error}"
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     number = strategy.num_replicas_in_sync
@@ -215,7 +215,7 @@ def _multiworker() -> Devices:
     workers = len(cluster.get("chief", [])) + len(cluster.get("worker", []))
     if workers < 2:
         raise ValueError(
-            "strategy='multiworker' needs TF_CONFIG to list at least two workers, see "
+            "strategy='multiworker' needs TF_CONFIG to list at least two workers; see "
             f"docs/scaling.md. Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
         )
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -225,7 +225,7 @@ def _multiworker() -> Devices:
     )
     number = strategy.num_replicas_in_sync
     return Devices(
-        f"{number} devices of {workers} workers",
+        f"{number} devices on {workers} workers",
         replicas=number,
         worker=worker,
         workers=workers,
@@ -261,7 +261,7 @@ def _jax(model_parallel: int) -> Devices:
 
 
 def _layout_map(mesh: Any) -> Any:
-    """Shards input projections by columns and output projections by rows."""
+    """Returns a layout that shards input projections by columns and output projections by rows."""
     layout = keras.distribution.LayoutMap(mesh)
     for pattern in ("attention/qkv", "mlp/expand"):
         layout[f".*{pattern}/kernel"] = (None, "model")

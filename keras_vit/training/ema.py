@@ -1,4 +1,4 @@
-"""Exponential moving average of the weights: access and evaluation."""
+"""Exponential moving average (EMA) of the weights, and validation with the averages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 
 def averages(optimizer: keras.Optimizer) -> list[keras.Variable] | None:
-    """Returns the averages in an optimizer, or None without EMA."""
+    """Returns the averaged weights stored in an optimizer, or None if EMA is not used."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return inner._model_variables_moving_average if inner.use_ema else None
 
 
 class EvaluateAverages(keras.callbacks.Callback):
-    """Validates with the averages in `fit`, then restores the weights.
+    """Keras callback that validates with the averaged weights, then restores the current ones.
 
-    On TensorFlow, Keras' `SwapEMAWeights` swaps by addition and subtraction, which does not
-    restore the weights to the bit.
+    On TensorFlow, Keras' `SwapEMAWeights` swaps by addition and subtraction, after which the
+    weights are not bit-identical.
     """
 
     def __init__(self) -> None:

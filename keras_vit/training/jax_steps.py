@@ -1,4 +1,4 @@
-"""Training and test step on JAX, on one device or with `keras.distribution`."""
+"""Training and validation steps for the JAX backend, also with `keras.distribution`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import keras
 
 
 class JaxSteps:
-    """JAX implementation of the steps of `TrainingModel`.
+    """JAX implementation of the training and validation steps of `TrainingModel`.
 
-    JAX computes on the whole, sharded batch, so that several devices need no extra code.
+    JAX computes on the whole batch, even if it is sharded, so several devices need no extra code.
     """
 
     def prepare_steps(self) -> None:
-        """Does nothing on JAX."""
+        """Does nothing, because JAX needs no preparation."""
 
     def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, optimizer_variables, metrics = state
@@ -54,7 +54,7 @@ class JaxSteps:
     def _gradients(
         self: Any, trainable: Any, non_trainable: Any, metrics: Any, batch: Any, scale: Any
     ) -> tuple[Any, Any, Any]:
-        """Returns the gradients of the batch's mean loss times `scale`, and the new states."""
+        """Returns the gradients of the mean loss multiplied by `scale`, and the updated states."""
         total = jnp.sum(batch[2])
 
         def loss(
@@ -118,13 +118,13 @@ def _unpack(data: Any) -> tuple[Any, Any, Any]:
 
 
 def _parts(batch: Any, number: int) -> Any:
-    """Splits (B, ...) into (number, B / number, ...), with every n-th example per part."""
+    """Splits a batch into `number` micro-batches, each with every `number`-th example."""
 
     def divide(t: Any) -> Any:
         if t.shape[0] % number:
             raise ValueError(
-                "The batch must be a multiple of `accumulation_steps`, short ones included. "
-                f"Received: accumulation_steps={number}, a batch of {t.shape[0]}"
+                "Every batch, also the last, must have a multiple of `accumulation_steps` "
+                f"images. Received: accumulation_steps={number}, a batch of {t.shape[0]}"
             )
         # Each part has examples of every device, so that no example moves to another device.
         return jnp.swapaxes(t.reshape(t.shape[0] // number, number, *t.shape[1:]), 0, 1)

@@ -1,4 +1,4 @@
-"""Training of a run: from a configuration to a complete run folder."""
+"""Training loop, which turns a run's configuration into a complete run folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fit_run(
     smaller_batches: bool = False,
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Any:
-    """Trains a model and writes a run folder.
+    """Trains a model and writes all results into a run folder.
 
     The folder contains the configuration, the split, the history with times, `last.keras` and
     `best.keras` after every epoch, the states to resume from, and at the end the evaluation of the
@@ -75,7 +75,7 @@ def fit_run(
         KeyboardInterrupt: After saving, on SIGINT (Ctrl-C).
         SystemExit: After saving, on SIGTERM.
 
-    Example:
+    Examples:
         >>> from keras_vit.runs.recipe import Recipe
         >>> recipe = Recipe(epochs=1, batch_size=512, image_size=(16, 16))
         >>> config = RunConfig("digits", "ViTMicro4", recipe=recipe)
@@ -145,8 +145,8 @@ def fit_run(
                 if save.progress.epoch < config.recipe.epochs:
                     print(
                         f"{task.title(examples, len(training))}, {len(validation)} held out, in "
-                        f"{precision} on {where.name}; epochs: {config.recipe.epochs}, full "
-                        f"batches in each: {steps}."
+                        f"{precision} on {where.name}; epochs: {config.recipe.epochs}, steps per "
+                        f"epoch: {steps}."
                     )
                     task.advise(steps * config.recipe.epochs)
                 fit_remaining(save, (training, validation), watching)
@@ -162,13 +162,13 @@ def fit_run(
 
 
 def _with_full_batch(config: Config, images: int, where: Devices) -> Config:
-    """Reduces the batch size of a configuration to at most the number of images."""
+    """Reduces the batch size in a configuration if there are fewer images than one batch."""
     recipe = config.recipe
     parts = where.replicas * recipe.accumulation_steps * (2 if recipe.augmentation.mixes else 1)
     if images >= recipe.batch_size or images < parts:
         return config
     size = images // parts * parts
-    print(f"Batch size {size} in place of {recipe.batch_size}: there are {images} images.")
+    print(f"Batch size {size} instead of {recipe.batch_size}: only {images} images.")
     return dataclasses.replace(config, recipe=recipe.replace(batch_size=size))
 
 
@@ -181,7 +181,7 @@ def find_parts(
     writes: bool,
     split: Split = data.split,
 ) -> tuple[data.Examples, data.Examples, Inventory]:
-    """Audits the images of a run, and returns training set, validation set and inventory."""
+    """Checks a run's images; returns the training set, the validation set and an inventory."""
     examples, found = data.usable_images(examples, config.on_bad_image)
     if resume:
         training, validation = data.read_split(
@@ -200,7 +200,7 @@ def find_parts(
 
 
 def build_training_model(objective: Objective, config: CommonConfig, steps: int) -> TrainingModel:
-    """Returns a compiled model that minimizes an objective according to a recipe."""
+    """Builds and compiles the Keras model that trains an objective according to the recipe."""
     recipe = config.recipe
     training_model = TrainingModel(
         objective,
@@ -223,7 +223,7 @@ def fit_remaining(
     parts: tuple[data.Examples, data.Examples],
     callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> None:
-    """Trains the remaining steps of an interrupted epoch, then whole epochs."""
+    """Trains the remaining steps of an interrupted epoch, and then all remaining epochs."""
     training, validation = parts
     training_model, where = save.training_model, save.where
     recipe, on_bad_image = save.task.config.recipe, save.task.config.on_bad_image
@@ -231,11 +231,11 @@ def fit_remaining(
     several = where.replicas > 1
     begun = save.progress
     if (begun.epoch or begun.step) and begun.epoch < recipe.epochs and where.is_chief:
-        print(f"Going on after epoch {begun.epoch}, step {begun.step} of the next.")
+        print(f"Resuming after epoch {begun.epoch} and {begun.step} steps of the next epoch.")
     if recipe.augmentation.layers and where.is_chief:
         print(
-            "Note: the random numbers of augmentation layers cannot be saved: a resumed run draws "
-            "others, and is not the same to the bit."
+            "Note: the random state of augmentation layers cannot be saved, so a resumed run "
+            "draws different random numbers and is not bit-identical."
         )
 
     def validation_data() -> object:
@@ -292,15 +292,15 @@ def fit_remaining(
             break
     if save.stopped_early and where.is_chief:
         print(
-            f"Stopped early, after epoch {save.progress.epoch}: no better validation result in "
-            f"{recipe.early_stopping} epochs."
+            f"Stopped early, after epoch {save.progress.epoch}: the validation result has not "
+            f"improved for {recipe.early_stopping} epochs."
         )
 
 
 def _finish(
     task: Task, run: Run, validation: data.Examples, pictures: dict[str, Path]
 ) -> Result | None:
-    """Evaluates the saved weights of the last epoch, and prints the files of the run."""
+    """Evaluates the weights saved after the last epoch, and prints which files were written."""
     task.finish_models(run, validation)
     model = run.model(compile=True)
     result = task.score(task.predict(model, validation)) if task.monitor else None
@@ -315,9 +315,9 @@ def _finish(
     if run.tensorboard.is_dir():
         log_pictures(run.tensorboard / "evaluation", pictures)
     if result is not None:
-        print(f"\nThe last epoch's weights on the {len(validation)} images held out:\n")
+        print(f"\nResults of the last epoch's weights on the {len(validation)} held-out images:\n")
         print(result.text())
     names += [path.name for path in pictures.values()]
     commands = "\n  ".join(task.next_commands(run))
-    print(f"\n{run.path} holds {', '.join(names[:-1])} and {names[-1]}. Next:\n  {commands}")
+    print(f"\n{run.path} contains {', '.join(names[:-1])} and {names[-1]}. Next:\n  {commands}")
     return result

@@ -1,4 +1,4 @@
-"""Prediction of the memory and operations of a run."""
+"""Estimation of the memory and the floating-point operations that a run needs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _LEARNING: dict[tuple[str, ...], str] = {("*",): "all", ("head/*",): "head"}
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Memory and operations of a recipe with a model on a device.
+    """Estimated memory and operations for training a model with a recipe on a device.
 
-    The prediction is a count of tensors (`keras_vit.models.memory.count_memory`) plus a margin for
-    the framework, verified with training steps on a CPU, but not on GPUs and TPUs.
+    The estimate is a count of tensors (`keras_vit.models.memory.count_memory`) plus a margin for
+    the framework. It was verified with training steps on a CPU, but not on GPUs and TPUs.
 
     Args:
         config: The configuration of the model.
@@ -59,22 +59,22 @@ class Plan:
             return
         if self.recipe.trainable not in _LEARNING:
             raise ValueError(
-                "`trainable` must be ('*',) or ('head/*',) for a plan: what other patterns keep "
-                f"for the way back has no formula. Received: trainable={self.recipe.trainable}"
+                "`trainable` must be ('*',) or ('head/*',) for a plan: partly frozen models are "
+                f"not estimated. Received: trainable={self.recipe.trainable}"
             )
         if self.recipe.distillation != "none":
             raise ValueError(
-                "`distillation` must be 'none' for a plan, which knows no teacher; add what "
-                f"inference with it takes. Received: distillation={self.recipe.distillation!r}"
+                "`distillation` must be 'none' for a plan; add the memory of the teacher's "
+                f"inference. Received: distillation={self.recipe.distillation!r}"
             )
 
     def replace(self, **changes: Any) -> Plan:
-        """Returns the plan for a changed recipe."""
+        """Returns a new plan with changes to the recipe."""
         return dataclasses.replace(self, recipe=self.recipe.replace(**changes))
 
     @property
     def precision(self) -> str:
-        """Keras dtype policy; float32 for `"auto"`, which needs the most memory."""
+        """Keras dtype policy; `"auto"` counts as float32, which needs the most memory."""
         return "float32" if self.recipe.precision == "auto" else self.recipe.precision
 
     @property
@@ -84,12 +84,12 @@ class Plan:
 
     @property
     def image_flops(self) -> int:
-        """Floating-point operations of the prediction for one image."""
+        """Number of floating-point operations in the forward pass of one image."""
         return count_flops(self.config)
 
     @property
     def step_flops(self) -> int:
-        """Floating-point operations of a step, for the whole batch."""
+        """Number of floating-point operations in one step, for the whole batch."""
         if self.inference:
             return self.recipe.batch_size * self.image_flops
         gradients = 2 if self.recipe.sam_radius else 1
@@ -103,27 +103,27 @@ class Plan:
 
     @functools.cached_property
     def memory(self) -> Memory:
-        """Memory of the tensors, in bytes."""
+        """Memory in bytes, broken down by purpose: weights, gradients and so on."""
         return self._memory(-(-self.recipe.batch_size // self.recipe.accumulation_steps))
 
     @property
     def total(self) -> int:
-        """Memory of the run including the framework, in bytes."""
+        """Total memory of the run in bytes, including the overhead of the framework."""
         return self.memory.total + FRAMEWORK
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits into the device's memory."""
+        """Whether the run fits into the memory of the device."""
         return self.total <= self.device
 
     @property
     def largest_batch(self) -> int:
-        """Largest batch size that fits without accumulation; 0 if no image fits."""
+        """Largest batch size that fits without gradient accumulation; 0 if no batch size fits."""
         fixed, image = self._memory(1), self._memory(2).total - self._memory(1).total
         return max(0, (self.device - FRAMEWORK - fixed.total) // image + 1)
 
     def remedies(self) -> Iterator[tuple[str, Plan]]:
-        """Yields changes that reduce the memory, in `--set` syntax: first single, then combined.
+        """Yields memory-saving changes in `--set` syntax: single changes first, then combinations.
 
         The batch size is unchanged; gradient accumulation comes last, with the fewest steps that
         fit. Changes without savings are omitted, such as half precision if casts of the weights
@@ -158,7 +158,7 @@ class Plan:
                 yield _words({**begun, **steps}), divided
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the plan as a dictionary of JSON values, with memory in bytes."""
+        """Returns the plan as a dictionary that can be stored as JSON, with memory in bytes."""
         return {
             "parameters": self.parameters,
             "image_flops": self.image_flops,
@@ -193,7 +193,7 @@ class Plan:
         )
 
     def _divided(self) -> Plan | None:
-        """Returns the plan with the fewest accumulation steps that fits, or None."""
+        """Returns a plan that fits with as few accumulation steps as possible, or None."""
         batch = self.recipe.batch_size
         for steps in range(self.recipe.accumulation_steps + 1, batch + 1):
             if batch % steps == 0 and (found := self.replace(accumulation_steps=steps)).fits:
@@ -210,7 +210,7 @@ def plan(
     inference: bool = False,
     compiled: bool = False,
 ) -> Plan:
-    """Predicts the memory and operations of a run on a device."""
+    """Estimates the memory and the operations that a run needs on a device."""
     config = zoo.constructor(model).config.replace(
         classes=arguments.positive_int("classes", classes),
         dropout_rate=recipe.dropout_rate,

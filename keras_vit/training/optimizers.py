@@ -1,4 +1,4 @@
-"""Optimizers with a learning rate and weight decay per variable, built from recipes."""
+"""Optimizers with per-variable learning rates and weight decay, built from a recipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_vit.training.schedules import WarmupDecay
 
 
 class PerVariable:
-    """Mixin for Keras optimizers: a learning rate and a weight decay per variable.
+    """Mixin for Keras optimizers that adds per-variable learning rates and weight decay.
 
     Gradients must be summed over the replicas and clipped before (by
     `keras_vit.training.training_model`): Keras clips gradients before they are summed, so that
@@ -55,7 +55,7 @@ class PerVariable:
 
 
 class _Momentum(keras.optimizers.SGD):
-    """SGD whose momentum accumulates gradients, as in optax and PyTorch: m = beta m + g, w -= lr m.
+    """SGD with momentum as defined in optax and PyTorch: m = beta m + g, w -= lr m.
 
     Keras accumulates the updates lr g, so that during warm-up from zero the first gradients have
     almost no effect.
@@ -72,28 +72,28 @@ class _Momentum(keras.optimizers.SGD):
 
 
 class SGD(PerVariable, _Momentum):
-    """SGD with momentum and `PerVariable`."""
+    """SGD with momentum and per-variable settings."""
 
 
 class AdamW(PerVariable, OnePassAdam):
-    """`keras.optimizers.Adam` with the decoupled weight decay of `PerVariable`."""
+    """`keras.optimizers.Adam` with decoupled weight decay and per-variable settings."""
 
 
 class Lion(PerVariable, keras.optimizers.Lion):
-    """`keras.optimizers.Lion` with `PerVariable`."""
+    """`keras.optimizers.Lion` with per-variable settings."""
 
 
 class Adafactor(PerVariable, keras.optimizers.Adafactor):
-    """`keras.optimizers.Adafactor` with `PerVariable`."""
+    """`keras.optimizers.Adafactor` with per-variable settings."""
 
 
 def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
-    """Returns the learning-rate schedule of a run."""
+    """Builds the learning-rate schedule of a run from its recipe."""
     warmup_steps = recipe.warmup_steps or round(recipe.warmup_fraction * steps)
     if warmup_steps >= steps:
         print(
-            f"Note: the run has {steps} steps, so that the learning rate does not rise to its "
-            f"highest value, which takes {warmup_steps}: set warmup_steps=0 and warmup_fraction."
+            f"Note: the run of {steps} steps ends within the {warmup_steps} warm-up steps, below "
+            "the peak learning rate: set warmup_steps=0 and warmup_fraction."
         )
     return WarmupDecay(
         recipe.learning_rate,
@@ -106,7 +106,7 @@ def build_schedule(recipe: Recipe, steps: int) -> WarmupDecay:
 
 
 def state_per_weight(recipe: Recipe) -> int:
-    """Returns the number of optimizer slots per weight, without the moving average."""
+    """Returns how many state values the optimizer stores per weight, not counting the EMA."""
     if recipe.optimizer == "sgd":
         return int(recipe.beta_1 > 0)
     return {"adamw": 2, "lion": 1, "adafactor": 1}[recipe.optimizer]
@@ -115,7 +115,7 @@ def state_per_weight(recipe: Recipe) -> int:
 def build_optimizer(
     recipe: Recipe, model: keras.layers.Layer, steps: int, precision: str = "float32"
 ) -> keras.Optimizer:
-    """Builds the optimizer with its schedule and its variables."""
+    """Builds the optimizer of a run, including its learning-rate schedule and its variables."""
     variables = model.trainable_variables
     network = getattr(model, "network", model)  # an objective may also train a decoder
     config = models.config_of(network) if models.has_config(network) else None

@@ -1,4 +1,4 @@
-"""Parameter groups: trainable weights, weight decay, layer-wise learning rates."""
+"""Parameter groups for freezing, weight decay and layer-wise learning rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATISTICS = ("moving_mean", "moving_variance", "mean", "variance", "count")
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
-    """Makes parameters with matching paths trainable, and freezes the others."""
+    """Makes the parameters whose paths match a pattern trainable, and freezes all others."""
     weights = model.weights
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(v.path, pattern) for v in weights):
@@ -43,14 +43,14 @@ def set_trainable(model: keras.Model, patterns: Sequence[str]) -> int:
 
 
 def decays(variable: keras.Variable, which: str) -> bool:
-    """Returns whether weight decay applies to a parameter."""
+    """Returns whether weight decay is applied to a parameter."""
     return which == "all" or variable.name == "kernel"
 
 
 def layer_rates(
     variables: Sequence[keras.Variable], config: ViTConfig | None, decay: float
 ) -> list[float]:
-    """Returns the learning-rate factor of each parameter for layer-wise decay.
+    """Returns the learning-rate multiplier of each parameter for layer-wise decay.
 
     The depth of stem, patches, tokens and positions is 0, the depth of block i (counted from 1) is
     i. The final norm belongs to the last block; the classifier and a norm after the pooling have

@@ -1,4 +1,4 @@
-"""Choice of the precision for the hardware, and a notice about unused accelerators."""
+"""Hardware-dependent choice of the precision, and a notice about unused accelerators."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _BFLOAT16_CAPABILITY = (8, 0)
 _REMEDIES = {
     ("gpu", "tensorflow"): arguments.install_hint("gpu"),
     ("gpu", "jax"): 'pip install -U "jax[cuda12]"',
-    ("amd", "tensorflow"): "tensorflow-rocm in place of tensorflow, see https://rocm.docs.amd.com",
-    ("amd", "jax"): "JAX for ROCm, see https://docs.jax.dev/en/latest/installation.html",
+    ("amd", "tensorflow"): "tensorflow-rocm; see https://rocm.docs.amd.com",
+    ("amd", "jax"): "install JAX for ROCm; see https://docs.jax.dev/en/latest/installation.html",
     ("tpu", "tensorflow"): 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax',
     ("tpu", "jax"): 'pip install -U "jax[tpu]"',
 }
@@ -27,7 +27,7 @@ _HIDDEN = {"gpu": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
 
 def best_precision(strategy: str = "auto") -> str:
-    """Returns the fastest Keras dtype policy on this machine without loss of accuracy.
+    """Returns the dtype policy that is fastest on this machine without loss of accuracy.
 
     bfloat16 is faster with hardware support: on TPUs, GPUs from compute capability 8.0 on, and
     CPUs with AMX. A CPU without AMX emulates bfloat16, which takes two to three times as long as
@@ -42,7 +42,7 @@ def best_precision(strategy: str = "auto") -> str:
 
 
 def report_unused_accelerator(strategy: str = "auto") -> None:
-    """Prints a line if this machine has a GPU or TPU that the backend does not detect."""
+    """Prints a note if this machine has a GPU or TPU that the backend does not detect."""
     kind, backend = accelerators.detect(), keras.backend.backend()
     remedy = _REMEDIES.get((kind, backend))
     hidden = os.environ.get(_HIDDEN.get(kind, ""), "0") in ("", "-1")
@@ -50,14 +50,14 @@ def report_unused_accelerator(strategy: str = "auto") -> None:
     if remedy is None or chosen or _accelerator()[0] != "cpu":
         return
     print(
-        f"Training on the CPU, for {backend} does not see the {_NAMES[kind]} of this machine. "
-        f"What makes it visible: {remedy}",
+        f"Training on the CPU: {backend} does not detect the {_NAMES[kind]} of this machine. To "
+        f"enable it: {remedy}",
         flush=True,
     )
 
 
 def _accelerator() -> tuple[str, tuple[int, ...]]:
-    """Returns the backend's device, "cpu", "gpu" or "tpu", and a GPU's capability."""
+    """Returns the backend's device ("cpu", "gpu" or "tpu") and a GPU's compute capability."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -74,6 +74,6 @@ def _accelerator() -> tuple[str, tuple[int, ...]]:
 
 
 def precision_of(config: CommonConfig) -> str:
-    """Returns the Keras dtype policy of a run on this machine."""
+    """Returns the Keras dtype policy with which a run trains on this machine."""
     precision = config.recipe.precision
     return best_precision(config.strategy) if precision == "auto" else precision

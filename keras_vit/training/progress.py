@@ -1,4 +1,4 @@
-"""Progress of a run: progress bar, TensorBoard and times of epochs."""
+"""Progress reporting: a progress bar, TensorBoard logs and epoch durations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SECONDS_IN_A_TERMINAL, _SECONDS_IN_A_FILE = 0.5, 60.0
 
 
 class ProgressBar(keras.callbacks.Callback):
-    """Progress bar of a whole run with speed, remaining time, metrics and learning rate.
+    """Progress bar for a whole run, with speed, remaining time, metrics and learning rate.
 
-    Updates one line in a terminal; writes a line per minute to a file. Prints a line with the
-    results of every epoch.
+    In a terminal a single line is updated; in a file one line is written per minute. After every
+    epoch, its results are printed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ProgressBar(keras.callbacks.Callback):
         self.close()
 
     def close(self) -> None:
-        """Stops the progress bar, also if the run was interrupted."""
+        """Stops the progress bar, even if the run was interrupted."""
         self._bar.stop()
 
     def _say(self, line: str) -> None:
@@ -98,12 +98,12 @@ class ProgressBar(keras.callbacks.Callback):
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' TensorBoard callback with the learning rate per epoch, also under a strategy."""
+    """TensorBoard callback that also logs the learning rate, even with `tf.distribute`."""
 
     def __init__(self, folder: str, profile: tuple[int, int] | None = None) -> None:
         if profile and not 1 <= profile[0] <= profile[1]:
             raise ValueError(
-                "`profile` must be the first and the last step, counted from 1. "
+                "`profile` must be the first and last step to profile, counted from 1. "
                 f"Received: profile={profile}"
             )
         super().__init__(folder, write_graph=False, profile_batch=profile or 0)
@@ -113,7 +113,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
 
 class EpochClock(keras.callbacks.Callback):
-    """Writes the duration of every epoch to a CSV table.
+    """Callback that writes the duration of every epoch to a CSV file.
 
     Columns: `epoch`, from 0 on; `steps`, the number of timed steps (after an interruption only the
     resumed steps); `training_seconds` of these steps; and `seconds`, with validation and saving.
@@ -148,12 +148,12 @@ class EpochClock(keras.callbacks.Callback):
 
 
 def learning_rate(optimizer: keras.Optimizer) -> float:
-    """Returns the learning rate of the next step."""
+    """Returns the learning rate that an optimizer will use in its next step."""
     return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
 
 
 def log_pictures(folder: str | os.PathLike[str], pictures: Mapping[str, Path]) -> None:
-    """Writes PNG files to TensorBoard logs."""
+    """Adds PNG files to the TensorBoard logs."""
     writer = tf.summary.create_file_writer(str(folder))
     with writer.as_default():
         for name, path in pictures.items():

@@ -1,4 +1,4 @@
-"""Callback that saves the models, states and history of a run."""
+"""Callback that saves models, training state and history during a run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from keras_vit.training.training_model import TrainingModel
 
 
 class SaveSchedule(keras.callbacks.Callback):
-    """Writes states, models and history of a run.
+    """Saves the models, the training state and the history of a run.
 
     After every epoch, saves the last and the best model for inference (float32, no dropout, with
-    the final activation), then the complete state, and then the history, which is part of the
-    state. A loss, norm or weight that is not finite ends the run without saving. The task's
+    the final activation), then the complete state, and then the history, which the state also
+    contains. A loss, norm or weight that is not finite ends the run without saving. The task's
     `monitor` determines the best model. States are also saved within an epoch. Writes are atomic,
-    and a resumed run ends with the same weights, to the bit, as an uninterrupted run.
+    and a resumed run ends with weights bit-identical to those of an uninterrupted run.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class SaveSchedule(keras.callbacks.Callback):
         )
 
     def save_models(self, best: bool) -> None:
-        """Saves the current model as the last model, and with `best` as the best model too."""
+        """Saves the current model as the last model and, if `best` is True, also as the best."""
         if self._copy is None:
             self._copy = self.task.finished_model(self.training_model.network)
         average = averages(self.training_model.optimizer)
@@ -130,9 +130,9 @@ class SaveSchedule(keras.callbacks.Callback):
         self._write(self._state())
 
     def restore(self) -> None:
-        """Restores model, optimizer, metrics and progress from the newest state.
+        """Restores the model, optimizer, metrics and progress from the newest saved state.
 
-        A run that was stopped before its first state starts from the beginning.
+        A run that was stopped before its first state was saved starts from the beginning.
         """
         run = self.run
         if self._writes:
@@ -142,17 +142,17 @@ class SaveSchedule(keras.callbacks.Callback):
         if not self.checkpoints.paths():
             if run.history.exists():  # written after a state
                 raise ValueError(
-                    f"`--resume` needs a state, which {run.checkpoints} held. Start a new run, "
-                    f"with --weights {run.last} to go on from its weights. Received: "
-                    f"out={str(run.path)!r}, without states"
+                    f"`--resume` needs a saved state in {run.checkpoints}. Start a new run, with "
+                    f"--weights {run.last} to continue from the weights of this run. Received: "
+                    f"out={str(run.path)!r}, which has no saved states"
                 )
-            print(f"{run.path} was stopped before its first state: it begins again.")
+            print(f"{run.path} was stopped before its first saved state: training restarts.")
             return
         progress, state = self.checkpoints.load()
         if progress.steps != self.steps:
             raise ValueError(
-                f"{run.config} must have the batch size that the run was started with. "
-                f"Received: {self.steps} steps in an epoch, not {progress.steps}"
+                f"{run.config} must have the batch size that the run was started with. Received: "
+                f"{self.steps} steps per epoch instead of {progress.steps}"
             )
         variables = self._variables()
         unlike = sorted(
@@ -161,9 +161,9 @@ class SaveSchedule(keras.callbacks.Callback):
         )
         if unlike:
             raise ValueError(
-                f"{run.checkpoints} must hold states of this run's model and optimizer. Start "
-                f"a new run, with --weights {run.last} to go on from its weights. Received: "
-                f"{len(unlike)} variables that do not fit, such as {unlike[:5]}"
+                f"{run.checkpoints} must contain states of this run's model and optimizer. Start "
+                f"a new run, with --weights {run.last} to continue from the weights of this run. "
+                f"Received: {len(unlike)} variables that do not fit, such as {unlike[:5]}"
             )
         for name, variable in variables.items():
             if not name.startswith("metrics/"):
@@ -176,7 +176,7 @@ class SaveSchedule(keras.callbacks.Callback):
             self.write_history()
 
     def write_history(self) -> None:
-        """Writes the table of the metrics of every epoch."""
+        """Writes the metrics of every epoch to the history file."""
         if self._writes and self.progress.history:
             history.write(self.run.history, self.progress.history)
 
@@ -185,14 +185,14 @@ class SaveSchedule(keras.callbacks.Callback):
         bad = [name for name, value in numbers.items() if not math.isfinite(value)]
         if bad:
             raise FloatingPointError(
-                f"{' and '.join(bad)} became no number in epoch {self.progress.epoch + 1}, step "
-                f"{step}. The last good state is kept in {self.run.path}. Lower the learning rate "
-                "(--learning-rate), clip the gradient (--set clip_norm=1) or train with "
-                f"--precision float32, in a new folder. Received: {numbers}"
+                f"NaN or infinite {' and '.join(bad)} in epoch {self.progress.epoch + 1}, step "
+                f"{step}. The last good state is kept in {self.run.path}. Start a new run in "
+                "another folder with a lower learning rate (--learning-rate), gradient clipping "
+                f"(--set clip_norm=1) or --precision float32. Received: {numbers}"
             )
 
     def _state(self) -> dict[str, np.ndarray]:
-        """Returns the values of the complete training state."""
+        """Returns all values of the training state by name."""
         if keras.backend.backend() == "jax":
             self.training_model.jax_state_sync()
         # On every worker, as metrics are summed over all workers.
@@ -201,8 +201,8 @@ class SaveSchedule(keras.callbacks.Callback):
                and not np.all(np.isfinite(value))]  # fmt: skip
         if bad:
             raise FloatingPointError(
-                f"{len(bad)} variables hold what is no number, so nothing is saved. The last good "
-                f"state is kept in {self.run.path}. Lower the learning rate and start again."
+                f"{len(bad)} variables contain NaN or infinity, so nothing is saved. The last "
+                f"good state is kept in {self.run.path}. Lower the learning rate."
             )
         return state
 
@@ -223,8 +223,8 @@ class SaveSchedule(keras.callbacks.Callback):
 
     def _how_to_go_on(self) -> str:
         return (
-            f"{self.run.path} holds the last state of this run. Go on with\n"
-            f"  {arguments.command(self.task.command, '--resume', '--out', self.run.path)}"
+            f"{self.run.path} contains the last saved state of this run. Resume with:\n  "
+            f"{arguments.command(self.task.command, '--resume', '--out', self.run.path)}"
         )
 
     def _result(self, row: dict[str, float]) -> float:
@@ -234,7 +234,7 @@ class SaveSchedule(keras.callbacks.Callback):
         return value if mode == "max" else -value
 
     def _variables(self) -> dict[str, keras.Variable]:
-        """Returns weights, dropout seeds, optimizer state and metrics by name."""
+        """Returns all weights, dropout seeds, optimizer variables and metric variables by name."""
         training_model = self.training_model
         groups = {
             "model": training_model.objective.state,

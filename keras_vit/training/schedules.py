@@ -1,4 +1,4 @@
-"""Learning-rate schedule with warm-up and decay."""
+"""Learning-rate schedule with linear warm-up and decay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.choices import DECAYS
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning-rate schedule: linear warm-up from zero, then decay.
+    """Learning-rate schedule with a linear warm-up from zero, followed by a decay.
 
     With p = clip((t - warmup_steps) / (total_steps - warmup_steps), 0, 1), f = final_fraction
     and s = t - warmup_steps (at least 0) the rate at step t is

@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C (SIGINT) and SIGTERM, with the state saved before exit."""
+"""Handling of Ctrl-C (SIGINT) and SIGTERM, so that the training state is saved before exit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SIGTERM_STATUS = 143
 
 
 class SignalHandler:
-    """Context that records SIGINT and SIGTERM, so that the step is finished and saved first.
+    """Context manager that delays SIGINT and SIGTERM until the current step is saved.
 
-    A second Ctrl-C ends the program at once. Outside the main thread, where Python allows no
-    signal handlers, the class has no effect.
+    A second Ctrl-C ends the program immediately. The class has no effect outside the main thread,
+    where Python does not allow signal handlers.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class SignalHandler:
             signal.signal(number, handler)
 
     def stop(self, where: str) -> None:
-        """Ends the run according to the received signal, if any."""
+        """Ends the run with `KeyboardInterrupt` or `SystemExit` if a signal was received."""
         if self.received is signal.SIGINT:
             raise KeyboardInterrupt(where)
         if self.received is signal.SIGTERM:
@@ -49,4 +49,4 @@ class SignalHandler:
         if self.received is signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
-        print("\nFinishing this step and saving ... (Ctrl-C again: end at once)")
+        print("\nFinishing this step and saving ... (press Ctrl-C again to stop immediately)")

@@ -1,4 +1,4 @@
-"""Training and test step on TensorFlow, on one device or under a strategy."""
+"""Training and validation steps for the TensorFlow backend, also with `tf.distribute`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import tensorflow as tf
 
 
 class TensorFlowSteps:
-    """TensorFlow implementation of the steps of `TrainingModel`.
+    """TensorFlow implementation of the training and validation steps of `TrainingModel`.
 
-    Under a strategy, the steps run on every replica, and the metrics are computed after all
-    replicas have finished, for the whole batch. Keras computes them on every replica and averages
-    them, which fails under MultiWorkerMirroredStrategy.
+    Under a `tf.distribute` strategy, the steps run on every replica, and the metrics are computed
+    for the whole batch after all replicas have finished. Keras instead computes the metrics on
+    every replica and averages them, which fails under MultiWorkerMirroredStrategy.
     """
 
     def prepare_steps(self: Any) -> None:
-        """Stores whether the model was built under a strategy."""
+        """Stores whether the model was built under a `tf.distribute` strategy."""
         self._under_strategy = tf.distribute.has_strategy()
 
     def train_step(self: Any, data: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class TensorFlowSteps:
             self.test_function = self._on_all_replicas(self.test_step, self.test_metrics)
 
     def _gradients(self: Any, x: Any, y: Any, weight: Any, *, update_metrics: bool) -> list[Any]:
-        """Returns the gradients of the global batch's mean loss, times the loss scale."""
+        """Returns the gradients of the global batch's mean loss, multiplied by the loss scale."""
         replica = tf.distribute.get_replica_context()
         several = replica.num_replicas_in_sync > 1
         total = tf.reduce_sum(weight)
@@ -109,7 +109,7 @@ class TensorFlowSteps:
 
 
 def _update(variables: list[Any], values: list[Any]) -> None:
-    """Assigns variables within a replica's step, on all replicas."""
+    """Assigns new values to variables on all replicas, from inside a replica's step."""
     raw = [v.value for v in variables]
 
     def update(strategy: tf.distribute.Strategy, raw: list[Any], values: list[Any]) -> None:
@@ -127,7 +127,7 @@ def _unpack(data: Any) -> tuple[Any, Any, Any]:
 
 
 def _parts(batch: Any, number: int) -> Iterator[Any]:
-    """Splits a batch into parts of equal size, or differing by one."""
+    """Splits a batch into micro-batches whose sizes differ by at most one."""
     if number == 1:
         yield batch
         return

@@ -1,4 +1,4 @@
-"""Keras model that minimizes an objective with `fit`."""
+"""Keras model that optimizes the objective of a task with `fit`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ else:
 
 
 class TrainingModel(Steps, keras.Model):
-    """Training of an objective with `fit`, with the same result on any number of devices.
+    """Keras model that minimizes an objective, with equal results on any number of devices.
 
     One step minimizes the weighted mean loss of the global batch, sum_i w_i loss_i / sum_i w_i,
     independent of the number of replicas and micro-batches, and of an uneven division of a short
@@ -51,27 +51,27 @@ class TrainingModel(Steps, keras.Model):
 
     @property
     def network(self) -> keras.Model:
-        """The network to train."""
+        """The network that is trained."""
         return self.objective.network
 
     @property
     def training_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics that `fit` reports for training."""
+        """Metrics that `fit` reports for the training set."""
         return [self.loss_metric, *self.objective.scores, self.gradient_norm]
 
     @property
     def test_metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics that `fit` and `evaluate` report for validation."""
+        """Metrics that `fit` and `evaluate` report for the validation set."""
         return [self.loss_metric, *self.objective.scores]
 
     def update_metrics(self, losses: Any, y: Any, outputs: Any, weight: Any) -> None:
-        """Updates loss and scores with examples; examples of weight 0 are padding."""
+        """Updates the loss and the scores with a batch; examples of weight 0 are padding."""
         self.loss_metric.update_state(losses, sample_weight=weight)
         # Class weights apply to the loss, not to the scores.
         self.objective.update_scores(y, outputs, ops.cast(weight > 0, "float32"))
 
     def clip(self, gradients: list[Any], scale: Any) -> tuple[list[Any], Any]:
-        """Clips the gradients of the mean loss; returns their unscaled norm before clipping too."""
+        """Clips the gradients of the mean loss; also returns their unscaled, unclipped norm."""
         squares = [ops.sum(ops.square(ops.cast(g, "float32") / scale)) for g in gradients]
         norm = ops.sqrt(sum(squares))
         if self.clip_variable_norm:
@@ -84,17 +84,17 @@ class TrainingModel(Steps, keras.Model):
         return gradients, norm
 
     def update_gradient_norm(self, norm: Any) -> None:
-        """Updates the norm metric, except for steps that loss scaling skips on overflow."""
+        """Updates the gradient norm metric, unless loss scaling skips the step on overflow."""
         finite = ops.cast(ops.isfinite(norm), "float32")
         self.gradient_norm.update_state(ops.where(finite > 0, norm, 0.0), sample_weight=finite)
 
     def perturbation(self, gradients: list[Any]) -> list[Any]:
-        """Returns the ascent step of length `sam_radius`."""
+        """Returns the ascent step of sharpness-aware minimization, of length `sam_radius`."""
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients))
         factor = self.sam_radius / ops.maximum(norm, 1e-12)
         return [g * ops.cast(factor, g.dtype) for g in gradients]
 
 
 def _shrink(norm: Any, limit: float) -> Any:
-    """Returns the factor that reduces a norm to at most a limit."""
+    """Returns the factor by which to multiply a vector so that its norm is at most `limit`."""
     return limit / ops.maximum(norm, limit)

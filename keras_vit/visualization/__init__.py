@@ -1,4 +1,4 @@
-"""Figures of training data, training metrics, embeddings, attention and relevance maps."""
+"""Figures of training data, metrics, embeddings, attention and relevance maps."""
 
 from keras_vit.visualization.attention_figures import (
     attention_distance_plot,
@@ -20,10 +20,10 @@ from keras_vit.visualization.embeddings import (
     filter_plot,
     position_similarity,
     position_similarity_plot,
-    token_colour_sheet,
-    token_colours,
+    token_color_sheet,
+    token_colors,
 )
-from keras_vit.visualization.faithfulness import Curves, centre_map, faithfulness, random_map
+from keras_vit.visualization.faithfulness import Curves, center_map, faithfulness, random_map
 from keras_vit.visualization.overlay import overlay
 from keras_vit.visualization.training_curves import training_curves
 
@@ -32,7 +32,7 @@ __all__ = [
     "attention_distance_plot",
     "attention_maps",
     "attention_sheet",
-    "centre_map",
+    "center_map",
     "contact_sheet",
     "faithfulness",
     "faithfulness_plot",
@@ -48,7 +48,7 @@ __all__ = [
     "relevance_sheet",
     "rollout",
     "save_figure",
-    "token_colour_sheet",
-    "token_colours",
+    "token_color_sheet",
+    "token_colors",
     "training_curves",
 ]

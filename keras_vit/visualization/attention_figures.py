@@ -1,4 +1,4 @@
-"""Figures of attention, relevance maps and their faithfulness.
+"""Figures of attention maps, relevance maps and the faithfulness of relevance maps.
 
 Letters: B batch; h, w rows and columns of patches; K heads; L blocks; S steps.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten, show, tiles
+from keras_vit.visualization.drawing import COLORS, GRAY, open_axes, shorten, show, tiles
 from keras_vit.visualization.overlay import overlay
 
 _TILE = 1.7  # inches
@@ -25,7 +25,7 @@ _NAMES = {
 
 
 def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) -> Figure:
-    """Draws the mean attention distance of every head over depth, as in the ViT paper's Figure 7.
+    """Plots the mean attention distance of each head by depth, as in Figure 7 of the ViT paper.
 
     Args:
         distances: Result of `mean_attention_distance` in pixels, (L, B, K); averaged over the
@@ -35,7 +35,7 @@ def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) 
     Returns:
         The figure.
 
-    Example:
+    Examples:
         >>> distances = np.random.default_rng(0).uniform(0, 90, (12, 5, 3))
         >>> attention_distance_plot(distances, (224, 224)).axes[0].get_xlabel()
         'block'
@@ -45,10 +45,10 @@ def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) 
     figure = Figure(figsize=(5.6, 3.6), layout="constrained")
     axes = figure.subplots()
     for head in means.T:
-        axes.plot(depth, head, linestyle="none", marker="o", markersize=5, color=COLOURS[0],
+        axes.plot(depth, head, linestyle="none", marker="o", markersize=5, color=COLORS[0],
                   alpha=0.75, markeredgecolor="none")  # fmt: skip
-    axes.plot(depth, means.mean(axis=1), color=GREY, linewidth=1.2, label="mean of the heads")
-    axes.plot([], [], linestyle="none", marker="o", color=COLOURS[0], label="a head")
+    axes.plot(depth, means.mean(axis=1), color=GRAY, linewidth=1.2, label="mean over the heads")
+    axes.plot([], [], linestyle="none", marker="o", color=COLORS[0], label="a head")
     axes.set_xlabel("block")
     axes.set_ylabel("mean attention distance (pixels)")
     axes.set_ylim(0, max(float(means.max()) * 1.08, 1.0))
@@ -62,7 +62,7 @@ def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) 
 def relevance_sheet(
     pixels: np.ndarray, maps: Mapping[str, np.ndarray], titles: Sequence[str] | None = None
 ) -> Figure:
-    """Draws images overlaid with their relevance maps, a row for each image.
+    """Draws images overlaid with their relevance maps, with one row per image.
 
     Args:
         pixels: Images (B, H, W, C), [0, 255].
@@ -70,21 +70,21 @@ def relevance_sheet(
         titles: Text beside each image.
 
     Returns:
-        The figure: the image, then a picture for each method, from blue for the lowest to red for
+        The figure: the image, then an overlay for each method, from blue for the lowest to red for
         the highest relevance.
 
     Raises:
         ValueError: If the numbers of images, maps and titles differ, or there is no map.
 
-    Example:
+    Examples:
         >>> maps = {"rollout": np.ones((2, 2, 3)), "grad_cam": np.ones((2, 2, 3))}
         >>> len(relevance_sheet(np.zeros((2, 8, 12, 3)), maps, ["daisy", "rose"]).axes)
         6
     """
     if not maps or (titles is not None and len(titles) != len(pixels)):
         raise ValueError(
-            "`maps` must have a method, and `titles` one entry for each image. Received: "
-            f"{len(maps)} methods, {len(titles or ())} titles for {len(pixels)} images"
+            "`maps` must contain at least one method, and `titles` one entry for each image. "
+            f"Received: {len(maps)} methods, {len(titles or ())} titles for {len(pixels)} images"
         )
     pictures = {name: overlay(pixels, values) for name, values in maps.items()}
     rows, columns = len(pixels), 1 + len(maps)
@@ -108,7 +108,7 @@ def relevance_sheet(
 
 
 def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
-    """Draws a token's attention in an image, a row for each block and a column for each head.
+    """Draws one token's attention over an image, with a row per block and a column per head.
 
     Args:
         pixels: One image (H, W, C), [0, 255].
@@ -117,7 +117,7 @@ def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
     Returns:
         The figure; each map is scaled separately, see `overlay`.
 
-    Example:
+    Examples:
         >>> len(attention_sheet(np.zeros((8, 12, 3)), np.ones((4, 3, 2, 3))).axes)
         12
     """
@@ -143,7 +143,7 @@ def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
 def faithfulness_plot(
     deletion: Mapping[str, np.ndarray], insertion: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Draws mean deletion and insertion curves of several relevance methods.
+    """Plots the mean deletion and insertion curves of several relevance methods.
 
     Args:
         deletion: Probabilities (B, S + 1) by the name of the method (`Curves.deletion`).
@@ -155,34 +155,34 @@ def faithfulness_plot(
     Raises:
         ValueError: If there is no curve, or the methods differ.
 
-    Example:
+    Examples:
         >>> curves = {"rollout": np.ones((2, 5)), "random": np.zeros((2, 5))}
         >>> len(faithfulness_plot(curves, curves).axes)
         2
     """
     if not deletion or deletion.keys() != insertion.keys():
         raise ValueError(
-            "`deletion` and `insertion` must have the same kinds of maps, one or more. Received: "
-            f"{list(deletion)} and {list(insertion)}"
+            "`deletion` and `insertion` must contain the same kinds of maps, at least one. "
+            f"Received: {list(deletion)} and {list(insertion)}"
         )
     figure = Figure(figsize=(8.2, 3.5), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, title, curves in (
-        (panels[0], "deletion: the lower, the more faithful", deletion),
-        (panels[1], "insertion: the higher, the more faithful", insertion),
+        (panels[0], "deletion (lower is more faithful)", deletion),
+        (panels[1], "insertion (higher is more faithful)", insertion),
     ):
         for index, (name, values) in enumerate(curves.items()):
-            baseline = name in ("centre", "random")
+            baseline = name in ("center", "random")
             axes.plot(
                 np.linspace(0, 1, values.shape[1]),
                 values.mean(axis=0),
-                color=GREY if baseline else COLOURS[index % len(COLOURS)],
-                linestyle={"centre": "--", "random": ":"}.get(name, "-"),
+                color=GRAY if baseline else COLORS[index % len(COLORS)],
+                linestyle={"center": "--", "random": ":"}.get(name, "-"),
                 linewidth=1.6,
                 label=shorten(name.replace("_", " ")),
             )
         axes.set_title(title, fontsize=9)
-        axes.set_xlabel("share of the patches")
+        axes.set_xlabel("fraction of the patches")
         axes.xaxis.set_major_formatter(PercentFormatter(1))
         axes.set_ylim(bottom=0)
         open_axes(axes)

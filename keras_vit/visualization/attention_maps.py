@@ -1,4 +1,4 @@
-"""Relevance maps of patches (attention, rollout, gradient rollout, Grad-CAM); attention distance.
+"""Attention maps, attention distances, and relevance maps by four methods.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; N = hw
 patches; T tokens; D hidden size; K heads; L blocks.
@@ -19,7 +19,7 @@ from keras_vit.models import Activations, FeatureExtractor
 def attention_maps(
     model: keras.Model | FeatureExtractor, images: Any, *, query: tuple[int, int] | None = None
 ) -> np.ndarray:
-    """Returns the attention of a token to the patches, in every block and head.
+    """Returns the attention from one token to all patches, for every block and head.
 
     Args:
         model: A model of keras_vit, a model that contains one, or its `FeatureExtractor`.
@@ -34,7 +34,7 @@ def attention_maps(
     Raises:
         ValueError: If `query` is outside the grid of patches.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
         >>> images = np.zeros((2, 8, 12, 3), "float32")
@@ -53,8 +53,8 @@ def attention_maps(
         reading = np.eye(tokens, dtype="float32")[tokens - h * w + query[0] * w + query[1]]
     else:
         raise ValueError(
-            f"`query` must be the row and column of one of the {h} x {w} patches, from 0 on. "
-            f"Received: query={query}"
+            f"`query` must be the row and column of one of the {h} x {w} patches, counted from "
+            f"0. Received: query={query}"
         )
     maps = np.einsum("t,lbktu->lbku", reading, np.stack(seen.attention))
     return maps[..., -h * w :].reshape(*maps.shape[:-1], h, w)
@@ -63,7 +63,7 @@ def attention_maps(
 def mean_attention_distance(
     attention: Sequence[np.ndarray], grid: tuple[int, int], patch_size: tuple[int, int]
 ) -> np.ndarray:
-    """Returns the mean distance between a patch and the patches it attends to.
+    """Computes the mean distance between a patch and the patches that it attends to.
 
     The distance between two patches is the distance between their centers in the image. It is
     weighted by the attention and averaged over the query patches. Class, distillation and register
@@ -81,7 +81,7 @@ def mean_attention_distance(
     Raises:
         ValueError: If there are fewer tokens than patches.
 
-    Example:
+    Examples:
         >>> looks_at_itself = np.eye(6).reshape(1, 1, 6, 6)
         >>> mean_attention_distance([looks_at_itself], (2, 3), (16, 16))
         array([[[0.]]])
@@ -99,13 +99,13 @@ def mean_attention_distance(
 
 
 def check_tokens(attention: Sequence[np.ndarray], grid: tuple[int, int]) -> int:
-    """Returns the number of patches; raises `ValueError` if there are fewer tokens."""
+    """Returns the number of patches; raises `ValueError` if there are fewer tokens than patches."""
     num_patches = grid[0] * grid[1]
     if not len(attention) or np.shape(attention[0])[-1] < num_patches:
         shapes = [np.shape(a) for a in attention]
         raise ValueError(
-            f"`attention` must have a token for each of the {grid[0]} x {grid[1]} patches, for one "
-            f"block or more. Received: arrays of the shapes {shapes}"
+            f"`attention` must have a token for each of the {grid[0]} x {grid[1]} patches, in "
+            f"at least one block. Received: arrays with shapes {shapes}"
         )
     return num_patches
 
@@ -121,7 +121,7 @@ def relevance_maps(
     *,
     classes: Any = None,
 ) -> np.ndarray:
-    """Returns the relevance of each patch by one of four methods.
+    """Computes relevance maps of images, with one value per patch, by one of four methods.
 
     - `"attention"`: the last block's attention of the pooled token, averaged over heads.
     - `"rollout"`: attention multiplied through all blocks (`rollout`).
@@ -150,7 +150,7 @@ def relevance_maps(
         ValueError: If the method is unknown, the model is not a Vision Transformer, or the method
             depends on a class and the model does not return one vector for each image.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
         >>> relevance_maps(model, np.zeros((2, 8, 12, 3), "float32"), "rollout").shape
@@ -169,11 +169,11 @@ def relevance_maps(
 
 
 def maps_of(extractor: FeatureExtractor, seen: Activations, method: str) -> np.ndarray:
-    """Returns the maps of given activations, so that several methods can share them."""
+    """Computes relevance maps from activations, so that several methods can share them."""
     arguments.one_of("method", method, METHODS)
     if method in OF_A_CLASS and seen.token_gradients is None:
         raise ValueError(
-            "`seen` must have gradients for maps of a class, as returned by "
+            "`seen` must contain gradients to compute maps of a class, as returned by "
             f"`FeatureExtractor.activations_and_gradients`. Received: none, with method={method!r}"
         )
     if method == "grad_cam":
@@ -204,13 +204,13 @@ def _grad_cam(extractor: FeatureExtractor, seen: Activations) -> np.ndarray:
 
 
 def _on_grid(relevance: np.ndarray, seen: Activations) -> np.ndarray:
-    """Returns the patch columns of relevance (B, T) as (B, h, w)."""
+    """Drops the prefix tokens of relevance (B, T) and reshapes the rest to maps (B, h, w)."""
     h, w = seen.grid
     return relevance[:, -h * w :].reshape(-1, h, w).astype(np.float32)
 
 
 def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the attention rollout: the fraction of each input token in each token, by block.
+    """Computes attention rollout: input tokens' contributions to the tokens after each block.
 
     Attention is averaged over heads, the residual connection added as an identity matrix, rows
     divided by their sums, and the matrices multiplied from the first block to the last.
@@ -221,7 +221,7 @@ def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
     Returns:
         Array (L, B, T, T); rows sum to 1.
 
-    Example:
+    Examples:
         >>> even = np.full((1, 2, 2, 2), 0.5)
         >>> rollout([even])[0, 0].tolist()
         [[0.75, 0.25], [0.25, 0.75]]
@@ -239,7 +239,7 @@ def rollout(attention: Sequence[np.ndarray]) -> np.ndarray:
 def gradient_rollout(
     attention: Sequence[np.ndarray], gradients: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Returns the relevance of each input token for a class in each token after the last block.
+    """Computes the gradient-weighted rollout for a class, from input tokens to final tokens.
 
     Each head is weighted by the gradient of the class's score. With A the attention and G its
     gradient, R = I, then R <- R + mean over heads of max(G * A, 0) R, from the first block to the
@@ -252,7 +252,7 @@ def gradient_rollout(
     Returns:
         Array (B, T, T).
 
-    Example:
+    Examples:
         >>> even = np.full((1, 1, 2, 2), 0.5)
         >>> gradient_rollout([even], [np.array([[[[1.0, -1.0], [0.0, 0.0]]]])])[0].tolist()
         [[1.5, 0.0], [0.0, 1.0]]
@@ -267,5 +267,5 @@ def gradient_rollout(
 
 
 def head_mean(attention: np.ndarray, gradients: np.ndarray) -> np.ndarray:
-    """Returns the mean over heads of the positive part of attention times gradient."""
+    """Averages the positive part of attention times gradient over all heads."""
     return np.maximum(np.asarray(attention, np.float64) * gradients, 0).mean(axis=1)

@@ -41,7 +41,7 @@ def contact_sheet(
         ValueError: If there is no image, `labels` has another shape, or matplotlib does not
             support the suffix.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "sheet.png"
         >>> contact_sheet(np.zeros((2, 5, 7, 3)), np.eye(2), ["daisy", "rose"], path).name
@@ -73,7 +73,7 @@ def _sheet_figure(
 
 
 def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:
-    """Returns the classes of an image, with their fractions in a mixed image."""
+    """Returns the class names of an image, with their fractions if images were mixed."""
     present = [index for index in np.argsort(-label, kind="stable") if label[index] > 0.005][:3]
     names = [shorten(class_names[index], _LONGEST_CAPTION) for index in present]
     if all(label[index] > 0.995 for index in present):

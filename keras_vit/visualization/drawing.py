@@ -1,7 +1,7 @@
-"""Colors, axes and file output of figures.
+"""Common colors, axis styles and file output for all figures.
 
-Figures are matplotlib objects made without `pyplot`, which keeps every figure in a global list
-and needs a display on some machines.
+Figures are created without `pyplot`, which keeps every figure in a global list and needs a display
+on some machines.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from keras_vit import files
 logging.getLogger("matplotlib.font_manager").addFilter(lambda r: "font weight" not in r.msg)
 
 POINT = 1 / 72  # inch
-COLOURS = ("#1f5fa8", "#d9822b", "#2f9e6e", "#b04a8f", "#7a6ff0", "#c23b3b", "#0f8a9d", "#8a6d3b")
-GREY = "#9aa5b1"  # secondary elements
+COLORS = ("#1f5fa8", "#d9822b", "#2f9e6e", "#b04a8f", "#7a6ff0", "#c23b3b", "#0f8a9d", "#8a6d3b")
+GRAY = "#9aa5b1"  # secondary elements
 LINE = "#e6e9ee"  # grid lines
 _SOFTWARE = "keras_vit"  # in the metadata of pictures
 _INK = "#000000"  # matplotlib's text and frames; replaced by the page's color in HTML
@@ -47,14 +47,14 @@ _print_once = cache(print)
 
 
 def open_axes(axes: Axes, grid: str = "both") -> None:
-    """Removes the top and right spines and draws a light grid."""
+    """Removes the top and right spines of axes and draws a light grid."""
     axes.grid(axis=grid, color=LINE, linewidth=0.8)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure, np.ndarray]:
-    """Returns a figure with a grid of axes for images, without frames and ticks."""
+    """Creates a figure with a grid of axes for images, without frames or ticks."""
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.ravel():
@@ -63,14 +63,14 @@ def tiles(rows: int, columns: int, width: float, height: float) -> tuple[Figure,
 
 
 def show(axes: Axes, image: np.ndarray, **options: Any) -> None:
-    """Shows pixels in [0, 255] without normalization; one channel is shown in gray."""
+    """Shows an image with pixels in [0, 255], in gray if it has a single channel."""
     pixels = np.clip(np.round(image), 0, 255).astype(np.uint8)
-    grey = pixels.shape[-1] == 1
-    axes.imshow(pixels[..., 0] if grey else pixels, cmap="gray", vmin=0, vmax=255, **options)
+    gray = pixels.shape[-1] == 1
+    axes.imshow(pixels[..., 0] if gray else pixels, cmap="gray", vmin=0, vmax=255, **options)
 
 
 def to_svg(figure: Figure, title: str) -> str:
-    """Returns a figure as SVG for an HTML page, with black replaced by the page's text color."""
+    """Converts a figure to SVG for an HTML page, replacing black with the page's text color."""
     FigureCanvasSVG(figure)
     buffer = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": title}
@@ -93,22 +93,22 @@ def to_svg(figure: Figure, title: str) -> str:
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Raises `ValueError` unless a picture can be written to a path."""
+    """Raises `ValueError` if a figure cannot be written to a path."""
     known = FigureCanvasAgg.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in known:
         raise ValueError(
-            f"`path` must end in the format of a picture, such as .png, .svg or .pdf. "
-            f"Received: path={os.fspath(path)!r}"
+            "`path` must end in an image format, such as .png, .svg or .pdf. Received: "
+            f"path={os.fspath(path)!r}"
         )
     if Path(path).exists() and _SOFTWARE.encode() not in Path(path).read_bytes():
         raise ValueError(
-            "`path` must be a new file, or a picture that keras_vit has drawn; nothing else is "
+            "`path` must be a new file, or a figure written by keras_vit; other files are not "
             f"overwritten. Received: path={os.fspath(path)!r}"
         )
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Writes a figure to a file, including text outside its axes.
+    """Writes a figure to a file, including any text outside its axes.
 
     Args:
         figure: The figure.
@@ -120,7 +120,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     Raises:
         ValueError: If matplotlib does not support the suffix.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> save_figure(Figure(figsize=(1, 1)), tempfile.mkdtemp() + "/empty.png").name
         'empty.png'
@@ -135,7 +135,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def _save(figure: Figure, path: Path, **options: Any) -> None:
-    """Writes a figure with fonts that have its characters; prints a note if there are none."""
+    """Saves a figure with fonts that contain all its characters, or prints a note."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", _MISSING)
         with contextlib.suppress(UserWarning):
@@ -147,14 +147,14 @@ def _save(figure: Figure, path: Path, **options: Any) -> None:
             return figure.savefig(path, **options)
         warnings.filterwarnings("ignore", _MISSING)
         _print_once(
-            "Note: pictures show boxes in place of characters that no installed font has. For "
-            "Chinese, Japanese and Korean install one: sudo apt install fonts-noto-cjk"
+            "Note: characters that are missing from all installed fonts are drawn as boxes. For "
+            "Chinese, Japanese and Korean, install a font: sudo apt install fonts-noto-cjk"
         )
         figure.savefig(path, **options)
 
 
 def _cjk_families() -> list[str]:
-    """Returns the installed families of `_CJK`, including fonts newer than matplotlib's list."""
+    """Returns the installed CJK font families, including fonts not yet known to matplotlib."""
     for path in {*findSystemFonts()} - {font.fname for font in fontManager.ttflist}:
         with contextlib.suppress(OSError, RuntimeError):  # a damaged file
             fontManager.addfont(path)
@@ -162,5 +162,5 @@ def _cjk_families() -> list[str]:
 
 
 def shorten(name: str, longest: int = _LONGEST_NAME) -> str:
-    """Returns a name, truncated to a number of characters."""
+    """Truncates a name to a maximum number of characters."""
     return name if len(name) <= longest else name[: longest - 1] + "…"

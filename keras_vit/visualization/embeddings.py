@@ -1,4 +1,4 @@
-"""Position embeddings, patch filters and token features as arrays and figures.
+"""Visualization of position embeddings, patch embedding filters and token features.
 
 Letters: B batch; h, w rows and columns of patches; P, Q patch height and width; C channels; N
 patches; D hidden size.
@@ -21,7 +21,7 @@ from keras_vit.visualization.drawing import show, tiles
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """Returns the cosine similarity of the position embeddings of every two patches.
+    """Computes the cosine similarity between the position embeddings of all pairs of patches.
 
     Args:
         model: A model of keras_vit, or a model that contains one.
@@ -33,7 +33,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
     Raises:
         ValueError: If the model has no Vision Transformer, or no position embeddings.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
         >>> position_similarity(model).shape
@@ -48,7 +48,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
 
 def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the principal components of the patch embedding's filters.
+    """Computes the principal components of the patch embedding filters.
 
     Args:
         model: A model of keras_vit, or a model that contains one, without a ResNet stem.
@@ -61,7 +61,7 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
     Raises:
         ValueError: If the model has no Vision Transformer, or has a ResNet stem.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
         >>> components, shares = filter_components(model, number=5)
@@ -74,8 +74,8 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
     encoder, patches = _only(model, layers.PatchEncoder), _only(model, layers.Patches)
     if any(isinstance(layer, layers.ResNetStem) for layer in layers_of(model)):
         raise ValueError(
-            "`model` must embed pixels: filters of a ResNet's feature map are no picture. "
-            f"Received: the hybrid {model.name!r}"
+            "`model` must embed patches of pixels; filters applied to ResNet features are not "
+            f"images. Received: the hybrid {model.name!r}"
         )
     kernel = keras.ops.convert_to_numpy(encoder.projection.kernel)  # (PQC, D)
     pca = PCA(min(number, *kernel.shape)).fit(kernel.T)
@@ -83,10 +83,10 @@ def filter_components(model: keras.Model, number: int = 28) -> tuple[np.ndarray,
     return pca.components_.reshape(shape), pca.explained_variance_ratio_
 
 
-def token_colours(
+def token_colors(
     model: keras.Model | FeatureExtractor, images: Any, *, block: int = -1
 ) -> np.ndarray:
-    """Returns patch tokens as colors; similar tokens have similar colors.
+    """Maps patch tokens to colors, so that similar tokens have similar colors.
 
     The first three principal components of the tokens of all images become red, green and blue,
     each scaled from its minimum to its maximum.
@@ -104,11 +104,11 @@ def token_colours(
     Raises:
         ValueError: If `block` is out of range.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12)))
         >>> images = np.random.default_rng(0).normal(size=(2, 8, 12, 3))
-        >>> token_colours(model, images).shape
+        >>> token_colors(model, images).shape
         (2, 2, 3, 3)
 
     Reference: after Figure 1 of https://arxiv.org/abs/2304.07193
@@ -123,20 +123,20 @@ def token_colours(
         tokens = keras.ops.convert_to_numpy(extractor.norm(tokens))
     h, w = seen.grid
     patches = tokens[:, -h * w :].reshape(-1, tokens.shape[-1])  # (BN, D)
-    colours = np.zeros((len(patches), 3))
+    colors = np.zeros((len(patches), 3))
     found = PCA(min(3, *patches.shape)).fit_transform(patches)
-    colours[:, : found.shape[1]] = found
-    colours -= colours.min(axis=0)
-    colours /= np.maximum(colours.max(axis=0), 1e-12)
-    return colours.reshape(-1, h, w, 3)
+    colors[:, : found.shape[1]] = found
+    colors -= colors.min(axis=0)
+    colors /= np.maximum(colors.max(axis=0), 1e-12)
+    return colors.reshape(-1, h, w, 3)
 
 
 def _only(model: keras.Model, kind: type) -> Any:
     found = [layer for layer in layers_of(model) if isinstance(layer, kind)]
     if len(found) != 1:
         raise ValueError(
-            "`model` must be a Vision Transformer of keras_vit, or contain one. "
-            f"Received: model={model.name!r} with {len(found)} layers {kind.__name__}"
+            "`model` must be a Vision Transformer of keras_vit, or contain one. Received: "
+            f"model={model.name!r} with {len(found)} {kind.__name__} layers"
         )
     return found[0]
 
@@ -146,16 +146,16 @@ _IN_A_ROW = 7
 
 
 def position_similarity_plot(similarity: np.ndarray) -> Figure:
-    """Draws the similarity of position embeddings, a small picture for each of some patches.
+    """Draws the similarity of position embeddings as a grid of maps, one per selected patch.
 
     Args:
         similarity: Cosine similarities (h, w, h, w) returned by `position_similarity`.
 
     Returns:
-        The figure, with each picture at the position of its patch. Of more than 7 rows or columns
+        The figure, with each map at the position of its patch. Of more than 7 rows or columns
         only every second, third ... is drawn.
 
-    Example:
+    Examples:
         >>> similarity = np.ones((3, 5, 3, 5))
         >>> position_similarity_plot(similarity).axes[0].images[0].get_array().shape
         (11, 29)
@@ -182,7 +182,7 @@ def position_similarity_plot(similarity: np.ndarray) -> Figure:
 
 
 def filter_plot(components: np.ndarray) -> Figure:
-    """Draws principal components of the patch embedding's filters.
+    """Draws the principal components of the patch embedding filters.
 
     Args:
         components: Components (number, P, Q, C) returned by `filter_components`, of one or three
@@ -194,13 +194,13 @@ def filter_plot(components: np.ndarray) -> Figure:
     Raises:
         ValueError: If there is no component, or its shape is not that of an image.
 
-    Example:
+    Examples:
         >>> len(filter_plot(np.ones((5, 4, 4, 3))).axes)
         7
     """
     if components.ndim != 4 or not len(components) or components.shape[-1] not in (1, 3):
         raise ValueError(
-            "`components` must be pictures (number, P, Q, C) of three channels or one. "
+            "`components` must be images of shape (number, P, Q, C) with one or three channels. "
             f"Received: an array of the shape {components.shape}"
         )
     rows = math.ceil(len(components) / _IN_A_ROW)
@@ -211,12 +211,12 @@ def filter_plot(components: np.ndarray) -> Figure:
     return figure
 
 
-def token_colour_sheet(pixels: np.ndarray, colours: np.ndarray) -> Figure:
-    """Draws images above the colors of their tokens.
+def token_color_sheet(pixels: np.ndarray, colors: np.ndarray) -> Figure:
+    """Draws images, and below each image the colors of its patch tokens.
 
     Args:
         pixels: Images (B, H, W, C), [0, 255].
-        colours: Colors (B, h, w, 3) in [0, 1] returned by `token_colours`.
+        colors: Colors (B, h, w, 3) in [0, 1] returned by `token_colors`.
 
     Returns:
         The figure.
@@ -224,18 +224,18 @@ def token_colour_sheet(pixels: np.ndarray, colours: np.ndarray) -> Figure:
     Raises:
         ValueError: If the numbers of images and color maps differ.
 
-    Example:
-        >>> len(token_colour_sheet(np.zeros((2, 8, 12, 3)), np.zeros((2, 2, 3, 3))).axes)
+    Examples:
+        >>> len(token_color_sheet(np.zeros((2, 8, 12, 3)), np.zeros((2, 2, 3, 3))).axes)
         4
     """
-    if len(pixels) != len(colours):
+    if len(pixels) != len(colors):
         raise ValueError(
-            "`colours` must have one picture for each image. "
-            f"Received: {len(colours)} for {len(pixels)} images"
+            f"`colors` must have one entry for each image. Received: {len(colors)} for "
+            f"{len(pixels)} images"
         )
     number, ratio = len(pixels), pixels.shape[1] / pixels.shape[2]
     figure, grid = tiles(2, number, number * 1.5, 3.0 * ratio + 0.1)
     for column in range(number):
         show(grid[0, column], pixels[column])
-        show(grid[1, column], colours[column] * 255, interpolation="nearest")
+        show(grid[1, column], colors[column] * 255, interpolation="nearest")
     return figure

@@ -1,4 +1,4 @@
-"""Faithfulness of relevance maps: deletion and insertion curves, baseline maps.
+"""Faithfulness of relevance maps, measured by deletion and insertion curves.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches; N = hw
 patches; S steps.
@@ -24,7 +24,7 @@ _BLUR = 0.05  # radius of the initial blur of insertion, as a fraction of the lo
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Curves:
-    """The probability of a class while patches are deleted or inserted.
+    """Probabilities of a class while patches are deleted from or inserted into images.
 
     Args:
         deletion: Probabilities while patches are replaced by gray, most relevant first,
@@ -32,7 +32,7 @@ class Curves:
         insertion: Probabilities while patches of a blurred image become sharp, most relevant
             first, (B, S + 1), from an all-blurred image to the original image.
 
-    Example:
+    Examples:
         >>> curves = Curves(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
         >>> curves.deletion_area.tolist(), curves.insertion_area.tolist()
         ([0.5], [0.5])
@@ -43,12 +43,12 @@ class Curves:
 
     @property
     def deletion_area(self) -> np.ndarray:
-        """Area under each image's deletion curve, (B,), in [0, 1]; lower is more faithful."""
+        """Areas (B,) under the images' deletion curves, in [0, 1]; lower is more faithful."""
         return np.trapezoid(self.deletion, axis=1) / (self.deletion.shape[1] - 1)
 
     @property
     def insertion_area(self) -> np.ndarray:
-        """Area under each image's insertion curve, (B,), in [0, 1]; higher is more faithful."""
+        """Areas (B,) under the images' insertion curves, in [0, 1]; higher is more faithful."""
         return np.trapezoid(self.insertion, axis=1) / (self.insertion.shape[1] - 1)
 
 
@@ -61,7 +61,7 @@ def faithfulness(
     steps: int = 14,
     batch_size: int = 64,
 ) -> Curves:
-    """Returns the deletion and insertion curves of relevance maps.
+    """Measures the faithfulness of relevance maps by deletion and insertion curves.
 
     Patches change in descending order of relevance, equally many at each step. Deleted patches
     become gray, the middle of the pixel range; inserted patches are blurred at first, which gives
@@ -81,7 +81,7 @@ def faithfulness(
     Raises:
         ValueError: If the numbers of images, maps and classes differ.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 12), classes=5))
         >>> images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
@@ -99,7 +99,7 @@ def faithfulness(
             f"{len(images)} images, {len(maps)} maps, {len(classes)} classes"
         )
     network, preprocessing = last_activation.with_probabilities(model)
-    grey = preprocessing.scale(np.full((1, 1, images.shape[-1]), 127.5))
+    gray = preprocessing.scale(np.full((1, 1, images.shape[-1]), 127.5))
     blurred = np.stack([_blur(image, preprocessing) for image in images])
     order = [np.argsort(-np.ravel(m), kind="stable") for m in maps]
     deletion, insertion = (np.zeros((len(images), steps + 1)) for _ in range(2))
@@ -110,7 +110,7 @@ def faithfulness(
             [_mask(t, m.shape, images.shape[1:3]) for t, m in zip(taken, maps, strict=True)]
         )[..., None]
         for curve, changed in (
-            (deletion, np.where(inside, grey, images)),
+            (deletion, np.where(inside, gray, images)),
             (insertion, np.where(inside, images, blurred)),
         ):
             found = network.predict(changed.astype("float32"), batch_size, verbose=0)
@@ -118,8 +118,8 @@ def faithfulness(
     return Curves(deletion, insertion)
 
 
-def centre_map(grid: tuple[int, int]) -> np.ndarray:
-    """Returns a center-bias baseline map.
+def center_map(grid: tuple[int, int]) -> np.ndarray:
+    """Returns a baseline map in which patches near the center are the most relevant.
 
     Args:
         grid: Rows and columns h, w of patches.
@@ -127,8 +127,8 @@ def centre_map(grid: tuple[int, int]) -> np.ndarray:
     Returns:
         A Gaussian at the center, standard deviation a quarter of each side, (h, w), in (0, 1].
 
-    Example:
-        >>> int(centre_map((3, 3)).argmax())
+    Examples:
+        >>> int(center_map((3, 3)).argmax())
         4
     """
     rows, columns = (np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 4)) ** 2) / 2) for n in grid)
@@ -136,7 +136,7 @@ def centre_map(grid: tuple[int, int]) -> np.ndarray:
 
 
 def random_map(grid: tuple[int, int], seed: int) -> np.ndarray:
-    """Returns a random baseline map.
+    """Returns a baseline map of random values.
 
     Args:
         grid: Rows and columns h, w of patches.
@@ -145,7 +145,7 @@ def random_map(grid: tuple[int, int], seed: int) -> np.ndarray:
     Returns:
         Random numbers in [0, 1), (h, w).
 
-    Example:
+    Examples:
         >>> random_map((2, 3), seed=0).shape
         (2, 3)
     """
@@ -153,7 +153,7 @@ def random_map(grid: tuple[int, int], seed: int) -> np.ndarray:
 
 
 def _mask(taken: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """Returns a mask of the pixels of the given patches, (H, W), bool."""
+    """Returns a Boolean mask (H, W) of the pixels that belong to the given patches."""
     mask = np.zeros(grid, bool)
     mask.ravel()[taken] = True
     rows = np.arange(size[0]) * grid[0] // size[0]

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages with light and dark color schemes, for desktop and phone."""
+"""Self-contained HTML pages for desktop and phone, with light and dark color schemes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pre { background: var(--pale); padding: 0.8rem; border-radius: 0.5rem; overflow:
 
 
 class Section(NamedTuple):
-    """A section of a page.
+    """A section of an HTML page.
 
     Args:
         name: Identifier of the section in the page.
@@ -59,7 +59,7 @@ class Section(NamedTuple):
 
 
 class Page:
-    """A page of sections, built from top to bottom."""
+    """An HTML page that is built section by section."""
 
     def __init__(self, title: str, subtitle: str) -> None:
         self.title = title
@@ -67,7 +67,7 @@ class Page:
         self._sections: list[str] = []
 
     def add(self, section: Section) -> None:
-        """Adds a section."""
+        """Adds a section at the end of the page."""
         body = "\n".join(section.parts)
         self._sections.append(
             f'<section id="{section.name}">\n<h2>{html.escape(section.title)}</h2>\n{body}\n'
@@ -75,7 +75,7 @@ class Page:
         )
 
     def html(self) -> str:
-        """Returns the page, without external resources; a security policy forbids any."""
+        """Returns the HTML of the page; its security policy forbids external resources."""
         policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
         title = html.escape(self.title)
         body = "\n".join(self._sections)
@@ -90,19 +90,19 @@ class Page:
 
 
 def paragraph(text: str, note: bool = False) -> str:
-    """Returns a paragraph."""
+    """Returns text as an HTML paragraph."""
     kind = ' class="note"' if note else ""
     return f"<p{kind}>{html.escape(text)}</p>"
 
 
 def numbers(values: Sequence[tuple[str, str]]) -> str:
-    """Returns the key figures of a page in large type."""
+    """Returns key figures as HTML in large type."""
     cells = (f"<div><b>{html.escape(n)}</b>{html.escape(what)}</div>" for n, what in values)
     return f'<div class="numbers">{"".join(cells)}</div>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table in a scrollable container."""
+    """Returns an HTML table in a scrollable container."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
@@ -115,12 +115,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def drawing(svg: str) -> str:
-    """Returns an SVG drawing in a scrollable container."""
+    """Returns HTML with an SVG drawing in a scrollable container."""
     return f'<div class="scroll wide">{svg}</div>'
 
 
 def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
-    """Returns pictures with captions, side by side."""
+    """Returns HTML with captioned images side by side."""
     figures = []
     for images, caption in items:
         shown = "".join(
@@ -132,7 +132,7 @@ def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Returns preformatted text."""
+    """Returns text as a preformatted HTML block."""
     return f"<pre>{html.escape(text)}</pre>"
 
 

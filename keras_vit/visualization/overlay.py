@@ -1,4 +1,4 @@
-"""Overlay of relevance maps on images.
+"""Overlay of color-coded relevance maps on images.
 
 Letters: B batch; H, W, C image height, width, channels; h, w rows and columns of patches.
 """
@@ -10,7 +10,7 @@ import PIL.Image
 
 # From blue (lowest) to red (highest): matplotlib's "turbo" at nine points, so that exported
 # artifacts without matplotlib can draw the same colors.
-_COLOURS = np.array(
+_COLORS = np.array(
     [
         *((48, 18, 59), (65, 111, 227), (42, 184, 230), (32, 234, 172), (126, 252, 87)),
         *((205, 230, 54), (251, 169, 50), (226, 81, 13), (122, 4, 3)),
@@ -22,7 +22,7 @@ _SATURATED = 0.03  # fraction of the patches
 
 
 def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.ndarray:
-    """Colors images by relevance maps, from blue (lowest) to red (highest).
+    """Colors images according to relevance maps, from blue (lowest) to red (highest).
 
     Each map is scaled from its minimum to the value that 3% of its patches exceed, because in many
     models a few patches have high attention without a reason in the image. Colors show the
@@ -39,7 +39,7 @@ def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.
     Raises:
         ValueError: If the numbers of images and maps differ.
 
-    Example:
+    Examples:
         >>> overlay(np.zeros((1, 8, 12, 3)), np.ones((1, 2, 3))).shape
         (1, 8, 12, 3)
     """
@@ -50,18 +50,18 @@ def overlay(pixels: np.ndarray, maps: np.ndarray, strength: float = 0.55) -> np.
         )
     pictures = []
     for image, values in zip(np.asarray(pixels, np.float64), maps, strict=True):
-        grey = image.mean(axis=-1, keepdims=True)
+        gray = image.mean(axis=-1, keepdims=True)
         highest = np.quantile(values, 1 - _SATURATED, method="higher")
-        place = smooth(np.minimum(values, highest), image.shape[:2]) * (len(_COLOURS) - 1)
-        colours = np.stack(
-            [np.interp(place, np.arange(len(_COLOURS)), channel) for channel in _COLOURS.T], axis=-1
+        place = smooth(np.minimum(values, highest), image.shape[:2]) * (len(_COLORS) - 1)
+        colors = np.stack(
+            [np.interp(place, np.arange(len(_COLORS)), channel) for channel in _COLORS.T], axis=-1
         )
-        pictures.append((1 - strength) * grey + strength * colours)
+        pictures.append((1 - strength) * gray + strength * colors)
     return np.clip(np.round(np.stack(pictures)), 0, 255).astype(np.uint8)
 
 
 def smooth(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Returns a map enlarged to an image's size and scaled to [0, 1]."""
+    """Enlarges a relevance map to the size of an image and scales it to [0, 1]."""
     small = PIL.Image.fromarray(np.asarray(values, np.float32))
     large = np.asarray(small.resize(size[::-1], PIL.Image.Resampling.BILINEAR), np.float64)
     span = float(np.ptp(values))

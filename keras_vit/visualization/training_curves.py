@@ -1,4 +1,4 @@
-"""Figure of a run's training and validation metrics by epoch."""
+"""Figure of the training and validation metrics of a run by epoch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from keras_vit.runs import history
-from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, save_figure
+from keras_vit.visualization.drawing import COLORS, GRAY, open_axes, save_figure
 
-_TRAINING, _VALIDATION = GREY, COLOURS[0]
+_TRAINING, _VALIDATION = GRAY, COLORS[0]
 
 
 def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike[str]) -> Path:
-    r"""Draws the metrics of a training run, each with its validation counterpart.
+    r"""Plots the metrics of a training run, each with its validation counterpart.
 
     Args:
         history_csv: History file of a run: a column `epoch` counted from 0, and a column per
@@ -30,7 +30,7 @@ def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike
     Raises:
         ValueError: If the history has no epoch or no metric.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> text = "epoch,loss,val_loss\n0,1.7,1.5\n1,0.9,1.1\n"
@@ -69,7 +69,7 @@ def _read_history(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if not rows or "epoch" not in rows[0] or len(rows[0]) < 2:
         raise ValueError(
             "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, "
-            f"as keras.callbacks.CSVLogger writes it. Received: history_csv={os.fspath(path)!r} "
+            f"as written by keras.callbacks.CSVLogger. Received: history_csv={os.fspath(path)!r} "
             f"with the columns {list(rows[0]) if rows else []} and {len(rows)} rows"
         )
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}

@@ -1,4 +1,4 @@
-"""Reading, loading, converting and saving of checkpoints."""
+"""Checkpoint reading, loading, conversion and saving."""
 
 from keras_vit.weights.convert import convert
 from keras_vit.weights.load import load_weights

@@ -1,4 +1,4 @@
-"""Checkpoints of any file format with the variable names of this package."""
+"""In-memory representation of a checkpoint, with this package's variable names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "stem_block
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Origin of a checkpoint's tensors in its file.
+    """Origin of a checkpoint's tensors: the naming scheme and tensor names of the file.
 
     Args:
-        dialect: Name of the dialect of the file.
-        names: Names in the file, by variable path; several for concatenated tensors.
+        dialect: Name of the `Dialect` that the file follows.
+        names: Tensor names in the file by variable path; several names for concatenated tensors.
         left: Names of tensors that are ignored deliberately.
     """
 
@@ -34,7 +34,7 @@ class Origin:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by variable path, with the configuration inferred from the file.
+    """Weights by variable path, with the model configuration inferred from the file.
 
     Args:
         source: Source of the tensors, for messages.
@@ -61,5 +61,5 @@ class Checkpoint:
 
 
 def variables_of(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns a dictionary from paths to the variables of a model."""
+    """Returns a model's variables as a dictionary keyed by path."""
     return {variable.path: variable for variable in model.weights}

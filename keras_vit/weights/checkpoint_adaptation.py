@@ -1,4 +1,4 @@
-"""Adaptation of a checkpoint to another grid, patch size or number of channels.
+"""Adaptation of a checkpoint to another patch grid, patch size or number of channels.
 
 Letters: P, Q patch height and width; C channels; D hidden size.
 """
@@ -20,7 +20,7 @@ _ROOT = "stem/conv_root/kernel"
 def fit(
     checkpoint: Checkpoint, config: ViTConfig, *, resize_patches: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Returns a checkpoint's tensors adapted to a model's grid, patch size and channels."""
+    """Adapts a checkpoint's tensors to a model's patch grid, patch size and number of channels."""
     tensors, notes = dict(checkpoint.tensors), {}
     split_as_read(tensors, checkpoint, config)
     new = config.grid
@@ -39,30 +39,30 @@ def fit(
         adapted = adapt_channels(stored, config.channels)
         rest = (*shape[:2], config.channels) if kernel == _ROOT else (-1,)
         tensors[kernel] = adapted.reshape(*rest, shape[-1])
-        notes[kernel] = f"Kernel adapted from {channels} to {config.channels} channels"
+        notes[kernel] = f"Input kernel adapted from {channels} to {config.channels} channels"
     patch = tuple(checkpoint.inferred.get("patch_size") or config.patch)
     if _PROJECTION in tensors and patch != config.patch:
         if not resize_patches:
             raise ValueError(
-                f"The patches of the model must be those of the weights, {patch} in "
-                f"{checkpoint.source}, or `resize_patches=True` be given, which resizes the "
-                "kernel; to a constructor `overrides={'patch_size': ...}`. Received: a model with "
+                f"The patch size of the model must match the patch size {patch} of "
+                f"{checkpoint.source}; to resize the kernel, pass `resize_patches=True`, or to a "
+                "constructor `overrides={'patch_size': ...}`. Received: a model with "
                 f"patch_size={config.patch}"
             )
         stored = tensors[_PROJECTION]
         stored = stored.reshape(*patch, -1, stored.shape[-1])  # (P, Q, C, D)
         resized = resize_patch_kernel(stored, config.patch)
         tensors[_PROJECTION] = resized.reshape(-1, stored.shape[-1])
-        note = f"Kernel resized from patches of {patch} to {config.patch}"
+        note = f"Input kernel resized from patch size {patch} to {config.patch}"
         notes[_PROJECTION] = "; ".join(filter(None, [notes.get(_PROJECTION), note]))
     return tensors, notes
 
 
 def resize_patch_kernel(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resizes the patch projection kernel by the pseudo-inverse of the patch resizing.
+    """Resizes the kernel of the patch projection to another patch size, as in FlexiViT.
 
-    Section 3.4 of FlexiViT: for bicubically resized patches, the outputs of the new kernel
-    approximate those of the old kernel for the original patches.
+    Multiplies by the pseudo-inverse of bicubic patch resizing (section 3.4): the new kernel,
+    applied to resized patches, approximates the output of the old kernel for the original patches.
 
     Reference: https://arxiv.org/abs/2212.08013
     """
@@ -75,7 +75,7 @@ def resize_patch_kernel(kernel: np.ndarray, size: tuple[int, int]) -> np.ndarray
 
 
 def adapt_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
-    """Adapts a kernel for RGB images to another number of channels, as in timm.
+    """Adapts a convolution kernel for RGB images to another number of channels, as in timm.
 
     For one channel, the weights of the three channels are added, as if the channel were repeated
     three times. For more channels, the weights of red, green and blue are repeated in turn and

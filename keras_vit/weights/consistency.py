@@ -1,4 +1,4 @@
-"""Consistency of a checkpoint's tensors with a model configuration."""
+"""Consistency check of a checkpoint's tensors against a model configuration."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _PROJECTION = "patch_encoder/projection/kernel"
 
 
 def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
-    """Returns a checkpoint's tensors with split position tables, if they match a configuration."""
+    """Checks a checkpoint against a configuration; also splits combined position embeddings."""
     inferred, fields = checkpoint.inferred, config.get_config()
     wrong = [name for name in _DECIDED if name in inferred and inferred[name] != fields[name]]
-    differing = [f"{name}={inferred[name]} for {fields[name]}" for name in wrong]
+    differing = [f"{name}={inferred[name]} instead of {fields[name]}" for name in wrong]
     if (inferred.get("layer_scale") is None) != (config.layer_scale is None):
-        differing.append(f"layer_scale={inferred.get('layer_scale')} for {config.layer_scale}")
+        differing.append(f"layer_scale={inferred.get('layer_scale')}, not {config.layer_scale}")
     kernel = checkpoint.tensors.get(_PROJECTION)
     inputs = config.patch[0] * config.patch[1] * config.channels
     if kernel is not None and config.stem_blocks is None and len(kernel) != inputs:
-        differing.append(f"{len(kernel)} numbers in a patch for {inputs}")
+        differing.append(f"{len(kernel)} values per patch instead of {inputs}")
     tensors = dict(checkpoint.tensors)
     if not differing and not split_as_configured(tensors, config):
         shapes = [tensor.shape for name, tensor in tensors.items() if "/position" in name]
@@ -36,7 +36,6 @@ def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np
         differing.append(f"positions of shape {', '.join(map(str, shapes)) or None} for {grid}")
     if differing:
         raise ValueError(
-            f"{checkpoint.source} must agree with the configuration. "
-            f"Received: {', '.join(differing)}"
+            f"{checkpoint.source} must match its configuration. Received: {', '.join(differing)}"
         )
     return tensors

@@ -1,4 +1,4 @@
-"""Conversion of weight files between libraries, without building the model."""
+"""Conversion of weight files between libraries, without building a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def convert(
     overwrite: bool = False,
     **known: Any,
 ) -> None:
-    """Converts weights of any supported format to another library's format, bit for bit.
+    """Converts a checkpoint to another library's format, with bit-identical values.
 
     Nothing is resized. Class names and preprocessing are kept if the target format stores them. A
     warning lists lost properties of the model, as in `save_weights`.
@@ -52,7 +52,7 @@ def convert(
             the configuration or contradicts `known`, or the target does not support the model.
         ConnectionError: If the source cannot be downloaded.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> models.build(models.size("Micro/4").replace(image_size=(8, 8))).save("m.keras")
         >>> convert("m.keras", "m.npz")
@@ -64,12 +64,12 @@ def convert(
     format = format_of_target(path, format)
     if path.exists() and os.path.exists(source) and path.samefile(source):
         raise ValueError(
-            "`target` must be another file than `source`, which is never changed. "
-            f"Received: source={str(source)!r}, target={str(target)!r}"
+            "`target` must differ from `source`, which is never changed. Received: "
+            f"source={str(source)!r}, target={str(target)!r}"
         )
     if path.exists() and not overwrite:
         raise ValueError(
-            "`target` must not exist yet: choose another name, or let it be replaced with "
+            "`target` must not exist: choose another name, or replace the file with "
             f"`overwrite=True` (`--overwrite`). Received: target={str(target)!r}"
         )
     checkpoint = read_checkpoint(source, model)
@@ -86,7 +86,7 @@ def convert(
 
 
 def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
-    """Returns the configuration of the model that the source was saved from."""
+    """Returns the configuration of the model that the source checkpoint was saved from."""
     inferred, tensors = checkpoint.inferred, checkpoint.tensors
     known = {"classifier_activation": inferred.get("classifier_activation", "softmax")} | known
     if "channels" not in inferred | known and _ROOT in tensors:
@@ -102,7 +102,7 @@ def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
 
 
 def _preprocessing(checkpoint: Checkpoint, config: models.ViTConfig) -> Preprocessing:
-    """Returns the source's preprocessing, at the model's size unless the source has a size."""
+    """Returns the source's preprocessing, with the model's image size if its own is unknown."""
     base = default_preprocessing(config)
     carried = checkpoint.preprocessing or base
     told = "image_size" in checkpoint.inferred

@@ -1,6 +1,7 @@
-"""Folders of other libraries with weights and a JSON configuration.
+"""Reading of model folders of other libraries, which contain weights and a config.json.
 
-Tensors do not determine heads, GELU, epsilon, class names and preprocessing; a `config.json` does.
+The tensors do not determine the number of heads, the GELU variant, epsilon, class names and
+preprocessing; config.json does.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ _WEIGHT_FILES = (
 
 
 def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
-    """Reads a folder of transformers or timm, a KerasHub preset or a run folder."""
+    """Reads the checkpoint in a transformers, timm or KerasHub folder, or in a run folder."""
     if (folder / _OF_RUN).is_file():
         return read_file(folder / _OF_RUN)
     found = [folder / name for name in _WEIGHT_FILES if (folder / name).is_file()]
     if not found:
         names = sorted(file.name for file in folder.iterdir())
         raise ValueError(
-            f"The folder {folder} must hold one of {', '.join(_WEIGHT_FILES)}; or {_OF_RUN}, which "
-            "a run has after its first epoch. Received: "
+            f"The folder {folder} must contain one of {', '.join(_WEIGHT_FILES)}, or {_OF_RUN}, "
+            "which a run writes after its first epoch. Received: "
             f"{', '.join(names[:10]) or 'an empty folder'}"
         )
     config = _json(folder / "config.json")
@@ -43,11 +44,11 @@ def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
     try:
         return _told(checkpoint, config, folder)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"The configuration in {folder} must be sound: {error}") from error
+        raise ValueError(f"The configuration in {folder} must be valid: {error}") from error
 
 
 def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Checkpoint:
-    """Adds the fields, class names and preprocessing of the configuration to a checkpoint."""
+    """Adds the model fields, class names and preprocessing in config.json to a checkpoint."""
     base = checkpoint.preprocessing or Preprocessing()
     classes = checkpoint.inferred.get("classes", 0)
     library = timm if "pretrained_cfg" in config else transformers
@@ -71,10 +72,10 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
 
 
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
-    """Splits the position table on a non-square grid, which its length does not determine.
+    """Splits position embeddings of a non-square grid, using the image size in config.json.
 
-    A square grid is not applied here, because the configuration may have another resolution; it
-    only determines whether prefix tokens have positions.
+    A square grid only determines whether the prefix tokens have positions: the table is not split,
+    because its resolution may differ from that in the configuration.
     """
     patch = checkpoint.inferred.get("patch_size")
     if patch is None or "image_size" in checkpoint.inferred:  # from this package's metadata
@@ -95,5 +96,5 @@ def _json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} must be a JSON file ({error}).") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object. Received: {type(content).__name__}")
+        raise ValueError(f"{path} must contain a JSON object. Received: {type(content).__name__}")
     return content

@@ -1,4 +1,4 @@
-"""Layer configurations and tensors in Keras files, also of other packages.
+"""Reading of tensors and layer configurations from Keras files of any package.
 
 No layers are built, so no code in a file runs: a `Lambda` layer is only a name here.
 """
@@ -25,7 +25,7 @@ Layer = Mapping[str, Any]
 
 
 def is_ours(path: Path, kind: str) -> bool:
-    """Returns whether a file of Keras 3 contains a model of this package."""
+    """Returns whether a Keras 3 file contains a model of this package."""
     if kind == "keras":
         return any(map(is_metadata, read_layers(path, kind)))
     with guards.reading(path), h5py.File(path) as file:
@@ -35,12 +35,12 @@ def is_ours(path: Path, kind: str) -> bool:
 
 
 def is_metadata(layer: Layer) -> bool:
-    """Returns whether a layer is the `ModelMetadata` layer of this package."""
+    """Returns whether a layer configuration is that of a `ModelMetadata` layer."""
     return layer.get("registered_name") == "keras_vit>ImageContract"
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads the tensors of a `.keras` or `.weights.h5` file of Keras 3."""
+    """Reads the tensors of a Keras 3 file (`.keras` or `.weights.h5`)."""
     with _weights(path) as weights:
         layers = containers.read_h5(weights)
     return {
@@ -49,7 +49,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_layers(path: Path, kind: str) -> list[Layer]:
-    """Returns the layers of a model that a file lists."""
+    """Returns the layer configurations stored in a Keras file."""
     if kind == "keras":
         with guards.open_zip(path) as archive:
             return list(_layers(guards.read_json(path, archive, "config.json")))
@@ -60,14 +60,15 @@ def read_layers(path: Path, kind: str) -> list[Layer]:
             config = file.attrs["model_config"]
             if len(config) > guards.LARGEST_JSON:
                 raise guards.refused(
-                    path, f"over-large: its model_config may have {guards.LARGEST_JSON:,} bytes"
+                    path,
+                    f"too large: model_config has over {guards.LARGEST_JSON:,} bytes",
                 )
             return list(_layers(json.loads(config)))
         return [{"name": name} for name in file]
 
 
 def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
-    """Adds the configuration found in the model's layers to a checkpoint."""
+    """Adds the `ViTConfig` fields found in layer configurations to a checkpoint."""
     config_fields: dict[str, Any] = {}
     for layer in layers:
         config = layer.get("config", {})
@@ -84,7 +85,7 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
 
 @contextlib.contextmanager
 def _weights(path: Path) -> Iterator[Path]:
-    """Yields the path of the weight file; extracts a temporary file from a `.keras` file."""
+    """Yields the path of the weight file, extracted temporarily if inside a `.keras` file."""
     if containers.format_of(path) != "keras":
         yield path
         return
@@ -99,7 +100,7 @@ def _weights(path: Path) -> Iterator[Path]:
 
 
 def _layers(model: Any) -> Iterator[Layer]:
-    """Yields a model, its layers and its nested models."""
+    """Yields the configurations of a model, its layers and its nested models."""
     config = model.get("config", {})
     named = {key: model.get(key) for key in ("class_name", "registered_name")}
     yield {"name": config.get("name"), **named, "config": config}

@@ -1,4 +1,4 @@
-"""Repositories of the Hugging Face hub, without its client."""
+"""Downloads of Hugging Face repositories, without the huggingface_hub package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WEIGHTS = (
 
 
 def fetch_repository(repository: str) -> Path:
-    """Downloads the weights and configuration of a repository on the Hugging Face hub.
+    """Downloads the weights and configuration files of a Hugging Face repository.
 
     Large files are verified by the SHA-256 in the hub's listing. All files are from the listed
     revision. A mirror must also serve the listing with its hashes.
@@ -34,7 +34,7 @@ def fetch_repository(repository: str) -> Path:
     weights = _weights(files)
     if not weights:
         raise ValueError(
-            f"The repository {repository!r} must hold model.safetensors, tf_model.h5 or "
+            f"The repository {repository!r} must contain model.safetensors, tf_model.h5 or "
             f"pytorch_model.bin. Received: {', '.join(sorted(files)) or 'no files'}"
         )
     for name in (*(name for name in _CONFIGS if name in files), *weights):
@@ -50,12 +50,12 @@ def fetch_repository(repository: str) -> Path:
 
 
 def _check_listing(path: Path) -> None:
-    """Raises `ValueError` if a listing is invalid, before it is cached."""
+    """Raises `ValueError` if a repository listing is invalid, before it is cached."""
     _read_listing(path)
 
 
 def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the revision and a dictionary of the files by name."""
+    """Returns the revision, and the files by name, from a repository listing."""
     try:
         listing = read_json(path)
         revision = listing.get("sha", "main")
@@ -65,20 +65,20 @@ def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"sha={revision!r}")
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            "the listing of a repository must be a JSON object with its revision `sha` and its "
-            f"files `siblings` ({type(error).__name__}: {error})"
+            "the listing of a repository must be a JSON object with the revision (`sha`) and "
+            f"the files (`siblings`) ({type(error).__name__}: {error})"
         ) from error
     # The index of shards is a small file, for which the hub has no hash.
     bare = [n for n in _weights(files) if not n.endswith(".json") and not hashes[n]]
     if bare:
         raise ValueError(
-            "the listing of a repository must have the `lfs.sha256` of its weights; a mirror must "
-            f"serve that of the hub's API with ?blobs=true. Received: none of {', '.join(bare)}"
+            "the listing of a repository must contain the `lfs.sha256` of its weights; a mirror "
+            f"must serve the hub's API with ?blobs=true. Received: no hash for {', '.join(bare)}"
         )
     return revision, files
 
 
 def _weights(files: dict[str, Any]) -> list[str]:
-    """Returns the names of the weight files of the most preferred kind."""
+    """Returns the names of a repository's weight files in the most preferred format."""
     kinds = ([name for name in files if re.fullmatch(kind, name)] for kind in _WEIGHTS)
     return next(filter(None, kinds), [])

@@ -1,4 +1,4 @@
-"""Model configuration inferred from the tensors of a checkpoint."""
+"""Derivation of the model configuration from a checkpoint's tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEM_UNIT = re.compile(r"stem/block(\d+)_unit(\d+)/conv1/kernel")
 def infer_fields(
     tensors: Mapping[str, np.ndarray], *, loose_positions: bool = False
 ) -> dict[str, Any]:
-    """Returns the configuration fields determined by names and shapes of tensors."""
+    """Returns the `ViTConfig` fields determined by the names and shapes of tensors."""
     numbers = prefix_numbers(tensors)
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
@@ -49,7 +49,7 @@ def infer_fields(
 
 
 def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
-    """Returns the configuration of the model that a checkpoint was saved from."""
+    """Returns the configuration of a checkpoint's model; `known` supplies missing fields."""
     fields = {field.name for field in dataclasses.fields(ViTConfig)}
     config_fields = {name: value for name, value in checkpoint.inferred.items() if name in fields}
     config_fields |= {"classifier_activation": None} | known
@@ -61,9 +61,9 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
         missing.append("image_size")
     if missing:
         raise ValueError(
-            f"{checkpoint.source} does not tell {', '.join(missing)}: give "
-            f"{', '.join(f'{name}=...' for name in missing)}. "
-            f"Received: {', '.join(sorted(known)) or 'nothing'}"
+            f"{checkpoint.source} does not contain {', '.join(missing)}: pass "
+            f"{', '.join(f'{name}=...' for name in missing)}. Received: "
+            f"{', '.join(sorted(known)) or 'nothing'}"
         )
     if "image_size" not in config_fields:
         stride = ViTConfig(**config_fields | {"image_size": (None, None)}).stride

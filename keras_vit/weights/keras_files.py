@@ -1,4 +1,4 @@
-"""Readers of `.weights.h5` and `.keras` files of this package's models."""
+"""Reading of `.weights.h5` and `.keras` files that contain this package's models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _METADATA = ("model_metadata", "image_contract")
 
 
 def read_h5(path: Path) -> Checkpoint:
-    """Reads the `.weights.h5` file of a model of this package."""
+    """Reads a `.weights.h5` file of one of this package's models."""
     layers = containers.read_h5(path)
     if "patch_encoder/projection" not in layers:
         raise ValueError(
@@ -41,7 +41,7 @@ def read_h5(path: Path) -> Checkpoint:
 
 
 def read_keras(path: Path) -> Checkpoint:
-    """Reads the `.keras` file of a model that is or contains a model of this package.
+    """Reads a `.keras` file whose model is, or contains, a model of this package.
 
     No layers are built and no code in the file runs; the configuration is validated.
     """
@@ -49,16 +49,16 @@ def read_keras(path: Path) -> Checkpoint:
     metadata_layer = next(filter(foreign_keras.is_metadata, layers), None)
     if metadata_layer is None:
         raise ValueError(
-            f"The weight file {path} must hold a model of keras_vit, or one that contains it. "
-            f"Received: model={layers[0]['name']!r}"
+            f"The weight file {path} must contain a model of keras_vit. Received: "
+            f"model={layers[0]['name']!r}"
         )
     if any(layer["class_name"] == "Lambda" for layer in layers):
-        raise refused(path, "suspect: it has a Lambda layer, code that is unsafe to run")
+        raise refused(path, "suspicious: it has a Lambda layer, whose code is unsafe to run")
     stored = foreign_keras.read_tensors(path)
     inside = "patch_encoder/projection/0"
     prefixes = [name.removesuffix(inside) for name in stored if name.endswith(inside)]
     if len(prefixes) != 1:
-        raise refused(path, f"not a file of one model of keras_vit: it holds {len(prefixes)}")
+        raise refused(path, f"not a file of one keras_vit model: it contains {len(prefixes)}")
     own: dict[str, np.ndarray] = {}
     others: dict[str, np.ndarray] = {}
     with reading(path):
@@ -76,7 +76,7 @@ def read_keras(path: Path) -> Checkpoint:
 
 
 def _variable_name(layer: str, key: str) -> str:
-    """Returns the name of a variable that a layer stores by index."""
+    """Returns the name of a variable that Keras stores by its index in the layer."""
     if not key.isdecimal():
         return key
     own = layer.rsplit("/", maxsplit=1)[-1]

@@ -1,4 +1,4 @@
-"""Loading of a checkpoint into a model."""
+"""Loading of checkpoints into models."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def load_weights(
     resize_patches: bool = False,
     report: bool = False,
 ) -> LoadReport:
-    """Loads a checkpoint into a model; all tensors are checked before any is assigned.
+    """Loads a checkpoint into a model; checks all tensors before assigning any.
 
-    Position embeddings on another grid are resized with the method of the source, and the kernel
-    of the first layer is adapted to the model's number of channels. A classifier of another
-    size, or after another representation layer, is reset to zeros.
+    Position embeddings of another grid are resized with the source library's method, and the kernel
+    of the first layer is adapted to the model's number of channels. A classifier of another size,
+    or one that follows a different representation layer, is reset to zeros.
 
     Args:
         model: A model of this package.
@@ -51,13 +51,13 @@ def load_weights(
             file's source (GELU, epsilon, pooling).
 
     Returns:
-        The result for every tensor, a table when printed.
+        The status of every tensor; it prints as a table.
 
     Raises:
         ValueError: If the file cannot be read, has another architecture, or has missing or
             additional tensors; the message lists both.
 
-    Example:
+    Examples:
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
         >>> model.save_weights("m.weights.h5")
         >>> load_weights(model, "m.weights.h5", report=True).of("resized")
@@ -102,27 +102,28 @@ def _check_architecture(
         theirs = ", ".join(f"{name}={value}" for name, value in differing.items())
         ours = ", ".join(f"{name}={ours_all[name]}" for name in differing)
         raise ValueError(
-            f"The weights must belong to the architecture of the model. {checkpoint.source} has "
-            f"{theirs}; the model {model.name!r} has {ours}. Choose the model that the file was "
-            "made for."
+            f"The weights must match the architecture of the model. {checkpoint.source} has "
+            f"{theirs}; the model {model.name!r} has {ours}. Choose a model that matches the "
+            "weights."
         )
 
 
 def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, str]:
-    """Returns a sentence for each field in which the model's computation differs."""
+    """Describes each `ViTConfig` field in which the model differs from the checkpoint."""
     ours, theirs = config.get_config(), checkpoint.inferred
     fields = [name for name in _COMPUTED if theirs.get(name, ours[name]) != ours[name]]
     if config.pooling == "none":  # the model returns the tokens, before any pooling
         fields = [name for name in fields if "pooling" not in name]
     return {
-        name: f"The model computes with {name}={ours[name]!r}, {checkpoint.source} was made for "
-        f"{name}={theirs[name]!r}"
+        name: (
+            f"The model uses {name}={ours[name]!r}, but {checkpoint.source} {name}={theirs[name]!r}"
+        )
         for name in fields
     }
 
 
 def _reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
-    """Returns the names of the model's classifier variables to reset."""
+    """Returns the names of the model's classifier variables that must be reset."""
 
     def part(prefix: str) -> tuple[bool, Names]:
         ours = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
@@ -172,11 +173,11 @@ def _check_names(shapes: Shapes, tensors: Tensors, source: str) -> None:
     missing = [name for name in shapes if name not in tensors]
     unused = [name for name in tensors if name not in shapes]
     wrong = [n for n, shape in shapes.items() if n in tensors and tensors[n].shape != shape]
-    differing = [f"{name} {tensors[name].shape} for {shapes[name]}" for name in wrong]
+    differing = [f"{name} {tensors[name].shape} instead of {shapes[name]}" for name in wrong]
     if missing or unused or differing:
         raise ValueError(
-            f"The tensors of {source} must be those of the model. "
-            f"Missing in the file: {', '.join(missing) or 'nothing'}. "
-            f"Missing in the model: {', '.join(unused) or 'nothing'}. "
-            f"Of another shape: {', '.join(differing) or 'nothing'}."
+            f"The tensors of {source} must match those of the model. Missing in the file: "
+            f"{', '.join(missing) or 'nothing'}. Missing in the model: "
+            f"{', '.join(unused) or 'nothing'}. With a different shape: "
+            f"{', '.join(differing) or 'nothing'}."
         )

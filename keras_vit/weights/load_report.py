@@ -1,4 +1,4 @@
-"""Report of loading: the status of each tensor of a file."""
+"""Report on a loaded checkpoint, with the status of each tensor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class TensorReport:
-    """Status of one variable of the model, or of one tensor of the file.
+    """Loading status of one variable of the model, or of one tensor in the file.
 
     Args:
         status: `"used"`: unchanged; `"resized"`: to another grid, patch size or number of
@@ -19,7 +19,7 @@ class TensorReport:
         names: Names of the tensors in the file, or an empty tuple.
         stored_shape: Shape of the tensor in this package's layout before resizing.
 
-    Example:
+    Examples:
         >>> TensorReport("used", "head/bias", (5,), ("head.bias",), (5,)).status
         'used'
     """
@@ -33,10 +33,10 @@ class TensorReport:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """Status of each tensor of a file, in exactly one row.
+    """Report on a loaded checkpoint, with exactly one row per tensor.
 
-    The exception is a joint position table, which is split into the tables of the patches and of
-    the prefix tokens, and listed in the rows of both.
+    Only a joint position table appears in two rows: it is split into one table for the patches and
+    one for the prefix tokens.
 
     Args:
         source: The file.
@@ -45,10 +45,10 @@ class LoadReport:
         differing: Fields of `ViTConfig` in which the model's computation differs from that of the
             file's source, with a sentence for each.
 
-    Example:
+    Examples:
         >>> row = TensorReport("reset", "head/kernel", (6, 5))
         >>> LoadReport("a.npz", (row,), ()).notes()
-        ['head/kernel starts anew, not from a.npz.']
+        ['head/kernel starts from initial values, not from a.npz.']
     """
 
     source: str
@@ -57,7 +57,7 @@ class LoadReport:
     differing: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def of(self, status: str) -> tuple[str, ...]:
-        """Returns the variables, or tensors without a variable, with a status.
+        """Returns the names of the variables, or unused tensors, with a given status.
 
         Args:
             status: See `TensorReport`.
@@ -66,7 +66,7 @@ class LoadReport:
         return tuple(row.variable or ", ".join(row.names) for row in found)
 
     def notes(self) -> list[str]:
-        """Returns sentences about resized, reset and dropped tensors and differing fields.
+        """Returns sentences on resized, reset and dropped tensors, and on differing fields.
 
         Returns:
             The sentences; an empty list if the file was loaded unchanged.
@@ -74,14 +74,14 @@ class LoadReport:
         notes = [f"{sentence}." for sentence in (*self.resized, *self.differing.values())]
         if reset := self.of("reset"):
             verb = "starts" if len(reset) == 1 else "start"
-            notes.append(f"{', '.join(reset)} {verb} anew, not from {self.source}.")
+            notes.append(f"{', '.join(reset)} {verb} from initial values, not from {self.source}.")
         if dropped := self.of("dropped"):
             verb = "is" if len(dropped) == 1 else "are"
-            notes.append(f"{', '.join(dropped)} of {self.source} {verb} left out.")
+            notes.append(f"{', '.join(dropped)} of {self.source} {verb} not loaded.")
         return notes
 
     def __str__(self) -> str:
-        """Returns the table as text."""
+        """Returns the report as a text table."""
         cells = [("", "variable", "shape", "tensors of the file", "shape there")]
         for row in self.rows:
             ours, theirs = (" x ".join(map(str, shape)) for shape in (row.shape, row.stored_shape))

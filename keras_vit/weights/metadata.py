@@ -1,7 +1,7 @@
-"""Metadata of safetensors files: configuration and preprocessing of the model.
+"""Model configuration and preprocessing in the metadata of safetensors files.
 
-Tensor names do not determine heads, GELU, epsilon, class names or preprocessing. With this entry
-a model is restored completely; other libraries ignore the entry.
+Tensors do not determine the number of heads, the GELU variant, epsilon, class names or
+preprocessing. This metadata entry restores a model completely; other libraries ignore it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_TOKENS = 2**16  # 4096 pixels in patches of 16; the attention takes 17 GB 
 
 
 def describe(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, str]:
-    """Returns the metadata of a safetensors file."""
+    """Returns the safetensors metadata for a model configuration and preprocessing."""
     content = {"config": config.get_config(), "preprocessing": preprocessing.get_config()}
     return {"format": "pt", KEY: json.dumps(content)}
 
@@ -44,16 +44,16 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
         pixels, tokens = math.prod(config.usual_size), math.prod(config.grid)
         if pixels > MAX_PIXELS or tokens > _MOST_TOKENS:
             raise ValueError(
-                f"image_size={config.image_size} and a grid of {config.grid}, where {MAX_PIXELS:,} "
-                f"pixels and {_MOST_TOKENS:,} patches are the most"
+                f"image_size={config.image_size} and a grid of {config.grid}; at most "
+                f"{MAX_PIXELS:,} pixels and {_MOST_TOKENS:,} patches are allowed"
             )
         preprocessing = Preprocessing.from_config(_checked(Preprocessing, content["preprocessing"]))
         tensors = check_consistency(checkpoint, config)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"The metadata {KEY!r} of {checkpoint.source} must describe the model in it, in terms "
-            f"of this release ({type(error).__name__}: {str(error)[:500]}). Update keras_vit, or "
-            "write the file again without them."
+            f"The metadata {KEY!r} of {checkpoint.source} must be readable by this version "
+            f"of keras_vit and match the weights. Update keras_vit, or save the file again without "
+            f"this metadata. Received: {type(error).__name__}: {str(error)[:500]}"
         ) from error
     names = dict(checkpoint.origin.names)
     table = names.pop(POSITIONS, ())
@@ -68,15 +68,15 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
 
 
 def _checked(kind: type, values: Any) -> dict[str, Any]:
-    """Returns the fields in a JSON object if their types match; the constructor checks ranges."""
+    """Returns the fields in a JSON object, after checking that their types are valid."""
     if not isinstance(values, dict):
-        raise TypeError(f"{kind.__name__} of {type(values).__name__}")
+        raise TypeError(f"{kind.__name__} is stored as {type(values).__name__}")
     hints = typing.get_type_hints(kind)
     if kind is Preprocessing:
         hints[NAMES_IN_FILES] = hints.pop("class_names")
     wrong = [n for n, value in values.items() if n not in hints or not _fits(value, hints[n])]
     if wrong:
-        raise ValueError(f"unknown or of another type: {', '.join(wrong)}")
+        raise ValueError(f"unknown fields, or fields of the wrong type: {', '.join(wrong)}")
     return values
 
 

@@ -1,7 +1,7 @@
-"""Position tables of checkpoints: rows of prefix tokens, and conversion to and from our tables.
+"""Conversion of position embeddings between this package's and other libraries' layouts.
 
 Letters: h, w rows and columns of the grid of patches; N = hw; p prefix tokens; T = N + p
-positions; D hidden size. A table of another library has T rows, those of the prefix first, or N.
+positions; D hidden size. Another library's table has T rows, prefix tokens first, or only N rows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def grid_of(number: int) -> tuple[int, int] | None:
 
 
 def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[str, Any]:
-    """Returns the fields that position tables determine; `loose`: prefix rows may be missing."""
+    """Infers config fields from position embeddings, which prefix tokens may lack if `loose`."""
     p = _num_prefix(tensors)
     if POSITION in tensors:
         config_fields = {"prefix_position": PREFIX_POSITION in tensors} if p else {}
@@ -66,7 +66,7 @@ def position_traits(tensors: Mapping[str, np.ndarray], *, loose: bool) -> dict[s
 def has_prefix_rows(
     checkpoint: Checkpoint, grid: tuple[int, int], prefix_position: bool | None = None
 ) -> bool:
-    """Returns whether a position table has rows for the prefix tokens.
+    """Returns whether the prefix tokens have position embeddings.
 
     A layout is possible if N is the model's number of patches, or a square number above 1. If both
     layouts are possible, the layout with the model's own square grid is chosen.
@@ -83,24 +83,24 @@ def has_prefix_rows(
         possible = [rows for rows, number in readings.items() if number == asked] or possible
     if len(possible) == 1:
         return possible[0]
-    choice = ", or give a constructor `overrides={'prefix_position': ...}`" if possible else ""
+    choice = ", or pass to a constructor `overrides={'prefix_position': ...}`" if possible else ""
     raise ValueError(
-        f"The position embedding of {checkpoint.source} must fit one layout. Received: {length} "
-        f"rows for a model of {grid[0]} x {grid[1]} patches: either {p} of prefix tokens and "
-        f"{length - p} of patches (prefix_position=True), or {length} of patches "
-        "(prefix_position=False). Build the model at the image size that the file was trained at"
-        f"{choice}."
+        f"The position embedding of {checkpoint.source} must match exactly one layout. Received: "
+        f"{length} rows for a model of {grid[0]} x {grid[1]} patches: either {p} rows of prefix "
+        f"tokens and {length - p} rows of patches (prefix_position=True), or {length} rows of "
+        "patches (prefix_position=False). Build the model at the image size that the file was "
+        f"trained at{choice}."
     )
 
 
 def settle_positions(checkpoint: Checkpoint, grid: tuple[int, int]) -> Checkpoint:
-    """Determines from a checkpoint's original grid whether its table has prefix rows."""
+    """Determines from the original patch grid whether prefix tokens have position embeddings."""
     p = _num_undecided(checkpoint)
     return (_settled(checkpoint, grid, p) if p else None) or checkpoint
 
 
 def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:
-    """Splits a checkpoint's position table on the grid of its image size, square or not."""
+    """Splits position embeddings, given the image size that determines the patch grid."""
     inferred, tensors = checkpoint.inferred, dict(checkpoint.tensors)
     if POSITIONS not in tensors or "patch_size" not in inferred:
         return checkpoint
@@ -119,7 +119,7 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
 
 
 def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:
-    """Splits another library's table in place, on its own grid: the model's or a square grid."""
+    """Splits position embeddings into prefix and patch parts, on a square grid if possible."""
     bare = tensors.pop(PATCH_POSITIONS, None)
     table = tensors.pop(POSITIONS, bare)
     if table is None:
@@ -133,15 +133,15 @@ def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -
     grid = grid_of(number) or (config.grid if number == h * w else None)
     if grid is None:
         raise ValueError(
-            f"The position embedding of {checkpoint.source} has {number} positions, which is "
-            f"neither the model's grid {config.grid} nor a square one, so it cannot be resized. "
-            "Build the model at the image size that the file was trained at."
+            f"The position embedding of {checkpoint.source} has {number} positions, which match "
+            f"neither the model's grid {config.grid} nor a square grid, so the position embedding "
+            "cannot be resized. Build the model at the image size that the file was trained at."
         )
     _split(tensors, table, grid, p)
 
 
 def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
-    """Splits another library's table in place; returns whether it matches the configuration."""
+    """Splits position embeddings in place; returns whether they match the configuration."""
     name = next((name for name in (POSITIONS, PATCH_POSITIONS) if name in tensors), None)
     h, w = config.grid
     learned = config.position_embedding == "learned"
@@ -161,7 +161,7 @@ def split_as_configured(tensors: Tensors, config: ViTConfig) -> bool:
 def join_positions(
     tensors: Mapping[str, np.ndarray], config: ViTConfig, *, loose: bool = True
 ) -> dict[str, np.ndarray]:
-    """Returns the tensors with all positions in one table, as in other libraries' files."""
+    """Joins all position embeddings in one tensor, as in other libraries' files."""
     tensors, name = dict(tensors), POSITIONS
     prefix = tensors.pop(PREFIX_POSITION, None)
     if config.position_embedding == "sincos_2d":
@@ -183,19 +183,19 @@ def _num_prefix(tensors: Mapping[str, np.ndarray]) -> int:
 
 
 def _num_undecided(checkpoint: Checkpoint) -> int:
-    """Returns p if it is undecided whether a table has rows for p prefix tokens, else 0."""
+    """Returns the number of prefix tokens if they may lack position embeddings, else 0."""
     undecided = checkpoint.loose_positions and POSITIONS in checkpoint.tensors
     return _num_prefix(checkpoint.tensors) if undecided else 0
 
 
 def _readings(length: int, p: int, asked: int | None = None) -> dict[bool, int]:
-    """Returns N of each possible layout; keys: whether there are rows for the prefix tokens."""
+    """Returns the possible N, keyed by whether prefix tokens have embeddings."""
     both = {True: length - p, False: length}
     return {rows: n for rows, n in both.items() if n == asked or (n > 1 and grid_of(n))}
 
 
 def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoint | None:
-    """Returns a checkpoint with the grid in `inferred`; None if the table has another size."""
+    """Returns the checkpoint with this grid in `inferred`, or None if the embeddings do not fit."""
     rows = len(checkpoint.tensors[POSITIONS]) - grid[0] * grid[1]
     if rows not in (0, p):
         return None
@@ -204,7 +204,7 @@ def _settled(checkpoint: Checkpoint, grid: tuple[int, int], p: int) -> Checkpoin
 
 
 def _split(tensors: Tensors, table: np.ndarray, grid: tuple[int, int], p: int) -> None:
-    """Adds this package's tables, split from another library's table."""
+    """Splits position embeddings into prefix and patch variables."""
     tensors[POSITION] = table[p:].reshape(*grid, -1)  # (h, w, D)
     if p:
         tensors[PREFIX_POSITION] = table[None, :p]  # (1, p, D)

@@ -26,12 +26,12 @@ SCALINGS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class PublishedWeights:
-    """Published weight file: a row of `assets/weights.csv`, whose columns are these fields.
+    """Registry entry of a published weight file; the fields are the columns of a CSV table.
 
-    A name has the form `[repackager_]recipe_data[_ft_data][_pixels]`. Files of the original
-    authors have no repackager; `jx` and `timm` are earlier and present files of PyTorch Image
-    Models, `hf` files of transformers and `bv` files of big_vision. The default of 224 pixels is
-    omitted.
+    The table is `assets/weights.csv`. A name has the form
+    `[repackager_]recipe_data[_ft_data][_pixels]`. Files of the original authors have no repackager;
+    `jx` and `timm` are earlier and present files of PyTorch Image Models, `hf` files of
+    transformers and `bv` files of big_vision. The default of 224 pixels is omitted.
 
     Args:
         model: Name of the constructor, for example `"ViTB16"`.
@@ -39,15 +39,15 @@ class PublishedWeights:
         aliases: Alternative names, also unique within the model.
         urls: URLs of the file; the first URL is the source, the others are mirrors.
         format: `"npz"`, `"safetensors"` or `"pth"`.
-        dialect: Tensor names: `"npz"`, `"timm"`, `"huggingface"` or `"torchvision"`.
+        dialect: Naming scheme: `"npz"`, `"timm"`, `"huggingface"` or `"torchvision"`.
         mebibytes: Rounded size as published, in units of 2**20 bytes; None if unknown.
         bytes: Exact size in bytes; None if unknown.
         sha256: SHA-256 of the file in 64 hex digits; None if not published. A file without a
             published hash on a branch of the Hugging Face hub (`/resolve/main/`) is verified by
             the hash in the hub's response to the download.
         sha256_prefix: First 8 hex digits of the SHA-256 if in the file name, or None.
-        licence: SPDX identifier.
-        source: Public files that this row was compiled from.
+        license: SPDX identifier.
+        source: Public files that this entry was compiled from.
         top1: Accuracy on the ImageNet-1k validation images, in percent; None if not published.
         top1_source: Public file that contains the accuracy.
         image_size: Side of the images, in pixels.
@@ -62,7 +62,7 @@ class PublishedWeights:
         epsilon: Added to the variance in the layer norms.
         note: Further remarks, as sentences.
 
-    Example:
+    Examples:
         >>> row = find_weights("ViTTi16", "imagenet")
         >>> row.name, row.image_size, row.top1
         ('augreg_in21k_ft_in1k', 224, 75.452)
@@ -78,7 +78,7 @@ class PublishedWeights:
     bytes: int | None
     sha256: str | None
     sha256_prefix: str | None
-    licence: str
+    license: str
     source: str
     top1: float | None
     top1_source: str
@@ -95,21 +95,21 @@ class PublishedWeights:
 
     @property
     def file_name(self) -> str:
-        """Unique file name for the cache folder; the same file name occurs in many URLs."""
+        """Unique file name in the cache folder; many URLs end in the same file name."""
         path = urllib.parse.urlsplit(self.urls[0]).path
         return path.strip("/").replace("/", "-")
 
 
 def list_weights(model: str | None = None) -> list[PublishedWeights]:
-    """Returns the published weights of a model.
+    """Returns the published weights of a model, or of all models.
 
     Args:
         model: Name of the constructor, for example `"ViTB16"`; None for all models.
 
     Returns:
-        The rows in the table's order; an empty list for a model without published weights.
+        The entries in the table's order; an empty list for a model without published weights.
 
-    Example:
+    Examples:
         >>> [row.name for row in list_weights("ViTS8")]
         ['dino', 'timm_dino']
     """
@@ -117,19 +117,19 @@ def list_weights(model: str | None = None) -> list[PublishedWeights]:
 
 
 def find_weights(model: str, name: str) -> PublishedWeights:
-    """Returns the published weights with this name."""
+    """Returns the registry entry for published weights of a model, given their name."""
     found = _matches(model, name)
     if len(found) == 1:
         return found[0]
     if found:
         raise ValueError(
-            "`weights` must name one file; several are called this: use "
+            "`weights` must identify one file, but several files match: use one of "
             f"{', '.join(repr(row.name) for row in found)}. Received: weights={name!r}"
         )
     rows = list_weights(model)
     if not rows:
         raise ValueError(
-            f"`weights` must be None or a file: no weights of {model} are published. "
+            f"`weights` must be None or a file; there are no published weights for {model}. "
             f"Received: weights={name!r}"
         )
     names = [row.name for row in rows]
@@ -141,12 +141,12 @@ def find_weights(model: str, name: str) -> PublishedWeights:
 
 
 def is_known(model: str, name: str) -> bool:
-    """Returns whether a model has one or more published weights with this name."""
+    """Returns whether a model has at least one set of published weights with this name."""
     return bool(_matches(model, name))
 
 
 def preprocessing_for(row: PublishedWeights) -> Preprocessing:
-    """Returns the preprocessing that published weights were evaluated with."""
+    """Returns the preprocessing with which published weights were evaluated."""
     mean, std = SCALINGS[row.scaling]
     return Preprocessing(
         size=(row.image_size, row.image_size),
@@ -160,7 +160,7 @@ def preprocessing_for(row: PublishedWeights) -> Preprocessing:
 
 
 def _matches(model: str, name: str) -> list[PublishedWeights]:
-    """Returns the rows with this name or alias, or else those whose URL ends with the name."""
+    """Returns the entries with this name or alias, or else those whose URL ends with it."""
     rows = list_weights(model)
     named = [row for row in rows if name == row.name or name in row.aliases]
     if name in _GENERIC:
@@ -179,7 +179,7 @@ def _table() -> tuple[PublishedWeights, ...]:
 
 
 def _value(hint: Any, cell: str) -> Any:
-    """Returns a cell of the table converted to the type hint of its column."""
+    """Converts a cell of the table to the type of its column."""
     if typing.get_origin(hint) is tuple:
         return tuple(cell.split())
     kind, *optional = typing.get_args(hint) or (hint,)

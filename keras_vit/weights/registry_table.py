@@ -1,4 +1,4 @@
-"""Markdown page of the published weights: `python -m keras_vit.weights.registry_table`."""
+"""Generator of `docs/weights.md`: run `python -m keras_vit.weights.registry_table`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ model = keras_vit.ViTB16(weights="augreg_in21k_ft_in1k")
 ```
 
 `weights="imagenet"` is the usual choice for the 1000 classes of ImageNet-1k. The name of the file
-itself serves too, with as much of its address as makes it unique: `weights="sam/ViT-B_16"`.
+itself works too, with as much of its URL as makes it unique: `weights="sam/ViT-B_16"`.
 
 The file is downloaded once and verified: by its SHA-256 where one was published, and otherwise by
-all that its name, its server and its content tell. {on_branch} files are on a branch of the Hugging
-Face hub (`/resolve/main/`), which its owner may change: they must have the SHA-256 that the hub
-states in `X-Linked-Etag` at the time of the download. From a server that does not state it nothing
-is downloaded, so a mirror must pass this header on. The SHA-256 and the commit are noted beside the
-file, which then serves offline, also after the branch has changed; delete it to have the new one.
+the checks that its name, its server and its content allow. {on_branch} files are on a branch of the
+Hugging Face hub (`/resolve/main/`), which its owner may change: they must have the SHA-256 that the
+hub states in `X-Linked-Etag` at the time of the download. Without this header nothing is
+downloaded, so a mirror must pass it on. The SHA-256 and the commit are stored beside the file,
+which is then used offline, also after the branch has changed; delete it to download the new one.
 
 A name reads `[who repacked it_]recipe_data[_ft_data][_pixels]`. Nothing stands before the recipe
 where the file is its authors' own; `jx` and `timm` are the earlier and the present files of PyTorch
@@ -39,7 +39,7 @@ Numbers in brackets are the sources at the end: of the row, and of the accuracy.
 
 
 def markdown() -> str:
-    """Returns the content of `docs/weights.md`."""
+    """Returns the content of `docs/weights.md`, the page of published weights."""
     rows = list_weights()
     models = list(dict.fromkeys(row.model for row in rows))
     cited = (text for row in rows for text in (row.source, row.top1_source) if text)
@@ -65,7 +65,7 @@ def _cells(row: PublishedWeights, numbers: dict[str, int]) -> dict[str, str]:
         "pixels": str(row.image_size),
         "classes": str(row.classes or ""),
         "top-1 (%)": accuracy,
-        "licence": row.licence,
+        "license": row.license,
         "source": f"[{numbers[row.source]}]",
         "also called": ", ".join(f"`{alias}`" for alias in row.aliases),
         "note": row.note,

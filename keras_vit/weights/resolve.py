@@ -1,4 +1,4 @@
-"""Resolution of a `weights=` argument to a checkpoint."""
+"""Resolution of `weights=` arguments to checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HUB = re.compile(r"(?:hf://(?P<repo>[\w.-]+/[\w.-]+)|timm/(?P<timm>[\w.-]+))")
 
 
 def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) -> Checkpoint:
-    """Reads published or local weights of any supported format, detected by content.
+    """Reads published or local weights; the file format is detected from the content.
 
     Args:
         source: One of: the path of a file (official `.npz`; `.safetensors`, also the index of a
@@ -47,7 +47,7 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
             unknown; the message lists the valid names.
         ConnectionError: If the download fails.
 
-    Example:
+    Examples:
         >>> read_checkpoint("nowhere.npz")
         Traceback (most recent call last):
         ...
@@ -68,18 +68,18 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         registry.find_weights(model, text)  # raises, with the valid names
     if model is None and any(text in (row.name, *row.aliases) for row in registry.list_weights()):
         raise ValueError(
-            "The name of published weights needs the constructor that they belong to, as in "
+            "The name of published weights must be passed to a constructor, as in "
             f"ViTB16(weights={text!r}) or `--model ViTB16`. Received: {text!r} alone"
         )
     raise ValueError(
         "`weights` must be None, the path of an existing file or folder, the name of published "
         "weights of this model (`keras_vit.list_weights()`), 'hf://org/repository', 'timm/NAME' "
-        f"or an https address. Received: weights={text!r}, which does not exist"
+        f"or an https URL. Received: weights={text!r}, which does not exist"
     )
 
 
 def read_path(path: Path) -> Checkpoint:
-    """Reads a local file or folder, see `read_checkpoint`."""
+    """Reads a local file or folder as a checkpoint (see `read_checkpoint`)."""
     if path.is_dir():
         return foreign_folders.read(path, _read_file)
     return _read_file(path)
@@ -105,19 +105,19 @@ def _read_file(path: Path) -> Checkpoint:
 
 
 def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
-    """Returns the dialect of a file's tensor names."""
+    """Returns the `Dialect` that matches a file's tensor names."""
     for dialect in DIALECTS.values():
         if dialect.speaks(tensors):
             return dialect
     raise ValueError(
-        f"{source} must be a Vision Transformer as {', '.join(d.title for d in DIALECTS.values())} "
-        f"name its tensors. Received: tensors named {', '.join(sorted(tensors)[:5]) or 'nothing'}, "
-        "..."
+        f"{source} must be a Vision Transformer with tensor names as in "
+        f"{', '.join(d.title for d in DIALECTS.values())}. Received: tensors named "
+        f"{', '.join(sorted(tensors)[:5]) or 'nothing'}, ..."
     )
 
 
 def _published(row: registry.PublishedWeights) -> Checkpoint:
-    """Downloads and reads the file of a registry row, and adds the fields of the row."""
+    """Downloads and reads published weights, and adds the fields of their registry entry."""
     read: list[Checkpoint] = []  # a new download is not read twice
 
     def check(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Saving of a model's weights in the file formats of this package and other libraries."""
+"""Saving of model weights in the file formats of this package and other libraries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _POOLINGS = {"gap": "avg", "none": ""}  # values of timm's `global_pool` that di
 def save_weights(
     model: keras.Model, path: str | os.PathLike[str], format: str | None = None
 ) -> None:
-    """Writes the weights of a model in the format of this package or another library.
+    """Saves the weights of a model in the format of this package or of another library.
 
     Writes are atomic. Variables are written unchanged, also under mixed precision as float32. A
     .safetensors file also contains the configuration, preprocessing and class names of the model,
@@ -60,7 +60,7 @@ def save_weights(
         ValueError: Before anything is written: if name and format contradict each other, or the
             format does not support a tensor or requires a missing tensor.
 
-    Example:
+    Examples:
         >>> from keras_vit import models
         >>> model = models.build(models.size("Micro/4").replace(image_size=(8, 8)))
         >>> save_weights(model, "micro.npz")
@@ -82,33 +82,33 @@ def save_weights(
 
 
 def format_of_target(path: Path, format: str | None) -> str:
-    """Returns the format of a file or folder to write."""
+    """Returns the format to write, either given or inferred from the path, after checks."""
     fitting = [name for name, ends in _SUFFIXES.items() if ends and path.name.endswith(ends)]
     if format is None:
         said = fitting if fitting or path.suffix else ["huggingface"]
         if len(said) != 1:
             raise ValueError(
                 f"`format` must be one of {', '.join(map(repr, FORMATS))}, unless `path` ends in "
-                ".npz, .weights.h5 or .keras or, for the folder of 'huggingface', has no suffix. "
-                f"Received: format=None, path={str(path)!r}"
+                ".npz, .weights.h5 or .keras, or has no suffix (a folder in the 'huggingface' "
+                f"format). Received: format=None, path={str(path)!r}"
             )
         format = said[0]
     arguments.one_of("format", format, FORMATS)
     if format not in (fitting or ["huggingface"]):
-        wanted = " or ".join(_SUFFIXES[format]) or "no suffix, for it is a folder"
+        wanted = " or ".join(_SUFFIXES[format]) or "a folder name without a suffix"
         raise ValueError(
             f"`path` must end in {wanted} for format={format!r}. Received: path={str(path)!r}"
         )
     if path.is_dir() or (format == "huggingface" and path.exists()):
         raise ValueError(
-            "`path` must not exist yet if it is a folder. Remove it, or choose another name. "
+            "`path` must not be an existing folder. Remove it, or choose another name. "
             f"Received: path={str(path)!r}"
         )
     return format
 
 
 def save_keras(model: keras.Model, path: Path) -> None:
-    """Writes a Keras file atomically, unlike Keras."""
+    """Writes a `.keras` or `.weights.h5` file atomically, unlike Keras itself."""
     with atomic_path(path) as temporary:
         save = model.save if path.suffix == ".keras" else model.save_weights
         save(temporary)
@@ -121,7 +121,7 @@ def write(
     config: models.ViTConfig,
     preprocessing: Preprocessing,
 ) -> list[str]:
-    """Writes tensors in a library's format; returns sentences about lost properties."""
+    """Writes tensors in a library's format; returns notes on properties that are lost."""
     named = DIALECTS[format].write(tensors, config)
     written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
     described = metadata.describe(config, preprocessing)
@@ -142,13 +142,13 @@ def write(
 
 
 def _stored(variable: keras.Variable) -> np.ndarray:
-    """Returns the value of a variable; bfloat16, which files do not support, as float32."""
+    """Returns a variable's value; bfloat16, which files do not support, becomes float32."""
     value = keras.ops.convert_to_numpy(variable)
     return value.astype("float32") if value.dtype.name == "bfloat16" else value
 
 
 def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
-    """Returns a tensor's name in files of a library, adapted to the model."""
+    """Returns the name that a tensor has in a library's files for this kind of model."""
     if format == "timm" and config.stem_blocks == ():
         return name.replace("backbone.stem.", "backbone.")
     if format != "huggingface" or not config.classes:
@@ -162,15 +162,15 @@ def _published_name(name: str, format: str, config: models.ViTConfig) -> str:
 
 
 def _hub_notes(preprocessing: Preprocessing) -> list[str]:
-    """Returns sentences about preprocessing that preprocessor_config.json does not support."""
+    """Returns notes on preprocessing that preprocessor_config.json cannot represent."""
     usual = {"channels": "rgb", "antialias": True, "exif_orientation": True}
     lost = {name: getattr(preprocessing, name) for name in usual}
     said = ", ".join(f"{name}={lost[name]!r}" for name in lost if lost[name] != usual[name])
-    return [f"Image processors of the transformers library cannot be told {said}."] if said else []
+    return [f"Image processors of transformers cannot represent {said}."] if said else []
 
 
 def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]:
-    """Returns sentences about fields that a reader of the tensors would infer differently."""
+    """Returns notes on fields that other programs would infer wrongly from the tensors."""
     believed = infer_fields(tensors)
     believed |= DIALECTS[format].numerics(believed)
     actual = config.get_config() | {"position_grid": config.grid}
@@ -187,19 +187,19 @@ def _notes(format: str, tensors: Tensors, config: models.ViTConfig) -> list[str]
         theirs = ", ".join(f"{name}={believed[name]!r}" for name in lost)
         named = ", ".join(_timm_argument(name, config) for name in lost)
         notes.append(
-            f"The format {format!r} does not tell that the model computes with {ours}: other "
-            f"readers compute with {theirs}."
+            f"The format {format!r} does not record that the model uses {ours}; other libraries "
+            f"will use {theirs}."
             + (f" Create timm's model with {named}." if format == "timm" else "")
         )
     if format == "timm" and config.representation_size:
         notes.append(
-            "timm has no representation layer: it leaves `pre_logits` out and answers otherwise."
+            "timm has no representation layer, so it ignores `pre_logits`, and its outputs differ."
         )
     return notes
 
 
 def _timm_argument(name: str, config: models.ViTConfig) -> str:
-    """Returns the argument of `timm.create_model` for a field."""
+    """Returns the argument of `timm.create_model` that sets a field."""
     if name == "gelu":
         return f'act_layer="{"gelu_tanh" if config.gelu == "tanh" else "gelu"}"'
     if name == "epsilon":

@@ -1,4 +1,4 @@
-"""Loading of `.keras` models, with checks before any layer is built."""
+"""Loading of complete `.keras` models, with size checks before any layer is built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keras_vit.weights.containers.guards import ALLOWANCE, open_zip, read_json, 
 
 
 def load_model(path: str | os.PathLike[str], *, compile: bool = False) -> keras.Model:
-    """Loads a `.keras` file with `keras.saving.load_model`, after checking declared sizes."""
+    """Loads a `.keras` file with `keras.saving.load_model`, after checking its declared size."""
     path = Path(path)
     if zipfile.is_zipfile(path):
         _check(path)
@@ -32,12 +32,12 @@ def _check(path: Path) -> None:
     with ThreadPoolExecutor(1) as thread:
         declared = thread.submit(_declared, found.get("config.json")).result()
     if declared > stored + ALLOWANCE:
-        what = f"it describes a model of {declared:,} bytes and holds {stored:,}"
-        raise refused(path, f"over-large: {what}")
+        what = f"it describes a model of {declared:,} bytes but contains {stored:,} bytes"
+        raise refused(path, f"too large: {what}")
 
 
 def _declared(config: Any) -> int:
-    """Returns the bytes of a model's variables; 0 if deserialization fails."""
+    """Returns the size of a model's variables in bytes, or 0 if deserialization fails."""
     try:
         with keras.StatelessScope(initialize_variables=False):
             variables = keras.saving.deserialize_keras_object(config).variables

@@ -55,14 +55,18 @@ def test_models_lists_every_constructor(call: Call) -> None:
 
 def test_evaluate_of_what_is_no_run_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
     code, _, message = call("evaluate", tmp_path)
-    check_failure(code, message, "`RUN_OR_FILE` must be a run folder or a file. Received")
+    check_failure(code, message, "`RUN_OR_FILE` must be a run folder or a model file. Received")
     code, _, message = call("evaluate", tmp_path / "nowhere.keras")
-    check_failure(code, message, "`RUN_OR_FILE` must be a run folder or a file. Received")
+    check_failure(code, message, "`RUN_OR_FILE` must be a run folder or a model file. Received")
     code, _, message = call("evaluate", run / "last.keras")
-    check_failure(code, message, "`--data` must name labelled images, unless a run is evaluated")
+    check_failure(code, message, "`--data` must be given unless `RUN_OR_FILE` is a run.")
     shutil.copy(run / "last.keras", tmp_path / "weights.npz")
     code, _, message = call("evaluate", tmp_path / "weights.npz")
-    check_failure(code, message, "A weight file needs the constructor that")
+    check_failure(
+        code,
+        message,
+        "A weight file must be passed with the constructor of its model, as in `--model ViTB16`",
+    )
 
 
 @pytest.mark.parametrize("command", list(commands()), ids=" ".join)

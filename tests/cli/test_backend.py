@@ -26,7 +26,8 @@ def test_jax_is_taken_on_a_tpu(strategy: str | None, capsys: pytest.CaptureFixtu
     prefer_jax_on_tpu(strategy)
     assert os.environ["KERAS_BACKEND"] == "jax"
     assert capsys.readouterr().err == (
-        "This machine has a TPU: training with JAX. KERAS_BACKEND=tensorflow chooses TensorFlow.\n"
+        "This machine has a TPU, so training uses JAX. Set KERAS_BACKEND=tensorflow to use "
+        "TensorFlow instead.\n"
     )
 
 
@@ -81,4 +82,4 @@ def test_a_choice_is_kept(
     ids=" ".join,
 )
 def test_commands_that_train_ask(call: Call, command: tuple[str, ...]) -> None:
-    assert "training with JAX" in call(*command)[2]
+    assert "training uses JAX." in call(*command)[2]

@@ -29,10 +29,16 @@ def test_compare_of_two_runs_prints_and_writes_the_table(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--models", "ViTTi16"), "`models` must be two models or more"),
+        (("--models", "ViTTi16"), "`models` must contain at least two models with"),
         (("--models", "ViTTi16,ResNet51"), "Did you mean 'ResNet50'"),
-        (("--models", "ViTTi16,ResNet50", "--weights", "imagenet"), "must read like ViTTi16="),
-        (("--models", "ViTTi16,ResNet50", "--weights", "=imagenet"), "must read like ViTTi16="),
+        (
+            ("--models", "ViTTi16,ResNet50", "--weights", "imagenet"),
+            "must be NAME=WEIGHTS.",
+        ),
+        (
+            ("--models", "ViTTi16,ResNet50", "--weights", "=imagenet"),
+            "must be NAME=WEIGHTS.",
+        ),
     ],
 )
 def test_compare_refuses_before_it_trains(
@@ -54,4 +60,6 @@ def test_ctrl_c_names_the_same_command(
         *("compare", "--models", "ViTTi16,ResNet50", "--data", photos, "--out", tmp_path / "out")
     )
     assert code == 130
-    assert output.endswith("The same command resumes what was saved, or starts again.\n")
+    assert output.endswith(
+        "Interrupted. The same command resumes from the last saved state, or starts again.\n"
+    )

@@ -50,7 +50,7 @@ def test_check_reports_and_changes_nothing(call: Call, photos: Path) -> None:
     lines = output.splitlines()
     assert lines[0] == f"12 images in 2 classes of {photos}"
     assert lines[1:3] == ["  ant       5   41.7%", "  bee       7   58.3%"]
-    assert lines[-1] == "Nothing is wrong with them; no two are equal to the pixel."
+    assert lines[-1] == "No problems found; no two images have the same pixels."
     assert state(photos) == before
 
 
@@ -72,7 +72,7 @@ def test_check_passes_what_training_takes(call: Call, photos: Path) -> None:
     (photos / "bee" / f"twin{twin.suffix}").write_bytes(twin.read_bytes())
     code, output, _ = call("check", photos)
     assert code == 0
-    assert "Same content under different labels (1):" in output
+    assert "Duplicate images with different labels (1):" in output
 
 
 def test_check_writes_its_report(call: Call, photos: Path, tmp_path: Path) -> None:
@@ -107,7 +107,10 @@ def sheets(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.ndarray, np.ndarray
 def test_preview_draws_a_picture(call: Call, photos: Path, tmp_path: Path) -> None:
     before, out = state(photos), tmp_path / "preview.png"
     code, output, _ = call("preview", photos, "--out", out, "--image-size", "16", "--number", 6)
-    assert (code, output) == (0, f"Written: {out}, 6 images as the recipe finetune changes them\n")
+    assert (code, output) == (
+        0,
+        f"Written: {out} (6 images with the augmentation of the recipe finetune)\n",
+    )
     with PIL.Image.open(out) as image:
         assert min(image.size) > 200
     assert state(photos) == before
@@ -177,8 +180,8 @@ def test_preview_fails_with_one_message(call: Call, photos: Path, tmp_path: Path
     out = ("--image-size", "8", "--out", tmp_path / "preview.png")
     for arguments, message in (
         ((photos, "--recipe", "dei", *out), "'dei'"),
-        ((photos, "--set", "mixup", *out), "`--set` must read like NAME=VALUE"),
-        ((photos, "--set", "mixing=1", *out), "'mixing' is no field of a recipe"),
+        ((photos, "--set", "mixup", *out), "`--set` must have the form NAME=VALUE."),
+        ((photos, "--set", "mixing=1", *out), "'mixing' is not a recipe field"),
         ((photos, "--model", "ViTB61", *out), "ViTB16"),
     ):
         code, _, messages = call("preview", *arguments)
@@ -190,6 +193,6 @@ def test_preview_fails_with_one_message(call: Call, photos: Path, tmp_path: Path
         path.write_bytes(b"text")
     code, _, messages = call("preview", photos, *out)
     assert code == 1
-    assert messages.startswith("keras-vit: `DATA` must hold images that decode; `keras-vit data ch")
+    assert messages.startswith("keras-vit: `DATA` must contain only images that can")
     assert messages.endswith(f"Received: {photos}\n")
     assert not (tmp_path / "preview.png").exists()

@@ -44,9 +44,12 @@ def test_convert_ends_with_1_if_an_image_fails(call: Call, source: Path, tmp_pat
 
 def test_convert_fails_with_one_message(call: Call, source: Path, tmp_path: Path) -> None:
     for arguments, message in (
-        ((source, source), "`destination` must lie outside of `source`"),
+        ((source, source), "`destination` must not contain each other."),
         ((tmp_path / "none", tmp_path / "new"), "`source` must be an existing folder"),
-        ((source, tmp_path / "new", "--window", "3"), "`--window` must read like 0,4095. Received"),
+        (
+            (source, tmp_path / "new", "--window", "3"),
+            "`--window` must be LOW,HIGH. Received:",
+        ),
         ((source, tmp_path / "new", "--window", "5,3"), "`window` must be two numbers"),
         ((source, tmp_path / "new", "--format", "gif"), "`format` must be one of 'jpg', 'png'"),
     ):

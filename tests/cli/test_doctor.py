@@ -41,7 +41,7 @@ def test_doctor_of_a_healthy_model_ends_with_0(call: Call, healthy: Path, photos
     before = healthy.read_bytes()
     code, output, messages = call("doctor", healthy, "--data", photos)
     assert code == 0
-    assert output.endswith("\n0 serious, 0 to look at.\n")
+    assert output.endswith("\nSerious: 0, warnings: 0.\n")
     assert "Fix:" not in output
     assert "FINE     learning rate\n" in output
     assert "1/9 weights and activations\n" in messages
@@ -60,8 +60,8 @@ def test_doctor_prints_evidence_and_fix_and_ends_with_1(
     )
     assert code == 1
     assert output.startswith("SERIOUS  pixels scaled twice\n")
-    assert "         Fix: Scale pixels once: leave the layer out" in output
-    assert "1 serious, " in output
+    assert "         Fix: Scale pixels only once" in output
+    assert "Serious: 1, " in output
     report = json.loads((tmp_path / "report.json").read_text())
     assert report[0]["name"] == "pixels scaled twice"
     assert report[0]["numbers"]["accuracies"]["0..255"] > 0.9
@@ -78,7 +78,7 @@ def test_doctor_is_told_the_pixels_of_another_library(
         *("doctor", tmp_path / "m.keras", "--data", photos, "--pixels", pixels, "--range-steps", 0)
     )
     assert found == code
-    assert ("pixels scaled otherwise" in output) == bool(code)
+    assert ("pixels scaled differently" in output) == bool(code)
 
 
 def test_doctor_takes_the_learning_rate_and_the_sizes(
@@ -111,9 +111,13 @@ def test_doctor_of_a_run_needs_no_data(call: Call, tmp_path: Path, photos: Path)
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("healthy.keras", [], "`--data` must name labelled images, unless a run is examined"),
+        (
+            "healthy.keras",
+            [],
+            "`--data` must be given unless `RUN_OR_MODEL` is a run.",
+        ),
         ("nowhere.keras", ["--data", "digits"], "`RUN_OR_MODEL` must be a run folder, or a .keras"),
-        ("", [], "`run` must be a folder that `keras-vit train --out` has written"),
+        ("", [], "`run` must be a run folder written by `keras-vit train --out`"),
         ("healthy.keras", ["--data", "digit"], "Did you mean 'digits'?"),
     ],
 )

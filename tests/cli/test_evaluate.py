@@ -30,7 +30,7 @@ def test_evaluate_writes_a_report(run: Path, call: Call, tmp_path: Path) -> None
     assert found["configuration"]["model"] == "ViTNano"
     assert found["versions"]["keras"]
     assert str(run.parent) not in page
-    assert "which opens in any browser" in output
+    assert "/index.html (open it in a browser)" in output
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_evaluate_leaves_out_what_the_run_was_trained_on(
     options = ("--data", copies, "--out", tmp_path, "--report", tmp_path / "report")
     code, output, _ = call("evaluate", run / model, *options)
     assert code == 0
-    fact = "26 of 33 images are among those that the run was trained on, and are"
+    fact = "26 of 33 images are training images of the run and are"
     assert f"{fact} left out." in output
     assert f"7 images of copies: {fact} left out" in (tmp_path / "report/index.html").read_text()
     assert json.loads((tmp_path / "evaluation.json").read_text())["num_examples"] == 7
@@ -74,7 +74,7 @@ def test_evaluate_of_training_images_alone_is_refused(
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(photos / name, path)
     code, _, message = call("evaluate", run, "--data", tmp_path / "trained", "--out", tmp_path)
-    check_failure(code, message, "whose 26 images were all trained on")
+    check_failure(code, message, "with 26 images, all of them training images")
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,12 @@ def test_evaluate_needs_a_split_that_is_there(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:
     code, _, message = call("evaluate", run, "--part", "test")
-    check_failure(code, message, "`--part` must be a split of the run. Received: test, without any")
+    check_failure(code, message, "`--part` must be a non-empty split. Received: test")
     code, _, message = call("evaluate", run, "--data", photos, "--part", "test")
     check_failure(
-        code, message, f"`--part` must be a split of {photos}. Received: test; it has none"
+        code,
+        message,
+        f"`--part` must be a split of {photos}. Received: test; available splits: none",
     )
 
 
@@ -162,11 +164,11 @@ def test_explain_draws_what_counts(run: Path, call: Call, tmp_path: Path) -> Non
 def test_explain_refuses_what_is_not_there(run: Path, call: Call, tmp_path: Path) -> None:
     image = next((run / "samples").iterdir())
     code, _, message = call("explain", run, tmp_path / "nowhere.jpg")
-    check_failure(code, message, "`IMAGE` must be existing files")
+    check_failure(code, message, "`IMAGE` must be an existing file.")
     code, _, message = call("explain", run, run / "samples")
-    check_failure(code, message, "of a folder name what is in it, as in photos/*")
+    check_failure(code, message, "a file; for all images in a folder, pass FOLDER/*.")
     code, _, message = call("explain", run, image, "--out", tmp_path / "map.doc")
-    check_failure(code, message, "`path` must end in the format of a picture")
+    check_failure(code, message, "`path` must end in an image format,")
     code, _, message = call("explain", run, image, "--class", "bees")
     check_failure(code, message, "Did you mean 'bee'? Received: of_class='bees'")
 
@@ -179,18 +181,18 @@ def test_probe_takes_a_run_or_a_file(run: Path, photos: Path, call: Call, tmp_pa
     assert "accuracy on 7 images held out, from frozen features" in output
     found = json.loads((tmp_path / "probe" / "probe.json").read_text())
     assert [row["shots"] for row in found["few_shot"]] == [1, 5, 10]
-    assert (tmp_path / "probe" / "neighbours.png").is_file()
+    assert (tmp_path / "probe" / "neighbors.png").is_file()
     code, output, _ = call(
         "probe", run / "last.keras", "--data", photos, *options, "--out", tmp_path / "probe"
     )
     assert code == 0
-    assert "are read from" in output  # the same split as a training would make
+    assert "from" in output  # the same split as a training would make
     assert json.loads((tmp_path / "probe" / "probe.json").read_text()) == found
 
 
 def test_probe_of_a_file_needs_images(run: Path, call: Call) -> None:
     code, _, message = call("probe", run / "last.keras")
-    check_failure(code, message, "`--data` must name labelled images, unless a run is probed")
+    check_failure(code, message, "`--data` must be given unless `RUN_OR_FILE` is a run.")
 
 
 def test_methods_of_the_command_are_those_that_there_are() -> None:
@@ -201,10 +203,10 @@ def test_card_is_written(run: Path, call: Call, tmp_path: Path) -> None:
     code, output, _ = call("card", run, "--out", tmp_path / "card")
     assert code == 0
     assert (tmp_path / "card" / "README.md").is_file()
-    assert "Complete what stands there in italics" in output
+    assert "Complete the parts in italics" in output
 
 
 def test_card_of_what_is_no_run(call: Call, tmp_path: Path) -> None:
     code, _, message = call("card", tmp_path)
-    check_failure(code, message, "`RUN` must be a folder that `keras-vit train --out` has written")
+    check_failure(code, message, "`RUN` must be a run folder written by `keras-vit train --out`")
     assert not Run(tmp_path).config.exists()

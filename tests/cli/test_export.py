@@ -69,9 +69,9 @@ def test_predict_of_a_server_tells_what_is_wrong_with_an_image(
         code, output, _ = call_server()
         assert call_server("--to", to)[0] == 1
     assert code == 1
-    assert "The image is no JPEG" in output
+    assert "The image is not a JPEG," in output
     bad, good = map(json.loads, to.read_text().splitlines())
-    assert "The image is no JPEG" in bad["message"]
+    assert "The image is not a JPEG," in bad["message"]
     assert good["label"] in (run / "labels.txt").read_text().splitlines()
 
 
@@ -79,8 +79,11 @@ def test_predict_of_a_server_tells_what_is_wrong_with_an_image(
     ("options", "message"),
     [
         (("--top", 6), "`--top` must be at most 5 with `--server`"),
-        (("--header", "secret"), "`--header` must be NAME:VALUE. Received: 'secret'"),
-        (("--tls",), "`tls` is for gRPC; over REST `address` must start with https://"),
+        (("--header", "secret"), "`--header` must have the form NAME:VALUE. Received: 'secret'"),
+        (
+            ("--tls",),
+            "`tls` and `certificate` require gRPC or an https:// `address`.",
+        ),
     ],
 )
 def test_predict_of_a_server_checks_before_it_asks(
@@ -156,7 +159,7 @@ def test_export_prints_the_table_and_repeats_the_evaluation(
     )
     assert code == 0
     accuracy = json.loads((run / "evaluation.json").read_text())["accuracy"]
-    assert "Compared with the Keras model on 7 labelled images:" in output
+    assert "Compared with the Keras model on 7 labeled images:" in output
     assert re.search(rf"^saved_model .* {accuracy:.4f} +1.0000 ", output, re.MULTILINE)
     assert f"Written: {tmp_path}/vit/1" in output
     assert "-files" not in output
@@ -171,13 +174,16 @@ def test_export_takes_a_model_and_images(
         *("--tflite", "none", "--no-warm-up", "--sample", 5),
     )
     assert code == 0
-    assert "on 5 labelled images" in output
+    assert "on 5 labeled images" in output
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--tflite", "all", "--tflite", "int8"), "`--tflite all` and `--tflite none` stand alone"),
+        (
+            ("--tflite", "all", "--tflite", "int8"),
+            "`--tflite all` and `--tflite none` must stand alone.",
+        ),
         (("--name", "a/b"), "`name` must be a plain folder name"),
         (("--max-pixels", "10"), "pixels, more than the limit of 10"),
     ],
@@ -194,14 +200,14 @@ def test_export_that_fails_leaves_nothing(
 
 def test_export_of_a_model_needs_images(run: Path, call: Call, tmp_path: Path) -> None:
     code, _, message = call("export", run / "last.keras", "--to", tmp_path, "--no-warm-up")
-    check_failure(code, message, "`examples` (--data) must be labelled images")
+    check_failure(code, message, "`examples` (--data) must be labeled images")
 
 
 def test_predict_of_a_missing_image_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
     image = next((run / "samples").iterdir())
     code, _, message = call("predict", run, image, tmp_path / "cat.jpg")
     check_failure(
-        code, message, f"`SOURCE` must be existing files or folders. Received: {tmp_path}"
+        code, message, f"Every `SOURCE` must be an existing file or folder. Received: {tmp_path}"
     )
 
 
@@ -217,4 +223,6 @@ def test_predict_of_a_truncated_image_goes_on(run: Path, call: Call, tmp_path: P
 
 def test_predict_without_images_is_refused(run: Path, call: Call) -> None:
     code, _, message = call("predict", run)
-    check_failure(code, message, "needs a run folder or an exported file and at least one image")
+    check_failure(
+        code, message, "needs a run folder or exported file (or `--server`) and at least one image."
+    )

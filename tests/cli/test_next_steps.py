@@ -64,7 +64,7 @@ def test_next_step_of_a_pretraining_can_be_pasted(call: Call, folder: Path) -> N
         *("pretrain", "--data", data, *options, "--method", "masked-patches", "--out", out)
     )
     assert code == 0
-    start = ["train", "--data", "LABELLED", "--model", "ViTNano"]
+    start = ["train", "--data", "LABELED", "--model", "ViTNano"]
     assert pasted(output) == [[*start, "--weights", f"{out}/last.keras", "--out", f"{out}_trained"]]
 
 

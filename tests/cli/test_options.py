@@ -61,7 +61,10 @@ def test_pipes_and_devices_are_no_images(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "48x", "48 x 80", "-3", "4.5"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="`--image-size` must read like 224 or 224x320"):
+    with pytest.raises(
+        ValueError,
+        match=r"`--image-size` must have the form 224 or 224x320\.",
+    ):
         parse_size(text)
 
 
@@ -98,14 +101,14 @@ def test_several_settings_are_one_table() -> None:
 def test_setting_stands_beside_options() -> None:
     assert read_settings(["mixup=1"], epochs=3, seed=None) == {"mixup": 1, "epochs": 3}
     with pytest.raises(
-        ValueError, match=r"`--set image_size` .* beside --image-size.* \(8, 9\) and \(7, 7\)"
+        ValueError, match=r"`--set image_size` and --image-size set .* \(8, 9\) and \(7, 7\)"
     ):
         read_settings(["image_size=[8, 9]"], image_size=(7, 7))
 
 
 @pytest.mark.parametrize("text", ["mixup", "mixup=[1", ""])
 def test_what_sets_nothing_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"`--set` must read like NAME=VALUE\. Received"):
+    with pytest.raises(ValueError, match=r"`--set` must have the form NAME=VALUE\. Received:"):
         read_settings([text])
 
 
@@ -144,7 +147,7 @@ def test_only_what_was_given_stands_beside_resume(
         assert found.exception is None
         return
     with pytest.raises(
-        ValueError, match=rf"(?s)`--resume` must stand alone, or beside --out, --log: a.*{refused}"
+        ValueError, match=rf"(?s)`--resume` must be given alone or with --out, --log; a.*{refused}"
     ):
         raise found.exception
 
@@ -182,7 +185,7 @@ def test_names_and_addresses_of_weights_are_no_missing_files(
 
 
 def test_a_missing_weight_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`--weights` must be an existing file, or a name or an"):
+    with pytest.raises(ValueError, match="`--weights` must be an existing file, a URL"):
         check_weights("--weights", str(tmp_path / "a.npz"))
     for source in ("runs/nosuch.npz", "runs/nosuch", "./imagenet", "nosuch.safetensors"):
         with pytest.raises(ValueError, match=rf"Received: {source.removeprefix('./')}, which does"):
@@ -209,11 +212,14 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
         ValueError, match=r"`--out` must be a folder or .*b, but .*a\.txt is a file"
     ):
         check_out("--out", file / "b")
-    with pytest.raises(ValueError, match=r"`--out` must lie in a folder\. .*a\.txt is a file"):
+    with pytest.raises(ValueError, match=r"`--out` must be inside a folder\. .*a\.txt is a file"):
         check_out("--out", file / "b", folder=False)
     with pytest.raises(ValueError, match=r"`--out` must be a file\. .*which is a folder"):
         check_out("--out", tmp_path, folder=False)
-    with pytest.raises(ValueError, match=r"nothing else is overwritten.*which holds a\.txt"):
+    with pytest.raises(
+        ValueError,
+        match=r"a folder created by keras-vit; other folders .*which contains a\.txt",
+    ):
         check_out("--out", tmp_path, ["a.txt"])
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # for tests run as root
     with pytest.raises(ValueError, match=rf"`--out` must be writable\. .*new, but {tmp_path} is"):

@@ -37,10 +37,10 @@ def test_plan_takes_its_options(call: Call, tmp_path: Path) -> None:
         *("--kind", "cpu", "--report", report),
     )
     assert code == 0
-    assert "ViTTi16 at 96 x 160 pixels, 5 classes: training with sgd, blocks" in output
+    assert "ViTTi16 at 96 x 160 pixels, 5 classes: training with sgd, gradient" in output
     assert "mixed_bfloat16, batch of 32" in output
     assert "fits" in output
-    assert "What would help" not in output
+    assert "Settings to try" not in output
     memory = json.loads(report.read_text())["memory"]
     assert memory["gradients"] == memory["averages"] == 4 * (192 * 5 + 5)
     assert memory["activations"] == 0
@@ -65,12 +65,14 @@ def test_plan_counts_less_where_chains_are_compiled(call: Call, tmp_path: Path) 
 
 def test_plan_says_if_nothing_is_enough(call: Call) -> None:
     _, output, _ = call("plan", "--model", "ViTG14", "--device", "8GiB")
-    assert "None of it is enough: take a smaller model" in output
+    assert "None of these saves enough: use a smaller model" in output
     _, output, _ = call(
         *("plan", "--model", "ViTG14", "--device", "4G", "--batch", 8, "--inference")
     )
-    assert "What would help" not in output
-    assert "Nothing saves enough memory here: take a smaller model, image or batch." in output
+    assert "Settings to try" not in output
+    assert (
+        "No setting saves enough memory: use a smaller model, image size or batch size." in output
+    )
 
 
 def test_plan_refuses_a_model_that_is_none(call: Call) -> None:
@@ -80,7 +82,7 @@ def test_plan_refuses_a_model_that_is_none(call: Call) -> None:
 
 @pytest.mark.parametrize("text", ["16", "GiB", "0GiB", "16gib", "-1GiB"])
 def test_parse_bytes_refuses_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="`--device` must read like 16GiB, 16G or 24GB"):
+    with pytest.raises(ValueError, match=r"`--device` must be a size such as 16GiB\."):
         parse_bytes(text)
 
 

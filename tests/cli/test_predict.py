@@ -67,7 +67,7 @@ def test_predict_writes_a_table(
     to = tmp_path / f"answers{suffix}"
     code, output, _ = call("predict", run, folder, "--to", to)
     assert code == 1
-    assert f"Written: {to}, 6 images, of which 1 cannot be read" in output
+    assert f"Written: {to} (6 images, 1 of which cannot be read)" in output
     assert [path.name for path in tmp_path.iterdir()] == [to.name]
     rows = {str(row["file"]): row for row in read_table(to)}
     assert rows.pop(str(folder / "inner" / "half.jpg"))["message"] == "The image is damaged"
@@ -123,7 +123,7 @@ def test_predict_writes_features_of_weights_without_a_classifier(
     ("options", "message"),
     [
         (("--embed",), "`--embed` needs `--to`"),
-        (("--to", "pyproject.toml/answers.csv"), "`--to` must lie in a folder"),
+        (("--to", "pyproject.toml/answers.csv"), "`--to` must be inside a folder"),
         (("--to", "answers.txt"), "`to` must end in .csv, .jsonl, .parquet"),
         (("--all",), "`--all` needs `--to`"),
     ],
@@ -139,7 +139,7 @@ def test_predict_overwrites_nothing(run: Path, folder: Path, call: Call, tmp_pat
     to = tmp_path / "answers.csv"
     to.write_text("mine")
     code, _, said = call("predict", run, folder, "--to", to)
-    check_failure(code, said, "`to` must be a new file; nothing is overwritten")
+    check_failure(code, said, "`to` must not exist yet.")
     assert to.read_text() == "mine"
 
 

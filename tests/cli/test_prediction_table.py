@@ -68,7 +68,7 @@ def test_an_error_leaves_no_file(suffix: str, tmp_path: Path) -> None:
 def test_two_that_write_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     second = prediction_table.writing(path, ["file"])
-    refused = pytest.raises(ValueError, match="to which another process writes")
+    refused = pytest.raises(ValueError, match="which is in use by another process")
     with prediction_table.writing(path, ["file"]), refused:
         second.__enter__()
     assert path.read_text() == "file\n"

@@ -95,20 +95,20 @@ def test_options_reach_the_configuration(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "`--data` must name images. Images: a folder of them"),
+        ((), "`--data` must name images. A folder of images"),
         (
             ("--data", ".", "--image-size", "big"),
-            "`--image-size` must read like 224 or 224x320",
+            "`--image-size` must have the form 224 or 224x320.",
         ),
         (
             ("--data", ".", "--recipe", "mae"),
             "`recipe` must be one of 'photographs', 'mae_paper'",
         ),
         (("--data", ".", "--mask-ratio", 1.5), r"`mask_ratio` must be in \(0, 1\)"),
-        (("--data", ".", "--set", "norm_pixx=1"), "'norm_pixx' is no field of a recipe"),
+        (("--data", ".", "--set", "norm_pixx=1"), "'norm_pixx' is not a recipe field"),
         (
             ("--resume", "--epochs", 5, "--set", "a=1"),
-            r"beside --out: [\s\S]*--data DATA --model MODEL [\s\S]*: --epochs, --set",
+            r"with --out; [\s\S]*--data DATA --model MODEL [\s\S]*: --epochs, --set",
         ),
     ],
 )
@@ -127,7 +127,10 @@ def test_resume_takes_only_the_folder(call: Call, tmp_path: Path) -> None:
     ("said", "expected"),
     [
         (["Saved after epoch 3, step 5."], "Saved after epoch 3, step 5."),
-        ([], "The same command resumes what was saved, or starts again."),
+        (
+            [],
+            "Interrupted. The same command resumes from the last saved state, or starts again.",
+        ),
     ],
 )
 def test_interruption_says_how_to_go_on(
@@ -145,7 +148,7 @@ def test_interruption_says_how_to_go_on(
 def test_help_teaches_what_comes_next() -> None:
     text = invoke("--help").output
     assert "keras-vit pretrain --data photos/ --model ViTTi16" in text
-    assert "keras-vit train --data labelled/" in text
+    assert "keras-vit train --data labeled/" in text
     for option in ("--method", "--mask-ratio", "--resume", "--strategy", "--recipe"):
         assert option in text
     for group in ("Images and model", "Recipe", "Devices", "Run folder"):

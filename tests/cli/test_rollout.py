@@ -43,14 +43,17 @@ def test_rollout_without_versions_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = call_main("rollout", "canary", tmp_path)
-    check_failure(code, capsys.readouterr().err, "`MODELS` must hold the versions of the model")
+    check_failure(code, capsys.readouterr().err, "`MODELS` must contain exported versions")
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["canary", "--version", 3], "`--version` must be one of [1, 2]. Received: --version 3"),
-        (["promote", "--version", 2], "`--version` must come with canary. Received: --version, "),
+        (
+            ["promote", "--version", 2],
+            "`--version` is only for canary. Received: --version with ",
+        ),
         (["status", "--config", "no.config"], "`--config` must be the server's model config file"),
     ],
 )

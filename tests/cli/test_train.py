@@ -123,7 +123,7 @@ def test_recipe_is_shown_as_yaml_that_a_config_can_hold(call: Call, tmp_path: Pa
     assert yaml.safe_load(output)["batch_size"] == 4096
     code, output, _ = call("recipes", "mae_paper")
     assert yaml.safe_load(output)["beta_2"] == 0.95
-    assert "\n# The rate is the paper's 1.5e-4 for 256 images" in output
+    assert "\n# The learning rate is the paper's 1.5e-4 for 256 images" in output
 
 
 def test_unknown_recipe_names_the_nearest_of_both_kinds(call: Call) -> None:
@@ -156,16 +156,22 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
     [
         (["--model", "ViTMikro4"], "Did you mean 'ViTMicro4'?"),
         (["--image-size", "9"], "the nearest sizes are (8, 8) and (10, 10)"),
-        (["--image-size", "9 by 9"], "`--image-size` must read like 224 or 224x320. Received"),
-        (["--weights", "missing.npz"], "`--weights` must be an existing file, or a name"),
+        (
+            ["--image-size", "9 by 9"],
+            "`--image-size` must have the form 224 or 224x320.",
+        ),
+        (["--weights", "missing.npz"], "`--weights` must be an existing file, a URL"),
         (["--seed", "-1"], "`seed` must be in [0, 2**32)"),
-        (["--resume"], "must stand alone, or beside --out, --tensorboard, --profile: a run"),
+        (["--resume"], "must be given alone or with --out, --tensorboard, --profile; a"),
         (["--recipe", "dait"], "`recipe` must be one of"),
-        (["--set", "mixup"], "`--set` must read like NAME=VALUE. Received: --set mixup"),
-        (["--set", "mixpu=1"], "'mixpu' is no field of a recipe. Did you mean 'mixup'?"),
-        (["--set", "mixup=[1"], "`--set` must read like NAME=VALUE. Received: --set mixup=[1"),
+        (["--set", "mixup"], "`--set` must have the form NAME=VALUE. Received: --set mixup"),
+        (["--set", "mixpu=1"], "'mixpu' is not a recipe field. Did you mean 'mixup'?"),
+        (["--set", "mixup=[1"], "`--set` must have the form NAME=VALUE. Received: --set mixup=[1"),
         (["--strategy", "jax"], "strategy='jax' needs the jax backend"),
-        (["--teacher", "."], "`teacher` must be given where the recipe distils"),
+        (
+            ["--teacher", "."],
+            "`teacher` must be given if, and only if, the recipe uses distillation.",
+        ),
         (["--config", "none.yaml"], "`--config` must be a config.yaml. Received: none.yaml"),
     ],
 )
@@ -197,7 +203,7 @@ def test_text_named_jpg_is_listed_or_left_out(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = folder_with(tmp_path, ant=5, bee=7)
-    (data / "ant" / "notes.jpg").write_text("no picture")
+    (data / "ant" / "notes.jpg").write_text("not images.")
     options = ("--data", data, "--model", "ViTNano", "--image-size", 8, "--batch-size", 3)
     code, _, message = call("train", *options, "--out", tmp_path / "fail")
     check_failure(code, message, "ant/notes.jpg: not a JPEG")
@@ -207,7 +213,7 @@ def test_text_named_jpg_is_listed_or_left_out(
     assert code == 130  # it had come as far as `fit`
     assert "1 of 13 images cannot be used:" in output
     assert "notes.jpg" not in (tmp_path / "skip" / "split.csv").read_text()
-    assert (data / "ant" / "notes.jpg").read_text() == "no picture"
+    assert (data / "ant" / "notes.jpg").read_text() == "not images."
 
 
 def stopped(*args: object, **options: object) -> None:
@@ -218,7 +224,7 @@ def stopped(*args: object, **options: object) -> None:
     ("said", "expected"),
     [
         ("Saved. Go on with\n  keras-vit train --resume", "keras-vit train --resume"),
-        ("", "What was saved before is kept. Go on with\n  keras-vit train --resume --out "),
+        ("", "Interrupted. Saved states are kept. Resume with:\n  keras-vit train --resume --out "),
     ],
 )
 def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
@@ -255,18 +261,21 @@ def test_ctrl_c_before_there_is_a_run_does_not_promise_to_resume(
     monkeypatch.setattr(importlib.import_module(f"keras_vit.{module}"), moment, stopped)
     code, output, _ = call("train", *options, "--out", tmp_path / "run")
     assert code == 130
-    assert "Stopped at once. The same command resumes what was saved, or st" in output
+    assert (
+        "Interrupted. The same command resumes from the last saved state, or starts again."
+        in output
+    )
     assert "--resume" not in output
     output_folder.require_new_run(tmp_path / "run")  # so that the same command may
 
 
 def test_no_number_is_one_message(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*args: object, **options: object) -> None:
-        raise FloatingPointError("loss became no number in epoch 1, step 3")
+        raise FloatingPointError("loss in epoch 1, step 3")
 
     monkeypatch.setattr(training, "train", train)
     code, _, message = call("train", "--data", "digits", "--out", "none")
-    check_failure(code, message, "loss became no number in epoch 1, step 3")
+    check_failure(code, message, "loss in epoch 1, step 3")
 
 
 @pytest.mark.slow
@@ -300,7 +309,7 @@ def test_resume_of_a_finished_run_says_how_to_train_longer(run: Path, call: Call
     code, output, _ = call("train", "--resume", "--out", run)
     assert code == 0
     command = f"keras-vit train --config {run}/config.yaml --weights {run} --epochs N --out NEW"
-    assert f"The run {run} is finished." in output
+    assert f"The run {run} has already finished." in output
     assert command in output
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     code, _, message = call("train", "--resume", "--epochs", 10, "--out", run)

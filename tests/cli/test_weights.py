@@ -50,7 +50,7 @@ def test_convert_prints_what_the_target_cannot_tell(call: Call, tmp_path: Path) 
     source, target = save(tmp_path, official_tensors()), tmp_path / "m.safetensors"
     code, output, messages = call("convert", source, target, "--format", "timm")
     assert (code, output) == (0, f"Written: {target}\n")
-    assert messages.startswith("keras-vit: The format 'timm' does not tell")
+    assert messages.startswith("keras-vit: The format 'timm' does not record")
     assert 'act_layer="gelu_tanh"' in messages
     assert messages.count("\n") == 1
     assert read_checkpoint(target).origin.dialect == "timm"
@@ -70,7 +70,7 @@ def test_convert_takes_heads_or_a_model(call: Call, tmp_path: Path) -> None:
         *("convert", tmp_path / "other.weights.h5", target, "--model", "ViTMicro4", "--heads", 4),
         "--overwrite",
     )
-    check_failure(code, message, "18 numbers in a patch for 16")
+    check_failure(code, message, "18 values per patch instead of 16")
 
 
 def test_convert_takes_the_size_of_images(call: Call, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_convert_takes_the_size_of_images(call: Call, tmp_path: Path) -> None:
     save_weights(model, tmp_path / "m.npz")
     target = tmp_path / "m.keras"
     code, _, message = call("convert", tmp_path / "m.npz", target)
-    check_failure(code, message, "does not tell image_size")
+    check_failure(code, message, "does not contain image_size")
     assert "--image-size HEIGHTxWIDTH" in message
     assert call("convert", tmp_path / "m.npz", target, "--image-size", "24x12")[0] == 0
     again = keras.saving.load_model(target)
@@ -86,25 +86,23 @@ def test_convert_takes_the_size_of_images(call: Call, tmp_path: Path) -> None:
     for name, weight in weights_of(again).items():
         np.testing.assert_array_equal(weight, weights_of(model)[name])
     code, _, message = call("convert", tmp_path / "m.npz", target, "--image-size", "24:12")
-    check_failure(code, message, "must read like 224 or 224x320. Received: --image-size 24:12")
+    check_failure(code, message, "the form 224 or 224x320. Received: --image-size 24:12")
 
 
 def test_convert_says_how_to_tell_what_is_missing(call: Call, tmp_path: Path) -> None:
     save_old_h5(tiny_model(), tmp_path / "m.weights.h5")
     code, _, message = call("convert", tmp_path / "m.weights.h5", tmp_path / "m.npz")
-    check_failure(code, message, "does not tell num_heads, patch_size")
-    assert message.endswith(
-        ". Options for it: --heads N, --model NAME, --image-size HEIGHTxWIDTH\n"
-    )
+    check_failure(code, message, "does not contain num_heads, patch_size")
+    assert message.endswith(". Options: --heads N, --model NAME, --image-size HEIGHTxWIDTH\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["nowhere.npz", "m.npz"], "`SOURCE` must be an existing file, or a name"),
+        (["nowhere.npz", "m.npz"], "`SOURCE` must be an existing file, a URL"),
         (["official.npz", "m.safetensors"], "`format` must be one of 'npz', 'timm'"),
         (["official.npz", "m.npz", "--model", "ViTB61"], "Did you mean 'ViTB16'?"),
-        (["official.npz", "m.npz", "--heads", "3"], "num_heads=4 for 3"),
+        (["official.npz", "m.npz", "--heads", "3"], "num_heads=4 instead of 3"),
         (["imagenett", "m.npz", "--model", "ViTB16"], "Did you mean 'imagenet'?"),
     ],
 )
@@ -135,8 +133,8 @@ def test_a_converted_model_classifies_as_before(call: Call, tmp_path: Path) -> N
 
 def test_evaluate_keeps_the_channels_of_a_weight_file(tmp_path: Path) -> None:
     config = models.size("Micro/4").replace(image_size=(8, 12), channels=1, classes=5)
-    models.build(config).save(tmp_path / "grey.keras")
-    model = load_model(tmp_path / "grey.keras", "ViTMicro4", (8, 12))
+    models.build(config).save(tmp_path / "gray.keras")
+    model = load_model(tmp_path / "gray.keras", "ViTMicro4", (8, 12))
     assert model.input_shape == (None, 8, 12, 1)
 
 
@@ -149,7 +147,7 @@ def test_weights_of_a_model(call: Call) -> None:
     lines = output.splitlines()
     assert code == 0
     assert lines[0] == "ViTTi16"
-    assert lines[1].split() == ["name", "px", "classes", "top-1", "MiB", "licence"]
+    assert lines[1].split() == ["name", "px", "classes", "top-1", "MiB", "license"]
     cells = ["augreg_in21k_ft_in1k", "224", "1000", "75.45", "-", "Apache-2.0"]
     assert cells in [line.split() for line in lines]
     assert "imagenet: augreg_in21k_ft_in1k" in lines

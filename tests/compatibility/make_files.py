@@ -63,7 +63,7 @@ Expected = dict[str, np.ndarray]
 
 
 def write_data() -> None:
-    """Writes small images of three colours, and a table that gives them several labels."""
+    """Writes small images of three colors, and a table that gives them several labels."""
     generator = np.random.default_rng(11)
     lines = ["file,labels"]
     for label, name in enumerate(CLASSES):
@@ -227,25 +227,25 @@ class Start:
 
 
 def write_runs(expected: Expected) -> None:
-    labelled = training.RunConfig("data/photos", NAME, recipe=RECIPE, **COMMON)
+    labeled = training.RunConfig("data/photos", NAME, recipe=RECIPE, **COMMON)
     soft = RECIPE.replace(distillation="soft")
-    unlabelled = training.PretrainConfig("data/photos", NAME, recipe=RECIPE, **DECODER, **COMMON)
+    unlabeled = training.PretrainConfig("data/photos", NAME, recipe=RECIPE, **DECODER, **COMMON)
     for name, config in {
-        "classification": dataclasses.replace(labelled, recipe=RECIPE.replace(ema_momentum=0.5)),
-        "multi_label": dataclasses.replace(labelled, data="data/labels.csv"),
+        "classification": dataclasses.replace(labeled, recipe=RECIPE.replace(ema_momentum=0.5)),
+        "multi_label": dataclasses.replace(labeled, data="data/labels.csv"),
         "distillation": dataclasses.replace(
-            labelled,
+            labeled,
             recipe=soft,
             weights="keras/distillation.keras",
             teacher="keras/softmax.keras",
         ),
-        "masked_autoencoder": unlabelled,
-        "masked_patches": dataclasses.replace(unlabelled, method="masked-patches"),
+        "masked_autoencoder": unlabeled,
+        "masked_patches": dataclasses.replace(unlabeled, method="masked-patches"),
     }.items():
         write_stopped(name, Start(config=config), expected)
 
     finished = Path("runs/finished")
-    training.train(labelled, finished, tensorboard=False)
+    training.train(labeled, finished, tensorboard=False)
     for picture in finished.glob("*.png"):
         picture.unlink()
     shutil.rmtree(finished / "checkpoints")

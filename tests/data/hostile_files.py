@@ -63,7 +63,10 @@ def _bmp() -> bytes:
 # Name -> how it is made, and a part of what is said of it; nothing if it is read.
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
     "png of 30000 x 30000": (lambda: _png(30_000), "30000 x 30000 pixels, more than"),
-    "png that hides it": (lambda: _png(30_000, chunk(b"noSe", b"\0\0\0\x07" * 2)), "size does not"),
+    "png that hides it": (
+        lambda: _png(30_000, chunk(b"noSe", b"\0\0\0\x07" * 2)),
+        "header does not",
+    ),
     "png of 8000 x 8000": (lambda: _png(8000), ""),
     "gif of 30 frames": (_frames, ""),
     "jpeg of 3000 scans": (_scans, "more than 100 scans"),

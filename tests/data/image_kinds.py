@@ -162,7 +162,7 @@ def _jpegs() -> dict[str, Kind]:
         "jpeg jfif": Kind(plain, suffix=".jfif"),
         "jpeg called png": Kind(plain, suffix=".png"),
         "jpeg rest": Kind(plain + bytes(300)),
-        "jpeg behind a line": Kind(b"\n" + plain, "no JPEG", "not a JPEG"),
+        "jpeg behind a line": Kind(b"\n" + plain, "not a JPEG,", "not a JPEG"),
         "jpeg half": Kind(plain[: len(plain) // 2], "damaged"),
         "jpeg head": Kind(plain[:20], "damaged"),
         "jpeg truncated": Kind(plain[:-30], "damaged"),
@@ -176,7 +176,7 @@ def _pngs() -> dict[str, Kind]:
     cut = (deep >> 8).astype(np.uint8)  # the upper bits; Pillow would clip
     cut_gray = np.repeat(cut[..., :1], 3, axis=-1)
     palette = chunk(b"PLTE", bytes(range(48)))
-    whole, hidden = save("PNG"), "a PNG whose size does not come first"
+    whole, hidden = save("PNG"), "a PNG whose header does not come first"
     moved = {"save_all": True, "append_images": [PHOTO.rotate(90)]}
     turned = PHOTO.transpose(Image.Transpose.ROTATE_90)
     return {
@@ -217,7 +217,10 @@ def _pngs() -> dict[str, Kind]:
 
 def _gifs() -> dict[str, Kind]:
     plain = save("GIF", interlace=0)
-    frames, small = [PHOTO.rotate(90), PHOTO.rotate(180)], "a GIF whose first frame does not fill"
+    frames, small = (
+        [PHOTO.rotate(90), PHOTO.rotate(180)],
+        "a GIF whose first frame does not cover the whole image",
+    )
     animated = save("GIF", save_all=True, append_images=frames)
     transparent = PHOTO.quantize(40)
     place = plain.index(b"\x2c\0\0\0\0")
@@ -259,7 +262,7 @@ def _bmps() -> dict[str, Kind]:
     short |= rgb[..., 2] >> 3
     mirrored = (0xFF, 0xFF00, 0xFF0000)
     shallow = gray >> 4
-    rare = "a BMP of less than 8 bits"
+    rare = "a BMP that is compressed, has fewer than 8 or exactly 16 bits"
     return {
         "bmp 24": Kind(save("BMP")),
         "bmp 32": Kind(bmp(32, wide)),
@@ -310,7 +313,7 @@ def _webps() -> dict[str, Kind]:
 
 
 def _others() -> dict[str, Kind]:
-    foreign = "no JPEG, PNG, GIF, BMP or WebP"
+    foreign = "not a JPEG, PNG, GIF, BMP or WebP"
     names = {
         "tiff": (save("TIFF"), "TIFF"),
         "jpeg 2000": (save("JPEG2000"), "JPEG 2000"),
@@ -341,7 +344,7 @@ def apple() -> dict[str, Kind]:
             pillow_heif.from_pillow(PHOTO).save(content, quality=50)
         else:
             PHOTO.save(content, "AVIF")
-        found[name.lower()] = Kind(content.getvalue(), "no JPEG, PNG, GIF, BMP or WebP", name)
+        found[name.lower()] = Kind(content.getvalue(), "not a JPEG, PNG, GIF, BMP or WebP", name)
     return found
 
 

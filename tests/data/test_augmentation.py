@@ -33,7 +33,7 @@ def test_crop_keeps_area_and_ratio_in_their_ranges() -> None:
             coordinates(190, 250), [7, i], PREPROCESSING, area=(0.3, 0.5), ratio=(0.8, 1.5)
         ).numpy()
         (top, left), (bottom, right) = crop[0, 0, :2].astype(int), crop[-1, -1, :2].astype(int)
-        # 13 x 17 samples at the centres of equal cells
+        # 13 x 17 samples at the centers of equal cells
         height, width = (bottom - top) * 13 / 12, (right - left) * 17 / 16
         areas.append(height * width / (190 * 250))
         ratios.append(width / height)
@@ -89,25 +89,34 @@ def test_flip_mirrors_half_of_the_images() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"crop_area": (0.5, 0.1)}, r"`crop_area` must be two shares.*Received: .*\(0.5, 0.1\)"),
-        ({"crop_area": (0, 1)}, "`crop_area` must be two shares with 0 < smallest <= largest <= 1"),
+        ({"crop_area": (0.5, 0.1)}, r"`crop_area` must be two fractions.*Received: .*\(0.5, 0.1\)"),
+        (
+            {"crop_area": (0, 1)},
+            "`crop_area` must be two fractions with 0 < smallest <= largest <= 1",
+        ),
         ({"crop_area": (0.5, 1.1)}, r"`crop_area` must be .*Received: crop_area=\(0.5, 1.1\)"),
-        ({"crop_area": (0.3, 0.5, 0.7)}, "`crop_area` must be two shares"),
-        ({"rand_augment_ops": -1}, "`rand_augment_ops` must be an integer of at least 0.*=-1"),
-        ({"rand_augment_ops": 1.5}, "`rand_augment_ops` must be an integer of at least 0.*=1.5"),
-        ({"rand_augment_magnitude": -0.1}, "`rand_augment_magnitude` must be a number from 0 up"),
-        ({"rand_augment_std": float("nan")}, "`rand_augment_std` must be a number from 0 .*=nan"),
-        ({"mixup": float("inf")}, "`mixup` must be a number from 0 up. Received: mixup=inf"),
-        ({"cutmix": -1}, "`cutmix` must be a number from 0 up. Received: cutmix=-1"),
+        ({"crop_area": (0.3, 0.5, 0.7)}, "`crop_area` must be two fractions"),
+        ({"rand_augment_ops": -1}, "`rand_augment_ops` must be a non-negative integer.*=-1"),
+        ({"rand_augment_ops": 1.5}, "`rand_augment_ops` must be a non-negative integer.*=1.5"),
+        (
+            {"rand_augment_magnitude": -0.1},
+            "`rand_augment_magnitude` must be a non-negative number",
+        ),
+        (
+            {"rand_augment_std": float("nan")},
+            "`rand_augment_std` must be a non-negative number.*=nan",
+        ),
+        ({"mixup": float("inf")}, "`mixup` must be a non-negative number. Received: mixup=inf"),
+        ({"cutmix": -1}, "`cutmix` must be a non-negative number. Received: cutmix=-1"),
         ({"color_jitter": 1.1}, r"`color_jitter` must be in \[0, 1\]. Received: color_jitter=1.1"),
         ({"erasing": -0.1}, r"`erasing` must be in \[0, 1\]. Received: erasing=-0.1"),
         ({"mixing_probability": 2}, r"`mixing_probability` must be in \[0, 1\]. Received: .*=2"),
-        ({"mixup": "lots"}, "`mixup` must be a number from 0 up. Received: mixup='lots'"),
+        ({"mixup": "lots"}, "`mixup` must be a non-negative number. Received: mixup='lots'"),
         ({"erasing": "often"}, r"`erasing` must be in \[0, 1\]. Received: erasing='often'"),
         ({"flip": "maybe"}, "`flip` must be true or false. Received: flip='maybe'"),
-        ({"crop_area": "half"}, "`crop_area` must be two shares.*crop_area='half'"),
-        ({"crop_area": ("a", "b")}, "`crop_area` must be two shares"),
-        ({"crop_area": 0.5}, "`crop_area` must be two shares"),
+        ({"crop_area": "half"}, "`crop_area` must be two fractions.*crop_area='half'"),
+        ({"crop_area": ("a", "b")}, "`crop_area` must be two fractions"),
+        ({"crop_area": 0.5}, "`crop_area` must be two fractions"),
         ({"repeats": 0}, "`repeats` must be a positive integer. Received: repeats=0"),
     ],
 )
@@ -236,9 +245,9 @@ def test_augment_knows_red_from_blue() -> None:
         np.testing.assert_array_equal(actual, expected[..., ::-1])
 
 
-def test_augment_takes_one_channel_where_no_colour_is_needed() -> None:
-    grey = Preprocessing(size=(13, 17), channels="grayscale")
-    image = augment(NOISE[..., :1], [3, 5], grey, dataclasses.replace(PLAIN, flip=True))
+def test_augment_takes_one_channel_where_no_color_is_needed() -> None:
+    gray = Preprocessing(size=(13, 17), channels="grayscale")
+    image = augment(NOISE[..., :1], [3, 5], gray, dataclasses.replace(PLAIN, flip=True))
     assert image.shape == (13, 17, 1)
 
 

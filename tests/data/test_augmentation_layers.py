@@ -19,7 +19,7 @@ Noise = Callable[..., Examples]
 
 @pytest.fixture(scope="module")
 def cv_layers() -> dict[str, keras.layers.Layer]:
-    """Layers of KerasCV that Keras does not have: of shape, of colour, of several images."""
+    """Layers of KerasCV that Keras does not have: of shape, of color, of several images."""
     import keras_cv  # takes a second
 
     layers = {
@@ -163,20 +163,23 @@ def test_configurations_make_the_same_round_trip(
 def test_read_layers_rejects() -> None:
     unknown = {"module": "nowhere", "class_name": "Blur", "config": {}, "registered_name": "Blur"}
     message = (
-        r"`layers` must hold layers, or configurations made by `keras.saving.serialize_keras_object"
-        r"`\. Layers of KerasCV need the extra `kerascv` and `import keras_cv` first\. Rec.*'Blur'"
+        r"`layers` must contain layers, or configurations returned by "
+        r"`keras\.saving\.serialize_keras_object`\. For KerasCV layers, install the extra "
+        r"`kerascv` and `import keras_cv` first\. Received:.*'Blur'"
     )
     with pytest.raises(ValueError, match=message):
         read_layers([unknown])
     for wrong in ("RandomFlip", {"class": "RandomFlip"}, tf.image.flip_left_right, 3):
-        with pytest.raises(ValueError, match=r"`layers` must hold layers of Keras or KerasCV, or"):
+        with pytest.raises(
+            ValueError, match=r"`layers` must contain layers of Keras or KerasCV, or"
+        ):
             read_layers([wrong])
 
 
 def test_layer_that_changes_the_shape_is_refused(noise: Noise) -> None:
     message = (
-        r"A layer of `layers` must keep the shape of the images\. Received: center_crop, which "
-        r"makes \(6, 5, 7, 3\) of \(6, 13, 17, 3\)"
+        r"Every layer in `layers` must keep the shape of the images\. Received: center_crop, which "
+        r"changes the shape from \(6, 13, 17, 3\) to \(6, 5, 7, 3\)"
     )
     with pytest.raises(ValueError, match=message):
         batches(noise(6), [keras.layers.CenterCrop(5, 7, name="center_crop")])

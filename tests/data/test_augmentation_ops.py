@@ -37,7 +37,7 @@ def applied(operation: Operation, image: np.ndarray) -> np.ndarray:
 
 
 def difference(actual: np.ndarray, expected: PIL.Image.Image) -> int:
-    """The largest one, in grey levels."""
+    """The largest one, in gray levels."""
     assert actual.shape == np.asarray(expected).shape
     return int(np.abs(actual.astype(int) - np.asarray(expected).astype(int)).max())
 
@@ -82,7 +82,7 @@ def test_autocontrast_is_that_of_pil(shape: tuple[int, int]) -> None:
     ours = applied(augmentation_ops.autocontrast, image)
     assert ours.min(axis=(0, 1)).tolist() == [0, 97, 0]
     assert ours.max(axis=(0, 1)).tolist() == [255, 97, 255]
-    # Measured 0 here and 1 on a sixth of all ramps from one grey to another: PIL multiplies by a
+    # Measured 0 here and 1 on a sixth of all ramps from one gray to another: PIL multiplies by a
     # rounded factor and cuts, so that 50.999 becomes 50 where it should be 51.
     assert difference(ours, ImageOps.autocontrast(PIL.Image.fromarray(image))) <= 1
 
@@ -133,7 +133,7 @@ def test_blend_goes_beyond_and_is_cut_off() -> None:
     start, image = tf.constant([[[100, 0, 250]]]), tf.constant([[[110, 100, 240]]], tf.uint8)
     for factor, expected in ((0, [100, 0, 250]), (0.25, [102, 25, 248]), (3, [130, 255, 220])):
         blended = augmentation_ops.blend(start, image, float(factor))
-        np.testing.assert_array_equal(blended[0, 0], expected)  # 102.5 goes to the even neighbour
+        np.testing.assert_array_equal(blended[0, 0], expected)  # 102.5 goes to the even neighbor
     blended = augmentation_ops.blend([[[200.0] * 3]], image, 12.0)
     np.testing.assert_array_equal(blended[0, 0], [0, 0, 255])
 
@@ -150,7 +150,7 @@ Rows = tuple[float, float, float, float, float, float]
 
 
 def rotation(degrees: float, height: int, width: int) -> Rows:
-    """Where pixel (x, y) comes from: turned the other way about the centre."""
+    """Where pixel (x, y) comes from: turned the other way about the center."""
     cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     x, y = (width - 1) / 2, (height - 1) / 2
     return cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
@@ -178,7 +178,7 @@ def test_moves_are_those_of_pil(ours: Callable, amount: float, rows: Rows) -> No
     if ours is augmentation_ops.rotate:
         expected = source.rotate(amount, PIL.Image.Resampling.BILINEAR)
     else:
-        # PIL's coordinates count from the corner of the first pixel, ours from its centre.
+        # PIL's coordinates count from the corner of the first pixel, ours from its center.
         a, b, c, d, e, f = rows
         shifted = (a, b, c + (1 - a - b) / 2, d, e, f + (1 - d - e) / 2)
         how = PIL.Image.Transform.AFFINE, shifted, PIL.Image.Resampling.BILINEAR
@@ -193,7 +193,7 @@ def test_moves_are_those_of_pil(ours: Callable, amount: float, rows: Rows) -> No
     assert outside.sum() > 10
     largest = np.abs(moved.astype(int) - np.asarray(expected).astype(int))[inside].max()
     assert largest <= 1  # measured
-    # PIL fills with any colour; in between it repeats the border, where we go over to grey.
+    # PIL fills with any color; in between it repeats the border, where we go over to gray.
     assert (moved[outside] == 128).all()
 
 
@@ -210,13 +210,13 @@ def test_positive_moves_go_where_they_should() -> None:
     up = augmentation_ops.translate_y(column, 0.25)[:, 0, 0].numpy()
     assert (left.tolist(), up.tolist()) == ([30, 40, 128, 128], [20, 30, 40, 128])
     square = np.zeros((3, 3, 3), "uint8")
-    square[1, 2] = 255  # right of the centre; a quarter turn counter-clockwise takes it to the top
+    square[1, 2] = 255  # right of the center; a quarter turn counter-clockwise takes it to the top
     turned = augmentation_ops.rotate(square, 90.0).numpy()
     assert np.argwhere(turned[..., 0] > 250).tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize("share", [-1.2, 1.0, 1.7])
-def test_translation_beyond_the_side_leaves_grey(share: float) -> None:
+def test_translation_beyond_the_side_leaves_gray(share: float) -> None:
     image = picture(*SHAPES[1])
     for translate in (augmentation_ops.translate_x, augmentation_ops.translate_y):
         moved = applied(lambda x, move=translate: move(x, share), image)

@@ -46,9 +46,9 @@ def test_good_data_set_is_not_refused(noise: Noise) -> None:
         "  a       5   38.5%",
         "  b       4   30.8%",
         "  c       4   30.8%",
-        "sizes, height x width in pixels: smallest 7 x 11, median 7 x 11, largest 7 x 11",
+        "image sizes, height x width in pixels: smallest 7 x 11, median 7 x 11, largest 7 x 11",
         "",
-        "Nothing is wrong with them; no two are equal to the pixel.",
+        "No problems found; no two images have the same pixels.",
     ]
 
 
@@ -74,10 +74,10 @@ def test_odd_images_are_found(noise: Noise, save: Save) -> None:
         "Unusual size (2):",
         "  001.png",
         "  003.png",
-        "One single value everywhere (2):",
+        "Images with a single pixel value (2):",
         "  004.png",
         "  005.png",
-        "Nearly black: values in [0, 1] written as [0, 255]? (1):",
+        "Nearly black images (were values in [0, 1] saved as 0 to 255?) (1):",
         "  006.png",
     ]
 
@@ -86,7 +86,7 @@ def test_rare_classes_are_named(noise: Noise) -> None:
     labels = np.array([0] * 22 + [1] * 2 + [2] * 3)
     found = check(noise(27, targets=labels), progress=False)
     assert found.rare == {"b": 2}  # a tenth of 22 is 2.2
-    title = "Less than a tenth of the largest class (see class_weights=balanced) (1):\n  b: 2"
+    title = "Classes below a tenth of the largest class (see class_weights=balanced) (1):\n  b: 2"
     assert found.text().endswith(title)
     assert not found.blocking
 
@@ -108,7 +108,7 @@ def test_leaks_are_images_of_both_parts(noise: Noise, save: Save) -> None:
     assert found.audit.duplicates == (names(0, 6), names(1, 7), names(3, 8))
     assert found.leaks == (names(0, 6),)
     assert not found.blocking
-    title = "Same content in several splits (1):\n  000.png = 006.png"
+    title = "Duplicate images in several splits (1):\n  000.png = 006.png"
     assert title in found.text()
     without = check(noise(12, encoded=encoded), progress=False)
     assert (without.leaks, without.audit.duplicates) == ((), found.audit.duplicates)
@@ -121,13 +121,13 @@ def test_what_training_refuses_is_said(noise: Noise, save: Save) -> None:
     assert one_class.text().endswith(one_class.refused)
 
     lonely = check(noise(7, targets=np.array([0, 0, 0, 0, 1, 1, 2])), progress=False)
-    assert "at least two images, one to learn from" in lonely.refused
+    assert "at least two images, one for training" in lonely.refused
 
     # Two files of class c, but one picture: nothing is left to validate with.
     labels = np.array([0, 0, 0, 1, 1, 2, 2])
     twins = (*(save(i) for i in range(6)), save(5))
     twice = check(noise(7, targets=labels, encoded=twins), progress=False)
-    assert "with 1 of class 'c'" in twice.refused
+    assert "with only 1 for class 'c'" in twice.refused
     assert twice.blocking
 
 
@@ -154,9 +154,7 @@ def test_oriented_images_are_counted_and_seen_upright(noise: Noise, save: Save) 
     assert found.audit.sizes["005.png"] == (11, 7)
     assert found.audit.duplicates == (names(0, 3),)
     assert found.to_json()["oriented"] == found.audit.oriented == 2
-    assert found.text().splitlines()[5] == (
-        "images that are turned upright by their EXIF orientation: 2"
-    )
+    assert found.text().splitlines()[5] == ("images rotated according to their EXIF orientation: 2")
 
 
 def test_report_is_json(noise: Noise, save: Save) -> None:
@@ -227,7 +225,7 @@ def test_images_are_counted_once_whatever_they_show(several: Examples) -> None:
         "  a       4   57.1%",
         "  b       3   42.9%",
         "  c       3   42.9%",
-        "  2 of the images show none of them",
+        "  2 of the images show none of these classes",
     ]
     content = found.to_json()
     assert (content["images"], content["without_class"], content["refused"]) == (7, 2, "")

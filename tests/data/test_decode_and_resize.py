@@ -65,13 +65,13 @@ def test_decode_drops_transparency() -> None:
 
 
 def test_decode_reduces_16_bit_png() -> None:
-    grey = np.random.default_rng(6).integers(0, 2**16, (7, 11, 1), "uint16")
-    encoded = tf.io.encode_png(grey).numpy()
-    np.testing.assert_array_equal(decode(encoded), np.repeat(grey >> 8, 3, axis=-1))
+    gray = np.random.default_rng(6).integers(0, 2**16, (7, 11, 1), "uint16")
+    encoded = tf.io.encode_png(gray).numpy()
+    np.testing.assert_array_equal(decode(encoded), np.repeat(gray >> 8, 3, axis=-1))
 
 
 def test_decode_takes_the_first_frame_of_a_gif() -> None:
-    red, blue = (PIL.Image.new("RGB", (11, 7), colour) for colour in ("red", "blue"))
+    red, blue = (PIL.Image.new("RGB", (11, 7), color) for color in ("red", "blue"))
     file = io.BytesIO()
     red.save(file, "GIF", save_all=True, append_images=[blue])
     image = decode(file.getvalue())
@@ -84,8 +84,8 @@ def test_decode_orders_channels_for_every_format(save: Callable[..., bytes], for
     encoded = save(7, (29, 19), format=format)
     rgb = decode(encoded)
     np.testing.assert_array_equal(decode(encoded, "bgr"), rgb[..., ::-1])
-    grey = np.asarray(PIL.Image.fromarray(rgb).convert("L"))[..., np.newaxis]
-    np.testing.assert_array_equal(decode(encoded, "grayscale"), grey)
+    gray = np.asarray(PIL.Image.fromarray(rgb).convert("L"))[..., np.newaxis]
+    np.testing.assert_array_equal(decode(encoded, "grayscale"), gray)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an image"])
@@ -95,9 +95,9 @@ def test_decode_rejects_what_is_no_image(content: bytes) -> None:
 
 
 def reference_preprocessings() -> dict[str, tuple[Preprocessing, float]]:
-    """Published pipeline -> its preprocessing, and the largest difference in grey levels.
+    """Published pipeline -> its preprocessing, and the largest difference in gray levels.
 
-    PIL rounds to whole grey levels between the horizontal and the vertical pass, we only at the
+    PIL rounds to whole gray levels between the horizontal and the vertical pass, we only at the
     end: one level at most, measured on 14 to 23 % of the values; up to four where a bicubic filter
     overshoots white or black, which PIL then cuts off in between. The official pipelines do not
     round, or cut the fraction off. Left out is lit_crop1, whose crop lies one pixel off where the
@@ -167,7 +167,7 @@ def test_fit_equals_pil_on_a_smooth_image(interpolation: str, size: tuple[int, i
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bicubic"])
 @pytest.mark.parametrize("shape", [(50, 37), (20, 61), (2, 300), (300, 2)])
-def test_fit_crop_is_the_centre_of_the_resized_image(
+def test_fit_crop_is_the_center_of_the_resized_image(
     interpolation: str, shape: tuple[int, int]
 ) -> None:
     image = np.random.default_rng(8).integers(0, 256, (*shape, 3), "uint8")

@@ -43,15 +43,24 @@ def test_read_returns_the_file_as_it_is(tmp_path: Path) -> None:
         ({"paths": ("a", "b", "c")}, "Exactly one of .*paths=3 entries, encoded=3 entries"),
         ({"targets": [0, 1]}, "`targets` must have one entry for each of the 3 names.*: 2 entries"),
         ({"splits": ("train",)}, "`splits` must have one entry"),
-        ({"splits": ("train", "val", "train")}, r"`splits` must hold only .*Received: \['val'\]"),
+        (
+            {"splits": ("train", "val", "train")},
+            r"`splits` must contain only .*Received: \['val'\]",
+        ),
         ({"names": ("a", "b", "a")}, r"`names` must be unique. .*\['a'\]"),
-        ({"targets": [0, 3, 1]}, r"`targets` must be in \[0, 3\).* targets from 0 to 3"),
+        (
+            {"targets": [0, 3, 1]},
+            r"`targets` must be indices of `class_names`, in \[0, 3\).* targets from 0 to 3",
+        ),
         ({"targets": np.ones((3, 2))}, r"column for each of the 3 .* of shape \(3, 2\)"),
         ({"targets": np.ones((3, 3, 1))}, r"`targets` must be of shape .*\(3, 3, 1\)"),
         ({"targets": [[0, 1, 0], [0, 2, 1], [0, 0, 0]]}, "must be 1 for .*2.* for image 1"),
         ({"targets": [[0, 1, 0.5]] * 3}, "must be 1 for .*0.5.* for image 0"),
         ({"targets": np.eye(3)[:2]}, "one entry for each of the 3 names.*Received: 2 entries"),
-        ({"targets": [0, -1, 1]}, r"`targets` must be in \[0, 3\).* targets from -1 to 1"),
+        (
+            {"targets": [0, -1, 1]},
+            r"`targets` must be indices of `class_names`, in \[0, 3\).* targets from -1 to 1",
+        ),
     ],
 )
 def test_examples_reject(noise: Callable[..., Examples], fields: dict, message: str) -> None:

@@ -82,7 +82,9 @@ def test_bad_images_are_refused_or_left_out(bad_folder: Path) -> None:
 
 def test_nothing_left_is_an_error(noise: Callable[..., Examples]) -> None:
     examples = noise(2, encoded=(b"", b"x"))
-    with pytest.raises(ValueError, match=r"2 of 2 images cannot (.|\n)*No image is left of a, b\."):
+    with pytest.raises(
+        ValueError, match=r"2 of 2 images cannot (.|\n)*No images are left for the classes a, b\."
+    ):
         audit(examples, progress=False).accept(examples, on_bad_image="skip")
 
 
@@ -106,7 +108,7 @@ def test_photographs_in_an_unknown_format_stop_training(
     ]
     with pytest.raises(ValueError, match=rf"Convert .* data convert {tmp_path} NEW_FOLDER`, or"):
         report.accept(examples)
-    with pytest.raises(ValueError, match=r"No image is left of daisy\."):
+    with pytest.raises(ValueError, match=r"No images are left for the classes daisy\."):
         report.accept(examples, "skip")
     (tmp_path / "daisy" / "1.jpg").write_bytes(save(7, format="JPEG"))
     kept, _ = usable_images(load(tmp_path), "skip", progress=False)
@@ -187,9 +189,9 @@ def test_same_content_is_found_in_any_format(tmp_path: Path, write: Write, save:
     assert report.duplicates == (("a/1.png", "a/1_copy.bmp"), ("a/2.png", "b/2_again.webp"))
     assert report.contradictions == (("a/2.png", "b/2_again.webp"),)
     assert report.text() == (
-        "Same content under different labels (1):\n"
+        "Duplicate images with different labels (1):\n"
         "  a/2.png = b/2_again.webp\n"
-        "Same content more than once (1):\n"
+        "Duplicate images with the same label (1):\n"
         "  a/1.png = a/1_copy.bmp"
     )
 

@@ -24,7 +24,7 @@ ROTATED = Image.Exif()
 ROTATED[0x0112] = 6
 GOOD = {
     **{f"{form} {i}": f for form in FILES if form != "unknown" for i, f in enumerate(FILES[form])},
-    "grey jpeg": encoded("JPEG", PHOTO.convert("L")),
+    "gray jpeg": encoded("JPEG", PHOTO.convert("L")),
     "cmyk jpeg": encoded("JPEG", PHOTO.convert("CMYK")),
     "rotated jpeg": encoded("JPEG", exif=ROTATED),
     "alpha png": encoded("PNG", PHOTO.convert("RGBA")),
@@ -39,15 +39,15 @@ WIDE = Image.new("RGB", (5001, 1))
 JPEG, PNG, GIF, BMP, WEBP = (f"The image is {kind}" for kind in REFUSED)
 BAD = {
     "": "The image is empty",
-    "text": "The image is no JPEG, PNG, GIF, BMP or WebP",
-    "tiff": "The image is no JPEG, PNG, GIF, BMP or WebP",
+    "text": "The image is not a JPEG, PNG, GIF, BMP or WebP",
+    "tiff": "The image is not a JPEG, PNG, GIF, BMP or WebP",
     "half jpeg": "The image is damaged",
     "half png": "The image is damaged",
     "half gif": "The image is damaged",
     "unmarked jpeg": JPEG,
     "headless png": PNG,
     "moving webp": WEBP,
-    "two-coloured bmp": BMP,
+    "two-colored bmp": BMP,
     "small gif": GIF,
     "shifted gif": GIF,
     "long png": "The image has more than 20000 bytes",
@@ -57,7 +57,7 @@ BAD = {
         if form != "unknown"
     },
     "wide frame": "The image has 32768 x 32768 pixels, more than the limit of 5000",
-    "endless jpeg": "The image is a JPEG of more than 100 scans",
+    "endless jpeg": "The image is a JPEG with more than 100 scans",
 }
 
 
@@ -69,7 +69,7 @@ def bad(name: str) -> bytes:
             return whole[: len(whole) // 2]
         case "moving":
             return encoded("WEBP", save_all=True, append_images=[PHOTO.rotate(90)])
-        case "two-coloured":
+        case "two-colored":
             return encoded("BMP", PHOTO.convert("1"))
         case "small":  # a frame of 37 x 53 pixels on a larger screen
             gif = bytearray(FILES["gif"][0])
@@ -134,14 +134,14 @@ def test_photographs_are_read_upright() -> None:
     np.testing.assert_array_equal(read(told, preprocessing=earlier)[0], read(GOOD["jpeg 0"])[0])
 
 
-def test_grey_models_read_grey_pixels() -> None:
+def test_gray_models_read_gray_pixels() -> None:
     preprocessing = Preprocessing(size=(11, 17), channels="grayscale")
     found, ok, _ = read(GOOD["jpeg 0"], preprocessing=preprocessing)
     assert (found.shape, ok.tolist()) == ((1, 11, 17, 1), [True])
 
 
 @pytest.mark.parametrize(("name", "said"), BAD.items())
-def test_a_bad_image_says_why_and_costs_its_neighbours_nothing(name: str, said: str) -> None:
+def test_a_bad_image_says_why_and_costs_its_neighbors_nothing(name: str, said: str) -> None:
     alone, _, _ = read(GOOD["png 0"], GOOD["jpeg 0"])
     found, ok, message = read(GOOD["png 0"], bad(name), GOOD["jpeg 0"])
     assert ok.tolist() == [True, False, True]

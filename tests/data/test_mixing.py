@@ -28,7 +28,7 @@ def mixed(batch: int, **options: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shares(labels: np.ndarray) -> np.ndarray:
-    """How much of itself an example kept, after a check that the rest is its neighbour's."""
+    """How much of itself an example kept, after a check that the rest is its neighbor's."""
     index = np.arange(len(labels))
     own, others = labels[index, index], labels[index, index ^ 1]
     np.testing.assert_allclose(own + others, 1, atol=1e-6)  # measured 6e-8
@@ -70,7 +70,7 @@ def test_cutmix_rectangles_lie_everywhere() -> None:
     foreign = images[..., 0] == (np.arange(400) ^ 1)[:, None, None]
     rate = foreign.mean(axis=0)  # (h, w): how often a pixel was replaced
     assert rate.min() > 0.15
-    # Rectangles are centred on any pixel alike, so that the middle is covered more often.
+    # Rectangles are centered on any pixel alike, so that the middle is covered more often.
     assert rate[2, 3] > rate[0, 0] + 0.05
     np.testing.assert_allclose(rate, rate[::-1], atol=0.15)
     np.testing.assert_allclose(rate, rate[:, ::-1], atol=0.15)
@@ -141,8 +141,10 @@ def test_two_names_of_one_class_stay_one() -> None:
 
 
 def test_mix_rejects() -> None:
-    with pytest.raises(ValueError, match=r"`mixup` or `cutmix` must be above 0. Rec.*=0, cutmix=0"):
+    with pytest.raises(
+        ValueError, match=r"`mixup` or `cutmix` must be positive. Received:.*=0, cutmix=0"
+    ):
         mix(*numbered(2), mixup=0, cutmix=0)
-    message = r"`images` must be an even number.*Received: images of shape \(3, 5, 7, 3\)"
+    message = r"`images` must contain an even number.*Received: images of shape \(3, 5, 7, 3\)"
     with pytest.raises(ValueError, match=message):
         mix(*numbered(3), mixup=0.2, cutmix=0)

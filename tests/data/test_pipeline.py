@@ -39,10 +39,10 @@ def test_evaluation_shows_all_images_as_the_contract_says(eleven: Examples) -> N
 
 def test_image_dataset_equals_evaluation(eleven: Examples) -> None:
     encoded = [eleven.read(i) for i in range(11)]
-    labelled = evaluation_dataset(eleven, PREPROCESSING, batch_size=4)
+    labeled = evaluation_dataset(eleven, PREPROCESSING, batch_size=4)
     plain = image_dataset(encoded, PREPROCESSING, batch_size=4)
     assert plain.cardinality() == 3
-    for x, (expected, _) in zip(plain, labelled, strict=True):
+    for x, (expected, _) in zip(plain, labeled, strict=True):
         np.testing.assert_array_equal(x, expected)
     with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
         image_dataset(encoded, PREPROCESSING, batch_size=0)
@@ -130,7 +130,7 @@ def test_evaluation_shards_make_up_the_batches_of_one_worker(
     ("options", "message"),
     [
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0"),
-        ({"shard": (0, 2)}, r"`pad` must be True where .*Received: pad=False, shard=\(0, 2\)"),
+        ({"shard": (0, 2)}, r"`pad` must be True with .*Received: pad=False, shard=\(0, 2\)"),
         ({"shard": (3, 3), "pad": True}, r"`shard` must be .* index < workers. .*=\(3, 3\)"),
         ({"shard": (0, 0), "pad": True}, r"`shard` must be \(index, workers\)"),
         ({"shard": (0, 5), "pad": True}, r"`batch_size` must be a mul.*=4, shard=\(0, 5\)"),

@@ -125,7 +125,7 @@ def test_several_operations_follow_one_another(calls: Calls) -> None:
     assert abs(len(calls) - 278.6) < 4 * 4.5
 
 
-def test_magnitude_0_leaves_shapes_and_colours_alone() -> None:
+def test_magnitude_0_leaves_shapes_and_colors_alone() -> None:
     image = tf.constant(IMAGE)
     branches = rand_augment._branches(image, tf.constant(0.0), tf.constant(-1.0), increasing=True)
     assert len(branches) == 14
@@ -187,13 +187,13 @@ def test_three_augment_has_three_outcomes_and_follows_from_its_seed() -> None:
     for i, image in enumerate(dataset.as_numpy_iterator()):
         np.testing.assert_array_equal(image, changed(tf.constant(i, tf.int64)))
         if (image == image[..., :1]).all():
-            kinds.append("grey")
+            kinds.append("gray")
         elif (image == np.where(IMAGE < 128, IMAGE, 255 - IMAGE)).all():
             kinds.append("solarized")
         else:
             kinds.append("blurred")
             assert image.astype(float).std() <= IMAGE.astype(float).std()
-    assert set(kinds) == {"grey", "solarized", "blurred"}
+    assert set(kinds) == {"gray", "solarized", "blurred"}
 
 
 def test_three_augment_takes_the_smallest_images() -> None:

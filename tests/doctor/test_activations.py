@@ -30,8 +30,8 @@ def test_weights_that_are_no_numbers_are_found() -> None:
     change(model.get_layer("hidden"), 0, np.nan, (3, 5))
     findings = check(model)
     assert alarms(findings) == {
-        "weights that are no numbers": "serious",
-        "outputs that are no numbers": "serious",
+        "NaN or infinite weights": "serious",
+        "NaN or infinite outputs": "serious",
     }
     assert "1 of 4 variables" in findings[0].evidence
     assert findings[0].numbers["variables"][0].endswith("hidden/kernel")
@@ -45,7 +45,7 @@ def test_outputs_that_are_no_numbers_are_found_with_the_layer() -> None:
                                L.Rescaling(1e38, name="too_large"), model.layers[3]])  # fmt: skip
     findings = check(broken)
     assert alarms(findings) == {
-        "outputs that are no numbers": "serious",
+        "NaN or infinite outputs": "serious",
         "exploding activations": "serious",
     }
     assert findings[1].numbers["first_bad"].endswith("too_large")
@@ -116,7 +116,7 @@ def test_dead_units_are_found_in_our_own_perceptrons() -> None:
 
 
 def test_small_activations_are_not_dead() -> None:
-    # As behind the normalisations of a new network, whose statistics are not those of the data.
+    # As behind the normalizations of a new network, whose statistics are not those of the data.
     model = solve(activation="relu")
     change(model.get_layer("hidden"), 0, model.get_layer("hidden").get_weights()[0] * 1e-6)
     change(model.get_layer("hidden"), 1, 0.0)

@@ -62,7 +62,7 @@ def test_names_that_have_nothing_in_common_are_matched_by_place() -> None:
     context = DoctorContext(model, DIGITS)
     found = only(check_classes(context))
     assert (found.name, found.severity) == ("classes unknown to the model", "warning")
-    assert "matched by their places" in found.evidence
+    assert "matched by index." in found.evidence
     assert context.accuracy > 0.9
 
 
@@ -77,9 +77,9 @@ def test_what_the_data_check_finds_is_passed_on() -> None:
     examples = dataclasses.replace(examples, encoded=tuple(encoded), splits=tuple(splits))
     findings = check_classes(DoctorContext(solve(), examples))
     assert alarms(findings) == {
-        "images that do not decode": "serious",
+        "images that cannot be decoded": "serious",
         "contradicting labels": "warning",
-        "images in both parts": "warning",
+        "images in both splits": "warning",
     }
     assert f"1 of 50 images cannot be used, such as {examples.names[0]}" in findings[0].evidence
     assert f"{examples.names[7]} = {examples.names[30]}" in findings[1].evidence

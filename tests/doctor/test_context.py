@@ -123,7 +123,9 @@ def test_context_looks_at_images_that_show_one_class() -> None:
     np.testing.assert_array_equal(np.bincount(context.labels), expected)
     assert context.accuracy > 0.9
     every = dataclasses.replace(DIGITS, targets=np.ones((300, 10)))
-    with pytest.raises(ValueError, match="`examples` must have images that decode and show one"):
+    with pytest.raises(
+        ValueError, match="`examples` must contain images that can be decoded and show one"
+    ):
         DoctorContext(solve(), every)
 
 
@@ -144,10 +146,12 @@ def test_turns_count_within_each_class() -> None:
 
 def test_context_without_usable_images_is_refused() -> None:
     broken = dataclasses.replace(DIGITS, encoded=(b"no image",) * len(DIGITS))
-    with pytest.raises(ValueError, match="of which 300 do not decode, and classes it lacks: none"):
+    with pytest.raises(
+        ValueError, match="of which 300 cannot be decoded; classes unknown to the model: none"
+    ):
         DoctorContext(solve(), broken)
     names = dataclasses.replace(PREPROCESSING, class_names=("0", *"abcdefghi"))
-    with pytest.raises(ValueError, match="classes it lacks: 3, 5"):
+    with pytest.raises(ValueError, match="classes unknown to the model: 3, 5"):
         DoctorContext(
             solve(carries=names), DIGITS.subset(np.flatnonzero(np.isin(DIGITS.targets, (3, 5))))
         )
@@ -161,17 +165,19 @@ def test_context_that_is_no_classifier_is_refused() -> None:
     with pytest.raises(ValueError, match="`model` must be a classifier and return one score per"):
         DoctorContext(tiny_vit(classes=0), DIGITS.subset(range(20)))
     few = solve(carries=None, targets=DIGITS.targets % 2, classes=2)
-    with pytest.raises(ValueError, match=r"`model` must have an output for the classes.*2 outputs"):
+    with pytest.raises(ValueError, match=r"`model` must have outputs for the classes.*2 outputs"):
         DoctorContext(few, DIGITS.subset(np.flatnonzero(DIGITS.targets > 4)))
-    with pytest.raises(ValueError, match="of the size and channels that its preprocessing makes"):
+    with pytest.raises(
+        ValueError, match="with the size and channels that its preprocessing produces,"
+    ):
         DoctorContext(solve(), DIGITS, preprocessing=Preprocessing(size=9))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"range_steps": 9}, "`range_steps` must be 0, or 10 or more. Received: range_steps=9"),
-        ({"range_steps": -1}, "`range_steps` must be an integer of at least 0"),
+        ({"range_steps": 9}, "`range_steps` must be 0 or at least 10. Received: range_steps=9"),
+        ({"range_steps": -1}, "`range_steps` must be a non-negative integer"),
         ({"sample": 0}, "`sample` must be a positive integer"),
         ({"batch_size": 0}, "`batch_size` must be a positive integer"),
     ],

@@ -42,14 +42,14 @@ def test_a_frozen_classifier_is_found() -> None:
     model.get_layer("head").trainable = False
     found = check(model)
     assert (found.name, found.severity) == ("classifier frozen", "serious")
-    assert "/head' is among them" in found.evidence
+    assert "/head' is frozen" in found.evidence
 
 
 def test_a_frozen_model_is_found() -> None:
     model = solve()
     model.trainable = False
     found = check(model)
-    assert (found.name, found.severity) == ("nothing is trained", "serious")
+    assert (found.name, found.severity) == ("no trainable parameters", "serious")
     assert found.numbers["trained"] == 0
 
 

@@ -45,7 +45,7 @@ def test_a_new_classifier_is_fine() -> None:
     found = only(check(tiny_vit()))
     assert found.severity == "fine"
     assert found.numbers["loss"] == pytest.approx(math.log(10), abs=1e-5)
-    assert "as a new classifier has it" in found.evidence
+    assert "as with a new classifier." in found.evidence
 
 
 def test_a_new_classifier_that_starts_too_large_is_found() -> None:
@@ -53,7 +53,7 @@ def test_a_new_classifier_that_starts_too_large_is_found() -> None:
     head = model.get_layer("head")
     change(head, 0, 3 * np.random.default_rng(0).normal(size=(83, 10)))
     found = only(check(model))
-    assert (found.name, found.severity) == ("start far from guessing", "warning")
+    assert (found.name, found.severity) == ("initial loss far from chance level", "warning")
     assert found.numbers["loss"] > 1.5 * math.log(10)
     change(head, 0, np.random.default_rng(0).normal(size=(83, 10)) / 30)
     change(head, 1, 0.0)
@@ -64,9 +64,9 @@ def test_one_answer_for_everything_is_found() -> None:
     model = solve()
     change(model.get_layer("head"), 1, 30.0, 3)
     found = only(check(model))
-    assert (found.name, found.severity) == ("one answer for everything", "serious")
+    assert (found.name, found.severity) == ("one class predicted for all images", "serious")
     assert found.numbers["share_of_most_frequent_answer"] == 1
-    assert "are output 3" in found.evidence
+    assert "are class 3" in found.evidence
     assert "do not depend on the image" in found.evidence
 
 
@@ -78,8 +78,8 @@ def test_one_answer_of_a_model_that_may_be_new_is_a_warning() -> None:
     change(head, 1, 1.0, 3)  # a probability of a quarter
     assert only(check(model)).severity == "note"
     change(head, 1, 3.0, 3)  # of two thirds
-    assert alarms(check(model)) == {"one answer for everything": "warning"}
-    assert alarms(check(updated(model, 7))) == {"one answer for everything": "serious"}
+    assert alarms(check(model)) == {"one class predicted for all images": "warning"}
+    assert alarms(check(updated(model, 7))) == {"one class predicted for all images": "serious"}
 
 
 def test_one_answer_is_right_where_there_is_one_class() -> None:
@@ -102,7 +102,7 @@ def test_training_that_taught_nothing_is_found(updates: int, severity: str) -> N
 
 def test_a_run_that_taught_nothing_is_found(tmp_path: Path) -> None:
     assert alarms(check(tiny_vit(), run(tmp_path, (2.3, 2.3)))) == {
-        "one answer for everything": "serious"
+        "one class predicted for all images": "serious"
     }
 
 
@@ -112,13 +112,13 @@ def test_overconfidence_is_found() -> None:
     noise = np.random.default_rng(1).normal(size=(83, 10))
     change(head, 0, 30 * (head.get_weights()[0] + 0.7 * noise))
     found = only(check(model))
-    assert (found.name, found.severity) == ("loss above that of guessing", "warning")
+    assert (found.name, found.severity) == ("loss above chance level", "warning")
     assert found.numbers["accuracy"] > 0.3
 
 
 def test_a_first_epoch_worse_than_guessing_is_found(tmp_path: Path) -> None:
     found = only(check(solve(), run(tmp_path, (3.5, 0.4))))
-    assert (found.name, found.severity) == ("start far from guessing", "warning")
+    assert (found.name, found.severity) == ("initial loss far from chance level", "warning")
     assert found.numbers["first_epoch"] == 3.5
     assert only(check(solve(), run(tmp_path, (3.4, 0.4)))).severity == "fine"  # 1.5 log(10) = 3.45
     # The mean of many yes-or-no losses has nothing to do with log K.

@@ -47,7 +47,10 @@ def test_rates_are_compared_with_the_curve(
 ) -> None:
     found = judge(CURVE, rate, "Adam", steps, renewed=False)
     assert (found.name, found.severity) == (name, severity)
-    assert "the loss falls from 0.01 on and is lowest, 30% of what it was, at 1;" in found.evidence
+    assert (
+        "starts to decrease at 0.01 and reaches its minimum, 30% of the initial loss, at 1;"
+        in found.evidence
+    )
     assert bool(found.fix) == (severity in ("serious", "warning"))
     assert ("between 0.01 and 0.3" in found.fix) == bool(found.fix)
 
@@ -56,7 +59,7 @@ def test_steps_that_a_rate_needs_go_as_far_as_the_test() -> None:
     # 0.0001 + 0.001 + 0.01 = 2220 x 0.000005
     found = judge(CURVE, 5e-6, "Adam", None, renewed=False)
     assert found.numbers["steps_to_fall"] == 2220
-    assert "that fall takes about 2,220 steps." in found.evidence
+    assert "the minimum takes about 2,220 steps." in found.evidence
 
 
 def test_rates_far_above_those_tried_are_too_high_even_if_the_loss_never_rose() -> None:
@@ -70,7 +73,7 @@ def test_a_loss_that_does_not_fall_is_found(least: float, severity: str) -> None
     curve = Curve(10.0 ** np.arange(-4, 1), np.array([1, 1, least, 1.2, 7]))
     found = judge(curve, 1e-3, "Adam", None, renewed=False)
     assert (found.name, found.severity) == ("no learning rate works", severity)
-    assert "rises from 1 on" in found.evidence
+    assert "increases from 1 upward" in found.evidence
 
 
 def test_rate_is_that_of_the_optimizer() -> None:
@@ -137,15 +140,15 @@ def test_a_loss_that_is_no_number_is_found() -> None:
     curve = Curve(np.array([1e-3]), np.array([np.inf]))
     found = judge(curve, 1e-3, "Adam", None, renewed=False)
     assert (found.name, found.severity) == ("no learning rate works", "serious")
-    assert "(it is no number)" in found.evidence
+    assert "(it is NaN or infinite)" in found.evidence
     assert found.numbers["lowest_loss"] is None  # JSON has no infinity
 
 
 def test_what_cannot_be_tested_is_a_note() -> None:
     model = solve()
-    assert check(model, range_steps=0).evidence == "Not tested, as asked for."
+    assert check(model, range_steps=0).evidence == "Not tested, because `range_steps` is 0."
     model.trainable = False
-    assert check(model).evidence == "Not tested: no parameter is trained."
+    assert check(model).evidence == "Not tested: no trainable parameters."
 
 
 def test_a_run_is_tested_with_its_own_recipe(tmp_path: Path) -> None:
@@ -157,10 +160,10 @@ def test_a_run_is_tested_with_its_own_recipe(tmp_path: Path) -> None:
     model = tiny_vit()
     before = [w.copy() for w in model.get_weights()]
     found = check(model, run=run)
-    assert "steps of Lion, at rates" in found.evidence  # its classifier is new already
+    assert "steps of Lion, at learning rates" in found.evidence  # its classifier is new already
     assert (found.name, found.severity) == ("learning rate too low", "serious")
     assert found.numbers["rate"] == 1e-6
-    assert "steps, of 63." in found.evidence  # 7 epochs of 9 batches
+    assert "steps (the run has 63)" in found.evidence  # 7 epochs of 9 batches
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     assert all(variable.trainable for variable in model.weights)

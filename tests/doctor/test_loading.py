@@ -45,14 +45,14 @@ def test_load_model_says_what_is_over_large(tmp_path: Path) -> None:
     ):
         new.writestr("config.json", old.read("config.json") + b" " * LARGEST_JSON)
         new.writestr("model.weights.h5", old.read("model.weights.h5"))
-    with pytest.raises(ValueError, match=r"n\.keras is over-large: its config\.json has 16,"):
+    with pytest.raises(ValueError, match=r"n\.keras is too large: its config\.json has 16,"):
         load_model(tmp_path / "n.keras")
 
 
 def test_load_model_takes_the_last_model_of_a_run(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.write_config(RunConfig("digits", "ViTMicro4"), {})
-    with pytest.raises(ValueError, match=r"must have finished an epoch.*no last.keras"):
+    with pytest.raises(ValueError, match=r"must have completed at least one epoch..*no last.keras"):
         load_model(run.path)
     solve().save(run.last)
     model, found = load_model(run.path)
@@ -63,12 +63,14 @@ def test_load_model_takes_the_last_model_of_a_run(tmp_path: Path) -> None:
 
 def test_load_model_refuses_what_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="`run` must be a folder that `keras-vit train --out` has"):
+    with pytest.raises(
+        ValueError, match="`run` must be a run folder written by `keras-vit train --out`"
+    ):
         load_model(tmp_path / "empty")
-    with pytest.raises(ValueError, match=r"a .keras or .h5 file that holds a whole model"):
+    with pytest.raises(ValueError, match=r"a .keras or .h5 file that contains a complete model."):
         load_model(tmp_path / "nowhere.keras")
     (tmp_path / "weights.npz").touch()
-    with pytest.raises(ValueError, match=r"a .keras or .h5 file that holds a whole model"):
+    with pytest.raises(ValueError, match=r"a .keras or .h5 file that contains a complete model."):
         load_model(tmp_path / "weights.npz")
     (tmp_path / "broken.keras").write_text("no model")
     with pytest.raises(ValueError, match=r"must be a model that keras.saving.load_model can load"):
@@ -80,7 +82,9 @@ def test_load_model_says_what_to_do_about_layers_of_ones_own(tmp_path: Path) -> 
         pass
 
     keras.Sequential([keras.Input((5,)), Mine(3)]).save(tmp_path / "m.keras")
-    with pytest.raises(ValueError, match=r"have to be registered and imported: call .*examine"):
+    with pytest.raises(
+        ValueError, match=r"If the model has custom layers, load it in Python and call .*examine"
+    ):
         load_model(tmp_path / "m.keras")
 
 
@@ -122,7 +126,7 @@ def test_contract_of_a_subclass_is_guessed_from_what_it_was_called_with() -> Non
 def test_contract_of_what_takes_no_images_is_refused(shape: tuple[int, ...]) -> None:
     model = keras.Sequential([keras.Input(shape), L.Flatten()])
     with pytest.raises(
-        ValueError, match="`model` must take one batch of images of one or three ch"
+        ValueError, match="`model` must accept one batch of images with one or three channels,"
     ):
         preprocessing_for(model)
     with pytest.raises(ValueError, match="input shape None"):
@@ -136,5 +140,7 @@ def test_check_input_refuses_another_size_and_several_inputs() -> None:
     with pytest.raises(ValueError, match=r"\(8, 5, 3\). Received: .*\(None, None, 8, 3\)"):
         check_input(one, Preprocessing(size=(8, 5)))
     a, b = keras.Input((8, 8, 3)), keras.Input((8, 8, 3))
-    with pytest.raises(ValueError, match="`model` must take one batch of images of the size and"):
+    with pytest.raises(
+        ValueError, match="`model` must accept one batch of images with the size and"
+    ):
         check_input(keras.Model([a, b], a + b), Preprocessing(size=8))

@@ -19,13 +19,13 @@ def test_curve_tells_where_the_loss_falls_and_rises() -> None:
     assert found.falls
     assert (found.falls_from, found.lowest_at) == (1e-2, 1)
     assert found.rises_from == 100  # half way back from 0.2 is 0.6
-    assert found.travelled == pytest.approx(1e-4 + 1e-3 + 1e-2)
+    assert found.traveled == pytest.approx(1e-4 + 1e-3 + 1e-2)
 
 
 def test_curve_that_never_falls() -> None:
     found = curve(1, 1, 0.99, 1, 1.2, 1.6, 4)
     assert not found.falls
-    assert found.falls_from is found.lowest_at is found.travelled is None
+    assert found.falls_from is found.lowest_at is found.traveled is None
     assert found.rises_from == 10
 
 

@@ -63,7 +63,7 @@ def test_softmax_twice_is_found(ending: str) -> None:
 
 def test_logits_taken_for_probabilities_are_found() -> None:
     found = check(solve(ending=None), "sparse_categorical_crossentropy")
-    assert (found.name, found.severity) == ("logits taken for probabilities", "serious")
+    assert (found.name, found.severity) == ("logits treated as probabilities", "serious")
     assert found.numbers["minimum"] < 0
 
 
@@ -85,7 +85,7 @@ def test_loss_of_another_kind_is_found() -> None:
         ("softmax", "binary_crossentropy"),
     ):
         found = check(solve(ending=ending), loss)
-        assert (found.name, found.severity) == ("loss of another kind", "warning")
+        assert (found.name, found.severity) == ("loss that does not match the outputs", "warning")
     assert check(solve(ending="sigmoid"), "binary_crossentropy").severity == "fine"
 
 
@@ -104,7 +104,8 @@ def test_softmax_for_several_classes_is_found() -> None:
         found = only(check_outputs(DoctorContext(solve(ending=ending), several())))
         assert found.severity == severity
     assert (
-        only(check_outputs(DoctorContext(solve(), several()))).name == "softmax for several classes"
+        only(check_outputs(DoctorContext(solve(), several()))).name
+        == "softmax for multi-label data"
     )
 
 
@@ -119,6 +120,6 @@ def test_softmax_over_one_output_is_found() -> None:
 
 
 def test_without_a_loss_the_right_one_is_named() -> None:
-    assert "from_logits=True is the right one" in check(solve(ending=None)).evidence
-    assert "from_logits=False is the right one" in check(solve()).evidence
+    assert "use from_logits=True" in check(solve(ending=None)).evidence
+    assert "use from_logits=False" in check(solve()).evidence
     assert check(solve(), "mse").severity == "fine"  # no cross-entropy, nothing to say

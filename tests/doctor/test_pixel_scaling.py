@@ -39,7 +39,7 @@ def test_pixels_scaled_by_a_layer_instead_are_fine() -> None:
     found = check(solve(RAW, RAW, front=[signed()]))
     assert found.severity == "fine"
     assert len(found.numbers["scaling_layers"]) == 1
-    assert "behind the preprocessing makes that mean" in found.evidence
+    assert "after the preprocessing changes this to mean" in found.evidence
 
 
 def test_pixels_scaled_by_contract_and_layer_are_found() -> None:
@@ -56,7 +56,7 @@ def test_pixels_scaled_twice_are_found_in_a_model_that_has_not_learned() -> None
     change(model.get_layer("head"), 0, 0.0)
     found = check(model)
     assert (found.name, found.severity) == ("pixels scaled twice", "serious")
-    assert "no better than guessing however pixels are scaled" in found.evidence
+    assert "Accuracy is at chance level with every pixel scaling." in found.evidence
 
 
 def test_pixels_that_a_model_has_learned_to_see_scaled_twice_are_only_a_warning() -> None:
@@ -72,8 +72,8 @@ def test_pixels_that_a_model_has_learned_to_see_scaled_twice_are_only_a_warning(
 def test_pixels_that_are_not_scaled_are_found() -> None:
     found = check(solve(PREPROCESSING, RAW))
     assert (found.name, found.severity) == ("pixels not scaled", "serious")
-    # Both do on these images, which are grey.
-    assert "expect imagenet or -1..1: prepare images so" in found.fix
+    # Both do on these images, which are gray.
+    assert "expect imagenet or -1..1: scale the images that way" in found.fix
     model = solve(PREPROCESSING, RAW)
     change(model.get_layer("head"), 0, 0.0)
     found = check(model)
@@ -89,13 +89,13 @@ def test_pixels_that_are_not_scaled_are_found() -> None:
 )
 def test_pixels_scaled_otherwise_are_found(trained_on: Preprocessing, expected: str) -> None:
     found = check(solve(trained_on))
-    assert found.name == ("pixels scaled otherwise" if expected else "pixels")
+    assert found.name == ("pixels scaled differently" if expected else "pixels")
     assert expected in found.fix
     assert bool(found.fix) == bool(expected)
 
 
 def test_scales_that_serve_as_well_are_no_finding() -> None:
-    # On grey images ImageNet's numbers are not far from 0.5.
+    # On gray images ImageNet's numbers are not far from 0.5.
     imagenet = dataclasses.replace(PREPROCESSING, mean=IMAGENET_MEAN, std=IMAGENET_STD)
     found = check(solve(imagenet))
     assert found.severity == "fine"
@@ -119,8 +119,8 @@ def test_pixels_stored_in_zero_to_one_are_found() -> None:
     context = DoctorContext(solve(), DIGITS)
     context.pixels = np.round(context.pixels / 255)
     found = only(check_pixels(context))
-    assert (found.name, found.severity) == ("pixels all alike", "serious")
-    assert "between 0 and 1, of 0 to 255" in found.evidence
+    assert (found.name, found.severity) == ("constant pixels", "serious")
+    assert "between 0 and 1, out of a range of 0 to 255" in found.evidence
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_pixels_of_another_library_are_guessed_from_the_answers() -> None:
     assert context.accuracy > 0.9
     found = only(check_pixels(context))
     assert (found.name, found.severity) == ("pixels", "note")
-    assert "name it with --pixels" in found.fix
+    assert "pass it with --pixels" in found.fix
 
 
 def test_pixels_of_another_library_are_guessed_from_its_layers() -> None:
@@ -163,7 +163,10 @@ def test_pixels_of_another_library_are_guessed_from_its_layers() -> None:
     context = DoctorContext(model, DIGITS)
     assume_best(context)
     assert context.preprocessing.std == (1.0,) * 3
-    assert "Neither the model's layers nor its answers tell" in only(check_pixels(context)).fix
+    assert (
+        "Neither the layers nor the outputs show which pixel scaling the model expects: pass"
+        in only(check_pixels(context)).fix
+    )
 
 
 def test_pixels_of_another_library_are_checked_if_it_is_said_what_they_are() -> None:

@@ -143,11 +143,11 @@ def test_fetch_downloads_nothing_if_no_hash_is_stated(
 ) -> None:
     """A plain copy of the files, and the answer for a small file, whose tag is of git."""
     hub.pages[PATH] = Page(CONTENT, headers={} if tag is None else {"X-Linked-Etag": tag})
-    with pytest.raises(ValueError, match="does not state the SHA-256") as error:
+    with pytest.raises(ValueError, match="does not return the SHA-256") as error:
         fetch([URL], NAME, needs_sha256=True)
     assert (
-        f"  {hub.url(PATH)}: the server does not state the SHA-256 of the file, as the Hugging "
-        "Face hub does; a mirror must pass on its headers X-Linked-Etag and X-Repo-Commit\n"
+        f"  {hub.url(PATH)}: the server does not return the SHA-256 of the file; a mirror must "
+        "pass on the headers X-Linked-Etag and X-Repo-Commit of the Hugging Face Hub\n"
     ) in str(error.value)
     assert f"or store it as {home / NAME}." in str(error.value)
     assert names(home) == set()

@@ -96,5 +96,5 @@ def test_fetch_waits_for_another_one_and_takes_its_file(
             (elsewhere / name).rename(folder / name)
     thread.join()
     assert fetched == [fetched[0]] * 2
-    said = f"Waiting for another process, which downloads {folder / 'Ti_16.npz'} ...\n"
+    said = f"Waiting for another process that is downloading {folder / 'Ti_16.npz'} ...\n"
     assert capfd.readouterr().err == said

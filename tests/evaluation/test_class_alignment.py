@@ -32,12 +32,14 @@ def test_align_ignores_classes_that_do_not_occur() -> None:
 
 def test_align_names_the_classes_that_the_model_lacks() -> None:
     data = examples([0, 1, 2], "daisy", "orchid", "moss")
-    with pytest.raises(ValueError, match=r"it lacks: orchid, moss.*with the classes daisy, rose"):
+    with pytest.raises(
+        ValueError, match=r"the model lacks: orchid, moss.*with the classes daisy, rose"
+    ):
         align(["daisy", "rose"], data)
 
 
 def test_align_does_not_guess_between_classes_of_one_name() -> None:
-    with pytest.raises(ValueError, match="it has more than one: crane"):
+    with pytest.raises(ValueError, match="the model has more than one: crane"):
         align(["crane", "crow", "crane"], examples([0], "crane"))
 
 
@@ -53,5 +55,5 @@ def test_align_moves_every_label_that_an_image_shows() -> None:
     found = align(["daisy", "iris", "rose", "tulip", "lily"], data)
     assert found.tolist() == [[0, 0, 1, 1, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
     assert align(data.class_names, data) is shown
-    with pytest.raises(ValueError, match="it lacks: rose"):
+    with pytest.raises(ValueError, match="the model lacks: rose"):
         align(["daisy", "tulip"], data)

@@ -10,8 +10,8 @@ from keras_vit.evaluation.few_shot import FewShot
 def blobs(number: int, spread: float, features: int = 13) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(number)
     labels = rng.integers(0, 3, number)
-    centres = np.random.default_rng(0).normal(size=(3, features))
-    return centres[labels] + rng.normal(0, spread, (number, features)), labels
+    centers = np.random.default_rng(0).normal(size=(3, features))
+    return centers[labels] + rng.normal(0, spread, (number, features)), labels
 
 
 @pytest.mark.parametrize("number", [5, 17, 90])  # fewer examples than features, and more
@@ -64,12 +64,14 @@ def test_spread_is_that_of_a_sample() -> None:
     [(np.ones((3, 2)), [0, 1], 1.0), (np.ones(3), [0, 1, 1], 1.0), (np.ones((2, 2)), [0, 1], 0.0)],
 )
 def test_least_squares_of_what_does_not_fit(x: np.ndarray, y: list[int], l2: float) -> None:
-    with pytest.raises(ValueError, match=r"`features` must be \(N, D\) with a label for each row"):
+    with pytest.raises(
+        ValueError, match=r"`features` must have shape \(N, D\) with one label per row,"
+    ):
         fit_least_squares(x, y, 2, l2)
 
 
 def test_few_shot_of_what_does_not_fit() -> None:
     good = (np.ones((3, 2)), [0, 1, 1])
     for bad in ((np.ones((2, 2)), [0]), (np.zeros((0, 2)), [])):
-        with pytest.raises(ValueError, match="`training` and `test` must each be features"):
+        with pytest.raises(ValueError, match="`training` and `test` must each contain features"):
             few_shot(good, bad)

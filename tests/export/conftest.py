@@ -60,14 +60,14 @@ def images() -> list[bytes]:
     generator = np.random.default_rng(7)
     encoded = []
     for height, width in ((37, 23), (11, 53), (64, 64), (9, 8), (10, 14)):
-        colour, noise = generator.integers(0, 200, 3), generator.integers(0, 56, (height, width, 3))
-        pixels = (colour + noise).astype("uint8")
+        color, noise = generator.integers(0, 200, 3), generator.integers(0, 56, (height, width, 3))
+        pixels = (color + noise).astype("uint8")
         encoded += [tf.io.encode_jpeg(pixels).numpy(), tf.io.encode_png(pixels).numpy()]
     return encoded
 
 
 @pytest.fixture(scope="session")
-def labelled(images: list[bytes]) -> Examples:
+def labeled(images: list[bytes]) -> Examples:
     return Examples(
         names=tuple(f"{i}.png" for i in range(len(images))),
         targets=np.arange(len(images)) % 7,

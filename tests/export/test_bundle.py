@@ -30,17 +30,17 @@ from tests.export.conftest import LABELS
 pytestmark = pytest.mark.tensorflow
 
 
-def exported(model: keras.Model, directory: Path, labelled: Examples, **changes):
-    options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0, **changes}
+def exported(model: keras.Model, directory: Path, labeled: Examples, **changes):
+    options = {"examples": labeled, "quantizations": [], "warm_up": False, "verbose": 0, **changes}
     return bundle(model, directory, **options)
 
 
 @pytest.fixture(scope="module")
-def whole(model: keras.Model, labelled: Examples, tmp_path_factory: pytest.TempPathFactory):
+def whole(model: keras.Model, labeled: Examples, tmp_path_factory: pytest.TempPathFactory):
     """One bundle with everything in it; tests only read it."""
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     directory = tmp_path_factory.mktemp("bundle")
-    done = exported(model, directory, labelled, quantizations=None, warm_up=True, min_agreement=0.2)
+    done = exported(model, directory, labeled, quantizations=None, warm_up=True, min_agreement=0.2)
     return directory, done
 
 
@@ -109,11 +109,11 @@ def test_sizes_fall_down_the_ladder(whole) -> None:
 
 @pytest.mark.slow
 def test_other_runtimes_are_verified_as_well(
-    model: keras.Model, labelled: Examples, tmp_path: Path
+    model: keras.Model, labeled: Examples, tmp_path: Path
 ) -> None:
     pytest.importorskip("tf2onnx", reason="needs the extra onnx")
     pytest.importorskip("openvino", reason="needs the extra openvino")
-    done = exported(model, tmp_path, labelled, runtimes=["onnx", "openvino"])
+    done = exported(model, tmp_path, labeled, runtimes=["onnx", "openvino"])
     assert [(r.name, r.ok) for r in done.results[1:]] == [("onnx", True), ("openvino", True)]
     assert max(r.largest_difference for r in done.results) < 1e-5  # measured: 4e-7
     written = {path.name for path in done.files.iterdir()}
@@ -164,24 +164,26 @@ def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
 
 
 def test_nothing_appears_if_the_saved_model_disagrees(
-    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered(monkeypatch, "saved_model")
-    with pytest.raises(VerificationError, match=r"saved_model disagrees .* 0.5000 of the images"):
-        exported(model, tmp_path, labelled)
+    with pytest.raises(
+        VerificationError, match=r"saved_model does not match .* 0.5000 of the images"
+    ):
+        exported(model, tmp_path, labeled)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_rung_that_disagrees_is_left_out(
-    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = {name: tflite.QUANTIZATIONS[name] for name in ("float32", "dynamic_range")}
     monkeypatch.setattr(tflite, "QUANTIZATIONS", kept)
     answered(monkeypatch, "dynamic_range")
-    done = exported(model, tmp_path, labelled, quantizations=None)
+    done = exported(model, tmp_path, labeled, quantizations=None)
     assert not (done.files / "dynamic_range.tflite").exists()
-    assert "Left out, since they agree on too few images: dynamic_range." in done.text()
-    assert "The smallest TFLite file that agrees is " in done.text()
+    assert "Left out for too many different predictions: dynamic_range." in done.text()
+    assert "The smallest TFLite file that matches the model is " in done.text()
 
 
 def test_the_smallest_files_are_named() -> None:
@@ -191,34 +193,34 @@ def test_the_smallest_files_are_named() -> None:
         for name, size in sizes.items()
     )
     text = Bundle(Path("vit/1"), None, results, 200).text()
-    assert "The smallest TFLite file that agrees is dynamic_range." in text
+    assert "The smallest TFLite file that matches the model is dynamic_range." in text
     assert "The smallest with integer activations is int16x8." in text
 
 
 def test_a_rung_that_was_asked_for_has_to_agree(
-    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered(monkeypatch, "dynamic_range")
     with pytest.raises(
         VerificationError,
-        match=r"dynamic_range disagrees(?s:.*)The smallest quantization that agrees is 'float16'",
+        match=r"dynamic_range does not match(?s:.*)The smallest .* matches the model is 'float16'",
     ):
-        exported(model, tmp_path, labelled, quantizations=["float16", "dynamic_range"])
+        exported(model, tmp_path, labeled, quantizations=["float16", "dynamic_range"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sample_is_drawn_unless_all_are_asked_for(
-    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered(monkeypatch)
-    assert exported(model, tmp_path, labelled, sample=4).images == 4  # the run below: all
+    assert exported(model, tmp_path, labeled, sample=4).images == 4  # the run below: all
 
 
 def test_ranges_are_rather_measured_on_images_that_are_not_verified(
-    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, drawn = sys.modules["keras_vit.export.bundle"], {}
-    monkeypatch.setattr(module, "_CALIBRATION", len(labelled) - 4)
+    monkeypatch.setattr(module, "_CALIBRATION", len(labeled) - 4)
     answered(monkeypatch)
     verify, write_all = module.verify, module._write_all
 
@@ -232,8 +234,8 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
 
     monkeypatch.setattr(module, "verify", watched_verify)
     monkeypatch.setattr(module, "_write_all", watched_write)
-    exported(model, tmp_path, labelled, sample=4)
-    assert {*drawn["verified"], *drawn["measured"]} == set(labelled.encoded)
+    exported(model, tmp_path, labeled, sample=4)
+    assert {*drawn["verified"], *drawn["measured"]} == set(labeled.encoded)
     assert not {*drawn["verified"]} & {*drawn["measured"]}
 
 
@@ -244,16 +246,16 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
         ({"runtimes": ["tensorrt"]}, "`runtimes` must be one of .*tensorrt"),
         ({"min_agreement": 1.5}, r"`min_agreement` must be in \[0, 1\]. Received: .*1.5"),
         ({"name": "a/b"}, "`name` must be a plain folder name. Received: name='a/b'"),
-        ({"examples": None}, r"`examples` \(--data\) must be labelled images"),
+        ({"examples": None}, r"`examples` \(--data\) must be labeled images"),
         ({"sample": 0}, "`sample` must be .*Received: sample=0"),
         ({"tflite_batch_size": 0}, "`tflite_batch_size` must be "),
     ],
 )
 def test_bundle_checks_before_work(
-    model: keras.Model, labelled: Examples, tmp_path: Path, changes: dict, message: str
+    model: keras.Model, labeled: Examples, tmp_path: Path, changes: dict, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        exported(model, tmp_path / "new", labelled, **changes)
+        exported(model, tmp_path / "new", labeled, **changes)
     assert not (tmp_path / "new").exists()
 
 

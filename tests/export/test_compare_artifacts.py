@@ -143,7 +143,7 @@ def test_a_file_that_does_not_load_is_told_with_what_was_said(
     (tmp_path / "half.tflite").write_bytes(exported["tflite"].read_bytes()[:1000])
     broken = [artifacts(exported)[0], Artifact("half", "tflite", tmp_path / "half.tflite", True)]
     with pytest.raises(
-        VerificationError, match=r"half could not be run in a process of its own: .*\(ValueError\)"
+        VerificationError, match=r"half could not be run in a separate process: .*\(ValueError\)"
     ):
         verify(
             broken,

@@ -88,7 +88,11 @@ def test_load_predictor_takes_the_newest_complete_version(
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("missing.keras", "nothing there"), ("folder", "none of"), ("model.h5", "none of")],
+    [
+        ("missing.keras", "which does not exist"),
+        ("folder", "which is none of"),
+        ("model.h5", "which is none of"),
+    ],
 )
 def test_load_predictor_says_what_it_takes(name: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
@@ -127,5 +131,7 @@ def test_load_predictor_refuses_texts_of_another_saved_model(
 
 def test_load_predictor_refuses_a_saved_model_from_elsewhere(tmp_path: Path) -> None:
     tf.saved_model.save(tf.Module(), tmp_path)
-    with pytest.raises(ValueError, match=r"exported by keras_vit, with preprocessing\.json in it"):
+    with pytest.raises(
+        ValueError, match=r"exported by keras_vit that contains preprocessing\.json"
+    ):
         load_predictor(tmp_path)

@@ -31,6 +31,7 @@ def test_onnx_computes_the_same(gelu: str, images: list[bytes], tmp_path: Path) 
     assert json.loads(told["preprocessing.json"])["size"] == [10, 14]
 
 
+@pytest.mark.slow
 def test_openvino_computes_the_same(
     model: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:

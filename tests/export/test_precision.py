@@ -126,9 +126,9 @@ def test_other_networks_are_served_in_bfloat16(images: list[bytes], tmp_path: Pa
 
 
 def test_bundle_says_its_precision_and_how_it_agrees(
-    model: keras.Model, labelled: Examples, tmp_path: Path
+    model: keras.Model, labeled: Examples, tmp_path: Path
 ) -> None:
-    options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0}
+    options = {"examples": labeled, "quantizations": [], "warm_up": False, "verbose": 0}
     done = bundle(model, tmp_path, precision="bfloat16", **options)
     path = done.saved_model / "assets.extra/manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -139,7 +139,7 @@ def test_bundle_says_its_precision_and_how_it_agrees(
 
 
 def test_bundle_that_names_other_classes_is_refused(
-    model: keras.Model, labelled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules[bundle_function.__module__]
     real = module.verify
@@ -150,7 +150,7 @@ def test_bundle_that_names_other_classes_is_refused(
         return real(artifacts, images, expected._replace(outputs=wrong), *args, **kwargs)
 
     monkeypatch.setattr(module, "verify", verify)
-    options = {"examples": labelled, "quantizations": [], "warm_up": False, "verbose": 0}
+    options = {"examples": labeled, "quantizations": [], "warm_up": False, "verbose": 0}
     with pytest.raises(VerificationError, match=r"it predicts the same for 0\.9000 of the images"):
         bundle(model, tmp_path, precision="bfloat16", min_agreement=0.5, **options)
     assert not (tmp_path / "vit").exists()

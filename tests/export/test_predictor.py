@@ -41,7 +41,7 @@ def test_a_bad_image_has_a_message_and_costs_its_neighbors_nothing(
     found = predictor.predict(sent, batch_size=2)
     assert [p.message for p in found] == [
         "",
-        "The image is no JPEG, PNG, GIF, BMP or WebP",
+        "The image is not a JPEG, PNG, GIF, BMP or WebP",
         "cannot be read: No such file or directory",
         "The image is damaged",
         "",
@@ -50,7 +50,7 @@ def test_a_bad_image_has_a_message_and_costs_its_neighbors_nothing(
     np.testing.assert_allclose(found[0].probabilities, expected[0], atol=1e-6)
     np.testing.assert_allclose(found[4].probabilities, expected[1], atol=1e-6)
     assert (found[1].ok, found[1].label, found[1].score) == (False, None, None)
-    with pytest.raises(ValueError, match=r"`images\[1\]` must be a complete JPEG.* is no JPEG"):
+    with pytest.raises(ValueError, match=r"`images\[1\]` must be a complete JPEG.* is not a JPEG,"):
         predictor.probabilities(sent)
 
 
@@ -94,18 +94,18 @@ def test_gray_arrays_have_two_or_three_axes(model: keras.Model) -> None:
     ],
 )
 def test_other_kinds_are_refused(wrong: object, received: str, model: keras.Model) -> None:
-    with pytest.raises(ValueError, match=f"`images` must hold paths, .*Received: {received}"):
+    with pytest.raises(ValueError, match=f"`images` must contain paths, .*Received: {received}"):
         load_predictor(model).predict([wrong])
 
 
 @pytest.mark.parametrize("single", ["a.jpg", Path("a.jpg"), b"bytes", PIL.Image.new("L", (5, 7))])
 def test_a_single_image_is_no_list(single: object, model: keras.Model) -> None:
-    with pytest.raises(ValueError, match="`images` must be a list, also of one image"):
+    with pytest.raises(ValueError, match=r"`images` must be a list, even for a single image\."):
         load_predictor(model).predict(single)
 
 
 def test_predict_needs_an_image(predictor: Predictor) -> None:
-    with pytest.raises(ValueError, match=r"`images` must hold at least one image"):
+    with pytest.raises(ValueError, match=r"`images` must contain at least one image."):
         predictor.predict([])
 
 
@@ -129,11 +129,11 @@ def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: li
     [
         (
             bytes(4) + b"ftypheic" + bytes(200),
-            "HEIC, which `keras-vit data convert` makes a JPEG of",
+            "HEIC, which `keras-vit data convert` can convert to JPEG",
         ),
         (
             b"II*\0" + bytes(200),
-            "TIFF, which `keras-vit data convert` makes a JPEG of",
+            "TIFF, which `keras-vit data convert` can convert to JPEG",
         ),
         (b"v/1\x01" + bytes(200), "OpenEXR"),
     ],
@@ -144,5 +144,5 @@ def test_other_formats_are_named_with_a_remedy(
     (tmp_path / "photo").write_bytes(content)
     for prediction in load_predictor(model).predict([content, tmp_path / "photo"]):
         assert not prediction.ok
-        text = f"The image is no JPEG, PNG, GIF, BMP or WebP, but {message}"
+        text = f"The image is not a JPEG, PNG, GIF, BMP or WebP, but {message}"
         assert prediction.message == text

@@ -63,6 +63,7 @@ def answers(folder: Path, images: list[bytes], floats: np.ndarray, work: Path) -
         return dict(found)
 
 
+@pytest.mark.slow
 def test_every_signature_answers_mixed_images_of_which_five_are_bad(
     model: keras.Model, exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:

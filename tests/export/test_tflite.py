@@ -163,7 +163,9 @@ def test_bytes_go_in_as_they_are_also_after_dark_images(model: keras.Model, tmp_
 
 
 def test_calibrated_rungs_need_images(model: keras.Model, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`images` must hold images .* the quantization 'int8'"):
+    with pytest.raises(
+        ValueError, match=r"`images` must contain images .* the quantization 'int8'"
+    ):
         tflite.write(model, tmp_path / "model.tflite", "int8")
     with pytest.raises(ValueError, match=r"`quantization` must be one of .*int4"):
         tflite.write(model, tmp_path / "model.tflite", "int4")

@@ -74,7 +74,7 @@ def test_a_file_says_what_goes_in_and_what_comes_out(exported: dict[str, Path]) 
     assert image.text(0) == "pixels"
     assert (image.table(3).number(0), image.table(3).table(1).number(0)) == (2, 1)  # image, RGB
     (unit,) = image.tables(4)
-    assert unit.number(0) == 1  # normalisation, which leaves pixels as they are
+    assert unit.number(0) == 1  # normalization, which leaves pixels as they are
     assert (unit.table(1).floats(0), unit.table(1).floats(1)) == ([0.0], [1.0])
     assert probabilities.text(0) == "probabilities"
     assert probabilities.table(3).number(0) == 1  # numbers
@@ -83,7 +83,7 @@ def test_a_file_says_what_goes_in_and_what_comes_out(exported: dict[str, Path]) 
 
 
 @pytest.mark.parametrize(("channels", "expected"), [("rgb", 1), ("grayscale", 2), ("bgr", 0)])
-def test_colours_are_those_of_the_model(
+def test_colors_are_those_of_the_model(
     exported: dict[str, Path], tmp_path: Path, channels: str, expected: int
 ) -> None:
     preprocessing = dataclasses.replace(PREPROCESSING, channels=channels, mean=0.5, std=0.5)

@@ -39,7 +39,7 @@ def test_warm_up_requests_are_answered(
 def test_requests_need_images_and_their_format(
     exported: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="`images` must hold at least one"):
+    with pytest.raises(ValueError, match="`images` must contain at least one"):
         warmup.write(exported["saved_model"], [], name="vit")
     monkeypatch.setattr(warmup.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):

@@ -90,7 +90,7 @@ def test_convert_images_copies_and_converts(source: Path, tmp_path: Path) -> Non
     assert found.text().splitlines() == [
         *("Converted from BMP: 1", "Converted from JPEG: 1", "Converted from JPEG 2000: 1"),
         *("Converted from Netpbm: 1", "Converted from PNG: 3", "Converted from TIFF: 2"),
-        *("Copied images: 6", "Copied other files: 3", "Folders: 2", "Left out pages: 1"),
+        *("Copied images: 6", "Copied other files: 3", "Folders: 2", "Pages left out: 1"),
         "Not converted: 2",
         *(line for line in found.text().splitlines() if line.startswith("  damaged.tif: cannot")),
         "  raw.nef: cannot be read: camera raw: develop it with a raw converter first",
@@ -115,7 +115,7 @@ def test_convert_images_goes_on(source: Path, tmp_path: Path) -> None:
     found = convert(source, new)
     assert found.counts == {
         **{"Converted from JPEG 2000": 1, "Copied other files": 2, "Folders": 2},  # the tables
-        "There from an earlier run": 15,
+        "Already converted": 15,
     }
     assert contents(new) == before
 
@@ -150,7 +150,7 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
     source.mkdir()
     (source / "inner").mkdir()
     (tmp_path / "link").symlink_to(source)
-    outside = "`destination` must lie outside of `source`"
+    outside = "`destination` must not contain each other."
     for arguments, options, message in (
         ((tmp_path / "none", new), {}, "`source` must be an existing folder. Received: "),
         ((source, source), {}, outside),
@@ -160,7 +160,11 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
         ((source, new), {"format": "gif"}, "`format` must be one of 'jpg', 'png'"),
         ((source, new), {"max_side": 0}, "`max_side` must be"),
         ((source, new), {"processes": 0}, "`processes` must be"),
-        ((source, new), {"window": (5, 5)}, "`window` must be two numbers, the lower one first"),
+        (
+            (source, new),
+            {"window": (5, 5)},
+            "`window` must be two numbers, the smaller number first.",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             convert(*arguments, **options)
@@ -169,7 +173,7 @@ def test_arguments_are_checked_first(tmp_path: Path) -> None:
 
 def test_destination_must_be_new_or_of_the_same_run(source: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
-    message = "`destination` must be new, or an empty folder, or one that was converted from the "
+    message = "`destination` must be a new or empty folder, or the output of an earlier conversion "
     new.write_text("a file")
     with pytest.raises(ValueError, match=message):
         convert(source, new)
@@ -193,7 +197,7 @@ def test_second_run_is_refused(source: Path, tmp_path: Path) -> None:
     new.mkdir()
     with (
         filelock.FileLock(new / ".keras_vit_convert.lock"),
-        pytest.raises(ValueError, match=r"must not be in use.*to which another process writes"),
+        pytest.raises(ValueError, match=r"must not be in use.*which is in use by another process"),
     ):
         convert(source, new)
     assert [path.name for path in new.iterdir()] == [".keras_vit_convert.lock"]

@@ -33,7 +33,7 @@ def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
     assert [file for file in files if file.outcome != copying.FOLDER] == [
         File("again/b.txt"),
         File("file.txt"),
-        File("gone.jpg", failure="a link to nothing, or no permission"),
+        File("gone.jpg", failure="a broken link, or no permission"),
         File("link/b.txt"),
     ]
 
@@ -179,7 +179,7 @@ def test_write_does_again_what_changed(tmp_path: Path) -> None:
         return [file.outcome for file in files]
 
     assert outcomes() == ["Converted from HEIC", "Copied other files"]
-    assert outcomes() == ["There from an earlier run"] * 2
+    assert outcomes() == ["Already converted"] * 2
     PIL.Image.new("RGB", (5, 7), "blue").save(source / "a.tif")
     (source / "b.txt").write_text("two")
     assert outcomes() == ["Converted from HEIC", "Copied other files"]

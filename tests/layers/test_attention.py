@@ -95,7 +95,7 @@ def test_attention_checks_its_arguments() -> None:
         MultiHeadSelfAttention(2, dropout_rate=1.0)
     with pytest.raises(ValueError, match=r"`num_tokens` must be given .* of shape \(7, 12\)"):
         MultiHeadSelfAttention(3)(normal(7, 12))
-    with pytest.raises(ValueError, match=r"and only there\. Received: num_tokens=5"):
+    with pytest.raises(ValueError, match=r"if, and only if, .* Received: num_tokens=5"):
         MultiHeadSelfAttention(3)(TOKENS, num_tokens=5)
 
 

@@ -34,7 +34,7 @@ def test_layer_norm_computes_in_float32(policy: str) -> None:
     "arguments", [{"axis": 1}, {"axis": (-2, -1)}, {"scale": False}, {"center": False}]
 )
 def test_layer_norm_refuses_other_norms(arguments: dict) -> None:
-    with pytest.raises(ValueError, match=r"`axis` must be -1, with `scale` and `center`"):
+    with pytest.raises(ValueError, match=r"`axis` must be -1, `scale` and `center`"):
         LayerNorm(**arguments)
 
 

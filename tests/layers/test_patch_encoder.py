@@ -97,7 +97,7 @@ def test_patch_encoder_saves_by_name() -> None:
     randomise(other, seed=11)
     other.load_own_variables(store)
     np.testing.assert_array_equal(numpy(other(PATCHES))[:, :4], numpy(layer(PATCHES))[:, :4])
-    with pytest.raises(ValueError, match=r"must hold class_token, position, prefix_position\. "):
+    with pytest.raises(ValueError, match=r"must contain class_token, position, prefix_position\. "):
         encoder().load_own_variables(store)
 
 
@@ -138,7 +138,7 @@ def test_patch_encoder_drops_values_of_tokens() -> None:
 
 
 def test_patch_encoder_needs_a_grid() -> None:
-    with pytest.raises(ValueError, match="`position_grid` must be given where the size"):
+    with pytest.raises(ValueError, match="`position_grid` must be given if the image size"):
         PatchEncoder(D)(keras.Input((None, 7, 11)))
 
 
@@ -153,7 +153,7 @@ def test_patch_encoder_without_positions_needs_no_grid() -> None:
     [
         ({"position_embedding": "learnt"}, "Did you mean 'learned'"),
         ({"position_interpolation": "bilinear_align"}, "Did you mean 'bilinear_aligned'"),
-        ({"register_tokens": -1}, "`register_tokens` must be an integer of at least 0"),
+        ({"register_tokens": -1}, "`register_tokens` must be a non-negative integer"),
         ({"position_grid": (2, 3, 4)}, r"`position_grid` must be .* a pair \(height, width\)"),
         ({"dropout_rate": 1}, r"`dropout_rate` must be a number in \[0, 1\)"),
         ({"hidden_size": 7, "position_embedding": "learned_2d"}, "`hidden_size` must be even"),

@@ -39,7 +39,7 @@ def test_token_pooling_worked_by_hand() -> None:
 
 @pytest.mark.parametrize(("prefix_tokens", "index"), [(0, 0), (1, 1)])
 def test_token_pooling_needs_its_token(prefix_tokens: int, index: int) -> None:
-    with pytest.raises(ValueError, match="`mode` must be 'gap' or 'max' where there is no such"):
+    with pytest.raises(ValueError, match="`mode` must be 'gap' or 'max' if there is no"):
         TokenPooling("token", prefix_tokens, index)
 
 

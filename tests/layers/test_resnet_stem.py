@@ -113,7 +113,10 @@ def test_resnet_stem_is_stored_with_its_weights(tmp_path: Path) -> None:
     [
         ({"num_blocks": 3}, r"`num_blocks` must be a tuple .* each stage\. Received: num_blocks=3"),
         ({"num_blocks": (3, 0)}, r"`num_blocks\[1\]` must be a positive integer"),
-        ({"width": 16}, r"`width` must be a multiple of 32, the groups .* Received: width=16"),
+        (
+            {"width": 16},
+            r"`width` must be a multiple of 32, the number of groups .* Received: width=16",
+        ),
         ({"width": 64.0}, "`width` must be a positive integer"),
         ({"epsilon": 0}, "`epsilon` must be a positive number. Received: epsilon=0"),
     ],

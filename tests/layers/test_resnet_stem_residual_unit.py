@@ -93,7 +93,7 @@ def test_residual_unit_of_unknown_size() -> None:
     [
         (
             {"filters": 48},
-            "`filters` must be a multiple of 32, the groups of the norms. Received: filters=48",
+            "`filters` must be a multiple of 32, the number .* Received: filters=48",
         ),
         ({"filters": 0}, "`filters` must be a positive integer"),
         ({"strides": 0}, "`strides` must be a positive integer"),

@@ -13,9 +13,9 @@ def test_at_most_half_of_the_patches_go(tokens: int, left: int) -> None:
 
 
 def test_reducing_block_checks_its_arguments() -> None:
-    with pytest.raises(ValueError, match=r"`num_reduced` must be an integer of at least 0.*=-1"):
+    with pytest.raises(ValueError, match=r"`num_reduced` must be a non-negative integer.*=-1"):
         ReducingBlock(3, 7, num_reduced=-1)
-    with pytest.raises(ValueError, match=r"`prefix_tokens` must be an integer of .*=1\.5"):
+    with pytest.raises(ValueError, match=r"`prefix_tokens` must be a non-negative integer.*=1\.5"):
         ReducingBlock(3, 7, prefix_tokens=1.5)
     with pytest.raises(ValueError, match=r"`inputs` must have a known number .* \(B, None, D\)"):
         ReducingBlock(3, 7).tokens_after(None)

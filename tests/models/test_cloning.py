@@ -56,7 +56,7 @@ def test_clone_of_a_subclass_is_refused() -> None:
         def call(self, x: object) -> object:
             return x
 
-    with pytest.raises(ValueError, match=r"`model` must be a functional .*of the class Own"):
+    with pytest.raises(ValueError, match=r"`model` must be a built functional .*of type Own"):
         clone(Own())
 
 
@@ -80,7 +80,7 @@ def test_clone_keeps_operations_between_layers() -> None:
     assert is_float32(model)
 
 
-def test_clone_of_an_adapted_normalization_normalises_as_it_did() -> None:
+def test_clone_of_an_adapted_normalization_normalizes_as_it_did() -> None:
     normalization = keras.layers.Normalization()
     normalization.adapt(IMAGES * 3.0 + 1.0)
     images = keras.Input((15, 14, 3))

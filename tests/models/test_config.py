@@ -39,7 +39,10 @@ def test_size_suggests_the_nearest() -> None:
         size("Micra/2")
     with pytest.raises(ValueError, match=r"Did you mean 'R50\+B/16'\? Received: name='R51\+B/16'"):
         size("R51+B/16")
-    with pytest.raises(ValueError, match=r"`name` must read like 'B/16'. Received: name='B16'"):
+    with pytest.raises(
+        ValueError,
+        match=r"`name` must have the form 'B/16'. Received: name='B16'",
+    ):
         size("B16")
 
 
@@ -78,14 +81,14 @@ def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
         ({"hidden_size": 0}, r"`hidden_size` must be a positive integer. Received: hidden_size=0"),
         ({"num_layers": 1.5}, "`num_layers` must be a positive integer"),
         ({"channels": -1}, "`channels` must be a positive integer"),
-        ({"classes": -3}, "`classes` must be an integer of at least 0"),
-        ({"classes": None}, "`classes` must be an integer of at least 0. Received: classes=None"),
+        ({"classes": -3}, "`classes` must be a non-negative integer"),
+        ({"classes": None}, "`classes` must be a non-negative integer. Received: classes=None"),
         ({"layer_scale": 0}, "`layer_scale` must be a positive number. Received: layer_scale=0"),
         ({"hidden_size": 22}, r"multiple of `num_heads`. Received: hidden_size=22, num_heads=4"),
         ({"representation_size": 0}, "`representation_size` must be a positive integer"),
         (
             {"representation_size": 7, "pooling": "none"},
-            "`representation_size` needs a pooled vect",
+            "`representation_size` needs pooling.",
         ),
         ({"distillation_head": True}, "`distillation_head` needs distillation_token=True and pool"),
         (
@@ -93,7 +96,7 @@ def test_config_grid(changes: dict[str, Any], grid: tuple[int, int]) -> None:
             "`distillation_token` needs class_token=True. Received: class_token=False",
         ),
         ({"norm_after_pooling": True}, "`norm_after_pooling` needs pooling='gap' or 'max'. Rec"),
-        ({"register_tokens": -1}, "`register_tokens` must be an integer of at least 0"),
+        ({"register_tokens": -1}, "`register_tokens` must be a non-negative integer"),
         ({"epsilon": 0}, "`epsilon` must be a positive number. Received: epsilon=0"),
         ({"stem_blocks": (2, 0)}, "`stem_blocks` must be a positive integer"),
         ({"stem_blocks": 3}, "`stem_blocks` must be a tuple .* or None. Received: stem_blocks=3"),

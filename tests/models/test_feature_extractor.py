@@ -198,5 +198,7 @@ def test_gradient_of_what_plays_no_part_is_zero() -> None:
 
 def test_gradients_on_another_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    with pytest.raises(ValueError, match=r"Keras must run on TensorFlow or JAX.*'torch'"):
+    with pytest.raises(
+        ValueError, match=r"Keras backend \(KERAS_BACKEND\) must be TensorFlow or JAX.*'torch'"
+    ):
         gradients(lambda tensors: (tensors[0], None), [ops.ones(())])

@@ -90,7 +90,7 @@ def test_features_of_a_users_model_and_of_other_networks() -> None:
 
 
 @pytest.mark.tensorflow
-def test_features_of_labelled_images() -> None:
+def test_features_of_labeled_images() -> None:
     from keras_vit.data import evaluation_dataset, load
 
     digits = load("digits").subset(range(7))
@@ -103,8 +103,8 @@ def test_features_of_labelled_images() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"layers": [2]}, r"`layers` must be numbers of the 2 blocks, in \[-2, 2\).*\[2\]"),
-        ({"layers": [-3]}, r"`layers` must be numbers of the 2 blocks"),
+        ({"layers": [2]}, r"`layers` must be indices of the 2 blocks, in \[-2, 2\).*\[2\]"),
+        ({"layers": [-3]}, r"`layers` must be indices of the 2 blocks"),
         ({"pool": "mean"}, "`pool` must be one of 'token', 'gap', 'all'"),
     ],
 )
@@ -114,7 +114,7 @@ def test_features_that_are_not_there(arguments: dict[str, Any], message: str) ->
 
 
 def test_features_of_a_class_token_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match="`pool` must be 'gap' or 'all' where the model has no"):
+    with pytest.raises(ValueError, match="`pool` must be 'gap' or 'all' if the model has no"):
         features(tiny_model(class_token=False, pooling="gap"), IMAGES, pool="token")
 
 

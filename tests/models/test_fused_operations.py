@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def operations(model: keras.Model) -> Counter:
-    """Counts what is left of a forward pass when TensorFlow has optimised it."""
+    """Counts what is left of a forward pass when TensorFlow has optimized it."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 

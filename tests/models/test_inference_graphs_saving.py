@@ -33,7 +33,7 @@ def dense() -> keras.Model:
 
 def refused(save: Callable[..., Any], model: Any, path: Path) -> None:
     path.write_text("of the user")
-    with pytest.raises(ValueError, match="exported, copied or given weights: take"):
+    with pytest.raises(ValueError, match=r"its process: use"):
         save(model, path)
     assert path.read_text() == "of the user"
     assert list(path.parent.iterdir()) == [path]
@@ -57,7 +57,7 @@ def test_functions_of_keras_raise_the_same_error(
     nested = keras.Sequential([keras.Input((5,)), copy])
     part = keras.Model(inputs, InferenceLayer(dense(), as_it_is)(inputs))
     for model in (copy, nested, part):
-        with pytest.raises(ValueError, match="exported, copied or given weights: take"):
+        with pytest.raises(ValueError, match=r"its process: use"):
             save(model, tmp_path / name)
 
 

@@ -129,7 +129,9 @@ def test_arguments_are_checked() -> None:
         optimize_for_inference(model, runtime="onnx")
     with pytest.raises(ValueError, match=r"`precision` must be one of 'float32', 'bfloat16'\."):
         optimize_for_inference(model, precision="float16")
-    with pytest.raises(ValueError, match=r"`threads` must be None where `runtime` is 'keras'.*=3"):
+    with pytest.raises(
+        ValueError, match=r"`threads` must be None with `runtime='keras'`, because the Keras.*=3"
+    ):
         optimize_for_inference(model, threads=3)
 
 

@@ -63,7 +63,7 @@ def test_a_network_with_operations_in_its_graph_is_finished_too() -> None:
     assert_close(finished_classifier(network)(inputs), np.full((2, 3), 1 / 3), 1e-6)
 
 
-def test_frozen_batch_normalisation_uses_what_it_has(network: keras.Model) -> None:
+def test_frozen_batch_normalization_uses_what_it_has(network: keras.Model) -> None:
     from keras_vit.training.param_groups import set_trainable
 
     network = build_application("MobileNetV2", LABELS, image_size=(32, 48))
@@ -124,13 +124,13 @@ def test_an_application_is_trained_saved_and_evaluated(tmp_path: Path) -> None:
         for new, old in zip(model.weights, fresh.weights, strict=True)
         if "moving" in new.path
     ]
-    assert all(moved)  # batch normalisation has counted, as in Keras' own `fit`
+    assert all(moved)  # batch normalization has counted, as in Keras' own `fit`
     assert len(moved) == 104
     assert [row["epoch"] for row in history.read(run.times)] == [0, 1]
     assert all(0 < row["training_seconds"] < row["seconds"] for row in history.read(run.times))
 
 
-def test_means_of_batch_normalisation_are_not_trained() -> None:
+def test_means_of_batch_normalization_are_not_trained() -> None:
     from keras_vit.training.param_groups import set_trainable
 
     network = build_application("MobileNetV2", LABELS, image_size=(32, 48))

@@ -74,7 +74,7 @@ def test_no_image_and_no_runtime_are_told(
     pair: tuple[keras.Model, OpenVINOModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, found = pair
-    with pytest.raises(ValueError, match="`images` must hold at least one image"):
+    with pytest.raises(ValueError, match=r"`images` must contain at least one image\."):
         found.predict(IMAGES[:0])
     with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
         found.predict(IMAGES, batch_size=0)
@@ -94,7 +94,7 @@ def test_a_model_has_one_input_and_one_output() -> None:
         OpenVINOModel(model)
     images = keras.Input((None, None, 3))
     model = keras.Model(images, keras.layers.GlobalMaxPooling2D()(images))
-    with pytest.raises(ValueError, match=r"shape is known.*Received: \(None, None, None, 3\)"):
+    with pytest.raises(ValueError, match=r"of known.*Received: \(None, None, None, 3\)"):
         OpenVINOModel(model)
     with pytest.raises(ValueError, match="`precision` must be one of"):
         OpenVINOModel(tiny_model(), precision="int8")
@@ -105,5 +105,5 @@ def test_a_model_has_one_input_and_one_output() -> None:
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="what other backends are told")
 def test_other_backends_are_refused() -> None:
     pytest.importorskip("openvino", reason="needs the extra openvino")
-    with pytest.raises(RuntimeError, match=r"graph of TensorFlow: .*_BACKEND='(jax|torch)'"):
+    with pytest.raises(RuntimeError, match=r"TensorFlow graph: .*_BACKEND='(jax|torch)'"):
         OpenVINOModel(tiny_model())

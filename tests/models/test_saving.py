@@ -33,13 +33,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 each_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 
 
-def labelled(**changes: Any) -> keras.Model:
+def labeled(**changes: Any) -> keras.Model:
     return randomise(build(tiny_config(**changes), preprocessing=PREPROCESSING))
 
 
 @each_variant
 def test_keras_file_brings_everything_back(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = labelled(**changes)
+    model = labeled(**changes)
     model.save(tmp_path / "m.keras")
     loaded = keras.saving.load_model(tmp_path / "m.keras", safe_mode=True)
     np.testing.assert_array_equal(numpy(loaded(IMAGES)), numpy(model(IMAGES)))
@@ -49,7 +49,7 @@ def test_keras_file_brings_everything_back(changes: dict[str, Any], tmp_path: Pa
 
 @each_variant
 def test_clone_is_the_same_architecture(changes: dict[str, Any]) -> None:
-    model = labelled(**changes)
+    model = labeled(**changes)
     clone = keras.models.clone_model(model)
     assert [w.path for w in clone.weights] == [w.path for w in model.weights]
     clone.set_weights(model.get_weights())
@@ -58,7 +58,7 @@ def test_clone_is_the_same_architecture(changes: dict[str, Any]) -> None:
 
 
 def test_config_round_trip_needs_no_custom_objects() -> None:
-    model = labelled()
+    model = labeled()
     copy = keras.Model.from_config(model.get_config())
     copy.set_weights(model.get_weights())
     np.testing.assert_array_equal(numpy(copy(IMAGES)), numpy(model(IMAGES)))
@@ -73,7 +73,7 @@ def test_mixed_precision_keras_file_keeps_weights_and_policy(tmp_path: Path) -> 
 
 
 def test_weights_file_fits_a_new_model(tmp_path: Path) -> None:
-    model, other = labelled(), labelled()
+    model, other = labeled(), labeled()
     other.set_weights([0 * w for w in other.get_weights()])
     model.save_weights(tmp_path / "m.weights.h5")
     other.load_weights(tmp_path / "m.weights.h5")
@@ -96,7 +96,7 @@ print(*keras_vit.models.preprocessing_of(model).class_names, sep="|")
 
 
 def test_keras_file_predicts_the_same_in_another_process(tmp_path: Path) -> None:
-    model = labelled(image_size=(None, None), position_grid=(3, 4), num_layers=3)
+    model = labeled(image_size=(None, None), position_grid=(3, 4), num_layers=3)
     model.save(tmp_path / "m.keras")
     np.save(tmp_path / "images.npy", IMAGES)
     done = subprocess.run(
@@ -123,7 +123,7 @@ def with_frozen_backbone(backbone: keras.Model) -> keras.Model:
 
 @pytest.mark.slow
 def test_frozen_backbone_trains_and_saves_in_a_users_model(tmp_path: Path) -> None:
-    backbone = labelled(classes=0, pooling="none", stochastic_depth_rate=0.5)
+    backbone = labeled(classes=0, pooling="none", stochastic_depth_rate=0.5)
     before = backbone.get_weights()
     model = with_frozen_backbone(backbone)
     assert [w.path for w in model.trainable_weights] == ["mine/kernel", "mine/bias"]

@@ -66,10 +66,10 @@ def test_take_tokens_by_hand() -> None:
 
 def test_hybrid_is_refused() -> None:
     hybrid = models.size("R+Ti/16").replace(image_size=(32, 32))
-    with pytest.raises(ValueError, match=r"must cut its patches from pixels.*stem_blocks=\("):
+    with pytest.raises(ValueError, match=r"must take its patches from pixels:.*stem_blocks=\("):
         TokenEncoder(models.build(hybrid))
 
 
 def test_network_for_any_size_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"images of one size.*image_size=\(None, None\)"):
+    with pytest.raises(ValueError, match=r"with a fixed image size..*image_size=\(None, None\)"):
         TokenEncoder(network(image_size=(None, None), position_grid=(3, 5)))

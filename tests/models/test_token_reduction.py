@@ -142,7 +142,7 @@ def refused(model: keras.Model, method: str, message: str) -> None:
 
 def test_reduce_tokens_checks_its_arguments() -> None:
     model = tiny_model()
-    with pytest.raises(ValueError, match=r"`per_block` must be an integer of at least 0\. .*=-3"):
+    with pytest.raises(ValueError, match=r"`per_block` must be a non-negative integer\. .*=-3"):
         reduce_tokens(model, -3)
     refused(model, "pruned", "`method` must be one of 'merge', 'prune'. Did you mean 'prune'")
 
@@ -151,28 +151,32 @@ def test_reduce_tokens_checks_its_arguments() -> None:
 def test_pruning_needs_a_class_token_that_answers(pooling: str) -> None:
     refused(tiny_model(pooling=pooling), "prune", f"`method` must be 'merge' .*pooling='{pooling}'")
     bare = tiny_model(class_token=False, register_tokens=2, pooling=pooling)
-    refused(bare, "prune", "`method` must be 'merge' where there is no class token")
+    refused(bare, "prune", "`method` must be 'merge' without a class token,")
 
 
 @pytest.mark.parametrize("method", ["merge", "prune"])
 def test_who_needs_every_token_is_refused(method: str) -> None:
     refused(
-        tiny_model(pooling="map"), method, r"`model` must hand .* 'pooling' \(AttentionPooling\)"
+        tiny_model(pooling="map"), method, r"`model` must pass .* 'pooling' \(AttentionPooling\)"
     )
     tokens = tiny_model(pooling="none", classes=0)
-    refused(tokens, method, "`model` must answer .* in which 'tiny' returns its tokens")
+    refused(tokens, method, "`model` must classify .* in which 'tiny' returns its tokens")
     images = keras.Input((15, 14, 3))
     user = keras.Model(images, keras.layers.Flatten()(tokens(images)))
-    refused(user, method, "`model` must answer .* in which 'tiny' returns its tokens")
+    refused(user, method, "`model` must classify .* in which 'tiny' returns its tokens")
     shifted = keras.Model(tokens.input, tokens.output + 1.0)
-    refused(shifted, method, r"`model` must hand .* \(Add\) takes them")
+    refused(shifted, method, r"`model` must pass .* \(Add\) receives them")
 
 
 def test_other_models_are_refused() -> None:
     other = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     refused(other, "merge", "`model` must be a Vision Transformer .* with 0 TransformerBlocks")
     reduced = reduce_tokens(tiny_model(), 5)
-    refused(reduced, "merge", "all its tokens.* with 0 TransformerBlocks, 2 that let tokens go")
+    refused(
+        reduced,
+        "merge",
+        "without reduced tokens, .* with 0 TransformerBlocks, 2 that already reduce tokens",
+    )
     images = keras.Input((15, 14, 3))
     within = keras.Sequential([keras.Input((15, 14, 3)), tiny_model()], name="within")
     refused(keras.Model(images, within(images)), "merge", "in a Sequential inside .* 'within'")
@@ -184,5 +188,7 @@ def test_images_of_any_size_are_refused() -> None:
 
 
 def test_looking_inside_needs_every_token() -> None:
-    with pytest.raises(ValueError, match=r"`model` must have all its tokens .* `reduce_tokens`"):
+    with pytest.raises(
+        ValueError, match=r"`model` must not have reduced tokens; pass .* `reduce_tokens`"
+    ):
         FeatureExtractor(reduce_tokens(tiny_model(), 5))

@@ -61,8 +61,8 @@ def test_table_says_what_each_model_reached_and_cost() -> None:
     assert cells(text, "started from") == ["weights.npz", "**random weights**"]
     assert cells(text, "accuracy") == ["**0.9500**", "**0.5000**"]
     assert cells(text, "parameters, millions") == ["5.72", "5.72"]
-    assert cells(text, "GFLOPs an image") == ["2.54", "-"]
-    assert cells(text, "peak host memory of the training, GB") == ["2.60", "2.60"]
+    assert cells(text, "GFLOPs per image") == ["2.54", "-"]
+    assert cells(text, "peak host memory in training, GB") == ["2.60", "2.60"]
     assert cells(text, "minutes to 95% accuracy") == ["3.0", "-"]
     assert cells(text, "images/s in training") == ["18.4", "18.4"]
     assert len(cells(text, "F1 of tulips")) == 2
@@ -93,13 +93,13 @@ def test_three_models_come_with_a_word_on_chance() -> None:
     found = side_by_side()
     pair = found.tests[("ViT", "ResNet")]
     more = dataclasses.replace(found, tests={("a", "b"): pair, ("a", "c"): pair, ("b", "c"): pair})
-    assert "Of 3 tests one in twenty is below 0.05 by chance" in more.markdown()
+    assert "Of 3 tests, one in twenty is expected to have p < 0.05 by chance" in more.markdown()
 
 
 def test_a_thousand_classes_are_cut_short() -> None:
     text = side_by_side(tuple(f"class_{k}" for k in range(30))).markdown()
     assert text.count("| F1 of ") == 20
-    assert "... and 10 classes more" in text
+    assert "... and 10 more classes" in text
 
 
 def test_comparison_writes_table_numbers_and_curves(tmp_path: Path) -> None:
@@ -133,23 +133,33 @@ def test_a_run_with_another_split_is_refused_before_anything_is_trained(
 ) -> None:
     monkeypatch.setattr(comparison, "run_model", lambda *a: pytest.fail("trained"))
     config = RunConfig(str(photos), "", split_seed=5)
-    with pytest.raises(ValueError, match="Runs must have held out the same images"):
+    with pytest.raises(ValueError, match="A run must have the same validation images"):
         compare(config, [str(run), "ViTTi16"], tmp_path / "out")
     out = tmp_path / "elsewhere"
     options = ("--image-size", "8x12", "--epochs", 1, "--batch-size", 8, "--precision", "float32")
     more = ("--split-seed", 5, "--no-tensorboard")
     call_main("train", "--data", photos, "--model", "ViTNano", "--out", out, *options, *more)
-    with pytest.raises(ValueError, match=r"elsewhere, whose split\.csv holds out others"):
+    with pytest.raises(
+        ValueError, match=r"elsewhere, whose split\.csv contains different validation images"
+    ):
         compare(RunConfig(str(photos), ""), [str(run), str(out)], tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("models", "start", "message"),
     [
-        (["ViTTi16"], {}, r"`models` must be two models or more.*\['ViTTi16'\]"),
-        (["ViTTi16", "ViTTi16"], {}, "`models` must be two models or more, of different names"),
+        (["ViTTi16"], {}, r"`models` must contain at least two models with.*\['ViTTi16'\]"),
+        (
+            ["ViTTi16", "ViTTi16"],
+            {},
+            "`models` must contain at least two models with different names.",
+        ),
         (["ViTTi16", "ResNet51"], {}, "`model` must be one of"),
-        (["ViTTi16", "ResNet50"], {"ViTS16": "a"}, "`start` must name weights of models that are"),
+        (
+            ["ViTTi16", "ResNet50"],
+            {"ViTS16": "a"},
+            "`start` must contain weights only for models that are",
+        ),
         (["ViTTi16", "ResNet50"], {"ResNet50": "nowhere.h5"}, "Weights of ResNet50 must be"),
         (["ViTTi16", "ResNet50"], {"ViTTi16": "nowhere.npz"}, r"nowhere\.npz"),
     ],
@@ -165,7 +175,9 @@ def test_compare_refuses_before_it_trains(
 def test_images_of_several_classes_are_refused(photos: Path, tmp_path: Path) -> None:
     table = photos / "several.csv"
     table.write_text("file,labels\nant/00.jpg,ant|bee\nbee/00.jpg,\n")
-    with pytest.raises(ValueError, match="`data` must have images of one class each"):
+    with pytest.raises(
+        ValueError, match=r"`data` must have exactly one class per image to compare models\."
+    ):
         compare(RunConfig(str(table), ""), ["ViTTi16", "ResNet50"], tmp_path)
     table.unlink()
 

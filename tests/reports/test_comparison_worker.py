@@ -43,7 +43,9 @@ def test_a_run_is_measured_and_not_changed(run: Path, tmp_path: Path) -> None:
 def test_an_incomplete_run_is_refused(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "evaluation.json").unlink()
-    with pytest.raises(ValueError, match=r"`run` must be complete\. .*no evaluation\.json; go on"):
+    with pytest.raises(
+        ValueError, match=r"`run` must be complete\. .*no evaluation\.json; resume the run"
+    ):
         comparison_worker.measure_run("mine", Run(tmp_path / "run"), tmp_path / "mine")
 
 
@@ -72,7 +74,7 @@ def config() -> RunConfig:
 
 def test_a_training_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison_worker, "_IN_A_PROCESS", "raise SystemExit(3)")
-    with pytest.raises(ValueError, match="The process of ViTMicro4 ended with status 3; what it"):
+    with pytest.raises(ValueError, match="The process of ViTMicro4 ended with status 3; see its"):
         comparison_worker.run_model("ViTMicro4", config(), tmp_path)
 
 
@@ -88,7 +90,7 @@ def test_a_training_that_was_stopped_is_no_failure(
     ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_worker, "_IN_A_PROCESS", ends)
-    with pytest.raises(KeyboardInterrupt, match=r"ViTMicro4 was stopped\. The same command"):
+    with pytest.raises(KeyboardInterrupt, match=r"ViTMicro4 was stopped\. Run the same command"):
         comparison_worker.run_model("ViTMicro4", config(), tmp_path)
 
 
@@ -136,7 +138,7 @@ def test_another_comparison_is_not_taken_over(tmp_path: Path) -> None:
 
     write_config(tmp_path / "config.yaml", config())
     other = RunConfig("others", "ViTMicro4")
-    with pytest.raises(ValueError, match="`out` must be a new folder, or one of the same"):
+    with pytest.raises(ValueError, match="`out` must be a new folder, or the folder of the same"):
         comparison_worker.run_model("ViTMicro4", other, tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_page_answers_every_question(tmp_path: Path) -> None:
     row = found.scores.per_class[2]
     cells = f"<td>{row.precision:.3f}</td><td>{row.recall:.3f}</td><td>{row.f1:.3f}</td>"
     assert f"<td>class_2</td>{cells}<td>{row.support}</td>" in text
-    assert "class_0, not class_4 (88%): folder/a&amp;b.jpg" in text
+    assert "class_0, predicted as class_4 (88%): folder/a&amp;b.jpg" in text
     assert "camera: phone" in text
     assert f"{found.calibration.temperature:.2f}" in text
     assert "<td>keras</td><td>3.15.1</td>" in text
@@ -119,12 +119,12 @@ def test_confused_pairs_are_the_most_frequent(
 
 
 def test_page_of_more_than_five_classes(tmp_path: Path) -> None:
-    assert "among the five most probable" in write(details(60, 7), tmp_path)
+    assert "top-5 accuracy" in write(details(60, 7), tmp_path)
 
 
 def test_page_of_a_model_without_a_mistake(tmp_path: Path) -> None:
     text = write(details(60, 3, mistakes=(), slices=(), calibration=None), tmp_path)
-    assert "Nothing: every answer is right." in text
+    assert "None: every prediction is correct." in text
     assert sections(text) == [s for s in SECTIONS if s not in ("slices", "calibration")]
 
 

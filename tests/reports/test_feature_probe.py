@@ -24,13 +24,13 @@ def model() -> keras.Model:
 @pytest.mark.slow
 def test_probe_knows_more_with_more_examples(model: keras.Model, tmp_path: Path) -> None:
     training, test = DIGITS.subset(range(400)), DIGITS.subset(range(400, 500))
-    found = probe(model, training, test, sheet=tmp_path / "neighbours.png")
+    found = probe(model, training, test, sheet=tmp_path / "neighbors.png")
     means = [row.mean for row in found.few_shot]
     assert means == sorted(means)
     assert found.linear > means[-1] > 0.5
-    assert found.neighbours > 0.5
+    assert found.neighbors > 0.5
     assert all(len(row.accuracies) == 10 for row in found.few_shot)
-    assert (tmp_path / "neighbours.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
     assert found.to_json()["few_shot"][0]["shots"] == 1
     assert "  25 examples of a class        " in found.text()
 
@@ -45,9 +45,9 @@ def test_features_are_kept_and_made_anew_for_anything_else(
     assert probe(model, *parts, cache=cache).to_json() == first.to_json()
     assert capsys.readouterr().out == ""
     probe(model, *parts, cache=cache, verbose=1)
-    assert "Features of the same model and images are read from" in capsys.readouterr().out
+    assert "Reading cached features of the same model and images from" in capsys.readouterr().out
     probe(model, parts[1], parts[0], cache=cache, verbose=1)
-    assert "Features of another model or other images are replaced" in capsys.readouterr().out
+    assert "Replacing cached features of another model or other images" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(18)])
@@ -56,7 +56,7 @@ def test_a_file_of_something_else_is_not_replaced(
 ) -> None:
     (tmp_path / "own.npz").write_bytes(content)
     part = DIGITS.subset(range(9))
-    with pytest.raises(ValueError, match=r"`cache` must be a file that .*own\.npz"):
+    with pytest.raises(ValueError, match=r"`cache` must be a file written by .*own\.npz"):
         probe(model, part, part, cache=tmp_path / "own.npz")
     assert (tmp_path / "own.npz").read_bytes() == content
 
@@ -83,14 +83,14 @@ def test_a_class_of_two_images_has_no_linear_classifier(model: keras.Model) -> N
     few = np.r_[np.flatnonzero(labels == 0)[:2], np.flatnonzero(labels == 1)[:9]]
     found = probe(model, DIGITS.subset(few), DIGITS.subset(np.flatnonzero(labels < 2)[50:70]))
     assert found.linear is None
-    assert "-, a class has fewer than three images" in found.text()
+    assert "- (a class has fewer than three images)" in found.text()
 
 
 def test_images_of_several_classes_cannot_be_probed(model: keras.Model) -> None:
     several = dataclasses.replace(
         DIGITS.subset(range(5)), targets=np.eye(10, dtype=int)[DIGITS.targets[:5]]
     )
-    with pytest.raises(ValueError, match="must have images of one class each to probe"):
+    with pytest.raises(ValueError, match="must have exactly one class per image to probe"):
         probe(model, several, several)
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from keras_vit.reports import write_card
-from keras_vit.reports.model_card import weights_licence
+from keras_vit.reports.model_card import weights_license
 from keras_vit.runs.config import write_config
 from keras_vit.training import Run, RunConfig
 
@@ -28,11 +28,11 @@ def test_card_has_what_a_hub_expects(run: Path, tmp_path: Path) -> None:
     metric = content["model-index"][0]["results"][0]["metrics"][0]
     assert metric == {"type": "accuracy", "value": round(scores["accuracy"], 4)}
     assert re.findall(r"^## (.+)$", body, re.MULTILINE) == [
-        *("Intended use", "Data", "Metrics", "How to load it", "Training", "Licence")
+        *("Intended use", "Data", "Metrics", "How to load it", "Training", "License")
     ]
     assert "3 classes an image shows: ant, bee, cow" in " ".join(body.split())
     assert f"**{scores['accuracy']:.4f}**" in body
-    assert "started from random weights" in body
+    assert "none (random initialization)" in body
     assert str(run.parent) not in text
     pictures = re.findall(r"!\[.+\]\((.+)\)", body)
     assert {"confusion_matrix.png", "curves.png"} <= set(pictures)
@@ -62,28 +62,30 @@ def test_card_goes_beside_the_run_by_default_and_changes_nothing_else(
 
 
 def test_card_of_an_incomplete_run(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`run` must be a folder that `keras-vit train --out`"):
+    with pytest.raises(
+        ValueError, match="`run` must be a run folder written by `keras-vit train --out`"
+    ):
         write_card(tmp_path)
     write_config(Run(tmp_path).config, RunConfig("photos", "ViTTi16"))
     with pytest.raises(
-        ValueError, match=r"`run` must be complete\. .*has no evaluation\.json; go on"
+        ValueError, match=r"`run` must be complete\. .*has no evaluation\.json; resume"
     ):
         write_card(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("weights", "model", "licence", "said"),
+    ("weights", "model", "license", "said"),
     [
         ("imagenet", "ViTTi16", "apache-2.0", "Apache-2.0"),
-        ("/home/me/own.npz", "ViTTi16", "unknown", "look where `own.npz` came from"),
-        ("imagenet", "ResNet50", "unknown", "look where `imagenet` came from"),
-        (None, "ViTTi16", "unknown", "random weights"),
+        ("/home/me/own.npz", "ViTTi16", "unknown", "check where `own.npz` came from"),
+        ("imagenet", "ResNet50", "unknown", "check where `imagenet` came from"),
+        (None, "ViTTi16", "unknown", "random initialization"),
     ],
 )
-def test_licence_is_that_of_the_weights(
-    weights: str | None, model: str, licence: str, said: str
+def test_license_is_that_of_the_weights(
+    weights: str | None, model: str, license: str, said: str
 ) -> None:
-    found = weights_licence(weights, model)
-    assert found[0] == licence
+    found = weights_license(weights, model)
+    assert found[0] == license
     assert said in found[1]
     assert "/home/me" not in found[1]

@@ -77,10 +77,10 @@ def test_version_of_a_missing_package_is_none(
         ({"keep": 0}, "`keep` must be a positive integer"),
         ({"save_steps": -1}, "`save_steps` must be"),
         ({"save_minutes": -1}, "`save_minutes` must be 0 or more. Received: save_minutes=-1"),
-        ({"teacher": "runs/x"}, "`teacher` must be given where the recipe distils"),
+        ({"teacher": "runs/x"}, "`teacher` must be given if,"),
         (
             {"recipe": Recipe(distillation="hard")},
-            "`teacher` must be given where the recipe distils, and only there.*teacher=None",
+            "if, and only if, the recipe uses distillation..*teacher=None",
         ),
     ],
 )
@@ -119,19 +119,22 @@ def test_config_can_be_written_by_hand(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("data: [", "must be a readable YAML file"),
-        ("just words", "must hold fields with values. Received: 'just words'"),
-        ("model: ViTB16", "must have the fields data and model. Received: no data"),
-        ("data: a\nmodel: b\nepochs: 3", "'epochs' is no field of the configuration"),
+        ("just words", "must map fields to values. Received: 'just words'"),
+        ("model: ViTB16", "must have `data` and `model`. Received: no `data`"),
+        ("data: a\nmodel: b\nepochs: 3", "'epochs' is not a field of the configuration"),
         (
             "data: a\nmodel: b\nrecipe: {epoch: 3}",
-            "'epoch' is no field of its recipe.* Did you mean 'epochs'",
+            "'epoch' is not a field of its recipe.* Did you mean 'epochs'",
         ),
         (
             "data: a\nmodel: b\nrecipe: {augmentation: {mixpu: 3}}",
-            "'mixpu' is no field of its augmentation.* Did you mean 'mixup'",
+            "'mixpu' is not a field of its augmentation.* Did you mean 'mixup'",
         ),
         ("data: a\nmodel: b\nrecipe: {epochs: 0}", "`epochs` must be a positive integer"),
-        ("data: a\nmodel: b\nrecipe: {learning_rate: fast}", "`learning_rate` must be .*'fast'"),
+        (
+            "data: a\nmodel: b\nrecipe: {learning_rate: fast}",
+            "`learning_rate` must be .*'fast'",
+        ),
     ],
 )
 def test_wrong_config_is_refused(tmp_path: Path, text: str, message: str) -> None:

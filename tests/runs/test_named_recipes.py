@@ -124,8 +124,8 @@ def test_augreg_by_the_names_of_its_checkpoints() -> None:
     [
         ("dait", "`recipe` must be one of .* Did you mean 'deit'"),
         ("augreg-aug_heavy", "`aug` must be one of 'none'"),
-        ("augreg-lr_0.1", "must be 'augreg', or be followed by settings as in"),
-        ("augreg-wd_much", "must be 'augreg', or be followed by settings as in"),
+        ("augreg-lr_0.1", "must be 'augreg', alone or with settings as in"),
+        ("augreg-wd_much", "must be 'augreg', alone or with settings as in"),
     ],
 )
 def test_unknown_recipe_is_refused(name: str, message: str) -> None:

@@ -18,15 +18,15 @@ pytestmark = pytest.mark.tensorflow
         ("epochs", 2.5, "`epochs` must be a positive integer. Received: epochs=2.5"),
         ("batch_size", -3, "`batch_size` must be a positive integer. Received: batch_size=-3"),
         ("optimizer", "adamv", "`optimizer` must be one of .* Did you mean 'adamw'"),
-        ("learning_rate", -0.1, "`learning_rate` must be a number from 0 up. Received: .*=-0.1"),
-        ("learning_rate", float("nan"), "`learning_rate` must be a number from 0 up.*=nan"),
-        ("learning_rate", "1e-4", "`learning_rate` must be a number from 0 up.*='1e-4'"),
+        ("learning_rate", -0.1, "`learning_rate` must be a non-negative number. Received: .*=-0.1"),
+        ("learning_rate", float("nan"), "`learning_rate` must be a non-negative number.*=nan"),
+        ("learning_rate", "1e-4", "`learning_rate` must be a non-negative number.*='1e-4'"),
         ("layer_decay", "0.65", r"`layer_decay` must be in \(0, 1\]. Received: .*='0.65'"),
         ("final_fraction", None, r"`final_fraction` must be in \[0, 1\].*=None"),
         ("warmup_fraction", 1.0, r"`warmup_fraction` must be a number in \[0, 1\).*=1.0"),
-        ("weight_decay", -1, "`weight_decay` must be a number from 0 up. Received: .*=-1"),
-        ("clip_norm", -2, "`clip_norm` must be a number from 0 up. Received: clip_norm=-2"),
-        ("clip_norm", float("inf"), "`clip_norm` must be a number from 0 up.*=inf"),
+        ("weight_decay", -1, "`weight_decay` must be a non-negative number. Received: .*=-1"),
+        ("clip_norm", -2, "`clip_norm` must be a non-negative number. Received: clip_norm=-2"),
+        ("clip_norm", float("inf"), "`clip_norm` must be a non-negative number.*=inf"),
         ("label_smoothing", 1, r"`label_smoothing` must be a number in \[0, 1\).*=1"),
         ("dropout_rate", -0.1, r"`dropout_rate` must be a number in \[0, 1\).*=-0.1"),
         ("stochastic_depth_rate", 1, r"`stochastic_depth_rate` must be a number in \[0, 1\).*=1"),
@@ -41,8 +41,8 @@ pytestmark = pytest.mark.tensorflow
         ("layer_decay", 1.2, r"`layer_decay` must be in \(0, 1\]. Received: layer_decay=1.2"),
         ("beta_2", 1, r"`beta_2` must be a number in \[0, 1\)"),
         ("weight_decay_on", "biases", "`weight_decay_on` must be one of 'kernels', 'all'"),
-        ("clip_variable_norm", -1, "`clip_variable_norm` must be a number from 0 up"),
-        ("sam_radius", -1, "`sam_radius` must be a number from 0 up"),
+        ("clip_variable_norm", -1, "`clip_variable_norm` must be a non-negative number"),
+        ("sam_radius", -1, "`sam_radius` must be a non-negative number"),
         ("ema_momentum", 1, r"`ema_momentum` must be a number in \[0, 1\)"),
         ("loss", "hinge", "`loss` must be one of 'softmax', 'sigmoid'"),
         ("class_weights", "equal", "`class_weights` must be one of 'none', 'balanced'"),
@@ -87,5 +87,5 @@ def test_replace_reaches_the_augmentation() -> None:
 def test_replace_checks() -> None:
     with pytest.raises(ValueError, match="`epochs` must be a positive integer"):
         Recipe().replace(epochs=0)
-    with pytest.raises(ValueError, match=r"'mixpu' is no field of a recipe.*Did you mean 'mixup'"):
+    with pytest.raises(ValueError, match=r"'mixpu' is not a recipe field.*Did you mean 'mixup'"):
         Recipe().replace(mixpu=0.2)

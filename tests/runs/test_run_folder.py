@@ -14,7 +14,8 @@ pytestmark = pytest.mark.tensorflow
 
 def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"`run` must be a folder that `keras-vit train --out` has.*no config.yaml"
+        ValueError,
+        match=r"`run` must be a run folder written by `keras-vit train --out`.*no config.yaml",
     ):
         Run(tmp_path).read_config()
 
@@ -22,7 +23,8 @@ def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 def test_run_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("data: a\nmodel: b\nmethod: mae\n")
     with pytest.raises(
-        ValueError, match=r"`run` must be a folder that `keras-vit train --out` has.*'method' is no"
+        ValueError,
+        match=r"`run` must be a run folder written by `keras-vit train --out`.*'method' is not",
     ):
         Run(tmp_path).read_config()
 
@@ -43,7 +45,9 @@ def test_model_is_that_of_the_last_epoch(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no config\.yaml"):
         run.model()
     run.write_config(RunConfig("digits", "ViTMicro4"), {})
-    with pytest.raises(ValueError, match=r"must have finished an epoch.*no last\.keras yet"):
+    with pytest.raises(
+        ValueError, match=r"must have completed at least one epoch..*no last\.keras yet"
+    ):
         run.model()
     model = models.build(models.size("Micro/4").replace(image_size=(8, 8), num_layers=1))
     model.save(run.last)

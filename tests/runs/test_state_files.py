@@ -52,7 +52,7 @@ def test_damaged_state_gives_way_to_the_one_before(
     newest.write_bytes({"cut": content[:-40], "empty": b"", "wrong byte": wrong}[damage])
     assert checkpoints.load()[0].step == 1
     assert re.match(
-        r"Damaged states are passed over \(step_0+2\.npz: .*\): step_0+1\.npz\.",
+        r"Skipped damaged step_0+2\.npz: .*; resuming from step_0+1\.npz\.",
         capsys.readouterr().out,
     )
 
@@ -72,7 +72,9 @@ def test_what_an_interruption_left_is_removed(tmp_path: Path) -> None:
 def test_no_whole_state_is_an_error(tmp_path: Path, content: bytes | None) -> None:
     if content:
         (tmp_path / "step_000000001.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"must hold a whole state of this run.*Received: "):
+    with pytest.raises(
+        ValueError, match=r"must contain a complete saved state of this run..*Received: "
+    ):
         StateFiles(tmp_path).load()
 
 

@@ -43,7 +43,7 @@ def images(number: int, seed: int = 11) -> np.ndarray:
 
 
 def colors(number: int, seed: int = 13) -> np.ndarray:
-    """Images of one of eight colours each, which is soon learnt."""
+    """Images of one of eight colors each, which is soon learnt."""
     values = np.random.default_rng(seed).choice([-0.7, 0.7], (number, 1, 1, 3))
     return np.broadcast_to(values, (number, H, W, 3)).astype("float32")
 

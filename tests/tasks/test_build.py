@@ -51,7 +51,7 @@ def test_new_run_turns_images_upright_whatever_its_weights_did(
     new = build_network(config, ("a", "b"))
     capsys.readouterr()
     complete_preprocessing(new, Run(tmp_path / "run"), None, resume=False)
-    assert "images are turned upright by their Exif orientation" in capsys.readouterr().out
+    assert "images are rotated according to their EXIF orientation;" in capsys.readouterr().out
     assert models.preprocessing_of(new) == preprocessing
     complete_preprocessing(new, Run(tmp_path / "run"), None, resume=False)
     assert capsys.readouterr().out == ""

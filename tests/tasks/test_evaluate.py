@@ -118,7 +118,7 @@ def test_evaluate_without_labels_names_classes_by_number(digits: data.Examples) 
 
 
 def test_evaluate_refuses_unknown_classes(digits: data.Examples) -> None:
-    with pytest.raises(ValueError, match=r"it lacks: 0, 1"):
+    with pytest.raises(ValueError, match=r"the model lacks: 0, 1"):
         evaluate(build(tuple("abcdefghij")), digits, verbose=0)
 
 
@@ -151,7 +151,7 @@ def test_official_weights_classify_imagenet_photographs(test_data: Path) -> None
 
 @pytest.fixture(scope="module")
 def pairs(digits: data.Examples) -> data.Examples:
-    """The same images, each labelled with its digit and the next one, but for the 9 nothing."""
+    """The same images, each labeled with its digit and the next one, but for the 9 nothing."""
     one = np.eye(10, dtype=int)[digits.targets]
     labels = np.where(digits.targets[:, None] == 9, 0, one + np.roll(one, 1, axis=1))
     return dataclasses.replace(digits, targets=labels)

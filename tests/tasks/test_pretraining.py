@@ -150,7 +150,7 @@ def test_last_is_the_encoder_as_it_is_used(run: Run) -> None:
 
 
 def test_constructor_starts_from_it(run: Run, pico: str) -> None:
-    with pytest.warns(UserWarning, match="head/kernel, head/bias start anew"):
+    with pytest.warns(UserWarning, match="head/kernel, head/bias start from initial values"):
         model = zoo.constructor(pico)(weights=run.last, classes=5)
     assert model.output_shape == (None, 5)
     head = model.get_layer("head").get_weights()
@@ -299,15 +299,19 @@ def test_run_starts_from_weights(
 
 
 def test_out_with_a_run_is_refused(run: Run, config: PretrainConfig) -> None:
-    with pytest.raises(ValueError, match=r"`out` must be a new folder.*which holds a run"):
+    with pytest.raises(ValueError, match=r"`out` must be a new folder.*which contains a run."):
         pretrain(config, run.path)
 
 
 def test_resume_of_another_run_is_refused(config: PretrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be a folder that `keras-vit pretrain --out`"):
+    with pytest.raises(
+        ValueError, match="must be a run folder written by `keras-vit pretrain --out`"
+    ):
         pretrain(config, tmp_path, resume=True)
     Run(tmp_path).write_config(RunConfig(config.data, config.model), {})
-    with pytest.raises(ValueError, match="must be a folder that `keras-vit pretrain --out`"):
+    with pytest.raises(
+        ValueError, match="must be a run folder written by `keras-vit pretrain --out`"
+    ):
         pretrain(config, tmp_path, resume=True)
 
 
@@ -319,7 +323,7 @@ def test_resume_of_another_run_is_refused(config: PretrainConfig, tmp_path: Path
         ({"weights": "missing.npz"}, "missing.npz', which does not exist"),
         ({"mask_ratio": 0.99}, "`mask_ratio` must leave at least one patch visible"),
         ({"decoder_heads": 5}, "`decoder_width` must be a multiple of 4 and of `decoder_heads`"),
-        ({"model": "ViTRTi16"}, "`network` must cut its patches from pixels"),
+        ({"model": "ViTRTi16"}, "`network` must take its patches from pixels:"),
     ],
 )
 def test_wrong_model_shows_before_the_images_are_looked_at(
@@ -343,13 +347,13 @@ def test_wrong_model_shows_before_the_images_are_looked_at(
         ({"validation_fraction": 1.0}, r"`validation_fraction` must be in \(0, 1\).*=1.0"),
         ({"decoder_depth": 0}, "`decoder_depth` must be a positive integer"),
         ({"keep": 0}, "`keep` must be a positive integer"),
-        ({"save_steps": -1}, "`save_steps` must be an integer of at least 0"),
+        ({"save_steps": -1}, "`save_steps` must be a non-negative integer"),
         ({"save_minutes": -1.0}, "`save_minutes` must be 0 or more. Received: save_minutes=-1.0"),
         ({"on_bad_image": "ignore"}, "`on_bad_image` must be one of 'fail', 'skip'"),
         ({"strategy": "gpu"}, "`strategy` must be one of"),
         (
             {"recipe": Recipe(label_smoothing=0.1)},
-            "`recipe` must say nothing of labels.*label_smoothing=0.1",
+            "`recipe` must not set label options, because.*label_smoothing=0.1",
         ),
     ],
 )

@@ -99,4 +99,4 @@ def test_table_of_predictions_is_refused(
 ) -> None:
     code, _, message = call("predict", run, photos, "--to", tmp_path / "colors.csv")
     assert code == 1
-    assert "without a table of predictions. Received: the task patch_color" in message
+    assert "has no table of predictions. Received: the task patch_color" in message

@@ -65,7 +65,7 @@ def test_a_bad_image_has_a_message(address: str, images: list[bytes]) -> None:
     with Client(address) as client:
         good, bad = client.predict([images[0], b"text"])
     assert good.ok
-    assert (bad.ok, bad.text()) == (False, "The image is no JPEG, PNG, GIF, BMP or WebP")
+    assert (bad.ok, bad.text()) == (False, "The image is not a JPEG, PNG, GIF, BMP or WebP")
 
 
 def test_labels_that_are_a_yes(
@@ -236,7 +236,7 @@ def test_an_address_is_checked(address: str) -> None:
 
 def test_tls_contradicts_http() -> None:
     for options in ({"tls": True}, {"certificate": "certificate.pem"}):
-        with pytest.raises(ValueError, match="`tls` is for gRPC"):
+        with pytest.raises(ValueError, match="`tls` and `certificate` require gRPC or an"):
             Client("http://localhost:1", **options)
 
 
@@ -252,7 +252,7 @@ def test_a_model_of_someone_else_is_told(
     monkeypatch.setattr(fake, "predict", lambda *_: {"scores": np.zeros((1, 3))})
     with (
         Client(fake.rest_address) as client,
-        pytest.raises(ServingError, match="none that keras_vit has exported"),
+        pytest.raises(ServingError, match="was not exported by keras_vit:"),
     ):
         client.predict([b"image"])
 
@@ -260,7 +260,7 @@ def test_a_model_of_someone_else_is_told(
 def test_no_images_are_refused(fake: FakeServing) -> None:
     with (
         Client(fake.rest_address) as client,
-        pytest.raises(ValueError, match="`images` must hold at least one"),
+        pytest.raises(ValueError, match="`images` must contain at least one"),
     ):
         client.predict([])
 
@@ -284,7 +284,11 @@ def test_images_are_bytes(fake: FakeServing, images: Any, received: str) -> None
 @pytest.mark.parametrize(
     ("signature", "inputs", "message"),
     [
-        ("embed", {"image_bytes": []}, "of shape (B,), for B images, at least one. Received: "),
+        (
+            "embed",
+            {"image_bytes": []},
+            "of shape (B,), for at least one image (B >= 1). Received: ",
+        ),
         ("classify_pixels", {"pixels": np.zeros((2, 10, 14, 3))}, "pixels is float64 of shape "),
         ("classify_pixels", {"pixels": np.zeros((2, 14, 10, 3), "uint8")}, "(2, 14, 10, 3)"),
     ],
@@ -333,8 +337,8 @@ def test_errors_of_a_batch_that_stay_are_told(
     assert (len(fake.errors), len(fake.requests)) == (5, 4)
     fake.errors = []
     assert re.search(
-        r"(INTERNAL|500): shapes differ \(4 attempts; it fits the model's signature, another "
-        r"request in its batch may not\)$",
+        r"(INTERNAL|500): shapes differ \(4 attempts; this request fits the signature, another "
+        r"one in its batch may not\)$",
         str(error.value),
     )
 

@@ -24,11 +24,11 @@ SIGNATURES = {
     ("signature", "inputs", "message"),
     [
         ("serving", {"image_bytes": [b"image"]}, "`signature` must be one of 'anything', 'clas"),
-        ("embed", {}, "`inputs` of 'embed' must be image_bytes. Received: none"),
+        ("embed", {}, "`inputs` of the signature 'embed' must be image_bytes. Received: none"),
         ("embed", {"images": [b"image"]}, "'embed' must be image_bytes. Received: images"),
         (
             *("embed", {"image_bytes": []}),
-            "`image_bytes` must be bytes of shape (B,), for B images, at least one. "
+            "`image_bytes` must be bytes of shape (B,), for at least one image (B >= 1). "
             "Received: image_bytes is bytes of shape (0,)",
         ),
         ("embed", {"image_bytes": ["photo.jpg"]}, "image_bytes is str of shape (1,)"),
@@ -36,7 +36,7 @@ SIGNATURES = {
         ("embed", {"image_bytes": b"image"}, "image_bytes is bytes of shape ()"),
         (
             *("classify_pixels", {"pixels": np.zeros((2, 10, 14, 3), "float32")}),
-            "`pixels` must be uint8 of shape (B, 10, 14, 3), for B images, at least one. "
+            "`pixels` must be uint8 of shape (B, 10, 14, 3), for at least one image (B >= 1). "
             "Received: pixels is float32 of shape (2, 10, 14, 3)",
         ),
         ("classify_pixels", {"pixels": np.zeros((2, 14, 10, 3), "uint8")}, "(2, 14, 10, 3)"),

@@ -59,7 +59,7 @@ def test_errors_of_a_batch_are_told_apart(kind: str, fake: FakeServing, code: st
 
 
 @kinds
-def test_errors_of_metadata_are_no_neighbours(
+def test_errors_of_metadata_are_no_neighbors(
     kind: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ServingError, match="not found") as error:

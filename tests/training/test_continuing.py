@@ -51,7 +51,7 @@ def test_rows_of_classes_are_kept_to_the_bit_by_name(
     recipe = SMALL.replace(image_size=size, precision="mixed_bfloat16")
     config = RunConfig("digits", name, weights=str(run.path / path), recipe=recipe)
     new = build_network(config, ("ant", "bat", "bee", "cow", "dog"))
-    note = "keeps the rows of 4 classes, matched by name; new rows, from zeros: bat."
+    note = "keeps its weights for 4 classes, matched by name; zero weights for bat."
     assert note in capsys.readouterr().out
     assert models.preprocessing_of(new).class_names == ("ant", "bat", "bee", "cow", "dog")
     old = keras.saving.load_model(run.last)
@@ -104,7 +104,7 @@ def test_weights_of_another_network_are_refused(nano: str, tmp_path: Path) -> No
     run = write_run(tmp_path / "run", nano, CLASSES)
     recipe = SMALL.replace(image_size=(32, 32))
     config = RunConfig("digits", "MobileNetV2", weights=str(run.path), recipe=recipe)
-    with pytest.raises(ValueError, match="`weights` must be those of MobileNetV2"):
+    with pytest.raises(ValueError, match="`weights` must belong to MobileNetV2"):
         build_network(config, CLASSES)
 
 
@@ -114,14 +114,15 @@ def test_run_folder_is_a_checkpoint(nano: str, tmp_path: Path) -> None:
     assert checkpoint.preprocessing
     assert checkpoint.preprocessing.class_names == CLASSES
     run.last.unlink()
-    with pytest.raises(ValueError, match="which a run has after its first epoch"):
+    with pytest.raises(ValueError, match=r"which a run writes after its first epoch\."):
         weights.read_checkpoint(run.path)
 
 
+@pytest.mark.slow
 def test_callbacks_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = Path(__file__).parents[2] / "docs/continuing.md"
+    page = Path(__file__).parents[2] / "docs/resuming.md"
     blocks = pages.marked_blocks(page.read_text(encoding="utf-8"))
     assert blocks
     monkeypatch.chdir(tmp_path)
@@ -135,6 +136,7 @@ def history_of(run: Run) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_training_stops_early_and_resumes_to_the_same_end(
     photos: Path, nano: str, train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +146,7 @@ def test_training_stops_early_and_resumes_to_the_same_end(
     whole, parted = Run(tmp_path / "whole"), Run(tmp_path / "parted")
     train(config, whole.path)
     assert len(history_of(whole)) == 4
-    text = "Stopped early, after epoch 4: no better validation result in 3 epochs."
+    text = "Stopped early, after epoch 4: the validation result has not improved for 3 epochs."
     assert text in capsys.readouterr().out
     with pytest.raises(KeyboardInterrupt):
         train(config, parted.path, also=(StopAt(2, 1),))
@@ -203,6 +205,7 @@ class Recorder(keras.callbacks.Callback):
         self.calls.append("train ends")
 
 
+@pytest.mark.slow
 def test_callbacks_are_called_as_keras_calls_them_and_may_stop(
     photos: Path, nano: str, train: Train, tmp_path: Path
 ) -> None:

@@ -63,7 +63,9 @@ def test_cpu_beside_a_gpu_needs_to_be_said_to_jax(monkeypatch: pytest.MonkeyPatc
     import jax
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    with pytest.raises(ValueError, match=r"strategy='cpu' needs JAX_PLATFORMS=cpu before .*'gpu'"):
+    with pytest.raises(
+        ValueError, match=r"strategy='cpu' needs JAX_PLATFORMS=cpu to be set before .*'gpu'"
+    ):
         devices("cpu")
 
 
@@ -101,7 +103,7 @@ def test_batch_must_divide_evenly(batch_size: int, accumulation_steps: int, fits
     if fits:
         where.check(recipe)
         return
-    message = f"`batch_size` must be a multiple of the devices.*batch_size={batch_size}, 2 devices"
+    message = f"must be a multiple of the number of devices.*batch_size={batch_size}, 2 devices"
     with pytest.raises(ValueError, match=message):
         where.check(recipe)
 
@@ -110,8 +112,8 @@ def test_batch_must_divide_evenly(batch_size: int, accumulation_steps: int, fits
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("{nonsense", "TF_CONFIG must be JSON with the entries cluster and task.*nonsense"),
-        ("[]", "TF_CONFIG must be JSON with the entries cluster and task"),
+        ("{nonsense", "TF_CONFIG must be JSON with the entries `cluster` and `task`;.*nonsense"),
+        ("[]", "TF_CONFIG must be JSON with the entries `cluster` and `task`;"),
         ("", "needs TF_CONFIG to list at least two workers"),
         (json.dumps({"cluster": {"worker": ["a:1"]}}), "needs TF_CONFIG to list at least two"),
     ],
@@ -149,7 +151,7 @@ def test_missing_tpu_is_said_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> 
         raise ValueError("Please provide a TPU Name to connect to.")
 
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", none)
-    with pytest.raises(ValueError, match=r"KERAS_BACKEND=jax and strategy='jax'.*a TPU Name"):
+    with pytest.raises(ValueError, match=r"KERAS_BACKEND=jax and use strategy='jax'..*a TPU Name"):
         devices("tpu")
 
 
@@ -177,7 +179,7 @@ def test_tpu_of_this_machine_is_taken_unless_another_is_named(
     monkeypatch.setenv("TPU_NAME", named)
     monkeypatch.setattr(accelerators, "detect", lambda: here)
     monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
-    with pytest.raises(ValueError, match="needs a TPU that TensorFlow can reach"):
+    with pytest.raises(ValueError, match="needs a TPU that TensorFlow can connect to"):
         devices("tpu")
     assert seen == [asked]
 

@@ -67,10 +67,11 @@ def test_image_that_vanishes_is_named_or_left_out(
     other = Run(tmp_path / "other")
     # One image less leaves as many steps: 25 // 8.
     assert train(skipping, other.path, also=(Remove(other, photos, emptied),)).num_examples == 7
-    assert "Going on without images that cannot be read any more:" in capsys.readouterr().out
+    assert "Continuing without the images that can no longer be read:" in capsys.readouterr().out
     assert len(other.history.read_text().splitlines()) == 1 + 6
 
 
+@pytest.mark.slow
 def test_replaced_and_missing_images_are_named_when_a_run_is_resumed(
     config: RunConfig, photos: Path, train: Train, tmp_path: Path
 ) -> None:
@@ -103,7 +104,7 @@ def test_second_run_into_a_folder_is_refused(
                     refused.append(str(error))
 
     train(config, out, also=(Again(),))
-    assert re.search("which holds a run", refused[0])
+    assert re.search("which contains a run.", refused[0])
     assert re.search(r"must not be in use.*`keras-vit train`, process \d+ on", refused[1])
 
 
@@ -113,7 +114,10 @@ def test_folder_with_files_of_the_user_is_refused(
     out = tmp_path / "mine"
     out.mkdir()
     (out / "labels.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"nothing else is overwritten.*which holds labels\.txt"):
+    with pytest.raises(
+        ValueError,
+        match=r"a folder created by keras-vit; other folders .*which contains labels\.txt",
+    ):
         train(config, out)
     assert [path.name for path in out.iterdir()] == ["labels.txt"]
 

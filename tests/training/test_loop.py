@@ -104,8 +104,8 @@ def test_run_says_where_it_goes_on(
 ) -> None:
     fit(parts, Progress(epoch=epoch, step=step), tmp_path)
     out = capsys.readouterr().out
-    assert (f"Going on after epoch {epoch}, step {step} of the next." in out) is says
-    assert ("Going on" in out) is says
+    assert (f"Resuming after epoch {epoch} and {step} steps of the next epoch." in out) is says
+    assert ("Resuming" in out) is says
 
 
 def test_layers_say_that_a_resume_is_not_exact(
@@ -116,4 +116,4 @@ def test_layers_say_that_a_resume_is_not_exact(
     fit(parts, Progress(), tmp_path)
     assert "Note" not in capsys.readouterr().out
     fit(parts, Progress(), tmp_path, layers=(keras.layers.RandomFlip(),))
-    assert "a resumed run draws others" in capsys.readouterr().out
+    assert "a resumed run draws different random numbers" in capsys.readouterr().out

@@ -44,7 +44,7 @@ def test_warm_up_longer_than_the_run_is_noted(capsys: pytest.CaptureFixture[str]
     build_schedule(Recipe(warmup_steps=11), steps=12)
     assert capsys.readouterr().out == ""
     build_schedule(Recipe(warmup_steps=13), steps=12)
-    assert "the run has 12 steps, so that the learning rate" in capsys.readouterr().out
+    assert "the run of 12 steps ends within the 13 warm-up steps" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])

@@ -72,7 +72,7 @@ def test_layer_decay_equals_timm(test_data: Path, tmp_path: Path, index: int) ->
             decay = case["weight_decay"] * param_groups.decays(variable, "kernels")
             variable.assign(np.full(variable.shape, (rate, decay)[number], "float32"))
         file = tmp_path / f"{name}.safetensors"
-        with warnings.catch_warnings():  # about what a timm file does not tell
+        with warnings.catch_warnings():  # about what a timm file does not contain
             warnings.simplefilter("ignore", UserWarning)
             weights.save_weights(model, file, "timm")
         tensors = safetensors.numpy.load_file(file)

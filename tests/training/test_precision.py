@@ -110,13 +110,17 @@ def test_jax_is_asked_for_its_device(
 @pytest.mark.parametrize(
     ("kind", "backend", "remedy"),
     [
-        ("gpu", "tensorflow", 'in the checkout of keras_vit: pip install -e ".[gpu]"'),
+        ("gpu", "tensorflow", 'in your keras_vit checkout, run: pip install -e ".[gpu]"'),
         (
             "amd",
             "tensorflow",
-            "tensorflow-rocm in place of tensorflow, see https://rocm.docs.amd.com",
+            "tensorflow-rocm; see https://rocm.docs.amd.com",
         ),
-        ("amd", "jax", "JAX for ROCm, see https://docs.jax.dev/en/latest/installation.html"),
+        (
+            "amd",
+            "jax",
+            "install JAX for ROCm; see https://docs.jax.dev/en/latest/installation.html",
+        ),
         ("gpu", "jax", 'pip install -U "jax[cuda12]"'),
         ("tpu", "tensorflow", 'pip install -U "jax[tpu]", and set KERAS_BACKEND=jax'),
         ("tpu", "jax", 'pip install -U "jax[tpu]"'),
@@ -137,8 +141,8 @@ def test_an_accelerator_that_the_backend_does_not_see_is_said(
     module.report_unused_accelerator()
     name = "AMD GPU" if kind == "amd" else kind.upper()
     assert capsys.readouterr().out == (
-        f"Training on the CPU, for {backend} does not see the {name} of this machine. "
-        f"What makes it visible: {remedy}\n"
+        f"Training on the CPU: {backend} does not detect the {name} of this machine. "
+        f"To enable it: {remedy}\n"
     )
 
 
@@ -183,7 +187,7 @@ def test_runs_say_it_before_they_start(
     monkeypatch.setattr(accelerators, "detect", lambda: "gpu")
     with pytest.raises(ValueError, match="`data` must be a folder"):
         learn(config(str(tmp_path / "none"), "ViTMicro4"), tmp_path / "run")
-    assert "tensorflow does not see the GPU of this machine" in capsys.readouterr().out
+    assert "tensorflow does not detect the GPU of this machine" in capsys.readouterr().out
 
 
 def test_precision_of_a_recipe_is_the_machine_s_only_by_default(

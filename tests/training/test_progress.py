@@ -129,5 +129,7 @@ def test_tensorboard_holds_the_learning_rate(tmp_path: Path) -> None:
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("profile", [(0, 3), (5, 2)])
 def test_tensorboard_refuses_steps_that_are_none(tmp_path: Path, profile: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=r"`profile` must be the first and the last step.*Rec"):
+    with pytest.raises(
+        ValueError, match=r"`profile` must be the first and last step to profile,.*Rec"
+    ):
         TensorBoard(str(tmp_path), profile)

@@ -231,7 +231,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path, event: str) -
     save.on_epoch_end(0, {"val_accuracy": 0.5})
     before = files(tmp_path)
     set_head(training_model, np.nan)
-    with pytest.raises(FloatingPointError, match="1 variables hold what is no number"):
+    with pytest.raises(FloatingPointError, match="1 variables contain NaN or infinity"):
         getattr(save, event)(1, {"val_accuracy": 0.6})
     assert files(tmp_path) == before
 
@@ -242,7 +242,7 @@ def test_no_number_ends_the_run_and_says_where(tmp_path: Path, value: float) -> 
     save.progress = Progress(epoch=2, step=4, steps=9)  # as after going on within an epoch
     save.on_train_batch_end(0, {"loss": 1.5, "accuracy": 0.0})
     before = files(tmp_path)
-    message = rf"loss became no number in epoch 3, step 6\. The last good .* {tmp_path}"
+    message = rf"loss in epoch 3, step 6\. The last good .* {tmp_path}"
     with pytest.raises(FloatingPointError, match=message):
         save.on_train_batch_end(1, {"loss": value, "accuracy": 0.5})
     assert files(tmp_path) == before
@@ -255,7 +255,7 @@ def test_run_without_a_state_begins_again(
     before = training_model.get_weights()
     save = saver(tmp_path, training_model)
     save.restore()
-    assert "was stopped before its first state: it begins again." in capsys.readouterr().out
+    assert "was stopped before its first saved state: training restarts." in capsys.readouterr().out
     assert (save.progress.epoch, save.progress.step) == (0, 0)
     for old, new in zip(before, training_model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
@@ -265,13 +265,15 @@ def test_run_that_has_lost_its_states_is_left_alone(tmp_path: Path) -> None:
     save = saver(tmp_path, build())
     save.on_epoch_end(0, {"val_accuracy": 0.5})
     shutil.rmtree(save.run.checkpoints)
-    with pytest.raises(ValueError, match=r"`--resume` needs a state, which .* without states"):
+    with pytest.raises(
+        ValueError, match=r"`--resume` needs a saved state in .* which has no saved states"
+    ):
         save.restore()
 
 
 def test_state_of_another_batch_size_is_refused(tmp_path: Path) -> None:
     saver(tmp_path, build(), save_steps=1, steps=7).on_train_batch_end(0, {})
-    message = r"config.yaml must have the batch size .* 4 steps in an epoch, not 7"
+    message = r"config.yaml must have the batch size .* 4 steps per epoch instead of 7"
     with pytest.raises(ValueError, match=message):
         saver(tmp_path, build(), steps=4).restore()
 
@@ -290,7 +292,7 @@ def test_restore_of_another_model_is_refused(tmp_path: Path) -> None:
     save = saver(tmp_path, build("float32", optimizer="adamw"))
     save.save_state()
     other = saver(tmp_path, build("float32", optimizer="sgd"))
-    with pytest.raises(ValueError, match=r"must hold states of this run's model.*do not fit"):
+    with pytest.raises(ValueError, match=r"must contain states of this run's model.*do not fit"):
         other.restore()
 
 

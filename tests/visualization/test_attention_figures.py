@@ -60,19 +60,19 @@ def test_attention_sheet_has_a_column_for_each_head() -> None:
 
 
 def test_faithfulness_plot_draws_means() -> None:
-    curves = {name: RNG.random((4, 6)) for name in ("grad_cam", "centre", "random")}
+    curves = {name: RNG.random((4, 6)) for name in ("grad_cam", "center", "random")}
     figure = drawn(faithfulness_plot(curves, curves))
     for axes in figure.axes:
         for line, values in zip(axes.lines, curves.values(), strict=True):
             np.testing.assert_allclose(line.get_ydata(), values.mean(axis=0))
             np.testing.assert_allclose(line.get_xdata(), np.linspace(0, 1, 6))
     names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert names == ["grad cam", "centre", "random"]
+    assert names == ["grad cam", "center", "random"]
 
 
 def test_faithfulness_plot_needs_the_same_kinds() -> None:
     one = {"a": np.ones((1, 2))}
     with pytest.raises(ValueError, match=r"Received: \['a'\] and \['b'\]"):
         faithfulness_plot(one, {"b": np.ones((1, 2))})
-    with pytest.raises(ValueError, match="one or more"):
+    with pytest.raises(ValueError, match="at least one"):
         faithfulness_plot({}, {})

@@ -41,5 +41,5 @@ def test_distance_is_that_of_the_reference(name: str, recipe: ModuleType) -> Non
 def test_distance_needs_a_token_for_each_patch() -> None:
     with pytest.raises(ValueError, match=r"a token for each of the 2 x 3 patches.*\(1, 1, 5, 5\)"):
         mean_attention_distance([np.zeros((1, 1, 5, 5))], (2, 3), (1, 1))
-    with pytest.raises(ValueError, match="for one block or more"):
+    with pytest.raises(ValueError, match=r"in at least one block\."):
         mean_attention_distance([], (2, 3), (1, 1))

@@ -104,7 +104,9 @@ def test_relevance_maps_by_an_unknown_method() -> None:
 @pytest.mark.parametrize("method", ["grad_cam", "gradient_rollout"])
 def test_maps_of_a_class_need_gradients(method: str) -> None:
     extractor = FeatureExtractor(tiny_model())
-    with pytest.raises(ValueError, match="`seen` must have gradients for maps of a class"):
+    with pytest.raises(
+        ValueError, match="`seen` must contain gradients to compute maps of a class,"
+    ):
         maps_of(extractor, extractor.activations(IMAGES), method)
     with pytest.raises(ValueError, match="`method` must be one of"):
         maps_of(extractor, extractor.activations(IMAGES), "smoothgrad")

@@ -55,10 +55,10 @@ def test_contact_sheet_shows_pixels_as_they_are(channels: int) -> None:
     assert first.get_array().shape == ((3, 5) if channels == 1 else (3, 5, 3))
     assert np.unique(first.get_array()).tolist() == [0, 97]
     assert np.unique(second.get_array()).tolist() == [0, 255]
-    assert first.get_clim() == (0, 255)  # grey is not stretched
+    assert first.get_clim() == (0, 255)  # gray is not stretched
 
 
-def test_contact_sheet_titles_do_not_overlap_their_neighbours() -> None:
+def test_contact_sheet_titles_do_not_overlap_their_neighbors() -> None:
     figure = drawn(sheet([[0.3, 0.3, 0.4]] * 12))
     extents = boxes([axes.title for axes in figure.axes])
     assert len(extents) == 12

@@ -12,8 +12,8 @@ from keras_vit.visualization import (
     filter_plot,
     position_similarity,
     position_similarity_plot,
-    token_colour_sheet,
-    token_colours,
+    token_color_sheet,
+    token_colors,
 )
 from tests.helpers import normal, numpy, tiny_config, tiny_model
 from tests.visualization.pictures import drawn
@@ -71,37 +71,41 @@ def test_filter_components_span_the_filters() -> None:
 
 def test_filter_components_of_a_hybrid() -> None:
     hybrid = tiny_model(stem_blocks=(), stem_width=32, patch_size=(2, 1), image_size=(16, 12))
-    with pytest.raises(ValueError, match=r"`model` must embed pixels: .*the hybrid 'tiny'"):
+    with pytest.raises(
+        ValueError, match=r"`model` must embed patches of pixels; .*the hybrid 'tiny'"
+    ):
         filter_components(hybrid)
 
 
 @pytest.mark.parametrize("changes", [{}, {"register_tokens": 3}, {"norm_after_pooling": True}])
-def test_token_colours_are_the_first_components(changes: dict[str, object]) -> None:
+def test_token_colors_are_the_first_components(changes: dict[str, object]) -> None:
     if changes.get("norm_after_pooling"):
         changes = {**changes, "pooling": "gap"}
     extractor = FeatureExtractor(tiny_model(**changes))
-    colours = token_colours(extractor, IMAGES, block=0)
-    assert colours.shape == (4, 5, 7, 3)
-    assert colours.min() == 0
-    assert colours.max() == 1
+    colors = token_colors(extractor, IMAGES, block=0)
+    assert colors.shape == (4, 5, 7, 3)
+    assert colors.min() == 0
+    assert colors.max() == 1
     # Each is a linear function of the tokens.
     tokens = numpy(extractor.norm(extractor.activations(IMAGES).tokens[1]))[:, -35:].reshape(-1, 24)
     design = np.column_stack([tokens, np.ones(len(tokens))])
-    target = colours.reshape(-1, 3)
+    target = colors.reshape(-1, 3)
     solution = np.linalg.lstsq(design, target, rcond=None)[0]
     np.testing.assert_allclose(design @ solution, target, atol=1e-3)
 
 
 @pytest.mark.parametrize("block", [2, -3])
-def test_token_colours_of_a_block_that_is_not_there(block: int) -> None:
+def test_token_colors_of_a_block_that_is_not_there(block: int) -> None:
     with pytest.raises(ValueError, match=rf"`block` must be in \[-2, 2\). Received: block={block}"):
-        token_colours(tiny_model(), IMAGES, block=block)
+        token_colors(tiny_model(), IMAGES, block=block)
 
 
 @pytest.mark.parametrize("function", [position_similarity, filter_components])
 def test_embeddings_of_a_stranger(function: object) -> None:
     stranger = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="stranger")
-    with pytest.raises(ValueError, match=r"Vision Transformer.*'stranger' with 0 layers"):
+    with pytest.raises(
+        ValueError, match=r"Vision Transformer.*'stranger' with 0 PatchEncoder layers"
+    ):
         function(stranger)
 
 
@@ -128,7 +132,7 @@ def test_position_similarity_puts_a_picture_where_its_patch_is(
     assert axes.images[0].get_clim() == (-1, 1)
 
 
-def test_filters_are_drawn_around_grey() -> None:
+def test_filters_are_drawn_around_gray() -> None:
     components = np.zeros((9, 4, 5, 3))
     components[0, 1, 2, 0], components[0, 3, 4, 2] = 2.0, -1.0
     figure = drawn(filter_plot(components))
@@ -140,14 +144,14 @@ def test_filters_are_drawn_around_grey() -> None:
 
 @pytest.mark.parametrize("shape", [(0, 4, 4, 3), (5, 4, 4, 64), (4, 4, 3)])
 def test_filters_that_are_no_pictures(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="`components` must be pictures"):
+    with pytest.raises(ValueError, match="`components` must be images of shape"):
         filter_plot(np.zeros(shape))
 
 
-def test_token_colours_stand_below_their_images() -> None:
-    colours = RNG.random((2, 2, 3, 3))
-    figure = drawn(token_colour_sheet(np.zeros((2, 8, 12, 3)), colours))
+def test_token_colors_stand_below_their_images() -> None:
+    colors = RNG.random((2, 2, 3, 3))
+    figure = drawn(token_color_sheet(np.zeros((2, 8, 12, 3)), colors))
     shown = figure.axes[3].images[0].get_array()
-    np.testing.assert_allclose(shown, np.round(colours[1] * 255))
+    np.testing.assert_allclose(shown, np.round(colors[1] * 255))
     with pytest.raises(ValueError, match="Received: 1 for 2 images"):
-        token_colour_sheet(np.zeros((2, 8, 12, 3)), colours[:1])
+        token_color_sheet(np.zeros((2, 8, 12, 3)), colors[:1])

@@ -6,7 +6,7 @@ import pytest
 
 from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.visualization import Curves, centre_map, faithfulness, random_map
+from keras_vit.visualization import Curves, center_map, faithfulness, random_map
 from keras_vit.visualization.faithfulness import _mask
 from tests.helpers import normal, tiny_model
 
@@ -32,7 +32,7 @@ def test_curves_fall_and_rise_at_the_patch_that_counts(place: tuple[int, int]) -
     right[0, place[0] // 20, place[1] // 20] = 1.0
     curves = faithfulness(model, images, right, [1], steps=6)
     assert curves.deletion[0, 0] > 0.99
-    np.testing.assert_allclose(curves.deletion[0, 1:], 0.5, atol=1e-6)  # grey is zero: undecided
+    np.testing.assert_allclose(curves.deletion[0, 1:], 0.5, atol=1e-6)  # gray is zero: undecided
     assert curves.insertion[0, 0] < 0.5
     assert (curves.insertion[0, 1:] > 0.99).all()
     wrong = faithfulness(model, images, -right, [1], steps=6)
@@ -49,8 +49,8 @@ def test_curves_begin_and_end_where_they_must() -> None:
     expected = answers[[0, 1, 2], [1, 4, 7]]
     np.testing.assert_allclose(curves.deletion[:, 0], expected, atol=1e-6)
     np.testing.assert_allclose(curves.insertion[:, -1], expected, atol=1e-6)
-    grey = model.predict(np.zeros((1, 15, 14, 3)), verbose=0)[0, [1, 4, 7]]
-    np.testing.assert_allclose(curves.deletion[:, -1], grey, atol=1e-6)
+    gray = model.predict(np.zeros((1, 15, 14, 3)), verbose=0)[0, [1, 4, 7]]
+    np.testing.assert_allclose(curves.deletion[:, -1], gray, atol=1e-6)
 
 
 def test_areas_of_a_case_worked_by_hand() -> None:
@@ -66,8 +66,8 @@ def test_mask_of_patches_that_do_not_divide_the_image() -> None:
     assert not mask[4:].any()
 
 
-def test_centre_map_falls_off_on_all_sides() -> None:
-    found = centre_map((5, 7))
+def test_center_map_falls_off_on_all_sides() -> None:
+    found = center_map((5, 7))
     assert np.unravel_index(found.argmax(), found.shape) == (2, 3)
     np.testing.assert_allclose(found, found[::-1, ::-1])
     assert found[2, 0] == pytest.approx(np.exp(-((3 / (7 / 4)) ** 2) / 2))

@@ -25,7 +25,7 @@ def test_a_few_patches_do_not_hide_the_others() -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_overlay_of_strength_zero_is_the_grey_image(channels: int) -> None:
+def test_overlay_of_strength_zero_is_the_gray_image(channels: int) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (2, 6, 8, channels)).astype("float64")
     found = overlay(pixels, np.ones((2, 3, 4)), strength=0.0)
     expected = np.round(pixels.mean(axis=-1, keepdims=True)).astype("uint8")

@@ -61,17 +61,17 @@ def test_adapt_channels_worked_by_hand(channels: int, expected: list[float]) -> 
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 6])
-def test_adapt_channels_keeps_the_answer_to_grey(channels: int) -> None:
-    """Where all channels weigh alike, the sum over them is kept: grey is as bright as before."""
+def test_adapt_channels_keeps_the_answer_to_gray(channels: int) -> None:
+    """Where all channels weigh alike, the sum over them is kept: gray is as bright as before."""
     kernel = np.repeat(normal(7, 1, 5), 3, axis=1)
     adapted = adapt_channels(kernel, channels)
     assert_close(adapted.sum(axis=1), kernel.sum(axis=1), 4e-6)  # measured: 1e-6
 
 
 def test_adapt_channels_of_one_takes_the_place_of_three_equal_ones() -> None:
-    kernel, grey = normal(7, 3, 5), normal(7, 1, seed=5)
-    answer = np.einsum("nc,ncd->d", np.repeat(grey, 3, axis=1), kernel)
-    found = np.einsum("nc,ncd->d", grey, adapt_channels(kernel, 1))
+    kernel, gray = normal(7, 3, 5), normal(7, 1, seed=5)
+    answer = np.einsum("nc,ncd->d", np.repeat(gray, 3, axis=1), kernel)
+    found = np.einsum("nc,ncd->d", gray, adapt_channels(kernel, 1))
     assert_close(found, answer, 2e-6)  # measured: 5e-7
     back = adapt_channels(adapt_channels(kernel, 1), 3)
     assert_close(back.sum(axis=1), kernel.sum(axis=1), 1e-6)  # measured: 2.4e-7
@@ -142,7 +142,7 @@ def test_fit_adapts_the_first_kernel_to_the_channels() -> None:
     found, notes = fitted({PROJECTION: kernel}, tiny_config(channels=4), channels=3)
     expected = adapt_channels(kernel.reshape(6, 3, 24), 4)
     np.testing.assert_array_equal(found[PROJECTION], expected.reshape(24, 24))
-    assert notes == {PROJECTION: "Kernel adapted from 3 to 4 channels"}
+    assert notes == {PROJECTION: "Input kernel adapted from 3 to 4 channels"}
 
 
 def test_fit_adapts_the_root_of_a_hybrid() -> None:
@@ -151,14 +151,14 @@ def test_fit_adapts_the_root_of_a_hybrid() -> None:
     found, notes = fitted(tensors, config.replace(channels=1), channels=3, patch_size=(2, 2))
     assert_close(found[ROOT], tensors[ROOT].sum(axis=2, keepdims=True), 0.0)
     assert found[PROJECTION] is tensors[PROJECTION]
-    assert notes == {ROOT: "Kernel adapted from 3 to 1 channels"}
+    assert notes == {ROOT: "Input kernel adapted from 3 to 1 channels"}
 
 
 def test_fit_resizes_patches_if_it_may() -> None:
     kernel = normal(18, 24)
     config = tiny_config(patch_size=(5, 7))
     message = (
-        r"must be those of the weights, \(3, 2\) in a.npz, or `resize_patches=True` be given, .* "
+        r"must match the patch size \(3, 2\) of a.npz; .*`resize_patches=True`.* "
         r"Received: a model with patch_size=\(5, 7\)"
     )
     with pytest.raises(ValueError, match=message):
@@ -166,7 +166,7 @@ def test_fit_resizes_patches_if_it_may() -> None:
     found, notes = fitted({PROJECTION: kernel}, config, True, channels=3, patch_size=(3, 2))
     expected = resize_patch_kernel(kernel.reshape(3, 2, 3, 24), (5, 7))
     np.testing.assert_array_equal(found[PROJECTION], expected.reshape(105, 24))
-    assert notes == {PROJECTION: "Kernel resized from patches of (3, 2) to (5, 7)"}
+    assert notes == {PROJECTION: "Input kernel resized from patch size (3, 2) to (5, 7)"}
 
 
 def test_fit_resizes_patches_of_other_channels() -> None:
@@ -177,7 +177,8 @@ def test_fit_resizes_patches_of_other_channels() -> None:
     expected = resize_patch_kernel(adapted, (5, 7)).reshape(140, 24)
     np.testing.assert_array_equal(found[PROJECTION], expected)
     assert notes[PROJECTION] == (
-        "Kernel adapted from 3 to 4 channels; Kernel resized from patches of (3, 2) to (5, 7)"
+        "Input kernel adapted from 3 to 4 channels; "
+        "Input kernel resized from patch size (3, 2) to (5, 7)"
     )
 
 
@@ -250,8 +251,8 @@ def test_fit_refuses_a_table_of_no_grid(length: int, changes: dict[str, Any], nu
     config = tiny_config(**changes)
     grid = str(config.grid).replace("(", r"\(").replace(")", r"\)")
     message = (
-        f"of a.npz has {number} positions, which is neither the model's grid {grid} nor a square "
-        "one, so it cannot be resized. Build the model at the image size that the file was trained"
+        f"of a.npz has {number} positions, which match neither the model's grid {grid} nor a "
+        "square grid, so the position embedding cannot be resized. Build the model"
     )
     tokens = {CLASS: normal(1, 1, 24)}
     with pytest.raises(ValueError, match=message):

@@ -50,14 +50,14 @@ def test_agreeing_gives_the_variables_of_the_model(joined: bool, changes: dict[s
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_layers": 3}, "num_layers=2 for 3"),
-        ({"classes": 7}, "classes=11 for 7"),
-        ({"class_token": False, "pooling": "gap"}, "class_token=True for False"),
-        ({"qkv_bias": False}, "qkv_bias=True for False"),
-        ({"layer_scale": 0.1}, "layer_scale=None for 0.1"),
-        ({"stem_blocks": (1,), "image_size": (12, 8)}, r"stem_blocks=None for \(1,\)"),
-        ({"channels": 4}, "18 numbers in a patch for 24"),
-        ({"patch_size": (3, 7)}, "18 numbers in a patch for 63"),
+        ({"num_layers": 3}, "num_layers=2 instead of 3"),
+        ({"classes": 7}, "classes=11 instead of 7"),
+        ({"class_token": False, "pooling": "gap"}, "class_token=True instead of False"),
+        ({"qkv_bias": False}, "qkv_bias=True instead of False"),
+        ({"layer_scale": 0.1}, "layer_scale=None, not 0.1"),
+        ({"stem_blocks": (1,), "image_size": (12, 8)}, r"stem_blocks=None instead of \(1,\)"),
+        ({"channels": 4}, "18 values per patch instead of 24"),
+        ({"patch_size": (3, 7)}, "18 values per patch instead of 63"),
         (
             {"image_size": (21, 10)},  # 7 x 5
             r"positions of shape \(5, 7, 24\) for a grid of \(7, 5\) and pos",
@@ -67,7 +67,7 @@ def test_agreeing_gives_the_variables_of_the_model(joined: bool, changes: dict[s
     ],
 )
 def test_other_models_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"a.npz must agree with the config.*Received: {message}"):
+    with pytest.raises(ValueError, match=f"a.npz must match its config.*Received: {message}"):
         check_consistency(checkpoint_of(tiny_model()), tiny_config(**changes))
 
 

@@ -137,17 +137,21 @@ def test_grids_are_kept(changes: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "known", "message"),
     [
-        ("m.npz", {"num_heads": 3}, "m.npz must agree .* num_heads=4 for 3"),
-        ("m.npz", {"patch_size": 5}, r"patch_size=\(3, 3\) for \(5, 5\)"),
+        ("m.npz", {"num_heads": 3}, "m.npz must match its .* num_heads=4 instead of 3"),
+        ("m.npz", {"patch_size": 5}, r"patch_size=\(3, 3\) instead of \(5, 5\)"),
         ("m.npz", {"image_size": (18, 18)}, r"positions of shape \(26, 24\) for a grid of \(6, 6"),
-        ("m.npz", {"classes": 7}, "classes=11 for 7"),
-        ("plain.safetensors", {}, "plain.safetensors does not tell num_heads: give num_heads=..."),
+        ("m.npz", {"classes": 7}, "classes=11 instead of 7"),
+        (
+            "plain.safetensors",
+            {},
+            "plain.safetensors does not contain num_heads: pass num_heads=...",
+        ),
         ("plain.safetensors", {"num_heads": 5}, "`hidden_size` must be a multiple of `num_heads`"),
-        ("m.weights.h5", {"num_heads": 4}, "does not tell patch_size: give patch_size"),
+        ("m.weights.h5", {"num_heads": 4}, "does not contain patch_size: pass patch_size"),
         (
             "m.weights.h5",
             {"num_heads": 4, "patch_size": 4},
-            "must agree .* 27 numbers in a patch for 16",
+            "must match its .* 27 values per patch instead of 16",
         ),
     ],
 )
@@ -226,7 +230,7 @@ def test_nothing_that_exists_is_replaced_unasked(suffix: str, tmp_path: Path) ->
     save_weights(model_for(gelu="tanh"), source)
     target.write_bytes(b"mine")
     format = "timm" if suffix == ".safetensors" else None
-    with pytest.raises(ValueError, match=r"`target` must not exist yet: .*`--overwrite`"):
+    with pytest.raises(ValueError, match=r"`target` must not exist: .*`--overwrite`"):
         convert(source, target, format)
     assert target.read_bytes() == b"mine"
     with warnings.catch_warnings():
@@ -241,6 +245,6 @@ def test_the_source_is_never_replaced(tmp_path: Path) -> None:
     before = path.read_bytes()
     (tmp_path / "link.keras").symlink_to(path)
     for target in (path, tmp_path / "link.keras"):
-        with pytest.raises(ValueError, match="must be another file than `source`"):
+        with pytest.raises(ValueError, match="must differ from `source`,"):
             convert(path, target, overwrite=True)
     assert path.read_bytes() == before

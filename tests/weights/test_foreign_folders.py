@@ -165,7 +165,7 @@ def test_a_sharded_folder(folder: Path) -> None:
 
 def test_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ValueError, match=r"must hold one of model.safetensors, .*: notes.txt"):
+    with pytest.raises(ValueError, match=r"must contain one of model.safetensors, .*: notes.txt"):
         read_checkpoint(tmp_path)
     (tmp_path / "notes.txt").unlink()
     with pytest.raises(ValueError, match="Received: an empty folder"):
@@ -178,7 +178,7 @@ def test_an_empty_folder(tmp_path: Path) -> None:
         ("{", "config.json must be a JSON file"),
         ("[" * 100_000, "config.json must be a JSON file"),
         ("\udcff", "config.json must be a JSON file"),
-        ("[1]", "config.json must hold a JSON object. Received: list"),
+        ("[1]", "config.json must contain a JSON object. Received: list"),
     ],
 )
 def test_damaged_json(text: str, message: str, folder: Path) -> None:
@@ -211,5 +211,5 @@ def test_damaged_json(text: str, message: str, folder: Path) -> None:
 )
 def test_an_unsound_configuration(file: str, fields: dict[str, Any], folder: Path) -> None:
     change(folder / file, **fields)
-    with pytest.raises(ValueError, match=r"The configuration in .*m must be sound: "):
+    with pytest.raises(ValueError, match=r"The configuration in .*m must be valid: "):
         read_checkpoint(folder)

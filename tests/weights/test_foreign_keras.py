@@ -66,7 +66,7 @@ def test_an_over_large_configuration_is_refused(weights: Path, tmp_path: Path) -
     path = write_archive(tmp_path / "m.keras", weights, "{}".ljust(LARGEST_JSON + 1))
     with pytest.raises(
         ValueError,
-        match=r"config\.json has 16,777,217 bytes and may have 16,777,216",
+        match=r"config\.json has 16,777,217 bytes \(limit: 16,777,216",
     ):
         read_layers(path, "keras")
 
@@ -109,7 +109,9 @@ def test_archive_of_keras_2_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "w.h5", "w") as file:
         file["layers/conv2d/vars/0"] = np.zeros(3)  # without the name of the layer
     path = write_archive(tmp_path / "m.keras", tmp_path / "w.h5", full_config())
-    message = rf"{path}/model.weights.h5 is not a \.weights\.h5 file as `model\.save_weights`"
+    message = (
+        rf"{path}/model.weights.h5 is not a \.weights\.h5 file written by `model\.save_weights`"
+    )
     with pytest.raises(ValueError, match=message):
         read_checkpoint(path)
 
@@ -130,7 +132,7 @@ def test_another_model_of_keras_is_refused(tmp_path: Path) -> None:
     for name in ("m.keras", "m.weights.h5"):
         (model.save if name == "m.keras" else model.save_weights)(tmp_path / name)
         with pytest.raises(
-            ValueError, match=r"must be a Vision Transformer as official, .*, vit-keras, .* name "
+            ValueError, match=r"must be a Vision Transformer with tensor names .*, vit-keras, "
         ):
             read_checkpoint(tmp_path / name)
 
@@ -153,7 +155,7 @@ def test_an_over_large_model_config_of_keras_2_is_refused(
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file.attrs["model_config"] = json.dumps({"config": {"name": "a" * 50}})
     monkeypatch.setattr("keras_vit.weights.containers.guards.LARGEST_JSON", 50)
-    with pytest.raises(ValueError, match=r"over-large: its model_config may have 50 bytes"):
+    with pytest.raises(ValueError, match=r"too large: model_config has over 50 bytes"):
         read_layers(tmp_path / "m.h5", "legacy_h5")
 
 

@@ -96,7 +96,7 @@ def test_config_of_needs_what_no_file_tells() -> None:
     model = tiny_model(position_embedding="none")
     tensors = {name: np.asarray(v) for name, v in variables_of(model).items()}
     checkpoint = Checkpoint("a.h5", tensors, infer_fields(tensors))
-    message = r"a.h5 does not tell num_heads, patch_size, image_size: give num_heads=\.\.\., "
+    message = r"a.h5 does not contain num_heads, patch_size, image_size: pass num_heads=\.\.\., "
     with pytest.raises(ValueError, match=message):
         config_of(checkpoint)
 

@@ -117,11 +117,11 @@ def changed(source: Path, target: Path, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"hidden_size": 24', '"hidden_size": 24000000', "hidden_size=24 for 24000000"),
-        ('"num_layers": 2', '"num_layers": "2"', "unknown or of another type: num_layers"),
+        ('"hidden_size": 24', '"hidden_size": 24000000', "hidden_size=24 instead of 24000000"),
+        ('"num_layers": 2', '"num_layers": "2"', "wrong type: num_layers"),
         ('"image_size": [15, 14]', '"image_size": [15000, 14000]', "a grid of "),
         ('"crop_fraction": 1.0', '"crop_fraction": 3.0', "`crop_fraction` must be in"),
-        ('"architecture": {', '"arch": {', "ViTConfig of NoneType"),
+        ('"architecture": {', '"arch": {', "ViTConfig is stored as NoneType"),
     ],
 )
 def test_read_keras_checks_before_anything_is_built(
@@ -130,7 +130,9 @@ def test_read_keras_checks_before_anything_is_built(
     tiny_model().save(tmp_path / "m.keras")
     monkeypatch.setattr(keras.saving, "load_model", None)
     path = changed(tmp_path / "m.keras", tmp_path / "lie.keras", old, new)
-    with pytest.raises(ValueError, match=rf"'keras_vit' of .*lie\.keras must describe.*{message}"):
+    with pytest.raises(
+        ValueError, match=rf"'keras_vit' of .*lie\.keras must be readable.*{message}"
+    ):
         keras_files.read_keras(path)
 
 
@@ -153,7 +155,7 @@ def test_read_keras_of_two_models_in_one(tmp_path: Path) -> None:
     one, two = tiny_model(), keras.models.clone_model(tiny_model())
     two.name = "other"
     keras.Model(images, [one(images), two(images)]).save(tmp_path / "m.keras")
-    with pytest.raises(ValueError, match=r"not a file of one model of keras_vit: it holds 2\.$"):
+    with pytest.raises(ValueError, match=r"not a file of one keras_vit model: it contains 2\.$"):
         keras_files.read_keras(tmp_path / "m.keras")
 
 

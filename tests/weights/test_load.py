@@ -126,7 +126,7 @@ def test_positions_of_a_nonsquare_file_fit_only_their_own_grid(tmp_path: Path) -
         weights_of(model)["patch_encoder/position"], table[0, 1:].reshape(5, 7, 24)
     )
     with pytest.raises(
-        ValueError, match=r"has 35 positions, which is neither .* \(5, 5\) nor a sq"
+        ValueError, match=r"has 35 positions, which match neither .* \(5, 5\) nor a sq"
     ):
         load(square_model(), path)
 
@@ -142,7 +142,7 @@ def test_head_of_another_size_starts_from_zeros(tmp_path: Path) -> None:
     model.get_layer("head").set_weights([np.ones((24, 7)), np.ones(7)])
     report = load(model, path)
     assert (report.of("reset"), report.of("dropped")) == (HEAD, ())
-    assert report.notes() == [f"head/kernel, head/bias start anew, not from {path}."]
+    assert report.notes() == [f"head/kernel, head/bias start from initial values, not from {path}."]
     for name in HEAD:
         assert not weights_of(model)[name].any()
     assert set(report.of("used")) == weights_of(model).keys() - set(HEAD)
@@ -165,7 +165,7 @@ def test_model_without_a_head_leaves_the_files_out(tmp_path: Path) -> None:
     report = load(square_model(classes=0), path)
     assert (report.of("reset"), report.of("dropped")) == ((), PRE_LOGITS + HEAD)
     names = "pre_logits/kernel, pre_logits/bias, head/kernel, head/bias"
-    assert report.notes() == [f"{names} of {path} are left out."]
+    assert report.notes() == [f"{names} of {path} are not loaded."]
 
 
 def test_a_model_that_computes_otherwise_is_noted(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_a_model_that_computes_otherwise_is_noted(tmp_path: Path) -> None:
     model = square_model(gelu="exact", pooling="gap")
     report = load(model, path)
     assert report.differing.keys() == {"gelu", "pooling"}
-    sentence = f"The model computes with gelu='exact', {path} was made for gelu='tanh'."
+    sentence = f"The model uses gelu='exact', but {path} gelu='tanh'."
     assert sentence in report.notes()
-    with pytest.warns(UserWarning, match=r"computes with pooling='gap', .* for pooling='token'"):
+    with pytest.warns(UserWarning, match=r"uses pooling='gap', but .* pooling='token'"):
         load_weights(square_model(pooling="gap"), path)
     assert load(square_model(classes=0, pooling="none"), path).differing == {}
 
@@ -235,7 +235,7 @@ def test_another_architecture_names_both_sides(
 ) -> None:
     model = square_model(**changes)
     before = copied(weights_of(model))
-    message = rf"official.npz has {theirs}; the model 'vit' has {ours}\. Choose the model"
+    message = rf"official.npz has {theirs}; the model 'vit' has {ours}\. Choose a model"
     with pytest.raises(ValueError, match=message):
         load(model, save(tmp_path, official_tensors()))
     assert_unchanged(model, before)
@@ -274,7 +274,9 @@ def test_shapes_that_do_not_match_are_named() -> None:
     damaged = Checkpoint("x.npz", checkpoint.tensors | bias, checkpoint.inferred)
     model = square_model()
     before = copied(weights_of(model))
-    with pytest.raises(ValueError, match=r"shape: block_01/mlp/reduce/bias \(23,\) for \(24,\)"):
+    with pytest.raises(
+        ValueError, match=r"shape: block_01/mlp/reduce/bias \(23,\) instead of \(24,\)"
+    ):
         load(model, damaged)
     assert_unchanged(model, before)
 
@@ -289,8 +291,8 @@ def test_h5_of_another_architecture(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "which does not exist"),
-        (b"", "is not an .npz, .weights.h5 or .keras file"),
-        (b"just text", "is not an .npz, .weights.h5 or .keras file"),
+        (b"", "is not an .npz, .weights.h5, .keras, .safetensors"),
+        (b"just text", "is not an .npz, .weights.h5, .keras, .safetensors"),
         (b"PK\x03\x04 and then nothing", "truncated or damaged"),
         (b"\x89HDF\r\n\x1a\n and then nothing", "truncated or damaged"),
     ],
@@ -310,7 +312,7 @@ def test_unreadable_files_leave_the_model_alone(
 
 def test_npz_of_another_kind_of_model(tmp_path: Path) -> None:
     path = save(tmp_path, {"blocks.0.norm1.weight": np.zeros(3), "cls_token": np.zeros(3)})
-    message = "Vision Transformer as official, .* Received: tensors named blocks.0.norm1"
+    message = "with tensor names as in official, .* Received: tensors named blocks.0.norm1"
     with pytest.raises(ValueError, match=message):
         read_checkpoint(path)
 

@@ -91,32 +91,35 @@ def changed(part: str, **fields: Any) -> dict[str, Any]:
     [
         ([], "TypeError: list indices"),
         ({}, "KeyError: 'config'"),
-        ({"config": [], "preprocessing": {}}, "TypeError: ViTConfig of list"),
+        ({"config": [], "preprocessing": {}}, "TypeError: ViTConfig is stored as list"),
         ({"config": {}, "preprocessing": {}}, "TypeError: .*missing 5 required"),
-        (changed("config", new_field=3), "unknown or of another type: new_field"),
-        (changed("config", hidden_size="24"), "unknown or of another type: hidden_size"),
-        (changed("config", num_layers=True), "unknown or of another type: num_layers"),
-        (changed("config", class_token=1), "unknown or of another type: class_token"),
-        (changed("config", patch_size=[3, 2, 1]), "unknown or of another type: patch_size"),
-        (changed("config", patch_size=[3, "2"]), "unknown or of another type: patch_size"),
+        (changed("config", new_field=3), "unknown fields, or .* wrong type: new_field"),
+        (changed("config", hidden_size="24"), "unknown fields, or .* wrong type: hidden_size"),
+        (changed("config", num_layers=True), "unknown fields, or .* wrong type: num_layers"),
+        (changed("config", class_token=1), "unknown fields, or .* wrong type: class_token"),
+        (changed("config", patch_size=[3, 2, 1]), "unknown fields, or .* wrong type: patch_size"),
+        (changed("config", patch_size=[3, "2"]), "unknown fields, or .* wrong type: patch_size"),
         (
             changed("config", classifier_activation={"class_name": "Dense"}),
-            "unknown or of another type: classifier_activation",
+            "unknown fields, or .* wrong type: classifier_activation",
         ),
         (changed("config", epsilon=float("nan")), "`epsilon` must be a positive number"),
         (changed("config", gelu="relu"), "`gelu` must be one of"),
         (changed("config", num_heads=5), "`hidden_size` must be a multiple of `num_heads`"),
-        (changed("config", mlp_dim=31), "m.safetensors must agree .* mlp_dim=29 for 31"),
-        (changed("config", image_size=[15, 10]), "must agree .* positions of shape"),
-        (changed("config", image_size=[3 * 10**9, 2 * 10**9]), "64,218,112 pixels and 65,536"),
-        (changed("preprocessing", labels=[1, 2]), "unknown or of another type: labels"),
-        (changed("preprocessing", labels="ab"), "unknown or of another type: labels"),
+        (changed("config", mlp_dim=31), "must match its .* mlp_dim=29 instead of 31"),
+        (changed("config", image_size=[15, 10]), "must match its .* positions of shape"),
+        (
+            changed("config", image_size=[3 * 10**9, 2 * 10**9]),
+            "at most 64,218,112 pixels and 65,536",
+        ),
+        (changed("preprocessing", labels=[1, 2]), "unknown fields, or .* wrong type: labels"),
+        (changed("preprocessing", labels="ab"), "unknown fields, or .* wrong type: labels"),
         (changed("preprocessing", mean=[0.5, float("inf"), 0.5]), "`mean` must be one finite"),
         (changed("preprocessing", size=[0, 14]), "`size` must be a positive integer"),
     ],
 )
 def test_damaged_metadata_are_refused(content: Any, message: str) -> None:
-    pattern = f"metadata 'keras_vit' of m.safetensors must describe the model in it.*{message}"
+    pattern = f"metadata 'keras_vit' of m.safetensors must be readable .*{message}"
     with pytest.raises(ValueError, match=pattern):
         extend(content)
 
@@ -130,7 +133,7 @@ def test_damaged_metadata_are_refused(content: Any, message: str) -> None:
     ],
 )
 def test_other_texts_are_refused(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=rf"must describe the model .*{message}.*Update keras_vit"):
+    with pytest.raises(ValueError, match=rf"must be readable .*Update keras_vit.*{message}"):
         metadata.extend(stored(), {"keras_vit": text})
 
 

@@ -51,7 +51,7 @@ ON_JAX = {
 ALL = [f"{s}/{n}" for s in SOURCES for n in reference_cases.names(s) if f"{s}/{n}" not in LEFT_OUT]
 
 HEADS = {"192": 3, "384": 6, "768": 12}  # of the real sizes
-# What a state dict does not tell, and the library's user must say as well.
+# What a state dict does not contain, and the library's user must say as well.
 SAID: dict[str, dict[str, Any]] = {
     "timm/vit_small_gelu_tanh": {"gelu": "tanh"},
     "timm/siglip_small_gap": {"pooling": "gap"},

@@ -21,7 +21,7 @@ from tests.helpers import normal, numpy, randomise, weights_of
 
 # As timm's vit_*_reg4_dinov2, with `no_embed_class=True`: 2 x 3 rows, as many as 5 tokens and 1.
 REGISTERS = {"register_tokens": 4, "prefix_position": False, "layer_scale": 0.1}
-ROWS = "6 rows for a model of {} patches: either 5 of prefix tokens and 1 of patches "
+ROWS = "6 rows for a model of {} patches: either 5 rows of prefix tokens and 1 rows of patches "
 
 
 def published(folder: Path, **changes: Any) -> tuple[keras.Model, Path]:
@@ -75,11 +75,11 @@ def test_the_image_size_asked_for_tells_a_single_patch(tmp_path: Path) -> None:
 def test_a_table_of_two_readings_is_refused(
     size: tuple[int, ...], grid: str, registers: tuple[keras.Model, Path]
 ) -> None:
-    with pytest.raises(ValueError, match="must fit one layout") as error:
+    with pytest.raises(ValueError, match=r"must match exactly one layout\.") as error:
         built(registers[1], *size)
     assert str(error.value) == (
-        f"The position embedding of {registers[1]} must fit one layout. Received: "
-        f"{ROWS.format(grid)}(prefix_position=True), or 6 of patches (prefix_position=False). "
+        f"The position embedding of {registers[1]} must match exactly one layout. Received: "
+        f"{ROWS.format(grid)}(prefix_position=True), or 6 rows of patches (prefix_position=False). "
         "Build the model at the image size that the file was trained at."
     )
     assert read_checkpoint(registers[1]).inferred["position_grid"] is None
@@ -98,8 +98,8 @@ def test_a_model_with_other_rows_is_refused(registers: tuple[keras.Model, Path])
 def test_a_square_table_at_a_size_that_fits_otherwise_is_refused(tmp_path: Path) -> None:
     model, path = published(tmp_path, image_size=(20, 20))
     message = (
-        r"either 1 of prefix tokens and 25 of patches \(prefix_position=True\), or 26 of patches "
-        r"\(.*, or give a constructor `overrides=\{'prefix_position': ...\}`\."
+        r"either 1 rows of prefix tokens and 25 rows of patches .* 26 rows of patches "
+        r"\(.*, or pass to a constructor `overrides=\{'prefix_position': ...\}`\."
     )
     with pytest.raises(ValueError, match=message):
         built(path, 8, 52)

@@ -46,7 +46,7 @@ def test_named_weights_download_once_and_load(mirror: Loopback, tmp_path: Path) 
 
     with pytest.raises(ValueError, match=r"`classes` must be 1000 .* pass `reset_head=True`"):
         keras_vit.ViTTi16(weights=NAME, classes=5)
-    with pytest.warns(UserWarning, match="head/kernel, head/bias start anew"):
+    with pytest.warns(UserWarning, match="head/kernel, head/bias start from initial values"):
         small = keras_vit.ViTTi16(weights=NAME, classes=5, reset_head=True)
     assert small.output_shape == (None, 5)
     assert not weights_of(small)["head/kernel"].any()
@@ -98,7 +98,7 @@ def test_file_on_a_branch_of_the_hub_needs_the_hash_of_the_hub(
     with Loopback() as server:
         monkeypatch.setenv("KERAS_VIT_MIRROR", server.url())
         server.pages[path] = Page(content)
-        with pytest.raises(ValueError, match="the server does not state the SHA-256 of the file"):
+        with pytest.raises(ValueError, match="the server does not return the SHA-256 of the file;"):
             read_checkpoint(row.name, row.model)
         stated = {"X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"'}
         server.pages[path] = Page(content, headers=stated)

@@ -55,7 +55,7 @@ def test_row_values_are_allowed(model: str) -> None:
     for row in list_weights(model):
         assert row.model in TIMM
         assert re.fullmatch(r"[a-z0-9_]+", row.name)
-        assert row.licence in ("Apache-2.0", "BSD-3-Clause", "CC-BY-NC-4.0")
+        assert row.license in ("Apache-2.0", "BSD-3-Clause", "CC-BY-NC-4.0")
         assert row.scaling in ("half", "imagenet")
         assert row.resize in ("crop", "squash")
         assert row.interpolation in ("bilinear", "bicubic")
@@ -213,7 +213,7 @@ def test_models_have_what_keras_users_ask_for() -> None:
     for row in chosen["imagenet"].values():
         assert row.classes == 1000
         assert row.format in ("npz", "safetensors")  # read without PyTorch
-        assert row.licence == "Apache-2.0"
+        assert row.license == "Apache-2.0"
     for model in AUGREG:
         assert chosen["imagenet"][model].name == "augreg_in21k_ft_in1k"
     for model in ("ViTB16", "ViTB32", "ViTL16", "ViTL32"):  # those of vit-keras
@@ -237,7 +237,7 @@ def test_rows_are_read_as_their_types() -> None:
         "bytes": 346284714,
         "sha256": "32aa17d6e17b43500f531d5f6dc9bc93e56ed8841b8a75682e1bb295d722405b",
         "sha256_prefix": None,
-        "licence": "Apache-2.0",
+        "license": "Apache-2.0",
         "source": row.source,
         "top1": 85.108,
         "top1_source": row.top1_source,
@@ -284,7 +284,7 @@ def test_find_weights_by_name_alias_and_file(model: str, written: str, name: str
 def test_find_weights_by_a_file_name_that_occurs_twice() -> None:
     with pytest.raises(
         ValueError,
-        match=r"`weights` must name one file; several are called this: use 'orig_in21k', "
+        match=r"must identify one file, but several files match: use one of 'orig_in21k', "
         r"'orig_in21k_ft_in1k_384', 'sam_in1k'\. Received: weights='ViT-B_32'",
     ):
         find_weights("ViTB32", "ViT-B_32")
@@ -324,7 +324,7 @@ def test_find_weights_of_an_unknown_name(written: str, hint: str) -> None:
 def test_find_weights_of_a_model_without_any() -> None:
     with pytest.raises(
         ValueError,
-        match=r"`weights` must be None or a file: no weights of ViTg14 are published\. "
+        match=r"`weights` must be None or a file; there are no published weights for ViTg14\. "
         "Received: weights='imagenet'",
     ):
         find_weights("ViTg14", "imagenet")

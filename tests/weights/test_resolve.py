@@ -48,7 +48,10 @@ def test_what_does_not_exist(source: str) -> None:
 def test_every_dialect_is_told_by_its_marks() -> None:
     for dialect in DIALECTS.values():
         assert dialect_of(dict.fromkeys(dialect.marks, np.zeros(0)), "x") is dialect
-    with pytest.raises(ValueError, match=r"x must be a Vision Transformer as official, .* nothing"):
+    with pytest.raises(
+        ValueError,
+        match=r"x must be a Vision Transformer with tensor names as in official, .* nothing",
+    ):
         dialect_of({}, "x")
 
 

@@ -185,40 +185,44 @@ def test_names_on_the_hub(
         (
             "timm",
             {},
-            r"'timm' does not tell that the model computes with gelu='tanh': other readers compute "
-            r"with gelu='exact'\. Create timm's model with act_layer=\"gelu_tanh\"\.$",
+            r"'timm' does not record that the model uses gelu='tanh'; other libraries "
+            r"will use gelu='exact'\. Create timm's model with act_layer=\"gelu_tanh\"\.$",
         ),
         (
             "timm",
             {"epsilon": 1e-12, "gelu": "exact"},
-            r"with epsilon=1e-12: .* with epsilon=1e-06\. .* "
+            r"uses epsilon=1e-12; .* use epsilon=1e-06\. .* "
             r"norm_layer=functools.partial\(torch.nn.LayerNorm, eps=1e-12\)\.$",
         ),
-        ("timm", EXACT | {"pre_norm": True}, "epsilon=1e-06: other readers .* epsilon=1e-05"),
+        ("timm", EXACT | {"pre_norm": True}, "epsilon=1e-06; other libraries .* epsilon=1e-05"),
         (
             "timm",
             EXACT | {"pooling": "gap"},
-            r"pooling='gap': .* pooling='token'\. .* global_pool=\"avg\", fc_norm=False\.$",
+            r"pooling='gap'; .* pooling='token'\. .* global_pool=\"avg\", fc_norm=False\.$",
         ),
         (
             "timm",
             EXACT | {"pooling": "max", "norm_after_pooling": True},
-            r"pooling='max': .* pooling='token'\. .* global_pool=\"max\"\.$",
+            r"pooling='max'; .* pooling='token'\. .* global_pool=\"max\"\.$",
         ),
-        ("timm", EXACT | {"representation_size": 17}, "it leaves `pre_logits` out and answers oth"),
-        ("torchvision", {}, r"'torchvision' .* gelu='tanh': .* with gelu='exact'\.$"),
-        ("torchvision", EXACT | {"pooling": "gap"}, r"pooling='gap': .* with pooling='token'\.$"),
-        ("npz", EXACT | {"epsilon": 1e-5}, r"gelu='exact', epsilon=1e-05: .*='tanh', epsilon=1e-0"),
-        ("npz", {"image_size": (6, 16)}, r"position_grid=\(2, 8\): .* position_grid=\(4, 4\)\.$"),
+        (
+            "timm",
+            EXACT | {"representation_size": 17},
+            "it ignores `pre_logits`, and its outputs differ",
+        ),
+        ("torchvision", {}, r"'torchvision' .* gelu='tanh'; .* use gelu='exact'\.$"),
+        ("torchvision", EXACT | {"pooling": "gap"}, r"pooling='gap'; .* use pooling='token'\.$"),
+        ("npz", EXACT | {"epsilon": 1e-5}, r"gelu='exact', epsilon=1e-05; .*='tanh', epsilon=1e-0"),
+        ("npz", {"image_size": (6, 16)}, r"position_grid=\(2, 8\); .* position_grid=\(4, 4\)\.$"),
         (
             "npz",
             {"position_embedding": "none"},
-            r"position_embedding='none': .* with position_embedding='sincos_2d'\.$",
+            r"position_embedding='none'; .* use position_embedding='sincos_2d'\.$",
         ),
         (
             "npz",
             {"pooling": "gap"},
-            r"pooling='gap': other readers compute with pooling='token'\.$",
+            r"pooling='gap'; other libraries will use pooling='token'\.$",
         ),
     ],
 )
@@ -237,7 +241,7 @@ def test_what_a_file_cannot_tell_is_warned_of(
 def test_what_image_processors_cannot_be_told_is_warned_of(tmp_path: Path) -> None:
     preprocessing = dataclasses.replace(PREPROCESSING, channels="bgr", antialias=False)
     model = build(tiny_config(**SQUARE), preprocessing=preprocessing)
-    with pytest.warns(UserWarning, match="cannot be told channels='bgr', antialias=False"):
+    with pytest.warns(UserWarning, match="cannot represent channels='bgr', antialias=False"):
         save_weights(model, tmp_path / "m")
     assert read_checkpoint(tmp_path / "m").preprocessing == preprocessing
 
@@ -246,9 +250,9 @@ def test_what_image_processors_cannot_be_told_is_warned_of(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"position_embedding": "learned_2d"}, "Without a place: patch_encoder/column, patch_e"),
-        ({"layer_scale": 0.1}, "Without a place: block_00/scale_1/gamma, block_00/scale_2/gamma"),
-        ({"register_tokens": 3}, "Without a place: patch_encoder/register_tokens. Without"),
+        ({"position_embedding": "learned_2d"}, "Without a name: patch_encoder/column, patch_e"),
+        ({"layer_scale": 0.1}, "Without a name: block_00/scale_1/gamma, block_00/scale_2/gamma"),
+        ({"register_tokens": 3}, "Without a name: patch_encoder/register_tokens. Without"),
     ],
 )
 def test_a_tensor_without_a_place_is_refused(
@@ -301,11 +305,11 @@ def test_a_model_that_the_library_lacks_is_refused(
         (
             "m.npz",
             "huggingface",
-            "`path` must end in no suffix, for it is a folder for format='hug",
+            "`path` must end in a folder name without a suffix for format='hug",
         ),
-        ("folder.npz", "npz", "`path` must not exist yet if it is a folder. Remove it"),
-        ("folder", "huggingface", "`path` must not exist yet if it is a folder. Remove it"),
-        ("file", "huggingface", "`path` must not exist yet if it is a folder. Remove it"),
+        ("folder.npz", "npz", "`path` must not be an existing folder. Remove it,"),
+        ("folder", "huggingface", "`path` must not be an existing folder. Remove it,"),
+        ("file", "huggingface", "`path` must not be an existing folder. Remove it,"),
     ],
 )
 def test_a_bad_target_is_refused(
@@ -328,14 +332,16 @@ def test_a_folder_may_have_a_dot_if_the_format_is_given(tmp_path: Path) -> None:
 def test_a_part_of_a_model_is_refused(tmp_path: Path) -> None:
     model = tiny_model()
     part = keras.Model(model.inputs, model.get_layer("pooling").output, name="part")
-    with pytest.raises(ValueError, match=r"The model 'part' must agree .* classes=0 for 11"):
+    with pytest.raises(
+        ValueError, match=r"The model 'part' must match its .* classes=0 instead of 11"
+    ):
         save_weights(part, tmp_path / "m.npz")
 
 
 def test_a_larger_model_is_refused(tmp_path: Path) -> None:
     model = tiny_model()
     outputs = keras.layers.Dense(5, name="mine")(model.output)
-    with pytest.raises(ValueError, match="Without a place: mine/bias, mine/kernel"):
+    with pytest.raises(ValueError, match="Without a name: mine/bias, mine/kernel"):
         save_weights(keras.Model(model.inputs, outputs), tmp_path / "m.npz")
 
 

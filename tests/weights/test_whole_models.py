@@ -105,12 +105,12 @@ def _folder(sound: Path, path: Path) -> None:
 BOMBS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "a.config.keras": (_long_config, "declares 10[0-9],"),
     "b.metadata.keras": (_long_metadata, r"metadata\.json has 17,825,801 bytes .* 16,777,216"),
-    "c.brackets.keras": (_brackets, r"config\.json has 5,000,001 brackets and may have 250,000"),
-    "d.members.keras": (_members, r"list of members has 4,[\d,]+ bytes, where 4,194,304 are"),
-    "e.wide.keras": (_wide, r"describes a model of 32,0[\d,]+ bytes and holds \d"),
-    "f.positions.keras": (_positions, r"`grid` must have 16,777,216 .*\(9000, 9000\)"),
+    "c.brackets.keras": (_brackets, r"config\.json has 5,000,001 brackets \(limit: 250,000"),
+    "d.members.keras": (_members, r"list of members has 4,[\d,]+ bytes \(limit: 4,194,304"),
+    "e.wide.keras": (_wide, r"describes a model of 32,0[\d,]+ bytes but contains \d"),
+    "f.positions.keras": (_positions, r"`grid` must be .* 16,777,216 .*\(9000, 9000\)"),
     "g.safetensors": (_image_size, r"image_size=\(20000, 20000\) and a grid of \(5000, 5000\)"),
-    "h": (_folder, r"its JSON has 300,000,000 bytes and may have 16,777,216"),
+    "h": (_folder, r"its JSON has 300,000,000 bytes \(limit: 16,777,216"),
 }
 
 

@@ -1,1 +1,1 @@
-"""Sources of images: folders, CSV tables and TensorFlow Datasets."""
+"""Data sources: image folders, CSV tables and TensorFlow Datasets."""

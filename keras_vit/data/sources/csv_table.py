@@ -1,4 +1,4 @@
-"""Datasets from a CSV or JSON Lines table of images and classes."""
+"""Datasets described by a CSV or JSON Lines table of images and classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"\w+://")
 
 
 def load_table(path: str | os.PathLike[str]) -> Examples:
-    """Reads a table with a column `file` and at least one column of classes.
+    """Loads a dataset from a table with a column `file` and at least one class column.
 
     `class_index` and `wnid` refer to the 1000 ImageNet classes, so that `class_names` are all
     ImageNet classes, in their order. If `class_index` comes with a `label` other than ImageNet's,
@@ -49,7 +49,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     if "file" not in header or not columns:
         raise ValueError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
-            f"of {', '.join(CLASS_COLUMNS)}. Received: {path} with the columns {header}"
+            f"of the columns {', '.join(CLASS_COLUMNS)}. Received: {path} with the columns {header}"
         )
     names, file_notes = _files(path, rows)
     others = [name for name in header if name not in COLUMNS]
@@ -59,8 +59,8 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     for line, row in needed.items():
         if any(len(cell.splitlines()) > 1 for name, cell in row.items() if name != "file"):
             raise ValueError(
-                "A class must have a name of one line; a quote is probably missing. Received: "
-                f"{row} in line {line} of {path}"
+                "A class name must not contain a line break; a closing quote is probably "
+                f"missing. Received: {row} in line {line} of {path}"
             )
     if columns == [_SEVERAL]:
         labels, class_names = _several(path, needed)
@@ -79,7 +79,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
 
 
 def _find(path: Path, name: str) -> str | None:
-    """Returns the name in the file system's spelling, or None if the file does not exist."""
+    """Returns the name as the file system spells it, or None if the file does not exist."""
     slashed = name.replace("\\", "/")
     forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
     names = itertools.chain((name, slashed), forms)
@@ -88,21 +88,21 @@ def _find(path: Path, name: str) -> str | None:
 
 
 def _files(path: Path, rows: dict[int, Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of the images, and notes; raises `ValueError` if a file is missing."""
+    """Returns the image names and any notes; raises `ValueError` if a file is missing."""
     lines: dict[str, int] = {}
     missing, written, outside = [], 0, 0
     for line, row in rows.items():
         if not row["file"] or _ADDRESS.match(row["file"]):
             raise ValueError(
-                "`file` must be the path of an image on this machine; download what has an "
-                f"address first. Received: {row['file']!r} in line {line} of {path}"
+                "`file` must be a local path, not a URL; download the images first. Received: "
+                f"{row['file']!r} in line {line} of {path}"
             )
         found = _find(path, row["file"])
         name = found or row["file"]
         if (first := lines.setdefault(name, line)) != line:
             raise ValueError(
-                f"The table must name each image once. Received: {name!r} in lines {first} and "
-                f"{line} of {path}"
+                f"Each image must appear only once in the table. Received: {name!r} in lines "
+                f"{first} and {line} of {path}"
             )
         if not found:
             missing.append(name)
@@ -111,15 +111,15 @@ def _files(path: Path, rows: dict[int, Row]) -> tuple[tuple[str, ...], tuple[str
             outside += os.path.relpath(path.parent / name, path.parent).startswith(_OUTSIDE)
     if missing:
         raise ValueError(
-            f"Every file in the table must exist, seen from {path.parent}. Correct the column "
-            f"`file` or remove the rows. Received: {len(missing)} missing, the first of them "
-            f"{missing[:20]}, in {path}"
+            f"Every file in the table must exist; paths are relative to {path.parent}. Correct "
+            f"the column `file` or remove the rows. Received: {len(missing)} missing files, "
+            f"starting with {missing[:20]}, in {path}"
         )
     notes = []
     if written:
         notes.append(
-            "Read with / for \\ or in the Unicode form of the files: "
-            f"{written} of {len(rows)} names in {path.name}."
+            f"File names read with / instead of \\, or in another Unicode form: {written} of "
+            f"{len(rows)} names in {path.name}."
         )
     if outside:
         lie = "image lies" if outside == 1 else "images lie"
@@ -138,7 +138,7 @@ def _splits(path: Path, rows: dict[int, Row]) -> tuple[str, ...] | None:
                 f"{rows[line]['split']!r} in line {line} of {path}"
             )
     if "train" not in found:
-        raise ValueError(f"`split` must be train in at least one row. Received: {path} without any")
+        raise ValueError(f"`split` must be train in at least one row. Received: {path}")
     return tuple(splits.values()) if found & {*SPLITS[1:]} else None
 
 
@@ -148,15 +148,13 @@ def _several(path: Path, rows: dict[int, Row]) -> tuple[np.ndarray, tuple[str, .
         names = [name.strip() for name in row[_SEVERAL].split(SEPARATOR)] if row[_SEVERAL] else []
         if not all(names) or len(set(names)) < len(names):
             raise ValueError(
-                f"`labels` must hold different names with {SEPARATOR!r} between them, or nothing "
-                f"for an image that shows no class. Received: {row} in line {line} of {path}"
+                f"`labels` must contain different class names separated by {SEPARATOR!r}, or be "
+                f"empty for an image that shows no class. Received: {row} in line {line} of {path}"
             )
         shown.append(names)
     class_names = tuple(sorted({name for names in shown for name in names}))
     if not class_names:
-        raise ValueError(
-            f"`labels` must name a class for at least one image. Received: {path} without any"
-        )
+        raise ValueError(f"`labels` must name a class for at least one image. Received: {path}")
     position = {name: index for index, name in enumerate(class_names)}
     labels = np.zeros((len(shown), len(class_names)), np.uint8)
     for row_of_labels, names in zip(labels, shown, strict=True):
@@ -184,17 +182,17 @@ def _classes(
     for line, row in rows.items():
         if "class_index" not in columns:
             if row["wnid"] not in position:
-                raise wrong(line, "`wnid` must be one of the 1000 WordNet ids of ImageNet-1k")
+                raise wrong(line, "`wnid` must be one of the 1000 WordNet IDs of ImageNet-1k")
             indices[line] = position[row["wnid"]]
         elif row["class_index"].isdecimal() and len(row["class_index"]) < 10:
             indices[line] = int(row["class_index"])
         else:
-            raise wrong(line, "`class_index` must be a whole number, counted from 0")
+            raise wrong(line, "`class_index` must be a non-negative integer")
     if "wnid" not in columns and "label" in columns and not _are_imagenet(rows, indices):
         return list(indices.values()), _own_names(path, rows, indices)
     for line, index in indices.items():
         if index > 999 or rows[line].get("wnid", wnids[index]) != wnids[index]:
-            rule = "`class_index` must be a class of ImageNet-1k, 0 to 999, and agree with `wnid`"
+            rule = "`class_index` must be an ImageNet-1k class from 0 to 999 and match `wnid`"
             raise wrong(line, rule)
     return list(indices.values()), imagenet_labels()
 
@@ -212,8 +210,8 @@ def _own_names(path: Path, rows: dict[int, Row], indices: dict[int, int]) -> tup
     names = tuple(name for _, name in pairs)
     if [index for index, _ in pairs] != list(range(len(pairs))) or len(set(names)) < len(names):
         raise ValueError(
-            "`class_index` must count the classes from 0 without a gap, each with one `label`. "
-            "Without the column, the sorted labels are the classes. "
+            "`class_index` must number the classes from 0 without gaps, with one `label` per "
+            "index. If you remove the column `class_index`, the sorted labels are the classes. "
             f"Received: {pairs[:20]} in {path}"
         )
     return names

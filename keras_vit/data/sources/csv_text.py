@@ -1,4 +1,4 @@
-"""Parser of CSV and JSON Lines tables: bytes to rows with named cells."""
+"""Parser for CSV and JSON Lines tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Row = dict[str, str]
 def read_rows(
     path: Path, names_image: Callable[[str], bool]
 ) -> tuple[dict[int, Row], tuple[str, ...]]:
-    """Reads a table of text, or of JSON objects if the path ends in `.jsonl`."""
+    """Reads the rows of a CSV table, or of a JSON Lines table if the path ends in `.jsonl`."""
     notes: list[str] = []
     text = _decode(path, notes)
     if path.suffix.lower() == ".jsonl":
@@ -42,17 +42,17 @@ def read_rows(
     else:
         header, lines = _read_cells(path, text, names_image, notes)
     if not lines:
-        raise ValueError(f"The table must name at least one image. Received: {path} without any")
+        raise ValueError(f"The table must contain at least one image. Received: {path}")
     header = _known_names(path, header, notes)
     for line, cells in lines.items():
         if any(cells[len(header) :]):
             raise ValueError(
-                "A row must not have more cells than the header line. Put cells that hold the "
-                f"separator in quotes. Received: {len(cells)} cells and {len(header)} columns in "
-                f"line {line} of {path}"
+                "A row must not have more cells than the header line. Put cells that contain "
+                f"the separator in quotes. Received: {len(cells)} cells and {len(header)} "
+                f"columns in line {line} of {path}"
             )
     if "" in header:
-        notes.append(f"Columns of {path.name} without a name are ignored.")
+        notes.append(f"Columns without a name in {path.name} are ignored.")
     rows = {}
     for line, cells in lines.items():
         filled = itertools.zip_longest(header, cells[: len(header)], fillvalue="")
@@ -79,12 +79,12 @@ def _decode(path: Path, notes: list[str]) -> str:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise ValueError(
-            "A table must be text without NUL bytes. Save it as CSV UTF-8. Received: one in line "
-            f"{line} of {path}"
+            "A table must be text without NUL bytes. Save it as CSV UTF-8. Received: a NUL byte "
+            f"in line {line} of {path}"
         )
     if name := encodings[encoding]:
         word = re.search(r"\w{0,20}[^\W\x00-\x7f]\w{0,20}", text)
-        such = f", with words such as {word[0]}" if word else ""
+        such = f", which gives words such as {word[0]}" if word else ""
         notes.append(f"{path.name} is read as {name}{such}.")
     return text
 
@@ -113,7 +113,7 @@ def _read_cells(
 
 
 def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the first line number and the cells of each non-blank row."""
+    """Yields the first line number and the cells of each row that is not blank."""
     # Strict: otherwise an unpaired quote turns all rows up to the next quote into a single cell.
     file = io.StringIO(text, newline="")
     reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
@@ -126,15 +126,15 @@ def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[st
             line = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            "Every quote of a table must have its pair, with the cell between them; one is "
-            f"probably missing. Received: {error}, in the row that begins in line {line} of {path}"
+            "Every quoted cell of a table must end with a quote; one is probably missing. "
+            f"Received: {error}, in the row at line {line} of {path}"
         ) from error
 
 
 def _guess_header(
     lines: dict[int, list[str]], names_image: Callable[[str], bool]
 ) -> list[str] | None:
-    """Returns names of two columns, or of three if one of them contains only splits."""
+    """Guesses the names of two columns, or of three if one contains only split names."""
     rows = list(lines.values())
     header = ["label"] * len(rows[0])
     if len(header) == 3:
@@ -158,9 +158,9 @@ def _read_objects(path: Path, text: str) -> tuple[list[str], dict[int, list[str]
             objects[line] = {name.strip(): _cell(name, value) for name, value in found.items()}
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                "Every line must be a JSON object with each key once; labels are text or numbers, "
-                f"and `labels` a list of them without {SEPARATOR!r}. Received: "
-                f"{source[:_SHOWN]!r} in line {line} of {path}"
+                "Every line must be a JSON object without repeated keys; a label must be text "
+                "or a number, and `labels` must be a list of labels that do not contain "
+                f"{SEPARATOR!r}. Received: {source[:_SHOWN]!r} in line {line} of {path}"
             ) from error
     header = list(dict.fromkeys(name for cells in objects.values() for name in cells))
     return header, {n: [cells.get(name, "") for name in header] for n, cells in objects.items()}
@@ -173,7 +173,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _cell(name: str, value: Any) -> str:
-    """Returns a value as the cell of a CSV file."""
+    """Converts a JSON value to the text of a CSV cell."""
     if isinstance(value, list) and name.strip().lower() == "labels":
         cells = [_cell("label", label) for label in value]
         if not all(cells) or any(SEPARATOR in cell for cell in cells):
@@ -194,7 +194,7 @@ def _known_names(path: Path, header: list[str], notes: list[str]) -> list[str]:
         lower = [name.lower() for name in header]
         synonym = next((name for name in names if name in lower), None)
         if synonym and not instead & {*header}:
-            notes.append(f"The column `{synonym}` of {path.name} is taken as `{column}`.")
+            notes.append(f"The column `{synonym}` of {path.name} is used as `{column}`.")
             header[lower.index(synonym)] = column
     repeated = [name for name, count in Counter(header).items() if name and count > 1]
     if repeated:

@@ -16,7 +16,7 @@ from keras_vit.data.inventory import OUTSIDE, FoundFiles, find_files
 
 
 def load_folder(folder: str | os.PathLike[str]) -> Examples:
-    """Finds the images in a folder of class folders, without decoding images.
+    """Loads a dataset from a folder with one subfolder per class, without decoding images.
 
     Each subfolder with an image at any depth is a class. Images are recognized by their content
     (`keras_vit.data.inventory.find_files`); unreadable images are included and reported by
@@ -45,8 +45,8 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
         trained = {name for name, split in zip(classes, splits, strict=True) if split == "train"}
         if untrained := sorted(set(class_names) - trained):
             raise ValueError(
-                "Every class must have images in the training folder. Add them, or remove the "
-                f"class. Received: {folder} with no image to train on for {untrained[:20]}"
+                "Every class must have images in the training folder. Add images, or remove the "
+                f"class. Received: {folder}, which has no training images for {untrained[:20]}"
             )
     return Examples(
         names=tuple(inside),
@@ -62,7 +62,7 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """Position of the class folders: below `prefix`, with or without split folders."""
+    """Location of the class folders: below `prefix`, with or without split folders."""
 
     prefix: str
     depth: int  # 1 below split folders, otherwise 0
@@ -77,24 +77,26 @@ def _layout(folder: Path, found: FoundFiles) -> _Layout:
     while (inner := _only_folder(found.images, prefix)) and _has_class_folders(found.images, inner):
         prefix = inner
     if prefix:
-        notes.append(f"The class folders are those below {folder / prefix}.")
+        notes.append(f"The class folders are in {folder / prefix}.")
     subfolders = _subfolders(found.folders, prefix)
     named = [name for name in subfolders if name.lower() in SPLIT_NAMES]
     training = [name for name in named if SPLIT_NAMES[name.lower()] == "train"]
     flat = [name for name in named if not _subfolders(found.folders, f"{prefix}{name}/")]
     split = bool(training) and len(named) == len(subfolders) > 1 and not flat
     if split:
-        notes.append(f"Splits, each with class folders: {', '.join(subfolders)}.")
+        notes.append(f"Found splits, each with class folders: {', '.join(subfolders)}.")
     elif named and training:
-        others = [name for name in subfolders if name not in named]
-        why = f"{flat[0]} has no subfolders" if flat else f"{others[0]} is none" if others else ""
+        rest = [name for name in subfolders if name not in named]
+        why = (
+            f"{flat[0]} has no subfolders" if flat else f"{rest[0]} is not a split" if rest else ""
+        )
         if why:
-            notes.append(f"Classes, not splits, since {why}: {', '.join(named)}.")
+            notes.append(f"Treated as classes, not splits, because {why}: {', '.join(named)}.")
     return _Layout(prefix, int(split), tuple(notes))
 
 
 def _only_folder(images: Iterable[str], prefix: str) -> str | None:
-    """Returns the prefix of the only subfolder, if it contains all images."""
+    """Returns the prefix of the subfolder that contains all images, or None."""
     tops = {name.removeprefix(prefix).partition("/")[::2] for name in images}
     names = {top for top, rest in tops if rest}
     loose = any(not rest for _, rest in tops)
@@ -102,9 +104,9 @@ def _only_folder(images: Iterable[str], prefix: str) -> str | None:
 
 
 def _has_class_folders(images: Iterable[str], prefix: str) -> bool:
-    """Returns whether `prefix` contains two folders with images, and no images itself.
+    """Returns whether `prefix` contains at least two folders with images and no loose images.
 
-    One folder is sufficient if it is skipped as well.
+    A single folder is enough if the same is true of that folder.
     """
     rests = [name.removeprefix(prefix).partition("/") for name in images]
     tops = {top for top, _, rest in rests if rest}
@@ -124,8 +126,8 @@ def _nested(names: list[str], layout: _Layout) -> list[str]:
         return []
     folder = deeper[0].rpartition("/")[0]
     return [
-        f"{len(deeper)} images lie in subfolders of class folders, such as {folder}, and belong to "
-        f"the class of the upper folder, such as {layout.levels(deeper[0])[layout.depth]}."
+        f"{len(deeper)} images lie in subfolders of class folders, such as {folder}, and belong "
+        f"to the class of the outer folder, such as {layout.levels(deeper[0])[layout.depth]}."
     ]
 
 
@@ -135,7 +137,7 @@ def _check_names(folder: Path, class_names: list[str]) -> None:
         if not name.strip() or {unicodedata.category(c) for c in name} & {"Cc", "Cs"}:
             raise ValueError(
                 "The name of a class folder must be UTF-8 text without control characters, and "
-                f"not blank. Rename the folder. Received: {name!r} in {folder}"
+                f"must not be blank. Rename the folder. Received: {name!r} in {folder}"
             )
 
 
@@ -144,6 +146,6 @@ def _nothing_found(folder: Path, found: FoundFiles) -> str:
     return (
         "`data` must be a folder with one subfolder of images for each class, or with a "
         f"labels.csv. Received: data={str(folder)!r}, with {len(_subfolders(found.folders, ''))} "
-        f"subfolders, none of which holds an image, and {len(found.images)} images outside of "
+        f"subfolders, none of which contains an image, and {len(found.images)} images outside of "
         f"them; other files: {ignored}"
     )

@@ -1,4 +1,4 @@
-"""Loading of labeled images from folders, tables, TensorFlow Datasets or digits."""
+"""Loading of labeled images from folders, tables, TensorFlow Datasets or built-in digits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 
 
 def load(data: str | os.PathLike[str]) -> Examples:
-    """Returns the labeled images of a data source.
+    """Loads the labeled images of a data source.
 
     Args:
         data: One of:
@@ -41,7 +41,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
     Raises:
         ValueError: If `data` is none of these, or contains no labeled images.
 
-    Example:
+    Examples:
         >>> digits = load("digits")
         >>> len(digits), digits.class_names[3], digits.names[0]
         (1797, '3', 'digit_0000.png')
@@ -58,7 +58,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
         unnamed = set(found.images) - {os.path.normpath(name) for name in examples.names}
         others = Counter({**found.ignored, UNNAMED: len(unnamed)})
         others[Path(tables[0]).suffix] -= 1
-        ignored = f"{tables[0]} is read; {' and '.join(tables[1:])} beside it: ignored."
+        ignored = f"Reading {tables[0]}; ignoring {' and '.join(tables[1:])} in the same folder."
         notes = (ignored,) if tables[1:] else ()
         return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+others)
     if path.is_file():
@@ -67,7 +67,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
 
 
 def load_images(data: str | os.PathLike[str]) -> Examples:
-    """Returns the images of a data source, with labels or without."""
+    """Loads the images of a data source, with or without labels."""
     folder = Path(data).expanduser()
     if not folder.is_dir() or any((folder / name).is_file() for name in TABLES):
         return load(data)

@@ -1,4 +1,4 @@
-"""Image classification datasets from tensorflow-datasets."""
+"""Image classification datasets from TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPEC = re.compile(r"(?P<name>[^:\[]+(:(\d+|\*)\.(\d+|\*)\.(\d+|\*))?)(:(?P<spli
 
 
 def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Examples:
-    """Loads the encoded images of an image classification dataset into memory.
+    """Loads an image classification dataset into memory, without decoding the images.
 
     tensorflow-datasets prepares the dataset first if necessary, which may include a download.
     Without a split, `train` is the training set, and `validation`, or else `test`, the validation
@@ -27,8 +27,8 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
 
     if not hasattr(tfds, "builder"):  # a failed import is only logged
         raise ImportError(
-            "tensorflow-datasets does not load; its log above says why. With protobuf 5, as on "
-            "Colab: pip install 'tensorflow-metadata<1.18'"
+            "tensorflow-datasets cannot be imported; see the log above. With protobuf 5 (for "
+            "example on Colab), run: pip install 'tensorflow-metadata<1.18'"
         )
     match = _SPEC.fullmatch(name)
     if match is None:
@@ -62,13 +62,13 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
 def _unknown(name: str, tfds: Any) -> str:
     hint = nearest(name, tfds.list_builders(with_community_datasets=False))
     return (
-        f"`data` must name a dataset of tensorflow-datasets, or one prepared in its data folder "
-        f"(TFDS_DATA_DIR).{hint} Received: tfds:{name}"
+        "`data` must name a dataset of tensorflow-datasets, or a dataset already prepared in "
+        f"its data folder (TFDS_DATA_DIR).{hint} Received: tfds:{name}"
     )
 
 
 def _features(builder: Any, tfds: Any) -> tuple[str, str]:
-    """Returns the names of the image feature and the label feature."""
+    """Returns the names of the dataset's image feature and label feature."""
     features = builder.info.features
     supervised = builder.info.supervised_keys or ()
 
@@ -80,29 +80,29 @@ def _features(builder: Any, tfds: Any) -> tuple[str, str]:
     images, labels = chosen(tfds.features.Image), chosen(tfds.features.ClassLabel)
     if len(images) != 1 or len(labels) != 1:
         raise ValueError(
-            "`data` must be a dataset with one image and one class label. Received: "
-            f"tfds:{builder.name} with the features {sorted(features)}"
+            "`data` must be a dataset with one image feature and one class-label feature. "
+            f"Received: tfds:{builder.name} with the features {sorted(features)}"
         )
     return images[0], labels[0]
 
 
 def _splits(builder: Any, split: str | None) -> dict[str, str]:
-    """Maps each split to read to `"train"` or `"validation"`."""
+    """Maps each split that is read to `"train"` or `"validation"`."""
     available = list(builder.info.splits)
     if split is not None:
         try:
             count = builder.info.splits[split].num_examples
         except (KeyError, ValueError) as error:
             raise ValueError(
-                f"The split must be one of {available}, or a slice of one such as "
-                f"'train[:10%]'. Received: split={split!r} of tfds:{builder.name}"
+                f"The split must be one of {available}, or a slice such as 'train[:10%]'. "
+                f"Received: split={split!r} of tfds:{builder.name}"
             ) from error
         if not count:
             raise ValueError(f"The split must not be empty. Received: {split!r}")
         return {split: "train"}
     if "train" not in available:
         raise ValueError(
-            f"tfds:{builder.name} has no split `train`: name a split, as in "
+            f"tfds:{builder.name} has no split `train`; choose a split, as in "
             f"tfds:{builder.name}:{available[0]}. Received: splits {available}"
         )
     held_out = next((name for name in ("validation", "test") if name in available), None)
@@ -123,10 +123,10 @@ def _read(
         total += len(example[image])
         if total > MAX_IN_MEMORY_BYTES:
             raise ValueError(
-                f"A split is held in memory and must be smaller than "
-                f"{MAX_IN_MEMORY_BYTES / 2**30:g} GiB. Take a slice, as in "
-                f"tfds:{builder.name}:train[:10%], or write the images to a folder. "
-                f"Received: {split!r} of tfds:{builder.name}"
+                "A split is loaded into memory, so it must be smaller than "
+                f"{MAX_IN_MEMORY_BYTES / 2**30:g} GiB. Use a slice, as in "
+                f"tfds:{builder.name}:train[:10%], or write the images to a folder. Received: "
+                f"{split!r} of tfds:{builder.name}"
             )
         rows.append((example["tfds_id"].decode(), example[image], int(example[label])))
     return rows

@@ -1,4 +1,4 @@
-"""Image classification."""
+"""Image classification task."""
 
 from keras_vit.tasks.classification.calibration import Calibration, Reliability, calibrate
 from keras_vit.tasks.classification.figures import confusion_matrix, reliability_diagram

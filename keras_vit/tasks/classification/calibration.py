@@ -1,4 +1,4 @@
-"""Calibration of a classifier's confidence, and temperature scaling.
+"""Confidence calibration of classifiers, and temperature scaling.
 
 Letters: N images; K classes; M bins.
 """
@@ -21,7 +21,7 @@ _BLOCK = 4096  # rows converted to float64 at a time
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reliability:
-    """Accuracy and mean confidence in bins of confidence.
+    """Accuracy and mean confidence of the predictions in each confidence bin.
 
     Args:
         counts: Images in each bin of confidence, (M,).
@@ -30,7 +30,7 @@ class Reliability:
         error: Expected calibration error: the mean of |confidence - accuracy|, weighted by the
             counts, in [0, 1].
 
-    Example:
+    Examples:
         >>> Reliability(np.array([4]), np.array([0.9]), np.array([0.75]), 0.15).error
         0.15
     """
@@ -43,14 +43,14 @@ class Reliability:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration:
-    """Reliability before and after temperature scaling.
+    """Reliability of a classifier's confidence before and after temperature scaling.
 
     Args:
         before: Reliability without temperature scaling.
         after: Reliability with temperatures fitted on the other half of the images.
         temperature: Fitted on all images; above 1 if the model is overconfident.
 
-    Example:
+    Examples:
         >>> probabilities = np.tile([0.9, 0.1], (20, 1))
         >>> calibration = calibrate([0] * 18 + [1] * 2, probabilities)
         >>> round(calibration.before.error, 3)
@@ -63,7 +63,7 @@ class Calibration:
 
 
 def reliability(labels: ArrayLike, probabilities: ArrayLike, bins: int = 15) -> Reliability:
-    """Compares confidence and accuracy in bins of equal width.
+    """Compares confidence with accuracy in confidence bins of equal width.
 
     Reference: equation 3 of https://arxiv.org/abs/1706.04599, with its 15 bins
     """
@@ -83,7 +83,7 @@ def _compare(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Relia
 
 
 def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
-    """Returns the temperature that minimizes the cross-entropy.
+    """Finds the temperature that minimizes the cross-entropy.
 
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
@@ -103,7 +103,7 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
 
 
 def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Calibration:
-    """Measures calibration before and after temperature scaling.
+    """Measures the calibration of a classifier before and after temperature scaling.
 
     The images are split at random into two halves; the temperature of each half is fitted on the
     other half, so that no image is scored with a temperature fitted on it.
@@ -119,7 +119,7 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
     Raises:
         ValueError: If there are fewer than two images, or the shapes disagree.
 
-    Example:
+    Examples:
         >>> sure = np.tile([0.99, 0.01], (100, 1))
         >>> found = calibrate([0] * 70 + [1] * 30, sure)
         >>> round(found.before.error, 2), found.after.error < 0.15
@@ -130,8 +130,8 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
     true, scores = np.asarray(labels), np.asarray(probabilities)
     if true.ndim != 1 or scores.shape[:1] != true.shape or scores.ndim != 2 or len(true) < _FOLDS:
         raise ValueError(
-            "`probabilities` must have a row for each of two labels or more. "
-            f"Received: labels of shape {true.shape}, probabilities of shape {scores.shape}"
+            "`probabilities` must have one row per label, and at least two rows. Received: "
+            f"labels of shape {true.shape}, probabilities of shape {scores.shape}"
         )
     fold = np.random.default_rng(seed).permutation(len(true)) % _FOLDS
     confidence = np.empty(len(true))
@@ -147,6 +147,6 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
 
 
 def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """Returns the probabilities, (N, K), with their logits divided by a temperature."""
+    """Returns the probabilities (N, K) after dividing their logits by a temperature."""
     scores = np.asarray(probabilities, np.float64)
     return special.softmax(np.log(np.maximum(scores, _SMALLEST)) / temperature, axis=1)

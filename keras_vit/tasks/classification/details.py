@@ -1,4 +1,4 @@
-"""Evaluation details of a classifier for the evaluation page."""
+"""Detailed evaluation of a classifier for the HTML evaluation page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def details(
     probabilities: np.ndarray,
     preprocessing: Preprocessing,
 ) -> ClassificationDetails:
-    """Returns the evaluation details of probabilities (N, K) of labeled images."""
+    """Evaluates predicted probabilities (N, K) of labeled images in detail."""
     exclusive = preprocessing.thresholds is None and len(labels) > 1
     predicted = probabilities.argmax(axis=1)
     return ClassificationDetails(

@@ -1,4 +1,4 @@
-"""Knowledge distillation: training on labels and on a teacher's predictions.
+"""Knowledge distillation, that is, training on labels and on the predictions of a teacher.
 
 Letters: B batch; K classes.
 """
@@ -23,7 +23,7 @@ _SMALLEST = 1e-7  # lower bound of a probability before its logarithm
 
 
 class DistillationObjective(ClassificationObjective):
-    """Loss against the labels and against the outputs of a teacher.
+    """Objective that combines the loss on the labels with a loss on a teacher's outputs.
 
     With w = `weight`, Z_s and Z_t the logits of student and teacher, tau the temperature:
 
@@ -84,7 +84,7 @@ class DistillationObjective(ClassificationObjective):
 
 
 class Teacher(keras.layers.Layer):
-    """A trained model applied to images that are scaled for the student."""
+    """Trained teacher model, which takes images that are scaled for the student."""
 
     def __init__(self, model: keras.Model, student: Preprocessing) -> None:
         super().__init__(name="teacher", trainable=False)
@@ -97,8 +97,8 @@ class Teacher(keras.layers.Layer):
             model, complete = last_activation.with_probabilities(model)
             if complete.thresholds is not None:
                 raise ValueError(
-                    "`teacher` must have classes that exclude one another, not a yes or no for "
-                    f"each. Received: teacher={model.name!r}, which ends in a sigmoid"
+                    "`teacher` must have mutually exclusive classes. Received: "
+                    f"teacher={model.name!r}, which ends in a sigmoid"
                 )
         self.model = model
         self.model.trainable = False
@@ -118,23 +118,23 @@ class Teacher(keras.layers.Layer):
         shape = self.model.output_shape
         if len(shape) != 2 or shape[-1] != len(labels):
             raise ValueError(
-                "`teacher` must give one probability for each class of the student. "
-                f"Received: outputs of the shape {shape} for {len(labels)} classes"
+                "`teacher` must return one probability for each class of the student. Received: "
+                f"outputs of the shape {shape} for {len(labels)} classes"
             )
         if self.own is not None and self.own.class_names not in (None, labels):
             raise ValueError(
-                "`teacher` must know the student's classes, in their order. Received: "
+                "`teacher` must have the classes of the student, in the same order. Received: "
                 f"{self.own.class_names[:20]} for the student's {labels[:20]}"
             )
         if self.own is not None and self.own.channels != self.student.channels:
             raise ValueError(
-                "`teacher` must see the channels that the student sees. Received: "
+                "`teacher` must have the same color channels as the student. Received: "
                 f"{self.own.channels!r} for {self.student.channels!r}"
             )
 
 
 def load_teacher(path: str | os.PathLike[str], student: Preprocessing) -> Teacher:
-    """Loads a teacher from a run folder or a `.keras` file."""
+    """Loads a teacher model from a run folder or a `.keras` file."""
     file = Path(path) / "last.keras" if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ValueError(

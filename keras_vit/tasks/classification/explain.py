@@ -1,4 +1,4 @@
-"""Relevance maps of image files: the pixels that a prediction is based on."""
+"""Relevance maps of image files: the regions that a prediction is based on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH = 8  # images at a time: the attention of all blocks and its gradients ar
 def maps_in_batches(
     extractor: FeatureExtractor, images: np.ndarray, methods: Sequence[str], classes: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns relevance maps by method, computed in small batches to limit memory."""
+    """Computes relevance maps with each method, in small batches to limit memory use."""
     found: dict[str, list[np.ndarray]] = {method: [] for method in methods}
     for begin in range(0, len(images), _BATCH):
         part = slice(begin, begin + _BATCH)
@@ -46,7 +46,7 @@ def explain(
     methods: Sequence[str] = METHODS,
     of_class: str | None = None,
 ) -> Any:
-    """Draws image files with their relevance maps and the predicted classes.
+    """Draws images with their relevance maps and predicted classes.
 
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone.
@@ -63,7 +63,7 @@ def explain(
         ValueError: If a method or class is unknown, a file is not an image or not a regular file,
             or the model is not a Vision Transformer with a classifier.
 
-    Example:
+    Examples:
         >>> import PIL.Image
         >>> from keras_vit import models
         >>> PIL.Image.new("RGB", (20, 30)).save("black.png")
@@ -75,8 +75,7 @@ def explain(
         arguments.one_of("methods", method, METHODS)
     if not 1 <= len(paths) <= _MOST_IMAGES:
         raise ValueError(
-            f"`paths` must name 1 to {_MOST_IMAGES} image files for one picture. "
-            f"Received: {len(paths)}"
+            f"`paths` must contain 1 to {_MOST_IMAGES} image files. Received: {len(paths)}"
         )
     for path in paths:
         arguments.regular_file("paths", path)
@@ -97,7 +96,7 @@ def explain(
 
 
 def find_class(name: str, labels: Sequence[str]) -> int:
-    """Returns the index of a class given by its name or index."""
+    """Returns the index of a class that is given by its name or its index."""
     if name in labels:
         return list(labels).index(name)
     if name.isdecimal() and int(name) < len(labels):

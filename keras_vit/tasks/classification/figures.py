@@ -1,4 +1,4 @@
-"""Figures of classifiers: confusion matrix, reliability diagram, comparison of models."""
+"""Figures for classifiers: confusion matrix, reliability diagram and model comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from keras_vit.tasks.classification.calibration import Calibration, Reliability
 from keras_vit.tasks.classification.metrics import Report
-from keras_vit.visualization.drawing import COLOURS, GREY, POINT, open_axes, shorten
+from keras_vit.visualization.drawing import COLORS, GRAY, POINT, open_axes, shorten
 
 _MARKERS = "osD^vPX*"
 
@@ -22,7 +22,7 @@ _MAX_DRAWN, _MOST_CONFUSED = 100, 50  # classes; of more than 100, only 50 are d
 
 
 def confusion_matrix(report: Report) -> Figure:
-    """Draws the confusion matrix of a report.
+    """Draws the confusion matrix of a classification report.
 
     Each row is a true class. A cell shows the number of examples and their fraction of the row.
     The color is the fraction, so that rare classes are as legible as common classes. With more
@@ -35,7 +35,7 @@ def confusion_matrix(report: Report) -> Figure:
     Returns:
         The figure, for `save_figure` or a notebook.
 
-    Example:
+    Examples:
         >>> from keras_vit.tasks.classification.metrics import evaluate_predictions
         >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
         >>> confusion_matrix(report).axes[0].get_ylabel()
@@ -47,7 +47,7 @@ def confusion_matrix(report: Report) -> Figure:
     if everything > _MAX_DRAWN:
         wrong = support + counts.sum(axis=0) - 2 * counts.diagonal()
         shown = np.sort(np.argsort(-wrong, kind="stable")[:_MOST_CONFUSED])
-        counts, chosen = counts[shown][:, shown], f"\n{len(shown)} most confused of {everything}"
+        counts, chosen = (counts[shown][:, shown], f"\n{len(shown)} most confused of {everything}")
     counts = counts if isinstance(counts, np.ndarray) else counts.toarray()
     shares = counts / np.maximum(support[shown, None], 1)
     num_classes = len(shown)
@@ -104,7 +104,7 @@ def _annotate(axes: Axes, counts: np.ndarray, shares: np.ndarray, font: float) -
 
 
 def reliability_diagram(calibration: Calibration) -> Figure:
-    """Draws accuracy over confidence, before and after temperature scaling.
+    """Plots accuracy against confidence, before and after temperature scaling.
 
     On the diagonal, confidence equals accuracy. Below each diagram is a histogram of the
     confidence.
@@ -115,7 +115,7 @@ def reliability_diagram(calibration: Calibration) -> Figure:
     Returns:
         The figure, for `save_figure` or a notebook.
 
-    Example:
+    Examples:
         >>> from keras_vit.tasks.classification.calibration import calibrate
         >>> calibration = calibrate([0, 0, 1, 1], [[0.9, 0.1]] * 3 + [[0.2, 0.8]])
         >>> len(reliability_diagram(calibration).axes)
@@ -125,15 +125,15 @@ def reliability_diagram(calibration: Calibration) -> Figure:
     grid = figure.subplots(2, 2, sharex=True, height_ratios=(4, 1))
     for column, (title, found) in enumerate(
         (
-            ("as the model is", calibration.before),
-            ("with temperatures of the other half", calibration.after),
+            ("uncalibrated", calibration.before),
+            ("with temperatures fitted on the other half", calibration.after),
         )
     ):
         _draw_bins(grid[0, column], grid[1, column], found)
         grid[0, column].set_title(
             f"{title}\nexpected calibration error {found.error:.3f}", fontsize=9
         )
-    grid[0, 0].set_ylabel("share that is right")
+    grid[0, 0].set_ylabel("fraction correct")
     grid[1, 0].set_ylabel("images")
     return figure
 
@@ -141,15 +141,15 @@ def reliability_diagram(calibration: Calibration) -> Figure:
 def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
     filled = found.counts > 0
     width = 1 / len(found.counts)
-    centres = (np.arange(len(found.counts)) + 0.5) * width
-    above.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-    above.bar(centres[filled], found.accuracy[filled], width * 0.92, color=COLOURS[0], alpha=0.35)
+    centers = (np.arange(len(found.counts)) + 0.5) * width
+    above.plot([0, 1], [0, 1], color=GRAY, linewidth=1, linestyle="--")
+    above.bar(centers[filled], found.accuracy[filled], width * 0.92, color=COLORS[0], alpha=0.35)
     above.plot(
-        found.confidence[filled], found.accuracy[filled], color=COLOURS[0], marker="o", markersize=4
+        found.confidence[filled], found.accuracy[filled], color=COLORS[0], marker="o", markersize=4
     )
     above.set_xlim(0, 1)
     above.set_ylim(0, 1.02)
-    below.bar(centres, found.counts, width * 0.92, color=GREY)
+    below.bar(centers, found.counts, width * 0.92, color=GRAY)
     below.set_xlabel("confidence")
     below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
     below.xaxis.set_major_formatter(PercentFormatter(1))
@@ -159,27 +159,27 @@ def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
 
 
 def comparison_curves(histories: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Draws the validation accuracy of several models over epochs and over minutes."""
+    """Plots the validation accuracy of several models against epochs and against minutes."""
     drawn = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
     if not drawn:
         raise ValueError(
-            f"`histories` must have an epoch of at least one model. Received: {dict(histories)}"
+            f"`histories` must contain at least one epoch. Received: {dict(histories)}"
         )
     figure = Figure(figsize=(7.6, 3.2), layout="constrained")
     by_epoch, by_time = figure.subplots(1, 2, sharey=True)
     for index, (name, rows) in enumerate(drawn.items()):
         style = {
-            "color": COLOURS[index % len(COLOURS)],
+            "color": COLORS[index % len(COLORS)],
             "marker": _MARKERS[index % len(_MARKERS)],
             "markersize": 5,
             "label": shorten(name),
         }
         by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], **style)
         by_time.plot(rows[:, 0], rows[:, 1], **style)
-    by_epoch.set_ylabel("accuracy on the images held out")
+    by_epoch.set_ylabel("accuracy on the held-out images")
     by_epoch.set_xlabel("epoch")
     by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
-    by_time.set_xlabel("minutes of training")
+    by_time.set_xlabel("training time in minutes")
     by_time.set_xlim(left=0)
     for axes in (by_epoch, by_time):
         open_axes(axes)

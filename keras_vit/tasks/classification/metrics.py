@@ -1,4 +1,4 @@
-"""Evaluation of a classifier: accuracy, per-class scores, confusion matrix."""
+"""Classification metrics: accuracy, per-class scores and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_vit.evaluation.statistics import wilson
 
 
 class ClassScores(NamedTuple):
-    """One row of the evaluation table.
+    """Scores of one class: one row of the evaluation table.
 
     Args:
         name: Name of the class.
@@ -24,7 +24,7 @@ class ClassScores(NamedTuple):
         f1: Harmonic mean of precision and recall, in [0, 1].
         support: Number of examples of this class.
 
-    Example:
+    Examples:
         >>> ClassScores("daisy", precision=0.5, recall=1.0, f1=2 / 3, support=7).support
         7
     """
@@ -57,7 +57,7 @@ class Report:
         confusion: Counts of shape (R, R) for the R rows of `per_class`: rows are true classes,
             columns are predicted classes; a SciPy sparse array above 1,000 classes.
 
-    Example:
+    Examples:
         >>> report = Report(
         ...     accuracy=0.75,
         ...     interval=(0.3, 0.95),
@@ -80,22 +80,22 @@ class Report:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples evaluated."""
+        """Number of evaluated examples."""
         return int(self.confusion.sum())
 
     @property
     def confused(self) -> np.ndarray:
-        """Non-zero cells of the confusion matrix, (M, 3): true class, predicted class, count."""
+        """Non-zero cells (M, 3) of the confusion matrix: true class, predicted class, count."""
         cells = sparse.coo_array(self.confusion)
         return np.stack([cells.row, cells.col, cells.data], axis=1)
 
     @property
     def macro_f1(self) -> float:
-        """Mean F1 of the classes in the table, in [0, 1]."""
+        """Unweighted mean of the F1 scores of all classes in the table, in [0, 1]."""
         return float(np.mean([row.f1 for row in self.per_class]))
 
     def text(self) -> str:
-        """Returns the table in the layout of scikit-learn's `classification_report`."""
+        """Formats the table in the layout of scikit-learn's `classification_report`."""
         scores = np.array([row[1:4] for row in self.per_class])  # (R, 3)
         support = np.array([row.support for row in self.per_class])
         names = [shorten(row.name) for row in self.per_class[:LONGEST_TABLE]]
@@ -126,7 +126,7 @@ class Report:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as a dictionary of lists, numbers and strings.
+        """Returns the report as a dictionary that can be stored as JSON.
 
         Above 1,000 classes `confusion_sparse` replaces `confusion`: true class, predicted class
         and count of each non-zero cell of a matrix of `classes` rows.
@@ -147,13 +147,13 @@ class Report:
 
 
 def left_out(rows: Sequence[Any], what: str) -> list[str]:
-    """Returns a line with the number of rows omitted from a printed table; [] if none."""
+    """Returns a note on how many rows a printed table omits, as a list of at most one line."""
     number = len(rows) - LONGEST_TABLE
-    return [f"... and {number} more {what}, all in evaluation.json"] if number > 0 else []
+    return [f"... and {number} more {what} in evaluation.json"] if number > 0 else []
 
 
 def shorten(name: str) -> str:
-    """Returns a name, truncated to 40 characters."""
+    """Truncates a name to 40 characters."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
 
 
@@ -163,7 +163,7 @@ _BLOCK = 1024  # rows sorted at a time
 def evaluate_predictions(
     labels: ArrayLike, probabilities: ArrayLike, class_names: Sequence[str]
 ) -> Report:
-    """Scores predicted probabilities (or logits) against the true classes.
+    """Evaluates predicted probabilities or logits against the true classes.
 
     A class without predictions has precision 0, a class without examples has recall 0. Classes
     that neither occur nor are predicted are omitted from the table and the confusion matrix.
@@ -180,7 +180,7 @@ def evaluate_predictions(
         ValueError: If the shapes disagree, a label is out of range, a score is not finite or
             `labels` is empty.
 
-    Example:
+    Examples:
         >>> report = evaluate_predictions([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], "ab")
         >>> round(report.accuracy, 3), report.confusion.tolist()
         (0.667, [[1, 0], [1, 1]])
@@ -230,19 +230,19 @@ def _check(labels: np.ndarray, scores: np.ndarray, class_names: Sequence[str]) -
         )
     if labels.min() < 0 or labels.max() >= len(class_names):
         raise ValueError(
-            f"`labels` must lie in [0, {len(class_names)}), the range of `class_names`. "
-            f"Received: labels from {labels.min()} to {labels.max()}"
+            f"`labels` must be indices of `class_names`, in [0, {len(class_names)}). Received: "
+            f"labels from {labels.min()} to {labels.max()}"
         )
     require_finite(scores)
 
 
 def require_finite(scores: np.ndarray) -> None:
-    """Raises `ValueError` unless all `probabilities` (N, K) are finite."""
+    """Raises `ValueError` if any of the `probabilities` (N, K) is not finite."""
     ends = scores.min(axis=1), scores.max(axis=1)  # no array of (N, K)
     broken = np.flatnonzero(~np.isfinite(ends).all(axis=0))
     if len(broken):
         raise ValueError(
-            f"`probabilities` must be finite; {len(broken)} of {len(scores)} rows are not, the "
-            "usual sign of a training that diverged: try a smaller learning rate. "
-            f"Received: probabilities[{broken[0]}]={scores[broken[0]]}"
+            f"`probabilities` must be finite; {len(broken)} of {len(scores)} rows are not, which "
+            "usually means that training diverged. Try a lower learning rate. Received: "
+            f"probabilities[{broken[0]}]={scores[broken[0]]}"
         )

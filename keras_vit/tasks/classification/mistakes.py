@@ -1,4 +1,4 @@
-"""Most confident mistakes of a classifier."""
+"""A classifier's mistakes with the highest confidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keras_vit.visualization.contact_sheet import contact_sheet
 
 
 def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
-    """Returns the indices of the most confident mistakes."""
+    """Returns the indices of the mistakes with the highest confidence."""
     scores = np.asarray(probabilities)
     wrong = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
     return wrong[np.argsort(-scores[wrong].max(axis=1), kind="stable")][:number]
@@ -28,7 +28,7 @@ _SHOWN = 32
 def draw_mistakes(
     model: keras.Model, examples: Examples, path: str | os.PathLike[str]
 ) -> Path | None:
-    """Draws the most confident mistakes of a model; returns None if there are none."""
+    """Draws the most confident mistakes of a model; returns None if the model makes no mistakes."""
     labels, probabilities, preprocessing = predict(model, examples, verbose=0)
     predicted = probabilities.argmax(axis=1)
     sure = surest_mistakes(labels, probabilities, _SHOWN)
@@ -36,7 +36,7 @@ def draw_mistakes(
         return None
     names = preprocessing.class_names or ()
     captions = [
-        f"{names[labels[i]]}, not\n{names[predicted[i]]} ({probabilities[i].max():.0%})"
+        f"{names[labels[i]]}, predicted\n{names[predicted[i]]} ({probabilities[i].max():.0%})"
         for i in sure
     ]
     images = [decode_resized(examples.read(int(i)), preprocessing) for i in sure]

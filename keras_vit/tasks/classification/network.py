@@ -1,4 +1,4 @@
-"""Construction of a classifier's network from a configuration and weights."""
+"""Construction of a classifier for training, from a run's configuration and initial weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_network(
     multi_label: bool = False,
     resume: bool = False,
 ) -> keras.Model:
-    """Builds the model to train; its outputs are logits, at the training precision."""
+    """Builds the classifier to train, in the given dtype policy and with logits as outputs."""
     if resume:
         with contextlib.redirect_stdout(io.StringIO()):
             return build_network(config, class_names, dtype=dtype, multi_label=multi_label)
@@ -65,7 +65,7 @@ def build_network(
     model = start(config, checkpoint, classes=len(class_names), classifier_activation=None)
     preprocessing = models.preprocessing_of(model)
     if preprocessing.class_names not in (None, class_names):
-        print("Note: the classifier starts from zeros: the weights have it for other classes.")
+        print("Note: the classifier starts from zeros: the weights have other classes.")
         for layer in model.layers:
             if f"{layer.name}/" in _HEADS:
                 layer.set_weights([np.zeros_like(weight) for weight in layer.get_weights()])
@@ -76,7 +76,7 @@ def build_network(
 
 
 def _trained_application(weights: str | None) -> keras.Model | None:
-    """Returns the model of a run folder or a `.keras` file; None for other weights."""
+    """Loads the model of a run folder or a `.keras` file; returns None for other weights."""
     if not weights:
         return None
     path = Path(weights) / "last.keras" if os.path.isdir(weights) else Path(weights)
@@ -86,7 +86,7 @@ def _trained_application(weights: str | None) -> keras.Model | None:
 def _rows_to_keep(
     config: RunConfig, trained: Preprocessing, new: tuple[str, ...]
 ) -> list[int] | None:
-    """Returns the old row of the classifier for each class, -1 if new; None if none is kept."""
+    """Returns each class's index in the old classifier (-1 if absent), or None to reset all."""
     old = trained.class_names
     if not old or len({*old}) < len(old) or (old != new and all(name.isdigit() for name in old)):
         return None
@@ -95,14 +95,14 @@ def _rows_to_keep(
         return None
     added = [name for name in new if name not in old]
     if old != new:
-        zeros = f"; new rows, from zeros: {arguments.shortlist(added)}" if added else ""
+        zeros = f"; zero weights for {arguments.shortlist(added)}" if added else ""
         kept = len(new) - len(added)
-        print(f"Note: the classifier keeps the rows of {kept} classes, matched by name{zeros}.")
+        print(f"Note: the classifier keeps its weights for {kept} classes, matched by name{zeros}.")
     return [old.index(name) if name in old else -1 for name in new]
 
 
 def _loss_of(weights: str | None, trained: Preprocessing) -> str | None:
-    """Returns the training loss of a run folder or a `.keras` file; None for other weights."""
+    """Returns the loss that a run or a `.keras` file was trained with; None for other weights."""
     path = Path(weights or "")
     if not path.is_dir() and path.suffix != ".keras":
         return None
@@ -113,5 +113,5 @@ def _loss_of(weights: str | None, trained: Preprocessing) -> str | None:
 
 
 def _take(weight: np.ndarray, rows: list[int]) -> np.ndarray:
-    """Returns classifier weights (..., K) in the order of `rows`; zeros for -1."""
+    """Reorders classifier weights (..., K) by the class indices `rows`; -1 selects zeros."""
     return np.pad(weight, [(0, 0)] * (weight.ndim - 1) + [(0, 1)])[..., rows]

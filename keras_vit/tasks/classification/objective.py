@@ -1,4 +1,4 @@
-"""Loss and metrics of a classifier.
+"""Loss and metrics for training a classifier.
 
 Letters: B batch; K classes.
 """
@@ -18,7 +18,7 @@ from keras_vit.tasks.objective import Objective
 
 
 class ClassificationObjective(Objective):
-    """Cross-entropy and accuracy of a classifier."""
+    """Training objective of a classifier, with cross-entropy as loss and accuracy as metric."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ClassificationObjective(Objective):
         return self.losses_of(logits, y, training), logits
 
     def losses_of(self, logits: Any, y: Any, training: bool) -> Any:
-        """Returns the loss of every example, (B,), from logits and labels (B, K).
+        """Computes per-example losses (B,) from logits (B, K) and labels (B, K).
 
         Label smoothing and class weights apply only in training, not in validation.
         """

@@ -1,4 +1,4 @@
-"""Sections of the evaluation page of a classifier."""
+"""Sections of a classifier's HTML evaluation page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_PAIRS = 10  # pairs of confused classes
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mistake:
-    """A misclassified image with its relevance map.
+    """A misclassified image and its relevance map.
 
     Args:
         name: Name of the image.
@@ -44,7 +44,7 @@ class Mistake:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClassificationDetails(Details):
-    """A report of a classifier, its calibration, mistakes and slices.
+    """Detailed evaluation of a classifier: scores, calibration, mistakes and slices.
 
     Args:
         scores: Accuracy and per-class scores.
@@ -59,7 +59,7 @@ class ClassificationDetails(Details):
     slices: tuple[Slice, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns everything except the images as a dictionary of lists, numbers and strings."""
+        """Returns all results, without the images, as a dictionary that can be stored as JSON."""
         mistakes = [
             {f.name: getattr(m, f.name) for f in dataclasses.fields(m)[:4]} for m in self.mistakes
         ]
@@ -80,12 +80,12 @@ class ClassificationDetails(Details):
 
 def _scores(scores: Report) -> Section:
     low, high = scores.interval
-    summary = [(f"{scores.accuracy:.1%}", f"accuracy, {low:.1%} to {high:.1%} with 95% confidence")]
+    summary = [(f"{scores.accuracy:.1%}", f"accuracy (95% interval {low:.1%} to {high:.1%})")]
     if scores.top5 is not None:
-        summary.append((f"{scores.top5:.1%}", "true class among the five most probable"))
-    summary.append((f"{scores.macro_f1:.3f}", "mean F1 of the classes"))
+        summary.append((f"{scores.top5:.1%}", "top-5 accuracy"))
+    summary.append((f"{scores.macro_f1:.3f}", "macro F1"))
     summary.append((f"{scores.num_examples}", "images"))
-    return Section("summary", "Is it good?", [html_page.numbers(summary)])
+    return Section("summary", "Overall results", [html_page.numbers(summary)])
 
 
 def _classes(scores: Report) -> Section:
@@ -95,19 +95,19 @@ def _classes(scores: Report) -> Section:
         for r in scores.per_class
     ]
     note = html_page.paragraph(
-        "Precision: of the images that it gives this class, the share that is right. Recall: "
-        "of the images of this class, the share that it finds.",
+        "Precision: fraction of the predictions of this class that are correct. Recall: fraction "
+        "of the images of this class that are predicted as this class.",
         note=True,
     )
     table = html_page.table(head, rows)
-    return Section("classes", "How good is it on each class?", [table, note])
+    return Section("classes", "Results for each class", [table, note])
 
 
 def _confusion(scores: Report) -> Section:
     parts = [html_page.drawing(to_svg(confusion_matrix(scores), "confusion matrix"))]
     if pairs := _confused(scores):
         parts.append(html_page.table(["true class", "taken for", "times", "of its images"], pairs))
-    return Section("confusion", "Which classes does it take for one another?", parts)
+    return Section("confusion", "Confused classes", parts)
 
 
 def _confused(scores: Report) -> list[list[str]]:
@@ -124,34 +124,34 @@ def _confused(scores: Report) -> list[list[str]]:
 def _calibration(calibration: Calibration) -> Section:
     before, after = calibration.before.error, calibration.after.error
     temperature = calibration.temperature
-    what = "too sure" if temperature > 1.02 else "not sure enough"
-    what = "about as sure as it should be" if 0.98 <= temperature <= 1.02 else what
+    what = "too sure" if temperature > 1.02 else "underconfident"
+    what = "well calibrated" if 0.98 <= temperature <= 1.02 else what
     drawing = html_page.drawing(to_svg(reliability_diagram(calibration), "reliability diagram"))
     text = html_page.paragraph(
-        f"On average its confidence is {before:.3f} away from how often it is right (expected "
-        f"calibration error, 15 bins). The temperature that fits best is {temperature:.2f}: as "
-        f"it is, the model is {what}. With temperatures fitted on the other half of the images "
-        f"the error is {after:.3f}. A temperature changes no answer."
+        "The expected calibration error, the mean difference of confidence and accuracy, is "
+        f"{before:.3f} (15 bins). The best temperature is {temperature:.2f}; without it, the "
+        f"model is {what}. With temperatures fitted on the other half of the images the error is "
+        f"{after:.3f}. A temperature does not change predicted classes."
     )
-    return Section("calibration", "Can its confidence be trusted?", [drawing, text])
+    return Section("calibration", "Calibration", [drawing, text])
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> Section:
-    title = "What is it most sure about, and wrong?"
+    title = "Most confident mistakes"
     if not mistakes:
-        nothing = html_page.paragraph("Nothing: every answer is right.")
+        nothing = html_page.paragraph("None: every prediction is correct.")
         return Section("mistakes", title, [nothing])
     items = []
     for mistake in mistakes:
         images = [mistake.pixels, *([] if mistake.explained is None else [mistake.explained])]
-        answer = f"{mistake.true}, not {mistake.predicted} ({mistake.confidence:.0%})"
+        answer = f"{mistake.true}, predicted as {mistake.predicted} ({mistake.confidence:.0%})"
         items.append((images, f"{answer}: {mistake.name}"))
     parts = [html_page.pictures(items)]
     if mistakes[0].explained is not None:
         parts.append(
             html_page.paragraph(
-                "Below each image: what counted for the class it was given, by gradient-weighted "
-                "attention rollout; red most, blue least.",
+                "Below each image: the relevance map of the predicted class, computed with "
+                "gradient-weighted attention rollout, from blue (low) to red (high).",
                 note=True,
             )
         )
@@ -167,7 +167,7 @@ def _slices(slices: Sequence[Slice]) -> Section:
         ]
         for row in slices
     ]  # fmt: skip
-    return Section("slices", "Is it as good on every part?", [html_page.table(head, rows)])
+    return Section("slices", "Results on subsets", [html_page.table(head, rows)])
 
 
 def _calibration_json(calibration: Calibration | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Probabilities of a classifier for labeled images."""
+"""Prediction of class probabilities for labeled images."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from keras_vit.tasks.task import Predictions, network_outputs
 def predict(
     model: keras.Model, examples: Examples, *, batch_size: int = 32, verbose: int = 1
 ) -> Predictions:
-    """Returns labels, aligned with the model's classes, and predicted probabilities."""
+    """Predicts probabilities; also returns the labels in the order of the model's classes."""
     network, preprocessing = last_activation.with_probabilities(model)
     if examples.multi_label and preprocessing.thresholds is None:
         raise ValueError(
-            "`model` must end in a sigmoid, a yes or no for each label, where images may show "
-            "several classes or none. "
-            f"Received: model={model.name!r}, whose classes exclude one another"
+            "`model` must end in a sigmoid for multi-label data. Received: "
+            f"model={model.name!r}, whose classes are mutually exclusive"
         )
     labels = align(models.preprocessing_of(model).class_names, examples)
     probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)

@@ -1,4 +1,4 @@
-"""Predictions of a classifier and their table."""
+"""Predictions of a classifier for single images, and tables of predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEST = 5  # classes of a prediction
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
-    """The prediction for one image.
+    """A classifier's prediction for one image.
 
     Args:
         probabilities: Probability of each class, (R,), float32.
@@ -24,7 +24,7 @@ class Prediction:
         present: The labels above their thresholds, most probable first; None for exclusive classes.
         message: Reason why the image cannot be read; empty if it can.
 
-    Example:
+    Examples:
         >>> found = Prediction(np.array([0.25, 0.75]), ("rose", "daisy"), (0.75, 0.25))
         >>> found.ok, found.label, found.score, found.text()
         (True, 'rose', 0.75, 'rose 0.7500   daisy 0.2500')
@@ -43,16 +43,16 @@ class Prediction:
 
     @property
     def label(self) -> str | None:
-        """The most probable class; None for an image that cannot be read."""
+        """The most probable class; None if the image could not be read."""
         return self.top_labels[0] if self.ok else None
 
     @property
     def score(self) -> float | None:
-        """The probability of `label`; None for an image that cannot be read."""
+        """The probability of `label`; None if the image could not be read."""
         return self.top_scores[0] if self.ok else None
 
     def text(self, top: int = 3) -> str:
-        """Returns the prediction as a line.
+        """Returns the prediction as one line of text.
 
         Args:
             top: Number of classes to list if they are exclusive.
@@ -71,7 +71,7 @@ class Prediction:
 def prediction(
     probabilities: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
 ) -> Prediction:
-    """Returns the prediction for an image from its probabilities (R,)."""
+    """Creates the prediction for an image from its class probabilities (R,)."""
     if message:
         return Prediction(np.zeros_like(probabilities), (), (), message=message)
     labels = preprocessing.class_names or ()
@@ -89,7 +89,7 @@ def prediction(
 
 
 def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
-    """Returns the predictions in a server's response, see docs/serving.md."""
+    """Creates predictions from a server's response (see docs/serving.md)."""
     found = []
     for index, ok in enumerate(answer["ok"]):
         labels, scores = answer["top_labels"][index], answer["top_scores"][index]
@@ -110,7 +110,7 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
 
 
 class Scores:
-    """Table of predictions."""
+    """Table of predictions, with one row per image."""
 
     def __init__(
         self, labels: Sequence[str] = (), multi_label: bool = False, every_class: bool = False
@@ -123,7 +123,7 @@ class Scores:
         self.columns = ["file", "label", "score", *named, *scores, "message"]
 
     def row(self, file: str, found: Prediction) -> dict[str, Any]:
-        """Returns the row of one image."""
+        """Returns the table row of one image."""
         row: dict[str, Any] = {"file": file, "label": found.label, "score": found.score}
         if found.present is not None:
             row["present"] = "|".join(found.present)

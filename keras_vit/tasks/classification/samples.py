@@ -1,4 +1,4 @@
-"""Sample validation images in a run folder."""
+"""Sample images from the validation set in a run folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_NAME, _LONGEST_SUFFIX = 200, 20  # bytes; file systems allow 255
 
 
 def write_samples(run: Run, validation: data.Examples) -> None:
-    """Copies a few validation files into a run folder, evenly spread over the classes."""
+    """Copies a few validation images, spread evenly over the classes, into a run folder."""
     run.samples.mkdir(parents=True, exist_ok=True)
     labels = validation.targets
     order = np.argsort(labels.argmax(axis=1) if validation.multi_label else labels, kind="stable")

@@ -1,4 +1,4 @@
-"""Signatures of a classifier in a SavedModel.
+"""SavedModel signatures of a classifier.
 
 Letters: B images; H, W, C the model's height, width and channels; R classes; K top classes, at
 most five, or all R in multi-label models; D hidden size; h, w rows and columns of patches; T
@@ -23,7 +23,7 @@ _LINE_NUMBER = tf.lookup.TextFileIndex.LINE_NUMBER
 
 
 class ServedClassifier(ServedModel):
-    """Serving functions of a classifier, see `ServedModel`.
+    """Serving functions of a classifier (see `ServedModel`).
 
     `answer_bytes`, `answer_pixels` and `answer_images` return `probabilities`, float32 (B, R);
     `top_scores`, float32, `top_indices`, int32, and `top_labels`, string, (B, K), best first; and
@@ -72,7 +72,7 @@ class ServedClassifier(ServedModel):
         return found
 
     def embed(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns features of image files, string (B,)."""
+        """Computes the features of encoded images in a string tensor of shape (B,)."""
         extractor = self._opened()
         run, read = self.run_bytes(image_bytes)
         tokens = run["features"]
@@ -82,12 +82,12 @@ class ServedClassifier(ServedModel):
         return self.guarded(found, read)
 
     def explain(self, image_bytes: tf.Tensor) -> Answer:
-        """Returns the class of image files, string (B,), and an attention rollout map."""
+        """Classifies encoded images in a string tensor (B,); adds their attention rollout maps."""
         run, read = self.run_bytes(image_bytes)
         return self.guarded({**self.outputs(run), "map": rollout_map(self._opened(), run)}, read)
 
     def _observe(self, images: tf.Tensor) -> dict[str, Any]:
-        """Returns the outputs of `FeatureExtractor.run` and the tokens after the last norm."""
+        """Returns the activations of `FeatureExtractor.run` and the tokens after the final norm."""
         extractor = self._opened()
         run = extractor.run(images)
         tokens = run["tokens"][-1]
@@ -97,8 +97,8 @@ class ServedClassifier(ServedModel):
     def _opened(self) -> FeatureExtractor:
         if self._extractor is None:
             raise ValueError(
-                "`model` must be a Vision Transformer of keras_vit to look into. "
-                f"Received: model={self.network.name!r}"
+                "`model` must be a Vision Transformer of keras_vit to return its attention and "
+                f"features. Received: model={self.network.name!r}"
             )
         return self._extractor
 
@@ -124,7 +124,7 @@ class ServedClassifier(ServedModel):
 
 
 def rollout_map(extractor: FeatureExtractor, run: dict[str, Any]) -> tf.Tensor:
-    """Returns attention rollout on the patches (B, h, w), float32, in a graph."""
+    """Computes the patches' attention rollout as float32 (B, h, w) in a TensorFlow graph."""
     tokens = run["attention"][0].shape[-1]
     if run["pooling"]:
         row = tf.reduce_mean(tf.cast(run["pooling"][0], tf.float32), axis=1)  # (B, 1, T)

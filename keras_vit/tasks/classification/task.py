@@ -1,4 +1,4 @@
-"""Classification task: one class per image."""
+"""Single-label image classification task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
 
 
 class Classification(Task):
-    """One class per image: softmax or sigmoid cross-entropy, and accuracy."""
+    """Classification task: one class per image, softmax or sigmoid loss, accuracy as metric."""
 
     name = "classification"
     monitor = ("accuracy", "max")
@@ -99,8 +99,8 @@ class Classification(Task):
     def check_resumed(self, run: Run, examples: data.Examples) -> None:
         if run.labels.read_text(encoding="utf-8") != _lines(examples.class_names):
             raise ValueError(
-                f"The classes of {self.config.data} must be those of {run.labels}. Restore them, "
-                "or start a new run. Received: the classes "
+                f"The classes of {self.config.data} must match those in {run.labels}. Restore "
+                "the original classes, or start a new run. Received: the classes "
                 f"{', '.join(examples.class_names[:20])}"
             )
 
@@ -128,18 +128,18 @@ class Classification(Task):
         }
         if not ours and any(ignored.values()):
             print(
-                f"Note: {config.model} has no blocks of a Vision Transformer, so it is trained "
-                f"without {' and '.join(name for name, asked in ignored.items() if asked)}."
+                f"Note: {config.model} has no Transformer blocks, so it is trained without "
+                f"{' and '.join(name for name, asked in ignored.items() if asked)}."
             )
         if config.weights is None and (not ours or list_weights(config.model)):
             print(
-                f"Note: {config.model} learns little from few photographs without pretrained "
-                "weights, which --weights imagenet brings."
+                f"Note: without pretrained weights (--weights imagenet) {config.model} reaches "
+                "only a low accuracy when trained on few photographs."
             )
         if steps < _FEW_STEPS:
             print(
-                f"Note: {steps} steps in all are few; with --epochs "
-                f"{math.ceil(_FEW_STEPS * recipe.epochs / steps)} there are {_FEW_STEPS} or more."
+                f"Note: {steps} training steps are few; pass --epochs "
+                f"{math.ceil(_FEW_STEPS * recipe.epochs / steps)} for at least {_FEW_STEPS} steps."
             )
 
     def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
@@ -195,7 +195,7 @@ class Classification(Task):
 
 
 def finished_classifier(network: keras.Model) -> keras.Model:
-    """Returns the float32 model with probabilities for saving, evaluation and export."""
+    """Returns a float32 model that outputs probabilities, for saving, evaluation and export."""
     if not models.has_config(network):  # of keras.applications
         return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
     thresholds = models.preprocessing_of(network).thresholds
@@ -210,7 +210,7 @@ def finished_classifier(network: keras.Model) -> keras.Model:
 
 
 def class_weights(training: data.Examples) -> np.ndarray:
-    """Returns N / (K n_k) for each class k with n_k of the N images; 0 for an empty class.
+    """Returns the weight N / (K n_k) of each class k with n_k of the N images; 0 if n_k is 0.
 
     For multi-label images, returns (N - n_k) / n_k, so that images with and without a class have
     equal total weight; 1 if the class is in all images or in none.

@@ -1,1 +1,1 @@
-"""Masked auto-encoding."""
+"""Masked autoencoder (MAE) pre-training task."""

@@ -1,4 +1,4 @@
-"""Figure of original, masked and reconstructed images."""
+"""Figure with original, masked and reconstructed images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def reconstruction_sheet(
     reconstruction: np.ndarray,
     path: str | os.PathLike[str],
 ) -> Path:
-    """Draws original, masked and reconstructed images of a masked autoencoder."""
+    """Draws original images, masked images and their reconstructions by a masked autoencoder."""
     return save_figure(_reconstruction_figure(original, masked, reconstruction), path)
 
 

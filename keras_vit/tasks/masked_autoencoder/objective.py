@@ -1,4 +1,4 @@
-"""Objective of masked autoencoders: reconstruction of masked patches.
+"""Training objective of masked autoencoders: the reconstruction of masked patches.
 
 Letters: B batch; H, W, C image height, width, channels; N patches; k of them visible; p prefix
 tokens; F values in a patch; D, E width of encoder and decoder.
@@ -25,7 +25,7 @@ _EPSILON = 1e-6
 
 
 class MaskedAutoencoderObjective(Objective):
-    """Trains the encoder of a masked autoencoder, with a decoder that is discarded afterwards.
+    """Trains an encoder as a masked autoencoder, with a decoder that is discarded afterwards.
 
     A random selection of patches of each image is visible. The encoder, the network from patches
     to the last norm, runs only on visible patches. A narrow decoder receives the encoded tokens
@@ -83,11 +83,11 @@ class MaskedAutoencoderObjective(Objective):
         return ops.sum(errors * masked, axis=-1) / number, predicted
 
     def noise(self, batch: Any, seed: Any) -> Any:
-        """Draws a random number for each patch; the patches with the lowest are visible."""
+        """Samples a random number per patch; the patches with the lowest numbers stay visible."""
         return keras.random.uniform((batch, self.encoder.num_patches), seed=seed)
 
     def encode_visible(self, images: Any, noise: Any, training: bool) -> Any:
-        """Runs the encoder on the visible patches."""
+        """Runs the encoder on the visible patches only."""
         prefix = self.encoder.num_prefix
         tokens = self.encoder.patch_encoder(self.encoder.cut(images), training=training)
         visible = ops.argsort(noise, axis=-1)[:, : self.num_visible]  # (B, k)
@@ -96,7 +96,7 @@ class MaskedAutoencoderObjective(Objective):
         return self.encoder.encode(tokens, training)
 
     def predict_patches(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
-        """Predicts all patches from the visible patches; returns a mask of the hidden patches."""
+        """Predicts all patches from the visible ones; also returns a mask of the hidden patches."""
         z = self.encode_visible(images, noise, training)  # (B, p + k, D)
         ranks = ops.argsort(ops.argsort(noise, axis=-1), axis=-1)  # (B, N)
         predicted = ops.cast(self.decoder(z, ranks, training=training), "float32")
@@ -104,7 +104,7 @@ class MaskedAutoencoderObjective(Objective):
 
 
 class _Decoder(keras.layers.Layer):
-    """Decoder that predicts the values of all patches from the visible patches' tokens."""
+    """Decoder that predicts the pixel values of all patches from the tokens of visible patches."""
 
     def __init__(self, encoder: TokenEncoder, width: int, depth: int, heads: int) -> None:
         super().__init__(name="decoder", dtype=encoder.policy)
@@ -158,7 +158,7 @@ class _Decoder(keras.layers.Layer):
 def reconstructions(
     objective: MaskedAutoencoderObjective, images: Any, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the original images, the masked images and the reconstructed images.
+    """Returns the original, the masked and the reconstructed images.
 
     Visible patches are copied from the original. With `norm_pix` the predictions are scaled by
     the mean and standard deviation of the original patches, as in the authors' demonstration:
@@ -181,7 +181,7 @@ def reconstructions(
 
 
 def _statistics(patches: Any) -> tuple[Any, Any]:
-    """Returns mean and standard deviation of each patch, (B, N, 1)."""
+    """Returns the mean and the standard deviation of each patch, both of shape (B, N, 1)."""
     mean = ops.mean(patches, axis=-1, keepdims=True)
     freedom = max(patches.shape[-1] - 1, 1)
     variance = ops.sum(ops.square(patches - mean), axis=-1, keepdims=True) / freedom

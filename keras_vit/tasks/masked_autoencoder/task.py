@@ -1,4 +1,4 @@
-"""Masked autoencoder task: pre-training of an encoder without labels."""
+"""Masked autoencoder (MAE) task, which pre-trains an encoder without labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PICTURES = 8  # images in reconstruction.png
 
 
 class MaskedAutoencoder(Pretraining):
-    """Pre-training by reconstruction of masked patches."""
+    """Pre-training of an encoder by the reconstruction of masked patches."""
 
     name = "masked_autoencoder"
 

@@ -1,1 +1,1 @@
-"""Masked patch prediction."""
+"""Masked patch prediction task, the self-supervised pre-training of the ViT paper."""

@@ -1,4 +1,4 @@
-"""Objective of masked patch prediction: mean colors of masked patches.
+"""Training objective of masked patch prediction: the mean colors of masked patches.
 
 Letters: B batch; h, w rows and columns of the grid of patches; N = hw patches; p prefix tokens;
 C channels; F values in a patch; D width.
@@ -23,7 +23,7 @@ _LEVELS = 8  # 3 bits for each channel
 
 
 class MaskedPatchesObjective(Objective):
-    """Trains an encoder by the self-supervision of the ViT paper.
+    """Trains an encoder with the self-supervised objective of the ViT paper.
 
     Half of the patch embeddings are corrupted: 80% of these are replaced by a learned mask, 10%
     by the embedding of another patch of the same image, and 10% are unchanged; positions are
@@ -48,8 +48,8 @@ class MaskedPatchesObjective(Objective):
         self.num_corrupted = round(self.encoder.num_patches * self.mask_ratio)
         if not self.num_corrupted:
             raise ValueError(
-                "`mask_ratio` must corrupt at least one patch. "
-                f"Received: mask_ratio={mask_ratio}, {self.encoder.num_patches} patches"
+                f"`mask_ratio` must mask at least one patch. Received: mask_ratio={mask_ratio}, "
+                f"{self.encoder.num_patches} patches"
             )
         width, policy = self.encoder.config.hidden_size, self.encoder.policy
         self.mask_embedding = self.add_weight(
@@ -88,11 +88,11 @@ class MaskedPatchesObjective(Objective):
         return [self.color_accuracy]
 
     def noise(self, batch: Any, seed: Any) -> Any:
-        """Draws the random numbers that select the corrupted patches and their corruption."""
+        """Samples random numbers that decide which patches are corrupted, and in which way."""
         return keras.random.uniform((3, batch, self.encoder.num_patches), seed=seed)
 
     def corrupt(self, embeddings: Any, noise: Any) -> tuple[Any, Any]:
-        """Returns embeddings with some patches corrupted, and which patches are corrupted."""
+        """Corrupts some patch embeddings; also returns a mask of the corrupted patches."""
         number = self.encoder.num_patches
         which, how, other = noise[0], noise[1], noise[2]  # (B, N) each
         ranks = ops.argsort(ops.argsort(which, axis=-1), axis=-1)
@@ -108,7 +108,7 @@ class MaskedPatchesObjective(Objective):
         return ops.where(masked[:, :, None], mask, z), ops.cast(corrupted, "float32")
 
     def predict_colors(self, images: Any, noise: Any, training: bool) -> tuple[Any, Any]:
-        """Predicts the mean color of each patch from the corrupted image."""
+        """Predicts the mean color of each patch after some patches have been corrupted."""
         encoder = self.encoder
         embeddings = encoder.patch_encoder.projection(encoder.cut(images))  # (B, h, w, D)
         width = encoder.config.hidden_size
@@ -120,7 +120,7 @@ class MaskedPatchesObjective(Objective):
         return ops.cast(self.colors(z), "float32"), corrupted
 
     def mean_colors(self, images: Any) -> Any:
-        """Returns the class of each patch's mean color.
+        """Returns the mean color of each patch as a class index.
 
         For RGB in [0, 256) the class is 64 floor(r / 32) + 8 floor(g / 32) + floor(b / 32).
         """

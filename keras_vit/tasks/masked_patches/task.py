@@ -1,4 +1,4 @@
-"""Masked patch prediction task: pre-training of an encoder without labels."""
+"""Masked patch prediction task, which pre-trains an encoder without labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras_vit.tasks.pretraining import Pretraining
 
 
 class MaskedPatches(Pretraining):
-    """Pre-training by prediction of the mean colors of masked patches."""
+    """Pre-training of an encoder by predicting the mean colors of masked patches."""
 
     name = "masked_patches"
 

@@ -1,4 +1,4 @@
-"""Multi-label classification."""
+"""Multi-label image classification task."""
 
 from keras_vit.tasks.multi_label.figures import label_scores
 from keras_vit.tasks.multi_label.metrics import (

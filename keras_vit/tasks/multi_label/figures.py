@@ -1,4 +1,4 @@
-"""Figure of the scores of each label in a multi-label evaluation."""
+"""Figure with the scores of each label in a multi-label evaluation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport
-from keras_vit.visualization.drawing import COLOURS, GREY, open_axes, shorten
+from keras_vit.visualization.drawing import COLORS, GRAY, open_axes, shorten
 
 _MAX_LABELS = 100  # of more labels, only those with the lowest average precision are drawn
 _ROW = 0.24  # inch
-_PRECISION, _F1 = COLOURS[0], GREY
+_PRECISION, _F1 = COLORS[0], GRAY
 
 
 def label_scores(report: MultiLabelReport) -> Figure:
-    """Draws the scores of each label, with the lowest average precision on top.
+    """Plots the scores of each label, with the lowest average precision at the top.
 
     A bar is the average precision, a dot the F1 at the label's threshold; the number of images
     with the label is beside its name. At most 100 labels are drawn, those with the lowest scores.
@@ -25,7 +25,7 @@ def label_scores(report: MultiLabelReport) -> Figure:
     Returns:
         The figure, for `save_figure` or a notebook.
 
-    Example:
+    Examples:
         >>> from keras_vit.tasks.multi_label.metrics import evaluate_labels
         >>> report = evaluate_labels([[1], [0]], [[0.9], [0.2]], ["daisy"], [0.5])
         >>> len(label_scores(report).axes)
@@ -66,7 +66,7 @@ def label_scores(report: MultiLabelReport) -> Figure:
     axes.set_title(
         f"mean average precision {told} on {report.num_examples} images\n"
         f"micro F1 {report.micro_f1:.1%}"
-        + (f"; {left_out} labels with higher scores left out" if left_out else ""),
+        + (f"; {left_out} labels with higher scores are not shown" if left_out else ""),
         fontsize=10,
     )
     # Below the axis, by a distance in inches, so that the legend hides no bar at any height.

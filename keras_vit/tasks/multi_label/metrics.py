@@ -1,4 +1,4 @@
-"""Evaluation of a multi-label classifier: average precision, scores, thresholds."""
+"""Multi-label metrics (average precision, per-label scores) and the choice of thresholds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.tasks.classification.metrics import LONGEST_TABLE, left_out, requ
 
 
 class LabelScores(NamedTuple):
-    """One row of the evaluation table.
+    """Scores of one label: one row of the evaluation table.
 
     Args:
         name: Name of the label.
@@ -26,7 +26,7 @@ class LabelScores(NamedTuple):
         support: Number of images with the label.
         threshold: Lowest probability of a positive prediction, in (0, 1).
 
-    Example:
+    Examples:
         >>> LabelScores("daisy", 0.5, 1.0, 2 / 3, 0.9, support=7, threshold=0.4).support
         7
     """
@@ -59,7 +59,7 @@ class MultiLabelReport:
         per_label: One row per label that occurs or is predicted, in the order of the model's
             labels.
 
-    Example:
+    Examples:
         >>> report = MultiLabelReport(
         ...     num_examples=8,
         ...     mean_average_precision=0.85,
@@ -80,7 +80,7 @@ class MultiLabelReport:
     per_label: tuple[LabelScores, ...]
 
     def text(self) -> str:
-        """Returns a table of the labels, followed by the metrics over all labels."""
+        """Formats a table of the scores per label, followed by the metrics over all labels."""
         names = [shorten(row.name) for row in self.per_label[:LONGEST_TABLE]]
         width = max((len(name) for name in names), default=0)
 
@@ -104,13 +104,13 @@ class MultiLabelReport:
                 *left_out(self.per_label, "labels"),
                 "",
                 f"mean average precision {_number(mean)}",
-                f"F1 {self.micro_f1:.4f} micro, {self.macro_f1:.4f} macro; all labels right on "
-                f"{self.subset_accuracy:.4f} of {self.num_examples} images",
+                f"F1 {self.micro_f1:.4f} micro, {self.macro_f1:.4f} macro; all labels correct "
+                f"for {self.subset_accuracy:.4f} of {self.num_examples} images",
             ]
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the report as a dictionary of lists, numbers and strings."""
+        """Returns the report as a dictionary that can be stored as JSON."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {**content, "per_label": [row._asdict() for row in self.per_label]}
 
@@ -125,7 +125,7 @@ def evaluate_labels(
     label_names: Sequence[str],
     thresholds: Sequence[float],
 ) -> MultiLabelReport:
-    """Scores predicted probabilities of N images against their labels.
+    """Evaluates the predicted probabilities of N images against their labels.
 
     A label without positive predictions has precision 0, a label without images has recall 0.
     Labels that neither occur nor are predicted are omitted from the table and the means.
@@ -143,7 +143,7 @@ def evaluate_labels(
         ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
             `labels` is empty.
 
-    Example:
+    Examples:
         >>> shown = [[1, 0], [1, 1], [0, 0]]
         >>> probabilities = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.4]]
         >>> report = evaluate_labels(shown, probabilities, ["daisy", "rose"], (0.5, 0.5))
@@ -189,12 +189,12 @@ def evaluate_labels(
 
 
 def check_labels(labels: np.ndarray, probabilities: np.ndarray) -> None:
-    """Raises `ValueError` unless multi-label labels and probabilities (N, K) are valid."""
+    """Raises `ValueError` if multi-label targets or probabilities (N, K) are invalid."""
     if labels.ndim != 2 or not labels.size or not np.isin(labels, (0, 1)).all():
         raise ValueError(
-            "`labels` must be 1 for the labels that an image shows and 0 for the others, of shape "
-            f"(N, K), and not empty. Received: labels of shape {labels.shape} with the values "
-            f"{np.unique(labels)[:5].tolist()}"
+            "`labels` must be a non-empty array of shape (N, K), with 1 for the labels that an "
+            f"image shows and 0 for the other labels. Received: labels of shape {labels.shape} "
+            f"with the values {np.unique(labels)[:5].tolist()}"
         )
     if probabilities.shape != labels.shape:
         raise ValueError(
@@ -217,7 +217,7 @@ _MARGIN = 1e-6  # a threshold is never 0 or 1
 
 
 def choose_thresholds(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, ...]:
-    """Returns the threshold of each label with the highest F1 on the given images.
+    """Chooses the threshold of each label that maximizes its F1 score on the given images.
 
     A threshold is halfway between the lowest positive and the highest negative probability.
     Metrics on the same images are optimistic, the more so the fewer images have the label.
@@ -233,7 +233,7 @@ def choose_thresholds(labels: ArrayLike, probabilities: ArrayLike) -> tuple[floa
         ValueError: If the shapes disagree, a label is not 0 or 1, a probability is not finite or
             `labels` is empty.
 
-    Example:
+    Examples:
         >>> choose_thresholds([[0], [1], [1], [0]], [[0.1], [0.3], [0.9], [0.2]])
         (0.25,)
     """

@@ -1,4 +1,4 @@
-"""Sections of the evaluation page of a multi-label classifier."""
+"""Sections of a multi-label classifier's HTML evaluation page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keras_vit.visualization.drawing import to_svg
 
 
 class MultiLabelDetails(Details):
-    """Evaluation details of a multi-label classifier."""
+    """Detailed evaluation of a multi-label classifier."""
 
     def sections(self) -> list[html_page.Section]:
         return [_summary(self.scores), _labels(self.scores)]
@@ -21,12 +21,12 @@ def _summary(scores: MultiLabelReport) -> html_page.Section:
     mean = scores.mean_average_precision
     summary = [
         ("-" if mean is None else f"{mean:.3f}", "mean average precision"),
-        (f"{scores.micro_f1:.3f}", "F1 of all decisions"),
-        (f"{scores.macro_f1:.3f}", "mean F1 of the labels"),
-        (f"{scores.subset_accuracy:.1%}", "images with every label right"),
+        (f"{scores.micro_f1:.3f}", "micro F1"),
+        (f"{scores.macro_f1:.3f}", "macro F1"),
+        (f"{scores.subset_accuracy:.1%}", "images with all labels correct"),
         (f"{scores.num_examples}", "images"),
     ]
-    return html_page.Section("summary", "Is it good?", [html_page.numbers(summary)])
+    return html_page.Section("summary", "Overall results", [html_page.numbers(summary)])
 
 
 def _labels(scores: MultiLabelReport) -> html_page.Section:
@@ -39,6 +39,6 @@ def _labels(scores: MultiLabelReport) -> html_page.Section:
         for r in scores.per_label
     ]  # fmt: skip
     head = ["label", "precision", "recall", "F1", "average precision", "images", "threshold"]
-    drawing = html_page.drawing(to_svg(label_scores(scores), "scores of the labels"))
+    drawing = html_page.drawing(to_svg(label_scores(scores), "scores for each label"))
     parts = [html_page.table(head, rows), drawing]
-    return html_page.Section("classes", "How good is it on each label?", parts)
+    return html_page.Section("classes", "Results for each label", parts)

@@ -1,4 +1,4 @@
-"""Multi-label classification task: any number of classes per image."""
+"""Multi-label image classification task, with any number of classes per image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keras_vit.weights.whole_models import load_model
 
 
 class MultiLabel(Classification):
-    """Any number of classes per image: sigmoid, average precision and thresholds."""
+    """Multi-label task: sigmoid outputs, a threshold per label, average precision as metric."""
 
     name = "multi_label"
     monitor = ("average_precision", "max")
@@ -39,8 +39,8 @@ class MultiLabel(Classification):
             if path.exists():
                 set_thresholds(path, validation)
         print(
-            "The thresholds are chosen on the images held out: all but average precision is "
-            "optimistic there."
+            "The thresholds are chosen on the validation images, so all metrics on these images "
+            "except average precision are optimistic."
         )
 
     def score(self, predictions: Predictions) -> Any:
@@ -74,32 +74,29 @@ class MultiLabel(Classification):
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
-    """Returns the configuration with the loss that the labels require.
+    """Changes the loss in a configuration to sigmoid if the images are multi-label.
 
-    Softmax classes are exclusive. For multi-label images the loss becomes sigmoid, with a note
-    instead of an error, because an explicit softmax cannot be distinguished from the default.
+    A softmax requires exclusive classes. The change is printed as a note instead of an error,
+    because an explicit softmax cannot be distinguished from the default.
     """
     if not examples.multi_label:
         return config
     if config.recipe.distillation != "none":
         raise ValueError(
-            "`distillation` must be 'none' where images may show several classes or none. "
-            f"Received: distillation={config.recipe.distillation!r} with {examples.source}"
+            "`distillation` must be 'none' for multi-label data. Received: "
+            f"distillation={config.recipe.distillation!r} with {examples.source}"
         )
     if config.recipe.loss == "sigmoid":
         return config
-    print(
-        "Note: images may show several classes or none, so the loss is sigmoid, not "
-        f"{config.recipe.loss}."
-    )
+    print(f"Note: the data is multi-label, so the loss is sigmoid, not {config.recipe.loss}.")
     return dataclasses.replace(config, recipe=config.recipe.replace(loss="sigmoid"))
 
 
 def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> None:
-    """Sets the thresholds of a saved model to those with the highest F1 on held-out images.
+    """Sets a saved model's thresholds to the values that maximize F1 on held-out images.
 
-    Afterwards metrics on the same images are optimistic, except average precision, which needs
-    no thresholds.
+    Afterwards, metrics on the same images are optimistic, except for average precision, which
+    needs no thresholds.
     """
     path = Path(path)
     model = load_model(path)

@@ -1,1 +1,1 @@
-"""Configuration files of other libraries."""
+"""Reading and writing of the configuration files of other libraries."""

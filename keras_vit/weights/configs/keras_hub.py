@@ -1,4 +1,4 @@
-"""KerasHub presets: folders with the weights of a backbone and, optionally, of a task."""
+"""Reading of KerasHub preset folders: backbone weights and, optionally, task weights."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from keras_vit.weights.dialects.keras_hub import BACKBONES, KERAS_HUB
 
 
 def is_preset(config: Mapping[str, Any]) -> bool:
-    """Returns whether a config.json is that of a preset."""
+    """Returns whether the content of a config.json is that of a KerasHub preset."""
     return {"class_name", "registered_name"} <= config.keys()
 
 
 def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoint:
-    """Reads the weights of a preset."""
+    """Reads a checkpoint from the folder of a KerasHub preset."""
     backbone, task, converter = (
         _checked(read_json(folder / name), folder / name)
         for name in ("config.json", "task.json", "image_converter.json")
     )
     if backbone.get("class_name") not in BACKBONES:
         raise ValueError(
-            f"The preset {folder} must have a {' or '.join(BACKBONES)}. "
-            f"Received: class_name={backbone.get('class_name')!r}"
+            f"The preset {folder} must contain a {' or '.join(BACKBONES)}. Received: "
+            f"class_name={backbone.get('class_name')!r}"
         )
     tensors = foreign_keras.read_tensors(folder / "model.weights.h5")
     if (folder / "task.weights.h5").is_file():  # the classifier, without the backbone
@@ -42,7 +42,7 @@ def read(folder: Path, read_json: Callable[[Path], dict[str, Any]]) -> Checkpoin
 
 
 def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing in an image_converter.json."""
+    """Converts the content of an image_converter.json to a `Preprocessing`."""
     if not converter:
         return base
     scale, offset = converter.get("scale"), converter.get("offset")
@@ -64,10 +64,10 @@ def read_preprocessing(converter: Mapping[str, Any], base: Preprocessing) -> Pre
 
 
 def _checked(content: dict[str, Any], source: Path) -> dict[str, Any]:
-    """Returns the content of a file with a serialized Keras object, or an empty dictionary."""
+    """Returns `content`; raises `ValueError` if its `config` is not a dictionary."""
     if not isinstance(content.get("config", {}), dict):
         raise ValueError(
-            f"{source} must describe an object of Keras with its arguments. "
-            f"Received: config={content['config']!r}"
+            f"{source} must describe a Keras object with its arguments. Received: "
+            f"config={content['config']!r}"
         )
     return content

@@ -1,4 +1,4 @@
-"""Configuration file of timm: config.json."""
+"""Reading of timm's config.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESIZES = {"center": "crop", "squash": "squash", "border": "squash"}
 
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns the model fields in a config.json of timm."""
+    """Returns the `ViTConfig` fields specified by a timm config.json."""
     arguments = config.get("model_args") or {}
     config_fields = present(arguments, {"num_heads": "num_heads"})
     whole = {**config, **arguments}  # the pooling is in both; the arguments build the model
@@ -37,7 +37,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the image size of a model, or None if the file does not contain it."""
+    """Returns the model's image size, or None if config.json does not specify it."""
     pretrained = config.get("pretrained_cfg") or {}
     if "input_size" not in pretrained:
         return None
@@ -46,14 +46,14 @@ def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
-    """Returns the class names, or None if the file does not contain them."""
+    """Returns the class names, or None if config.json does not contain them."""
     names = config.get("label_names")
     listed = tuple(map(str, names)) if isinstance(names, (list, tuple)) else ()
     return listed if listed and len(listed) == classes else None
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing of timm's evaluation."""
+    """Returns the preprocessing that timm uses for evaluation."""
     pretrained = config.get("pretrained_cfg") or {}
     changes = present(pretrained, {"mean": "mean", "std": "std", "crop_pct": "crop_fraction"})
     if size := read_image_size(config):

@@ -1,4 +1,4 @@
-"""Configuration files of the transformers library: config.json, preprocessor_config.json."""
+"""Reading and writing of transformers' config.json and preprocessor_config.json."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _PROCESSORS = {
 
 
 def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns the model fields in a config.json."""
+    """Returns the `ViTConfig` fields specified by a config.json."""
     kind = config.get("model_type")
     if kind not in _MODEL_TYPES:
         raise ValueError(
-            f"The config.json of {source} must be of a model of type {', '.join(_MODEL_TYPES)}. "
-            f"Received: model_type={kind!r}"
+            f"The config.json of {source} must describe a model of type "
+            f"{', '.join(_MODEL_TYPES)}. Received: model_type={kind!r}"
         )
     config_fields = present(config, _FIELDS)
     if "hidden_act" in config:
@@ -52,12 +52,12 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def read_image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the image size of a model, or None if config.json does not contain it."""
+    """Returns the model's image size, or None if config.json does not specify it."""
     return _sides(config.get("image_size"))
 
 
 def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
-    """Returns the class names, or None if they are missing or placeholders."""
+    """Returns the class names, or None if they are missing or only placeholders."""
     names = config.get("id2label") or {}
     labels = tuple(str(names.get(str(index), "")) for index in range(len(names)))
     placeholders = tuple(f"LABEL_{index}" for index in range(len(names)))
@@ -65,7 +65,7 @@ def read_labels(config: Mapping[str, Any], classes: int) -> tuple[str, ...] | No
 
 
 def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Preprocessing:
-    """Returns the preprocessing in a preprocessor_config.json."""
+    """Returns the preprocessing specified by a preprocessor_config.json."""
     changes: dict[str, Any] = {}
     size, crop = _sides(config.get("size")), _sides(config.get("crop_size"))
     if config.get("do_center_crop") and crop and size:
@@ -91,7 +91,7 @@ def read_preprocessing(config: Mapping[str, Any], base: Preprocessing) -> Prepro
 
 
 def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str, Any]:
-    """Returns the content of a config.json."""
+    """Returns the content of the config.json for a model configuration."""
     cells = tuple((side or 0) // p for side, p in zip(config.image_size, config.patch, strict=True))
     unequal = {
         "image_size": config.image_size[0] != config.image_size[1] or None in config.image_size,
@@ -103,9 +103,9 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
     if wrong := [name for name, differs in unequal.items() if differs]:
         values = ", ".join(f"{name}={getattr(config, name)}" for name in wrong)
         raise ValueError(
-            "The transformers library must have square images and patches, and classify the class "
-            f"token without a representation layer. Received: {values}. Write the model in the "
-            "'timm' or 'keras' format."
+            "A model for the transformers library must have square images and patches, and must "
+            f"classify from the class token without a representation layer. Received: {values}. "
+            "Write the model in the 'timm' or 'keras' format."
         )
     if labels is None or len(labels) != config.classes:
         labels = tuple(f"LABEL_{index}" for index in range(config.classes))
@@ -137,7 +137,7 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
 
 
 def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
-    """Returns the content of a preprocessor_config.json."""
+    """Returns the content of the preprocessor_config.json for a preprocessing."""
     height, width = preprocessing.size
     crop = preprocessing.resize != "squash"
     share = preprocessing.crop_fraction if crop else 1.0
@@ -161,14 +161,14 @@ def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
 
 
 def _share(crop: int, scaled: int) -> float:
-    """Returns the fraction of the scaled image that a crop keeps."""
+    """Returns the crop fraction: the size of the crop divided by the resized image's size."""
     share = min(1.0, crop / scaled)
     # A later division by the fraction must not lose a pixel to rounding.
     return share if int(crop / share) >= scaled else math.nextafter(share, 0)
 
 
 def _sides(size: Any) -> tuple[int, int] | None:
-    """Returns height and width of a `size`, which is one number in older files."""
+    """Returns the height and width in a `size` entry, which is one number in older files."""
     if isinstance(size, Mapping):
         size = size.get("shortest_edge") or (size.get("height"), size.get("width"))
     if isinstance(size, int):

@@ -1,4 +1,4 @@
-"""File formats of weights as {name: array}, detected by content, not by suffix."""
+"""Weight file formats: arrays by name, read from and written to files."""
 
 from keras_vit.weights.containers.formats import format_of
 from keras_vit.weights.containers.h5 import read_h5, read_legacy_h5

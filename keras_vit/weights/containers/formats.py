@@ -1,4 +1,4 @@
-"""Detection of the file format of weights."""
+"""Detection of the format of a weight file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PICKLE_MAGICS = tuple(bytes([0x80, protocol]) for protocol in (2, 3, 4, 5))
 
 
 def format_of(path: Path) -> str:
-    """Returns the container format of a weight file.
+    """Returns the format of a weight file, detected from its content.
 
     Args:
         path: An existing file; its suffix does not matter.
@@ -25,7 +25,7 @@ def format_of(path: Path) -> str:
     Raises:
         ValueError: If the file is missing, damaged, or of another format.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> np.savez("weights.npz", cls=np.zeros(3))
         >>> format_of(Path("weights.npz"))
@@ -60,5 +60,5 @@ def _kind_of_zip(path: Path) -> str:
 
 
 def _unknown(path: Path) -> ValueError:
-    what = "not an .npz, .weights.h5 or .keras file, nor .safetensors, .h5 or .pth"
+    what = "not an .npz, .weights.h5, .keras, .safetensors, .h5 or .pth file"
     return refused(path, what, again=True)  # for example an error page, or an empty file

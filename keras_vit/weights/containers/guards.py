@@ -1,4 +1,4 @@
-"""Checks of untrusted weight files before reading, and of tensors before writing.
+"""Safety checks for untrusted weight files, and for tensors before writing.
 
 Names and declared sizes are checked before any allocation, and every defect of a file raises a
 `ValueError`.
@@ -33,18 +33,18 @@ LARGEST_DIRECTORY = 4 * 2**20
 
 
 class WeightFileError(ValueError):
-    """Error for a weight file that must not or cannot be read."""
+    """Raised for a weight file that cannot be read, or that is unsafe to read."""
 
 
 def refused(path: Path, what: str, *, again: bool = False) -> WeightFileError:
-    """Returns the error for a rejected file."""
-    remedy = " Fetch or write it again." if again else ""
+    """Returns the exception to raise for a rejected weight file."""
+    remedy = " Download or save the file again." if again else ""
     return WeightFileError(f"The weight file {path} is {what}.{remedy}")
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Converts the exceptions of a parser for a damaged file to `ValueError`."""
+    """Converts parser exceptions in a `with` block to a `ValueError` about a damaged file."""
     if not path.is_file():
         raise ValueError(
             "`weights` must be None or the path of an existing .npz, .safetensors, .h5, .keras or "
@@ -61,7 +61,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Opens a zip file after checking its directory, without decompression."""
+    """Opens a zip file after checking its directory, without decompressing any member."""
     with reading(path):
         _check_directory(path)
     with reading(path), zipfile.ZipFile(path) as archive:
@@ -71,7 +71,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _check_directory(path: Path) -> None:
-    """Raises for an over-large list of members, before zipfile reads it."""
+    """Raises `ValueError` for a huge list of zip members, before zipfile reads it."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2**16 - 22))
         tail = file.read()
@@ -81,70 +81,70 @@ def _check_directory(path: Path) -> None:
             file.seek(int.from_bytes(tail[end - 12 : end - 4], "little") + 40)
             size = int.from_bytes(file.read(8), "little")
     if LARGEST_DIRECTORY < size <= path.stat().st_size:  # larger sizes mean a damaged file
-        what = f"its list of members has {size:,} bytes, where {LARGEST_DIRECTORY:,} are allowed"
-        raise refused(path, f"over-large: {what}")
+        what = f"its list of members has {size:,} bytes (limit: {LARGEST_DIRECTORY:,})"
+        raise refused(path, f"too large: {what}")
 
 
 def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = "") -> Any:
-    """Reads JSON; raises if it is too long or would need too much memory."""
+    """Reads JSON; raises `ValueError` if parsing it would take too much memory."""
     what = name or "JSON"
     size = archive.getinfo(name).file_size if archive else path.stat().st_size
-    over = f"{size:,} bytes and may have {LARGEST_JSON:,} bytes" if size > LARGEST_JSON else ""
+    over = f"{size:,} bytes (limit: {LARGEST_JSON:,})" if size > LARGEST_JSON else ""
     if not over:
         content = archive.read(name) if archive else path.read_bytes()
         brackets = content.count(b"[") + content.count(b"{")
         if brackets <= MOST_BRACKETS:
             return json.loads(content)
-        over = f"{brackets:,} brackets and may have {MOST_BRACKETS:,}"
-    raise refused(path, f"over-large: its {what} has {over}")
+        over = f"{brackets:,} brackets (limit: {MOST_BRACKETS:,})"
+    raise refused(path, f"too large: its {what} has {over}")
 
 
 def check_names(path: Path, names: Sequence[str]) -> None:
-    """Raises for duplicate names and for names that lead out of the file."""
+    """Raises `ValueError` for duplicate names and for names that point outside the file."""
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
-        raise refused(path, f"ambiguous: it holds {some(twice)} more than once")
+        raise refused(path, f"ambiguous: it contains {some(twice)} more than once")
     outside = [name for name in names if leads_outside(name)]
     if outside:
-        raise refused(path, f"suspect: the name {outside[0]!r} leads out of it")
+        raise refused(path, f"suspicious: the name {outside[0]!r} points outside the file")
 
 
 def leads_outside(name: str) -> bool:
-    """Returns whether a name, as a path, leads out of its folder."""
+    """Returns whether a name, interpreted as a path, points outside its folder."""
     return name.startswith("/") or "\\" in name or ".." in name.split("/")
 
 
 def check_size(path: Path, declared: int) -> None:
-    """Raises if a file declares more bytes than a file of its size can plausibly contain."""
+    """Raises `ValueError` if a file declares implausibly many bytes for its size."""
     limit = min(LARGEST, ALLOWANCE + MOST_GAIN * path.stat().st_size)
     if declared > limit:
-        what = f"it declares {declared:,} bytes, where a file of its size may hold {limit:,}"
-        raise refused(path, f"over-large: {what}")
+        what = f"it declares {declared:,} bytes (limit for a file of this size: {limit:,})"
+        raise refused(path, f"too large: {what}")
 
 
 def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
-    """Raises if a file contains dtypes other than integers and floats."""
-    others = [f"{name} of {dtype}" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]
+    """Raises `ValueError` if any tensor has a dtype other than integer or float."""
+    others = [f"{name} ({dtype})" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]
     if others:
-        raise refused(path, f"not made of numbers: it holds {some(others)}")
+        raise refused(path, f"not numeric: it contains {some(others)}")
 
 
 def plain(name: str, tensor: np.ndarray) -> np.ndarray:
-    """Returns a tensor in its stored form: C-contiguous and little endian."""
+    """Returns a tensor in the form in which it is stored: C-contiguous and little-endian."""
     if not name or leads_outside(name):
         raise ValueError(
-            "`tensors` must have names that are not empty, absolute or climbing. "
-            f"Received: {name!r}"
+            "`tensors` must have non-empty names without a leading `/`, without `..` and "
+            f"without backslashes. Received: {name!r}"
         )
     array = np.asarray(tensor)
     if array.dtype.kind not in "fiu" or array.itemsize > 8:
         raise ValueError(
-            "`tensors` must be integers, float16, float32 or float64. "
-            f"Received: {name} of {array.dtype}. Convert it, as bfloat16 to float32."
+            f"`tensors` must be integers, float16, float32 or float64. Received: {name} with "
+            f"dtype {array.dtype}. Convert the tensor first, for example bfloat16 to float32."
         )
     return array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
 
 
 def some(names: Sequence[str]) -> str:
-    """Returns the first few names as text, for messages."""
+    """Returns the first few names as comma-separated text, for messages."""
     return ", ".join([*names[:5], *(["..."] if len(names) > 5 else [])])

@@ -1,4 +1,4 @@
-"""HDF5 files of Keras 3 (`.weights.h5`), Keras 2, tf.keras and transformers."""
+"""Reading of HDF5 weight files from Keras 3 (`.weights.h5`), Keras 2 and transformers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_vit.weights.containers.guards import check_numbers, check_size, readi
 
 
 def kind_of(path: Path) -> str:
-    """Returns `"h5"` for a file of Keras 3 and `"legacy_h5"` for other HDF5 files."""
+    """Returns `"h5"` for a Keras 3 weight file and `"legacy_h5"` for any other HDF5 file."""
     with reading(path), h5py.File(path) as file:
         # Keras 2 lists its layers in an attribute.
         if "layer_names" in file.attrs or not _is_inside(file, "layers"):
@@ -23,10 +23,10 @@ def kind_of(path: Path) -> str:
 
 
 def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """Reads a `.weights.h5` file of Keras 3.
+    """Reads a `.weights.h5` file written by Keras 3.
 
-    Keras stores the variables of a layer by index, unless the layer names them, in groups
-    named after classes; attributes contain the layers' own names.
+    Keras stores each layer in a group named after its class, with the layer's own name in an
+    attribute. Variables are stored by index, unless the layer names them.
 
     Args:
         path: The file.
@@ -39,7 +39,7 @@ def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
         ValueError: If the file is damaged, links to other files, or was not written by
             `save_weights`.
 
-    Example:
+    Examples:
         >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="head")])
         >>> model.save_weights("m.weights.h5")
         >>> {key: array.shape for key, array in read_h5(Path("m.weights.h5"))["head"].items()}
@@ -61,17 +61,17 @@ def read_h5(path: Path) -> dict[str, dict[str, np.ndarray]]:
         if "layers" in file:
             visit(file["layers"], "")
     if not found:
-        raise refused(path, "not a .weights.h5 file as `model.save_weights` writes it")
+        raise refused(path, "not a .weights.h5 file written by `model.save_weights`")
     return found
 
 
 def _order(key: str) -> tuple[int, str]:
-    """Returns a sort key that orders numbers by value: "2" before "10"."""
+    """Returns a sort key that orders numeric names by value: "2" before "10"."""
     return (int(key), "") if key.isdecimal() else (0, key)
 
 
 def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:
-    """Reads any HDF5 file, for example of Keras 2 or transformers' `tf_model.h5`.
+    """Reads any HDF5 file, for example one from Keras 2 or transformers' `tf_model.h5`.
 
     Args:
         path: The file.
@@ -83,7 +83,7 @@ def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:
         ValueError: If the file is damaged, links to other files, declares more bytes than it can
             contain, or contains non-numeric data.
 
-    Example:
+    Examples:
         >>> with h5py.File("old.h5", "w") as file:
         ...     file["dense/kernel:0"] = np.zeros((3, 2))
         >>> read_legacy_h5(Path("old.h5"))["dense/kernel:0"].shape
@@ -95,7 +95,7 @@ def read_legacy_h5(path: Path) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _self_contained(path: Path) -> Iterator[tuple[h5py.File, dict[str, h5py.Dataset]]]:
-    """Opens a file after checking that it is a tree of numeric datasets, without reading them."""
+    """Opens a file after checking that it contains only numeric datasets and no links."""
     with reading(path), h5py.File(path) as file:
         datasets = dict(_datasets(path, file, {_address(file)}))
         check_numbers(path, {name: _dtype(dataset) for name, dataset in datasets.items()})
@@ -104,7 +104,7 @@ def _self_contained(path: Path) -> Iterator[tuple[h5py.File, dict[str, h5py.Data
 
 
 def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yields all datasets with their names; HDF5's own walk recurses in C without a limit."""
+    """Yields all datasets with their names; unlike HDF5's own traversal, rejects cycles."""
     for name in group:
         where = f"{group.name}/{name}".lstrip("/")
         # Links are not resolved: HDF5 would open the linked file or path.
@@ -112,18 +112,18 @@ def _datasets(path: Path, group: h5py.Group, seen: set[int]) -> Iterator[tuple[s
             raise refused(path, f"not self-contained: {where} is a link")
         child = group[name]
         if _address(child) in seen:  # a loop, or a tree that doubles at every level
-            raise refused(path, f"ambiguous: {where} has another name as well")
+            raise refused(path, f"ambiguous: {where} is stored under several names")
         seen.add(_address(child))
         if isinstance(child, h5py.Group):
             yield from _datasets(path, child, seen)
             continue
         if not isinstance(child, h5py.Dataset):
-            raise refused(path, f"not made of plain arrays: it holds {where}")
+            raise refused(path, f"not made of plain arrays: it contains {where}")
         if child.is_virtual or child.external:
             raise refused(path, f"not self-contained: {where} lies in another file")
         # The output of a filter need not have the declared size.
         if child.id.get_create_plist().get_nfilters():
-            raise refused(path, f"compressed, which no Keras writes: store {where} without filters")
+            raise refused(path, f"compressed, unlike Keras files: store {where} without filters")
         yield where, child
 
 
@@ -136,7 +136,7 @@ def _address(item: h5py.HLObject) -> int:
 
 
 def _dtype(dataset: h5py.Dataset) -> np.dtype:
-    """Returns the dtype; HDF5 lacks bfloat16, which Keras stores in an attribute."""
+    """Returns the dtype of a dataset as read; bfloat16, which HDF5 lacks, becomes float32."""
     half = dataset.dtype == "V2" and dataset.attrs.get("dtype") == "bfloat16"
     return np.dtype("float32") if half else dataset.dtype
 
@@ -148,5 +148,5 @@ def _array(dataset: h5py.Dataset) -> np.ndarray:
 
 
 def _declared(dataset: h5py.Dataset) -> int:
-    """Returns the bytes required for reading; a chunk may be larger than its dataset."""
+    """Returns the bytes needed to read a dataset, whose chunks may be larger than its data."""
     return max(dataset.size, math.prod(dataset.chunks or ())) * dataset.dtype.itemsize

@@ -1,4 +1,4 @@
-"""NumPy's .npz files, the format of the official code."""
+"""Reading and writing of NumPy's .npz files, the format of the official ViT weights."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         ValueError: If the file is damaged, declares more bytes than it can contain, or contains
             anything except numeric arrays.
 
-    Example:
+    Examples:
         >>> np.savez("weights.npz", cls=np.zeros(3))
         >>> read_npz(Path("weights.npz"))["cls"].shape
         (3,)
@@ -50,7 +50,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             if not member.filename.endswith(_SUFFIX) or member.compress_type not in _COMPRESSIONS
         ]
         if strangers:
-            raise refused(path, f"not made of plain arrays: it holds {some(strangers)}")
+            raise refused(path, f"not made of plain arrays: it contains {some(strangers)}")
         named = {member.filename.removesuffix(_SUFFIX): member for member in members}
         check_numbers(path, {name: _checked_dtype(path, archive, m) for name, m in named.items()})
         return {name: _array(archive, member) for name, member in named.items()}
@@ -66,7 +66,7 @@ def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -
     Raises:
         ValueError: If a tensor is not numeric, or its name leads out of the file.
 
-    Example:
+    Examples:
         >>> write_npz("weights.npz", {"cls": np.zeros(3, "float32")})
         >>> read_npz(Path("weights.npz"))["cls"].dtype
         dtype('float32')
@@ -80,7 +80,7 @@ def write_npz(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray]) -
 
 
 def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.dtype:
-    """Returns the dtype of a member; raises if its header contradicts the zip directory."""
+    """Returns the dtype of an array in the zip file, after checking its declared size."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _HEADERS:
@@ -88,7 +88,7 @@ def _checked_dtype(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
         shape, _, dtype = _HEADERS[version](file)
         declared = file.tell() + math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and (declared != member.file_size or min(shape, default=0) < 0):
-        sizes = f"of shape {shape} needs {declared:,} bytes and has {member.file_size:,}"
+        sizes = f"of shape {shape} needs {declared:,} bytes but has {member.file_size:,}"
         raise refused(path, f"truncated or damaged ({member.filename} {sizes})", again=True)
     return np.dtype("float32") if dtype == _BFLOAT16 else dtype
 

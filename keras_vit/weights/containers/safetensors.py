@@ -1,4 +1,4 @@
-"""Safetensors files, single or sharded with an index as on the Hugging Face hub."""
+"""Reading and writing of safetensors files; sharded checkpoints can be read as well."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SHARD = re.compile(r"\w[\w.-]*")
 
 
 def is_safetensors(head: bytes) -> bool:
-    """Returns whether the first bytes are those of a safetensors file, not of an index."""
+    """Returns whether a file begins like a safetensors file, rather than a JSON index."""
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LARGEST_HEADER
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Reads a safetensors file, or all shards of an index (`.safetensors.index.json`).
+    """Reads a safetensors file, or all shards of a `.safetensors.index.json` file.
 
     Args:
         path: The file, or the index; the shards must be in its folder.
@@ -45,7 +45,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         ValueError: If the file is damaged or contains non-numeric data, or a shard is missing, is
             in another folder, or has other tensors than in the index.
 
-    Example:
+    Examples:
         >>> write_safetensors("m.safetensors", {"cls": np.zeros(3, "float16")})
         >>> read_safetensors(Path("m.safetensors"))["cls"].dtype
         dtype('float16')
@@ -59,24 +59,24 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         found = _read_file(path.with_name(shard))
         if found.keys() != names:
             differing = some(sorted(found.keys() ^ names))
-            raise refused(path, f"at odds with {shard}: they differ in {differing}", again=True)
+            raise refused(path, f"inconsistent with {shard}: different {differing}", again=True)
         tensors |= found
     return tensors
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Reads the metadata of a safetensors file without its tensors.
+    """Reads the metadata of a safetensors file without reading its tensors.
 
     Args:
         path: The file. The index of a sharded model has no metadata.
 
     Returns:
-        Strings by name, from any writer.
+        The metadata as strings by name, whichever program wrote the file.
 
     Raises:
         ValueError: If the file is damaged.
 
-    Example:
+    Examples:
         >>> write_safetensors("m.safetensors", {"cls": np.zeros(3)}, {"format": "pt"})
         >>> read_metadata(Path("m.safetensors"))
         {'format': 'pt'}
@@ -91,22 +91,22 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def read_index(path: Path) -> dict[str, set[str]]:
-    """Reads the index of a sharded model without opening the shards."""
+    """Returns the tensor names by shard from the index of a sharded checkpoint."""
     with reading(path):
         if path.stat().st_size > LARGEST_INDEX:
-            raise refused(path, f"over-large: an index may have {LARGEST_INDEX:,} bytes")
+            raise refused(path, f"too large: an index may have at most {LARGEST_INDEX:,} bytes")
         content = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
     found = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(found, dict) or not found:
-        raise refused(path, "not an index of safetensors: it has no `weight_map`")
+        raise refused(path, "not a safetensors index: it has no `weight_map`")
     shards: dict[str, set[str]] = {}
     for name, shard in found.items():
         if not isinstance(shard, str) or not _SHARD.fullmatch(shard):
-            raise refused(path, f"suspect: the shard {shard!r} is no plain file name")
+            raise refused(path, f"suspicious: the shard {shard!r} is not a plain file name")
         shards.setdefault(shard, set()).add(name)
     missing = [shard for shard in shards if not path.with_name(shard).is_file()]
     if missing:
-        raise refused(path, f"incomplete: {some(missing)} should lie beside it", again=True)
+        raise refused(path, f"incomplete: {some(missing)} must be in the same folder", again=True)
     return shards
 
 
@@ -126,7 +126,7 @@ def write_safetensors(
         TypeError: If the metadata contains values other than strings.
         ValueError: If a tensor is not numeric, or its name is not allowed.
 
-    Example:
+    Examples:
         >>> tensors = {"cls": np.zeros(3, "float32")}
         >>> write_safetensors("m.safetensors", tensors, {"format": "pt"})
 
@@ -136,7 +136,7 @@ def write_safetensors(
     if any(not isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
         raise TypeError(f"`metadata` must map strings to strings. Received: metadata={metadata}")
     if _METADATA in tensors:
-        raise ValueError(f"`tensors` must not be called {_METADATA!r}, the metadata's name")
+        raise ValueError(f"`tensors` must not contain the reserved name {_METADATA!r}")
     arrays = {name: plain(name, tensor) for name, tensor in tensors.items()}
     # Wide dtypes first, so that each tensor starts at a multiple of its item size.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
@@ -179,28 +179,26 @@ def _read_file(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_length(path: Path) -> None:
-    """Raises for an over-large header, before the safetensors package parses it."""
+    """Raises `ValueError` for a huge header, before the safetensors package parses it."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
     if LARGEST_INDEX < length <= _LARGEST_HEADER:  # larger lengths mean a damaged file
-        raise refused(path, f"over-large: a header may have {LARGEST_INDEX:,} bytes")
+        raise refused(path, f"too large: a header may have at most {LARGEST_INDEX:,} bytes")
 
 
 def _check_header(path: Path) -> None:
-    """Raises for duplicate names, of which the package would use the last, and other dtypes."""
+    """Raises `ValueError` for duplicate tensor names and for non-numeric dtypes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
     dtypes = {name: entry["dtype"] for name, entry in header.items() if name != _METADATA}
-    others = [
-        f"{name} of {dtype}" for name, dtype in dtypes.items() if not _NUMBER.fullmatch(dtype)
-    ]
+    others = [f"{name} ({dtype})" for name, dtype in dtypes.items() if not _NUMBER.fullmatch(dtype)]
     if others:
-        raise refused(path, f"not made of numbers: it holds {some(others)}")
+        raise refused(path, f"not numeric: it contains {some(others)}")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        raise ValueError(f"a name stands twice among {some([name for name, _ in pairs])}")
+        raise ValueError(f"a name occurs twice among {some([name for name, _ in pairs])}")
     return content

@@ -1,4 +1,4 @@
-"""PyTorch files (.pth, .pt, .bin): pickles, read only with PyTorch's restricted unpickler."""
+"""Reading of PyTorch checkpoints (.pth, .pt, .bin) with PyTorch's restricted unpickler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONVERT = """
 
 
 def read_torch(path: Path) -> dict[str, np.ndarray]:
-    """Reads a file of `torch.save` if PyTorch is installed, without running code in the file.
+    """Reads a PyTorch checkpoint without running code from the file; PyTorch must be installed.
 
     Args:
         path: The file: a state dict, or one under "model", "state_dict" or "teacher".
@@ -36,7 +36,7 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
         ValueError: If PyTorch is missing or too old to read untrusted files (the message describes
             the alternative), or if the file is damaged or contains more than tensors.
 
-    Example:
+    Examples:
         >>> read_torch(Path("nowhere.pth"))
         Traceback (most recent call last):
         ...
@@ -53,7 +53,7 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
     except Exception as error:  # PyTorch's own message advises to load with `weights_only=False`
         raise guards.refused(
             path,
-            "damaged, or more than tensors: PyTorch refuses it with `weights_only=True`",
+            "damaged, or more than tensors: PyTorch cannot load it with `weights_only=True`",
             again=True,
         ) from error
     with guards.reading(path):
@@ -61,7 +61,7 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
 
 
 def need_torch(path: Path) -> Any:
-    """Returns PyTorch, an optional dependency.
+    """Imports PyTorch, an optional dependency.
 
     Args:
         path: The file to read, for the message; need not exist yet.
@@ -73,7 +73,7 @@ def need_torch(path: Path) -> Any:
         ValueError: If PyTorch is missing or too old to read untrusted files; the message describes
             the alternative.
 
-    Example:
+    Examples:
         >>> import sys
         >>> from unittest import mock
         >>> with mock.patch.dict(sys.modules, torch=None):
@@ -95,9 +95,9 @@ def need_torch(path: Path) -> Any:
         ) from error
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE:
         raise ValueError(
-            f"PyTorch must be {safe}: in earlier ones a file can run code "
-            f"while it is read. Received: torch {torch.__version__}. Install a later one, or "
-            f"convert the file where there is one:{convert}"
+            f"PyTorch must be {safe}: in earlier versions, loading a file can execute code. "
+            f"Received: torch {torch.__version__}. Install a later version, or convert the file "
+            f"on a machine that has a later version:{convert}"
         )
     return torch
 
@@ -107,10 +107,10 @@ def _arrays(path: Path, content: Any, torch: Any) -> dict[str, np.ndarray]:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
     if not isinstance(content, dict):
-        raise guards.refused(path, f"not a dictionary of tensors but of {type(content).__name__}")
+        raise guards.refused(path, f"not a dictionary of tensors: {type(content).__name__}")
     others = [str(name) for name, item in content.items() if not isinstance(item, torch.Tensor)]
     if others:
-        raise guards.refused(path, f"not made of tensors: it holds {guards.some(others)}")
+        raise guards.refused(path, f"not made of tensors: it contains {guards.some(others)}")
     # A tensor of any size may repeat one stored number (stride 0).
     guards.check_size(path, sum(item.numel() * item.element_size() for item in content.values()))
     tensors = {str(name): item.detach() for name, item in content.items()}

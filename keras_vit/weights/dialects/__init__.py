@@ -1,4 +1,4 @@
-"""Tensor names and layouts of other libraries, as tables for reading and writing."""
+"""Tables of the tensor names and layouts of other libraries, for reading and writing."""
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
 from keras_vit.weights.dialects.flax import FLAX

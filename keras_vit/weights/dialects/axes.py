@@ -1,4 +1,4 @@
-"""Axes of a tensor in two libraries, as letters: "DCPQ -> (PQC)D".
+"""Notation for the tensor layouts of two libraries: "DCPQ -> (PQC)D" transposes and merges axes.
 
 Letters: D hidden size; E = D, V = 2D, U = 3D; K heads, d size of a head; M width of the MLP; P, Q
 patch height and width; C channels; T positions; G registers; R representation size; F inputs and Y
@@ -25,7 +25,7 @@ _MULTIPLES = {"E": ("D", 1), "V": ("D", 2), "U": ("D", 3)}
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Axes of one tensor in another library (theirs) and in this package (ours).
+    """Axes of a tensor in another library (`theirs`) and in this package (`ours`).
 
     Args:
         theirs: One letter for each axis of their tensor; `1` for an axis of length 1.
@@ -38,29 +38,29 @@ class Layout:
     @staticmethod
     @functools.cache
     def parse(text: str) -> Layout:
-        """Returns the layout of a string `"DCPQ -> (PQC)D"`, or `"D"` if both are the same."""
+        """Parses text such as `"DCPQ -> (PQC)D"`, or `"D"` if both layouts are the same."""
         theirs, _, ours = text.partition(" -> ")
         groups = re.findall(r"\(([^)]*)\)|(.)", ours or theirs)
         return Layout(theirs, tuple(several or single for several, single in groups))
 
     def fits(self, shape: tuple[int, ...], sizes: Sizes) -> bool:
-        """Returns whether a foreign tensor can have this shape."""
+        """Returns whether the shape is possible for a tensor in the other library's layout."""
         return len(shape) == len(self.theirs) and all(
             letter in _LOCAL or side == _length(letter, sizes)
             for letter, side in zip(self.theirs, shape, strict=True)
         )
 
     def sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields the sizes of letters implied by the shape of their tensor."""
+        """Yields each axis letter and its size, given a shape in the other library's layout."""
         return _sides(zip(self.theirs, shape, strict=False))
 
     def our_sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields the sizes of letters implied by our shape, without merged axes."""
+        """Yields each axis letter and its size, given a shape in our layout; skips merged axes."""
         axes = zip(self.ours, shape, strict=False)
         return _sides((axis, side) for axis, side in axes if len(axis) == 1)
 
     def read(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Returns their tensor in our layout; a view if possible."""
+        """Converts a tensor from the other library's layout to ours; a view if possible."""
         theirs = [letter for letter in self.theirs if letter != "1"]
         ours = [letter for axis in self.ours for letter in axis if letter != "1"]
         sizes = _with_local(sizes, self.theirs, tensor.shape)
@@ -69,7 +69,7 @@ class Layout:
         return tensor.reshape([_length(axis, sizes) for axis in self.ours])
 
     def write(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Returns our tensor in their layout: the inverse of `read`."""
+        """Converts a tensor from our layout to the other library's; the inverse of `read`."""
         ours = "".join(self.ours)
         if len(ours) == tensor.ndim:
             sizes = _with_local(sizes, ours, tensor.shape)
@@ -91,6 +91,6 @@ def _length(axis: str, sizes: Sizes) -> int:
 
 
 def _with_local(sizes: Sizes, letters: str, shape: tuple[int, ...]) -> Sizes:
-    """Returns the sizes together with the local sizes of one tensor."""
+    """Returns `sizes`, plus the sizes of axis letters that vary between tensors."""
     sides = zip(letters, shape, strict=True)
     return dict(sizes) | {letter: side for letter, side in sides if letter in _LOCAL}

@@ -1,4 +1,4 @@
-"""Default preprocessing of each dialect, for files without one."""
+"""Default preprocessing for the weights of each library, if a file does not specify it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from keras_vit.weights.checkpoint import Checkpoint
 
 
 def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
-    """Returns the most common preprocessing of a dialect, with ImageNet labels for 1000 classes.
+    """Returns the most common preprocessing in the library that a checkpoint comes from.
 
-    Official files and most of timm's were trained on pixels in [-1, 1]; torchvision's and those
-    with a distillation token (DeiT) on pixels normalized by ImageNet's mean and standard
-    deviation. A configuration file or the registry overrides these values.
+    Official and most timm weights were trained on pixels in [-1, 1]; torchvision weights and those
+    with a distillation token (DeiT) on pixels normalized by ImageNet's mean and standard deviation.
+    Classifiers with 1000 classes get the ImageNet class names. A configuration file or the registry
+    overrides these values.
     """
     inferred = checkpoint.inferred
     labels = imagenet_labels()
@@ -27,7 +28,7 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
     }
     if checkpoint.origin.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
-    normalised = checkpoint.origin.dialect == "torchvision" or inferred.get("distillation_token")
-    if normalised and not grayscale:
+    normalized = checkpoint.origin.dialect == "torchvision" or inferred.get("distillation_token")
+    if normalized and not grayscale:
         fields |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     return Preprocessing(**fields)

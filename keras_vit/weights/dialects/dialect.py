@@ -1,6 +1,6 @@
-"""Dialects: tables of a library's tensor names and layouts for Vision Transformers.
+"""Weight names and layouts of other libraries' Vision Transformers, as tables.
 
-A dialect has a row for each tensor, used for reading and for writing.
+A `Dialect` has one table row per tensor, used for both reading and writing.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ _PLACEHOLDER = re.compile(r"\{(\w+?)(1?)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Variable of this package and its tensor names in another library.
+    """Table row that maps a variable of this package to tensors of another library.
 
     Args:
         ours: Path of the variable; `{block}`, `{stage}` and `{unit}` stand for numbers.
-        theirs: Their tensor name, or several names of tensors concatenated on our last axis.
-        axes: Axes of their tensor and ours, see `Layout`.
+        theirs: Tensor name in the other library, or several names of tensors that are
+            concatenated along the last axis of our variable.
+        axes: Axes of the tensor in the other library and of our variable, see `Layout`.
         part: Optional part of a model, for example `"class token"`: a file has all rows of a
             part or none. Rows without a part are in every file, unless a part of the file has
             another row for the same variable.
 
-    Example:
+    Examples:
         >>> Row("head/kernel", "head.weight", "YF -> FY", "head").theirs
         'head.weight'
     """
@@ -58,35 +59,35 @@ class Row:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names as a tuple."""
+        """Tensor names in the other library, always as a tuple."""
         return (self.theirs,) if isinstance(self.theirs, str) else self.theirs
 
     def part_at(self, index: Index) -> tuple[str, Index]:
-        """Returns the part with the numbers that its presence in a file depends on."""
+        """Returns the row's part and, for shortcuts, which only some units have, the indices."""
         return self.part, index if self.part == SHORTCUT else ()
 
     @property
     def layout(self) -> Layout:
-        """Axes of each of their tensors and of the corresponding slice of ours."""
+        """Axes of each tensor in the other library and of its slice of our variable."""
         return Layout.parse(self.axes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """Names and layouts of the tensors of a Vision Transformer in one library.
+    """Tensor names and layouts of Vision Transformers in one library.
 
     Args:
         name: Short name, `"timm"`.
         title: Name for messages, `"timm"` or `"official"`.
         rows: The table. The row of a position table has only the axis T, or 1 and T.
-        marks: Names that identify this dialect; a file of this dialect contains all of them.
+        marks: Tensor names that identify the library; each of its files contains all of them.
         numerics: Returns fields of `ViTConfig` that the library's code determines and files do
             not contain, from the fields inferred from a file.
         left: Patterns of names to ignore deliberately, for example of a decoder.
         tidy: Converts names and tensors of older or newer files to those of the table.
         loose_positions: Whether a position table may lack rows for the prefix tokens.
 
-    Example:
+    Examples:
         >>> rows = (Row("head/kernel", "fc", "YF -> FY"),)  # theirs is (classes, channels)
         >>> toy = Dialect("toy", "toy", rows, marks=("fc",)).read({"fc": np.zeros((5, 7))}, "a.npz")
         >>> toy.tensors["head/kernel"].shape, toy.inferred["classes"]
@@ -103,7 +104,7 @@ class Dialect:
     loose_positions: bool = False
 
     def speaks(self, names: Iterable[str]) -> bool:
-        """Returns whether a file with these tensors is in this dialect.
+        """Returns whether tensors with these names come from this library.
 
         Args:
             names: Names of the tensors in a file.
@@ -111,14 +112,14 @@ class Dialect:
         return set(self.marks) <= self.tidy(dict.fromkeys(names, np.zeros(0))).keys()
 
     def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
-        """Converts the tensors of a file to a checkpoint; each is used once, or ignored by name.
+        """Converts a file's tensors to a checkpoint; each name must be in the table or ignored.
 
         Args:
             tensors: Arrays by name in the file.
             source: Source of the tensors, for messages.
 
         Returns:
-            The checkpoint in our names and layouts.
+            The checkpoint with this package's variable names and layouts.
 
         Raises:
             ValueError: If tensors are missing or unknown, or have a shape that contradicts the
@@ -141,12 +142,12 @@ class Dialect:
         doubled = tensors.keys() - original.values()  # old and new names of the same tensor
         unknown = sorted(doubled | {original[name] for name in named.keys() - wanted.keys()})
         if sizes.keys() >= {"D", "K", "d"} and sizes["K"] * sizes["d"] != sizes["D"]:
-            contradicting.append(f"heads of {sizes['K']} x {sizes['d']} for {sizes['D']} channels")
+            contradicting.append(f"{sizes['K']} heads of {sizes['d']} for {sizes['D']} channels")
         if missing or unknown or contradicting:
             raise ValueError(
                 f"{source} is not a complete {self.title} Vision Transformer checkpoint. "
-                f"Missing: {_some(missing)}. Not understood: {_some(unknown)}. "
-                f"Of a shape that does not fit the others: {_some(contradicting)}."
+                f"Missing: {_some(missing)}. Unknown: {_some(unknown)}. With a shape that does "
+                f"not match the other tensors: {_some(contradicting)}."
             )
         found, origins = {}, {}
         for row, index, names in expected:
@@ -169,7 +170,7 @@ class Dialect:
         return Checkpoint(source, found, inferred, None, origin, self.loose_positions)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
-        """Converts a model's weights to this dialect.
+        """Converts a model's weights to the tensor names and layouts of this library.
 
         Args:
             tensors: Arrays of all variables of a model by path.
@@ -196,9 +197,9 @@ class Dialect:
         lacking = [_fill(ours, (("block", 0),), block_digits=2) for ours in needed]
         if homeless or lacking:
             raise ValueError(
-                f"The format {self.name!r} must have a place for every tensor of a model, and a "
-                f"tensor for every place. Without a place: {_some(homeless)}. Without a tensor: "
-                f"{_some(lacking)}. Write this model in the 'keras' format."
+                f"The format {self.name!r} must have a name for every tensor of the model, and the "
+                f"model must have a tensor for every name. Without a name: {_some(homeless)}. "
+                f"Without a tensor: {_some(lacking)}. Write this model in the 'keras' format."
             )
         for row, name, _ in places:
             sizes = dict(row.layout.our_sides(tensors[name].shape)) | sizes
@@ -211,9 +212,9 @@ class Dialect:
         return written
 
     def _expected(self, names: set[str]) -> Iterator[tuple[Row, Index, list[str]]]:
-        """Yields the rows that a file with these names must contain, for each index in a name.
+        """Yields the rows that a file with these names must contain, with indices filled in.
 
-        In a file without any blocks, block 0 is missing.
+        If a file contains no blocks at all, the tensors of block 0 are expected.
         """
         kinds: dict[tuple[str, ...], set[Index]] = {(): {()}, ("block",): {(("block", 0),)}}
         present: set[tuple[str, Index]] = set()
@@ -233,19 +234,19 @@ class Dialect:
 
 
 def renamed(rename: Callable[[str], str]) -> Tidy:
-    """Returns the `tidy` of a dialect whose files differ only in names."""
+    """Returns a `tidy` function for a library whose files differ only in tensor names."""
     return lambda tensors: {rename(name): (name, tensor) for name, tensor in tensors.items()}
 
 
 def exact(**fields: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Returns the `numerics` of a library that always uses the exact GELU."""
+    """Returns a `numerics` function for a library that always uses the exact GELU."""
     return lambda inferred: {"gelu": "exact", **fields}
 
 
 def _gaps(found: Iterable[Index]) -> set[Index]:
-    """Returns the indices missing from a count from 0, so that they are reported.
+    """Returns the indices that are missing from a sequence 0, 1, ..., for error messages.
 
-    At most as many indices are returned as were found, for any size of the numbers.
+    Never returns more indices than were found, however large the numbers are.
     """
     counts: dict[tuple[Index, str, Index], set[int]] = collections.defaultdict(set)
     for index in found:
@@ -261,7 +262,7 @@ def _gaps(found: Iterable[Index]) -> set[Index]:
 
 
 def _most_frequent(sides: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Returns the most frequent size of each letter, so that deviating tensors are reported."""
+    """Returns the most frequent size of each axis letter, so that outliers can be reported."""
     votes: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
     for letter, side in sides:
         votes[letter][side] += 1
@@ -273,7 +274,7 @@ def _kind(template: str) -> tuple[str, ...]:
 
 
 def _fill(template: str, index: Index, block_digits: int = 1) -> str:
-    """Returns a template with its placeholders replaced by numbers."""
+    """Replaces the placeholders of a name template with numbers."""
     numbers = dict(index)
 
     def number(match: re.Match[str]) -> str:
@@ -284,7 +285,7 @@ def _fill(template: str, index: Index, block_digits: int = 1) -> str:
 
 
 def _matches(template: str, names: Iterable[str]) -> Iterator[tuple[str, Index]]:
-    """Yields the names that match a template, with the numbers in them."""
+    """Yields the names that match a template, and the numbers in them."""
     pattern = _pattern(template)
     for name in names:
         if match := pattern.fullmatch(name):
@@ -301,6 +302,6 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 
 def _some(names: list[str], limit: int = 20) -> str:
-    """Returns the first names and the total number, for messages."""
+    """Returns the first names, and the total number if there are more, for messages."""
     more = f", ... ({len(names)} in all)" if len(names) > limit else ""
     return (", ".join(names[:limit]) or "nothing") + more

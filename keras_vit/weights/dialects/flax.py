@@ -1,4 +1,4 @@
-"""Dialect of the official code: names and layouts of its .npz files."""
+"""Weight names and layouts of the official ViT .npz files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ROWS = (
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
-    """Converts names to those of published files, and group norms to one axis."""
+    """Renames tensors as in the published files, and flattens group norm parameters."""
     tidied = {}
     for name, tensor in tensors.items():
         plain = name.removeprefix("params/").removeprefix("opt/target/")

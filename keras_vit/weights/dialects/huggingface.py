@@ -1,4 +1,4 @@
-"""Dialect of the transformers library: ViT, DeiT and the encoder of ViTMAE."""
+"""Weight names and layouts of Hugging Face Transformers: ViT, DeiT and the encoder of ViTMAE."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ROWS = (
 
 
 def _published(name: str) -> str:
-    """Returns a name without the prefix of the model's class, as in published files."""
+    """Converts a tensor name to its form in published files, without a model prefix."""
     name = name.removeprefix("vit.").removeprefix("deit.")
     if match := _NEW_NAME.fullmatch(name):
         module = _NEW_TO_PUBLISHED.get(match[2], match[2])

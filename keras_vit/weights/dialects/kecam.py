@@ -1,4 +1,4 @@
-"""Dialect of keras_cv_attention_models (kecam): ViT, FlexiViT, EVA-L, MetaTransformer."""
+"""Weight names and layouts of keras_cv_attention_models (kecam), including FlexiViT and EVA-L."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
 
 
 def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the model fields determined by layers without weights."""
+    """Infers `ViTConfig` fields from layers that have no weights, such as activations."""
     config_fields: dict[str, Any] = {}
     names = {str(layer.get("name")) for layer in layers}
     names |= {re.sub(r"_\d+\Z", "", name) for name in names}
@@ -51,7 +51,7 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     elif "block0_mlp_dense_1" in names:
         raise ValueError(
             "A model of keras_cv_attention_models must be built with activation='gelu' or "
-            "'gelu/approximate'. Received: a model whose perceptrons have another activation"
+            "'gelu/approximate'. Received: a model whose MLPs use another activation"
         )
     # DINOv2 also appends the class token.
     if "tf.math.reduce_mean" in names and "tf.concat" not in names:

@@ -1,4 +1,4 @@
-"""Dialect of KerasHub: ViT and DeiT with numbered variables."""
+"""Weight names and layouts of KerasHub: ViT and DeiT with numbered variables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROWS = (
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> Named:
-    """Removes the name of the backbone, and converts DeiT's names to those of ViT."""
+    """Removes the backbone's name, and renames DeiT tensors as in ViT."""
     tidied: Named = {}
     for name, tensor in tensors.items():
         path = name
@@ -61,7 +61,7 @@ BACKBONES = ("ViTBackbone", "DeiTBackbone")
 
 
 def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the model fields in the configurations of a backbone and a task."""
+    """Reads `ViTConfig` fields from the configurations of a KerasHub backbone and task."""
     config_fields: dict[str, Any] = {}
     class_token = True
     for layer in layers:
@@ -75,9 +75,9 @@ def read_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     pooling = "token" if class_token else "gap"  # KerasHub's mean is over all tokens
     if config_fields.get("pooling", pooling) != pooling:
         raise ValueError(
-            "The classifier of a KerasHub model must take the class token, or the mean over the "
-            f"patches where there is none. Received: pooling={config_fields['pooling']!r}, "
-            f"use_class_token={class_token}"
+            "A KerasHub classifier must pool by the class token, or by the mean of the patch "
+            "tokens if there is no class token. Received: "
+            f"pooling={config_fields['pooling']!r}, use_class_token={class_token}"
         )
     return config_fields
 

@@ -1,4 +1,4 @@
-"""Variable names in HDF5 files of Keras.
+"""Normalization of the variable names in Keras HDF5 files.
 
 Keras 2 repeats the name of a layer (`head/head/kernel:0`), and stores a full model under
 `model_weights/`; Keras 3 numbers the variables of a layer (`head/0`). The name of a nested model
@@ -27,7 +27,7 @@ LEFT = (f"{_OPTIMIZER}.*", f"{_BESIDE}.*")
 def tidy(
     tensors: Mapping[str, np.ndarray], patterns: Mapping[str, str], anchor: str, head: str
 ) -> Named:
-    """Converts the names of a file to those of a table."""
+    """Renames the tensors of a file to match a library's table."""
     known: Named = {}
     unknown: Named = {}
     optimizer: Named = {}
@@ -54,7 +54,7 @@ def tidy(
 def plain_rows(
     embedding: tuple[str, str, str], scope: str, layers: Sequence[str], top: tuple[str, str]
 ) -> tuple[Row, ...]:
-    """Returns the table of a library with the paper's model in Keras layers."""
+    """Returns the table of a library that builds the original ViT from Keras layers."""
     first, attention, *rest = layers
     parts = tuple(f"{attention}/{part}" for part in QKV)
     return (
@@ -72,7 +72,7 @@ def _renamed(path: str, patterns: Mapping[str, str]) -> str | None:
 
 
 def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:
-    """Returns kernel and bias if the entries are those of one dense layer."""
+    """Returns the kernel and bias if `entries` is exactly one dense layer, else None."""
     if len({path.rpartition("/")[0] for path in entries}) != 1:
         return None
     shapes = [(tensor.ndim, tensor.shape[-1:]) for _, tensor in entries.values()]

@@ -1,4 +1,4 @@
-"""Dialect of the package `keras-vit` on PyPI, which has the import name of this package."""
+"""Weight names and layouts of PyPI's `keras-vit`, another package with the same import name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ROWS = keras_names.plain_rows(
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> keras_names.Named:
-    """Renumbers the layers of each block from 0."""
+    """Numbers the layers of each block from 0."""
     named = keras_names.tidy(tensors, _PATTERNS, "patch_embedding/conv2d/kernel", "mlp_head")
     matches = {name: match for name in named if (match := _COUNTED.fullmatch(name))}
     numbers: dict[str, set[int]] = {}

@@ -1,4 +1,4 @@
-"""Builders of rows for dense layers, norms and groups of layers, shared by the dialects."""
+"""Builders of table rows for dense layers, norms and groups of layers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def dense(
     bias_part: str = "",
     variables: Names = DENSE,
 ) -> tuple[Row, Row]:
-    """Returns the rows of a dense layer; `axes` are those of the kernel, or of kernel and bias."""
+    """Returns the kernel and bias rows of a dense layer, given the kernel layout or both."""
     layers = (theirs,) if isinstance(theirs, str) else theirs
     kernel, bias = (axes, axes[-1]) if isinstance(axes, str) else axes
     kernels, biases = (tuple(layer + name for layer in layers) for name in variables)
@@ -72,7 +72,7 @@ def dense(
 def norm(
     ours: str, theirs: str, variables: Names, part: str = "", axis: str = "D"
 ) -> tuple[Row, Row]:
-    """Returns the rows of a norm: scale and offset."""
+    """Returns the two rows of a normalization layer: scale and offset."""
     return (
         Row(f"{ours}/gamma", theirs + variables[0], axis, part),
         Row(f"{ours}/beta", theirs + variables[1], axis, part),
@@ -82,7 +82,7 @@ def norm(
 def stem(
     root: Names, scope: str, unit: Names, shortcut: Names, axes: str, variables: tuple[Names, Names]
 ) -> Iterator[Row]:
-    """Yields the rows of a ResNet from their names of convolutions and group norms."""
+    """Yields the rows of a ResNet stem, given the library's layer names."""
     ours = "stem/block{stage1}_unit{unit1}"
     layers = [("stem/conv_root", "", root, "", "stem")]
     layers += [(f"{ours}/conv{n}", scope, unit, n, "stem") for n in "123"]
@@ -104,9 +104,9 @@ def group(
     optional: Sequence[str] = (),
     heads_apart: bool = False,
 ) -> Iterator[Row]:
-    """Yields the rows of several layers; an empty name skips a layer.
+    """Yields the rows of a group of layers; a layer with an empty name is skipped.
 
-    `optional` contains the parts of `_USUAL` that files of the library may lack.
+    `optional` lists the parts of `_USUAL` that may be missing in the library's files.
     """
     for (layer, (axes, part)), name in zip(_GROUPS[kind].items(), names, strict=False):
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))

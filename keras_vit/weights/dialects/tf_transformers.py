@@ -1,4 +1,4 @@
-"""Dialect of `tf_model.h5`, the TensorFlow format of transformers up to release 4."""
+"""Weight names and layouts of `tf_model.h5`, the TensorFlow format of transformers up to v4."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROWS = (
 
 
 def _tidy(tensors: dict[str, np.ndarray]) -> Named:
-    """Removes the scopes around the names of the table."""
+    """Removes the scopes in front of the tensor names."""
     tidied: Named = {}
     for name, tensor in tensors.items():
         path = name.removesuffix(":0")

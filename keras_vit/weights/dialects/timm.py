@@ -1,4 +1,4 @@
-"""Dialect of timm: PyTorch names, also those of DeiT, DINO, MAE and many other repositories."""
+"""Weight names and layouts of timm, also used by DeiT, DINO, MAE and many others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dialect of torchvision, also that of the SWAG weights."""
+"""Weight names and layouts of torchvision, including its SWAG weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS = (
 
 
 def _published(name: str) -> str:
-    """Returns a name with the current names of the layers of the MLP."""
+    """Converts the old names of the MLP's layers to the current names."""
     return _OLD_MLP.sub(lambda m: f"{m[1]}.{'0' if m[2] == '1' else '3'}.{m[3]}", name)
 
 

@@ -1,4 +1,4 @@
-"""Dialect of vit-keras: files of its versions for Keras 2 (0.1) and Keras 3 (0.2)."""
+"""Weight names and layouts of vit-keras, versions 0.1 (Keras 2) and 0.2 (Keras 3)."""
 
 from __future__ import annotations
 

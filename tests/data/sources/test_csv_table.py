@@ -65,35 +65,56 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must name at least one image"),
+        ("", "must contain at least one image."),
         ("name,label\n1.png,a\n", r"must have a header line .*columns \['name', 'label'\]"),
-        ("file,kind\n1.png,a\n", "one of class_index, wnid, label, labels. "),
-        ("file,label\n", "must name at least one image"),
-        ("file,label\n1.png,a\n2.png,b\n1.png,b\n", "each image once. .*'1.png' in lines 2 and 4"),
-        ("file,label\n1.png,a\n0.png,b\n", r"must exist, .*Received: 1 missing, .*\['0.png'\]"),
+        ("file,kind\n1.png,a\n", "one of the columns class_index, wnid, label, labels. "),
+        ("file,label\n", "must contain at least one image."),
+        (
+            "file,label\n1.png,a\n2.png,b\n1.png,b\n",
+            "appear only once in the table. .*'1.png' in lines 2 and 4",
+        ),
+        (
+            "file,label\n1.png,a\n0.png,b\n",
+            r"must exist; paths are relative to .*Received: 1 missing files, .*\['0.png'\]",
+        ),
         ("file,label\n1.png,a\n2.png,\n", "`label` must not be empty. .*in line 3"),
         ("file,label\n1.png,a\n2.png\n", "`label` must not be empty. .*in line 3"),
         ("file,wnid\n1.png,n00000000\n", "`wnid` must be one of .*'n00000000'.* in line 2"),
-        ("file,class_index\n1.png,1000\n", "`class_index` must be a class of ImageNet-1k.*'1000'"),
-        ("file,class_index\n1.png,-1\n", "`class_index` must be a whole number.*'-1'"),
-        ("file,class_index,wnid\n1.png,1,n01440764\n", "and agree with `wnid`. .*n01440764"),
-        ("file,class_index,label\n1.png,0,a\n2.png,2,b\n", "without a gap.*Received: .*2, 'b'"),
-        ("file,class_index,label\n1.png,0,a\n2.png,0,b\n", "each with one `label`"),
-        ("file,class_index,label\n1.png,0,a\n2.png,1,a\n", "each with one `label`"),
-        ("file,class_index\n1.png," + "9" * 5000, "`class_index` must be a whole number"),
-        ("file,label\n1.png,a\n,b\n", "`file` must be the path .*Received: '' in line 3 of"),
-        ("gs://x/1.png,a\n", "download what .*Received: 'gs://x/1.png' in line 1 of"),
-        ("file,label\nhttps://x/1.png,a\n", "download what .*'https://x/1.png' in line 2 of"),
-        ("file,label\nS3://x/1.png,a\n", "download what .*'S3://x/1.png' in line 2 of"),
-        ('file,label\n1.png,"a\n2.png,b"\n', "name of one line; .*in line 2 of"),
+        (
+            "file,class_index\n1.png,1000\n",
+            "`class_index` must be an ImageNet-1k class from.*'1000'",
+        ),
+        ("file,class_index\n1.png,-1\n", "`class_index` must be a non-negative integer.*'-1'"),
+        ("file,class_index,wnid\n1.png,1,n01440764\n", "and match `wnid`. .*n01440764"),
+        ("file,class_index,label\n1.png,0,a\n2.png,2,b\n", "without gaps,.*Received: .*2, 'b'"),
+        (
+            "file,class_index,label\n1.png,0,a\n2.png,0,b\n",
+            "gaps, with one `label` per index. If you remove",
+        ),
+        (
+            "file,class_index,label\n1.png,0,a\n2.png,1,a\n",
+            "gaps, with one `label` per index. If you remove",
+        ),
+        ("file,class_index\n1.png," + "9" * 5000, "`class_index` must be a non-negative integer"),
+        (
+            "file,label\n1.png,a\n,b\n",
+            "`file` must be a local path, .*Received: '' in line 3 of",
+        ),
+        ("gs://x/1.png,a\n", "images .*Received: 'gs://x/1.png' in line 1 of"),
+        ("file,label\nhttps://x/1.png,a\n", "images .*'https://x/1.png' in line 2 of"),
+        ("file,label\nS3://x/1.png,a\n", "images .*'S3://x/1.png' in line 2 of"),
+        ('file,label\n1.png,"a\n2.png,b"\n', "line break; .*in line 2 of"),
         ("file,label,split\n1.png,a,train\n2.png,b,fold 1\n", "`split` must.*'fold 1' in line 3"),
         ("file,label,split\n1.png,a,train\n2.png,b,eval\n", "one of train, training, val.*'eval'"),
         ("file,label,split\n1.png,a,test\n2.png,b,\n", "`split` must.*Received: '' in line 3 of"),
         ("file,label,split\n1.png,a,dev\n2.png,b,test\n", "must be train in at least one row"),
         ("file,label,split\n1.png,a,\n2.png,b,\n", "must be train in at least one row"),
-        ("sub\\3.png,a\nsub/3.png,b\n", "each image once. .*'sub/3.png' in lines 1 and 2"),
-        ("file,labels\n1.png,a\n2.png,a||b\n", "`labels` must hold different .*in line 3"),
-        ("file,labels\n1.png,a|b|a\n", r"`labels` must hold different .*'a\|b\|a'.* in line 2"),
+        (
+            "sub\\3.png,a\nsub/3.png,b\n",
+            "appear only once in the table. .*'sub/3.png' in lines 1 and 2",
+        ),
+        ("file,labels\n1.png,a\n2.png,a||b\n", "`labels` must contain different .*in line 3"),
+        ("file,labels\n1.png,a|b|a\n", r"`labels` must contain different .*'a\|b\|a'.* in line 2"),
         ("file,labels\n1.png,\n2.png,\n", "must name a class for at least one image. .*labels.csv"),
     ],
 )
@@ -144,7 +165,8 @@ def test_backslashes_are_slashes_where_the_file_exists_so(table: Callable[[str],
     examples = load_table(path)
     assert examples.names == ("sub/3.png", "sub\\4.png", "1.png")
     assert examples.notes == (
-        "Read with / for \\ or in the Unicode form of the files: 1 of 3 names in labels.csv.",
+        "File names read with / instead of \\, or in another Unicode form: "
+        "1 of 3 names in labels.csv.",
     )
 
 

@@ -25,7 +25,7 @@ def read(path: Path, content: str | bytes) -> tuple[list[dict[str, str]], tuple[
         ("\ufefffile,label\r\n1.png,Möwe\r\n\r\n,\r\n2.png,ant", ()),
         (' File , "LABEL"\n 1.png , "Möwe"\n2.png,ant \n', ()),
         ("label,file\rMöwe,1.png\rant,2.png\r", ()),
-        ("file,label,,\n1.png,Möwe,,\n2.png,ant,,,,\n", ("Columns of t.csv without a name are i",)),
+        ("file,label,,\n1.png,Möwe,,\n2.png,ant,,,,\n", ("Columns without a name in t.csv are i",)),
         (
             "file;label\n1.png;Möwe\n2.png;ant\n",
             ("The columns of t.csv are separated by semicolon",),
@@ -58,14 +58,22 @@ def test_one_table_in_many_forms(tmp_path: Path, text: str, notes: tuple[str, ..
 @pytest.mark.parametrize(
     ("encoding", "mark", "note"),
     [
-        ("utf-16-le", codecs.BOM_UTF16_LE, "t.csv is read as UTF-16, with words such as Möwe."),
-        ("utf-16-be", codecs.BOM_UTF16_BE, "t.csv is read as UTF-16, with words such as Möwe."),
-        ("utf-16-le", b"", "t.csv is read as UTF-16, with words such as Möwe."),
-        ("utf-16-be", b"", "t.csv is read as UTF-16, with words such as Möwe."),
-        ("latin-1", b"", "t.csv is read as Windows-1252, with words such as Möwe."),
+        (
+            "utf-16-le",
+            codecs.BOM_UTF16_LE,
+            "t.csv is read as UTF-16, which gives words such as Möwe.",
+        ),
+        (
+            "utf-16-be",
+            codecs.BOM_UTF16_BE,
+            "t.csv is read as UTF-16, which gives words such as Möwe.",
+        ),
+        ("utf-16-le", b"", "t.csv is read as UTF-16, which gives words such as Möwe."),
+        ("utf-16-be", b"", "t.csv is read as UTF-16, which gives words such as Möwe."),
+        ("latin-1", b"", "t.csv is read as Windows-1252, which gives words such as Möwe."),
     ],
 )
-def test_encodings_are_recognised(tmp_path: Path, encoding: str, mark: bytes, note: str) -> None:
+def test_encodings_are_recognized(tmp_path: Path, encoding: str, mark: bytes, note: str) -> None:
     text = "file,label\n1.png,Möwe\n2.png,ant\n"
     assert read(tmp_path / "t.csv", mark + text.encode(encoding)) == (PLAIN, (note,))
 
@@ -145,7 +153,7 @@ def test_json_lines_are_rows(tmp_path: Path) -> None:
             "height": "",
         },
     ]
-    assert notes == ("The column `file_name` of t.JSONL is taken as `file`.",)
+    assert notes == ("The column `file_name` of t.JSONL is used as `file`.",)
 
 
 def test_lists_of_labels_are_those_of_a_table(tmp_path: Path) -> None:
@@ -184,9 +192,9 @@ def test_damaged_json_is_refused_with_its_line(tmp_path: Path, line: str) -> Non
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "must name at least one image. Received: .*csv without any"),
-        ("\n \n", "must name at least one image"),
-        ("file,label\n", "must name at least one image"),
+        ("", "must contain at least one image. Received: .*t.csv$"),
+        ("\n \n", "must contain at least one image."),
+        ("file,label\n", "must contain at least one image."),
         (
             "file,label,file\n1.png,a,b\n",
             r"different names. Received: \['file'\] more than once in",
@@ -198,13 +206,13 @@ def test_damaged_json_is_refused_with_its_line(tmp_path: Path, line: str) -> Non
         ("file,label,x,x\n1.png,a,b,c\n", r"different names. Received: \['x'\] more than once in"),
         ("file,label\n1.png,a\n2.png,b,c\n", "3 cells and 2 columns in line 3 of .*csv"),
         ("1.png,a\n2.png,b\nx.png,b,c\n", "3 cells and 2 columns in line 3 of .*csv"),
-        ("file,label\n1.png,a\n2.png,\0b\n", "without NUL bytes.*one in line 3 of .*csv"),
-        ('file,label\n1.png,a\n2.png,"b\nsub/3.png,c\n', "quote.*begins in line 3 of .*csv"),
-        ('file,label\n1.png,"a\n2.png,"b"\n', "quote.*begins in line 2 of .*csv"),
-        ('file;label\n1.png;"a\n2.png;"b"\n', "quote.*begins in line 2 of .*csv"),
+        ("file,label\n1.png,a\n2.png,\0b\n", "without NUL bytes.*a NUL byte in line 3 of .*csv"),
+        ('file,label\n1.png,a\n2.png,"b\nsub/3.png,c\n', "quote.*row at line 3 of .*csv"),
+        ('file,label\n1.png,"a\n2.png,"b"\n', "quote.*row at line 2 of .*csv"),
+        ('file;label\n1.png;"a\n2.png;"b"\n', "quote.*row at line 2 of .*csv"),
         (
             f"file,label\n1.png,a\n2.png,{'b' * 131073}\n",
-            r"quote.*limit \(131072\), in.* in line 3",
+            r"quote.*limit \(131072\), in.* at line 3",
         ),
         (b"file,label\n1.png,\x81\n", "must be text in UTF-8, UTF-16 or Windows-1252.*csv$"),
         (codecs.BOM_UTF16_LE + b"\x00\xd8", "must be text in UTF-8, UTF-16"),

@@ -97,7 +97,7 @@ def test_nested_folders_belong_to_their_class(tmp_path: Path, write: Write) -> N
     assert examples.class_names == ("a", "b")
     assert examples.notes == (
         "2 images lie in subfolders of class folders, such as a/2023/may, and belong to the class "
-        "of the upper folder, such as a.",
+        "of the outer folder, such as a.",
     )
 
 
@@ -134,7 +134,7 @@ def test_folders_of_splits(tmp_path: Path, write: Write, trained: str, held_out:
         else "validation",
     }  # fmt: skip
     first, second = sorted((trained, held_out))
-    assert examples.notes == (f"Splits, each with class folders: {first}, {second}.",)
+    assert examples.notes == (f"Found splits, each with class folders: {first}, {second}.",)
 
 
 def test_three_splits(tmp_path: Path, write: Write) -> None:
@@ -154,7 +154,7 @@ def test_three_splits(tmp_path: Path, write: Write) -> None:
         (
             ["train/a/1.png", "test/b/2.png", "bus/3.png"],
             ("bus", "test", "train"),
-            "bus is none: test, train",
+            "bus is not a split: test, train",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def test_folders_that_only_look_like_splits_are_classes(
     write(tmp_path, names)
     examples = load_folder(tmp_path)
     assert (examples.class_names, examples.splits) == (classes, None)
-    assert examples.notes[0] == f"Classes, not splits, since {note}."
+    assert examples.notes[0] == f"Treated as classes, not splits, because {note}."
 
 
 def test_class_called_test(tmp_path: Path, write: Write) -> None:
@@ -179,7 +179,7 @@ def test_folder_above_the_class_folders(tmp_path: Path, write: Write, above: str
     examples = load_folder(tmp_path)
     assert examples.class_names == ("rose", "tulip")
     assert examples.names == (f"{above}/rose/1.png", f"{above}/tulip/2.png")
-    assert examples.notes == (f"The class folders are those below {tmp_path / above}.",)
+    assert examples.notes == (f"The class folders are in {tmp_path / above}.",)
 
 
 def test_folder_above_the_splits(tmp_path: Path, write: Write) -> None:

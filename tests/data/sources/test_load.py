@@ -32,12 +32,12 @@ def test_first_table_of_a_folder_counts(tmp_path: Path, write: Callable[..., Pat
     (tmp_path / "metadata.csv").write_text("file_name,label\nb/2.png,7\n")
     examples = load(tmp_path)
     assert examples.class_names == ("7",)
-    assert examples.notes[-1] == "metadata.csv is read; metadata.jsonl beside it: ignored."
+    assert examples.notes[-1] == "Reading metadata.csv; ignoring metadata.jsonl in the same folder."
     (tmp_path / "labels.csv").write_text("file,label\nb/2.png,bee\n")
     examples = load(tmp_path)
     assert examples.class_names == ("bee",)
     assert examples.notes == (
-        "labels.csv is read; metadata.csv and metadata.jsonl beside it: ignored.",
+        "Reading labels.csv; ignoring metadata.csv and metadata.jsonl in the same folder.",
     )
     assert load(tmp_path / "metadata.jsonl").class_names == ("ant", "cow")
 
@@ -100,5 +100,5 @@ def test_images_that_a_table_does_not_name_are_counted(tmp_path: Path, write: Ca
     (tmp_path / "labels.csv").write_text("file,label\n./a.png,x\nsub/b.png,y\n")
     assert load(tmp_path).ignored == {
         ".txt": 1,
-        "image that the table does not name": 1,
+        "image that is not in the table": 1,
     }

@@ -114,8 +114,8 @@ def test_order_is_the_same_every_time(data_dir: Path) -> None:
         ),
         ("tiny_pictures:val", r"The split must be one of \['train', 'test'\].*split='val' of"),
         ("tiny_pictures:train[:0]", r"The split must not be empty. Received: 'train\[:0\]'"),
-        ("tiny_test_only", "has no split `train`: .*tfds:tiny_test_only:test"),
-        ("tiny_masks", "one image and one class label. .*tfds:tiny_masks .*'mask'"),
+        ("tiny_test_only", "has no split `train`; choose .*tfds:tiny_test_only:test"),
+        ("tiny_masks", "one image feature and one class-label feature. .*tfds:tiny_masks .*'mask'"),
         ("", "`data` must be tfds:NAME or tfds:NAME:SPLIT. Received: tfds:"),
     ],
 )
@@ -128,7 +128,7 @@ def test_split_larger_than_memory_is_refused(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_IN_MEMORY_BYTES", 2**9)
-    with pytest.raises(ValueError, match=r"must be smaller than .* GiB. Take a slice"):
+    with pytest.raises(ValueError, match=r"must be smaller than .* GiB. Use a slice,"):
         load_tfds("tiny_unsplit", data_dir)
 
 

@@ -88,5 +88,7 @@ def test_calibration_of_many_rows_and_classes() -> None:
 
 @pytest.mark.parametrize("labels", [[0], [], [[0, 1]]])
 def test_calibration_needs_two_images(labels: list[int]) -> None:
-    with pytest.raises(ValueError, match="`probabilities` must have a row for each of two labels"):
+    with pytest.raises(
+        ValueError, match=r"`probabilities` must have one row per label, and at least two rows\."
+    ):
         calibrate(labels, np.ones((len(labels), 2)) / 2)

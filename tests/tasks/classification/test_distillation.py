@@ -130,7 +130,7 @@ def test_any_keras_model_can_teach() -> None:
     ("names", "message"),
     [
         (("a", "b"), "one probability for each class of the student. Received: outputs of .*2"),
-        (("b", "a", "c"), r"know the student's classes, in their order. .*'b', 'a', 'c'"),
+        (("b", "a", "c"), r"have the classes of the student, in the same order. .*'b', 'a', 'c'"),
     ],
 )
 def test_teacher_of_other_classes_is_refused(
@@ -157,7 +157,9 @@ def test_settings_are_checked(teacher: Teacher, settings: dict[str, Any], messag
 def test_teacher_that_says_yes_or_no_is_refused(tmp_path: Path) -> None:
     taught = keras.saving.load_model(save_teacher(tmp_path / "teacher.keras", NAMES))
     several = models.rebuild(taught, classifier_activation="sigmoid")
-    with pytest.raises(ValueError, match=r"exclude one another, .*teacher='vit', which ends"):
+    with pytest.raises(
+        ValueError, match=r"mutually exclusive classes. .*teacher='vit', which ends"
+    ):
         Teacher(several, STUDENT)
 
 

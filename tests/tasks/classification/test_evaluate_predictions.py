@@ -26,7 +26,7 @@ def test_evaluate_predictions_of_a_case_worked_by_hand() -> None:
 
 
 def test_evaluate_predictions_has_the_wilson_interval() -> None:
-    # E. B. Wilson (1927): centre (p + z^2 / 2n) / (1 + z^2 / n) with z = 1.959964
+    # E. B. Wilson (1927): center (p + z^2 / 2n) / (1 + z^2 / n) with z = 1.959964
     report = evaluate_predictions([0] * 10, one_hot([0] * 8 + [1] * 2), NAMES)
     assert report.interval == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
 
@@ -49,9 +49,17 @@ def test_evaluate_predictions_has_no_top5_for_five_classes() -> None:
         ([], np.zeros((0, 7)), "`labels` must be a non-empty list of integer class indices"),
         ([0.0], np.zeros((1, 7)), r"shape \(1,\) and dtype float64"),
         ([0, 1], np.zeros((3, 7)), r"shape \(2, 7\). Received: probabilities of shape \(3, 7\)"),
-        ([0, 7], np.zeros((2, 7)), r"`labels` must lie in \[0, 7\).* from 0 to 7"),
+        (
+            [0, 7],
+            np.zeros((2, 7)),
+            r"`labels` must be indices of `class_names`, in \[0, 7\).* from 0 to 7",
+        ),
         ([-1, 3], np.zeros((2, 7)), "Received: labels from -1 to 3"),
-        ([0, 1], one_hot([0, 1]) * np.nan, "2 of 2 rows are not, the usual sign of a training"),
+        (
+            [0, 1],
+            one_hot([0, 1]) * np.nan,
+            "2 of 2 rows are not, which usually means that training",
+        ),
     ],
 )
 def test_evaluate_predictions_rejects(

@@ -42,7 +42,7 @@ def test_explanation_has_a_row_for_each_image_and_says_the_answer(
         assert said == f"{path.name}\n{LABELS[best]} {scores[row, best]:.0%}"
     maps = relevance_maps(model, PREPROCESSING.scale(pixels), "grad_cam")
     shown = [figure.axes[5 * row + 4].images[0].get_array() for row in range(9)]
-    # Batches of other sizes differ in the last digits, and a colour by a step.
+    # Batches of other sizes differ in the last digits, and a color by a step.
     assert np.abs(np.stack(shown).astype(int) - overlay(pixels, maps)).max() <= 2
 
 
@@ -72,12 +72,12 @@ def test_a_class_that_is_not_there(name: str) -> None:
 
 def test_what_is_no_image_is_named(model: object, tmp_path: Path) -> None:
     (tmp_path / "no.jpg").write_text("no image")
-    with pytest.raises(ValueError, match=r"`paths` must be images that decode .*no\.jpg"):
+    with pytest.raises(ValueError, match=r"`paths` must be images that can be decoded .*no\.jpg"):
         explain(model, [tmp_path / "no.jpg"])
     os.mkfifo(tmp_path / "pipe.jpg")  # whoever opens it waits for a writer
     with pytest.raises(ValueError, match=r"`paths` must be a regular file, .*pipe\.jpg"):
         explain(model, [tmp_path / "pipe.jpg"])
-    with pytest.raises(ValueError, match="`paths` must name 1 to 100 image files"):
+    with pytest.raises(ValueError, match="`paths` must contain 1 to 100 image files"):
         explain(model, [])
     with pytest.raises(ValueError, match="`methods` must be one of"):
         explain(model, [tmp_path / "no.jpg"], methods=["smoothgrad"])

@@ -23,7 +23,7 @@ def test_reliability_diagram_shows_the_bins_that_are_filled() -> None:
     assert heights == calibration.before.counts.tolist()
     titles = [axes.get_title() for axes in figure.axes[:2]]
     assert titles[0].endswith(f"error {calibration.before.error:.3f}")
-    assert titles[1].startswith("with temperatures of the other half")
+    assert titles[1].startswith("with temperatures fitted on the other half")
 
 
 def test_reliability_diagram_of_one_sure_answer_after_the_other() -> None:
@@ -42,5 +42,5 @@ def test_comparison_curves_over_epochs_and_minutes() -> None:
 
 
 def test_comparison_curves_need_an_epoch() -> None:
-    with pytest.raises(ValueError, match="`histories` must have an epoch of at least one model"):
+    with pytest.raises(ValueError, match=r"`histories` must contain at least one epoch\."):
         comparison_curves({"ViT": []})

@@ -51,7 +51,7 @@ def test_mistakes_are_drawn_with_what_they_are(
     path = draw_mistakes(always(3), digits, tmp_path / "mistakes.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert len(seen) == 11  # of 0 ... 9, 0, 1
-    assert seen[0] == "0, not\n3 (100%)"
+    assert seen[0] == "0, predicted\n3 (100%)"
 
 
 def test_no_mistake_no_picture(tmp_path: Path) -> None:

@@ -95,11 +95,11 @@ def test_a_report_of_5000_classes_is_short(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "evaluation.json").read_text()) == report.to_json()
     lines = report.text().splitlines()
     assert lines[51].split()[:2] == ["class", "49"]
-    assert lines[52] == "... and 4950 more classes, all in evaluation.json"
+    assert lines[52] == "... and 4950 more classes in evaluation.json"
     assert len(lines) < 65
 
 
 @pytest.mark.parametrize("number", [50, 51])
 def test_left_out(number: int) -> None:
-    more = ["... and 1 more labels, all in evaluation.json"]
+    more = ["... and 1 more labels in evaluation.json"]
     assert left_out(range(number), "labels") == more[: number - 50]

@@ -21,7 +21,7 @@ def test_reconstruction_sheet_has_three_columns_and_a_row_for_each_image(tmp_pat
         assert image.width > image.height
 
 
-def test_reconstruction_sheet_of_grey_images(tmp_path: Path) -> None:
+def test_reconstruction_sheet_of_gray_images(tmp_path: Path) -> None:
     part = np.zeros((1, 5, 7, 1))
     figure = drawn(_reconstruction_figure(part, part, part + 255))
     assert figure.axes[2].images[0].get_array().shape == (5, 7)

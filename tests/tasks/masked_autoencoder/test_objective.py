@@ -187,7 +187,7 @@ def test_loss_falls_and_everything_learns() -> None:
         make, x=colors(12 * 20), epochs=2, learning_rate=0.01, validates=True, clip_norm=1.0
     )
     assert history["loss"][0] > 0.2
-    assert history["loss"][1] < 0.1  # 0.022 was seen; 0.49 by guessing grey
+    assert history["loss"][1] < 0.1  # 0.022 was seen; 0.49 by guessing gray
     assert history["val_loss"][1] < 0.1
     keras.utils.set_random_seed(7)
     untrained = make(network(num_layers=1))

@@ -173,7 +173,7 @@ def test_loss_falls_and_everything_learns() -> None:
         MaskedPatchesObjective, x=colors(12 * 20), epochs=2, learning_rate=0.01, validates=True
     )
     assert history["loss"][0] > 3
-    assert history["loss"][1] < 1.9  # 1.3 was seen; log(8) = 2.1 by guessing the eight colours
+    assert history["loss"][1] < 1.9  # 1.3 was seen; log(8) = 2.1 by guessing the eight colors
     assert history["val_loss"][1] < 1.3
     assert history["val_color_accuracy"][1] > 0.6  # 1 was seen
     keras.utils.set_random_seed(7)
@@ -213,7 +213,7 @@ def test_half_precision_predicts_in_float32(policy: str) -> None:
     ("settings", "message"),
     [
         ({"mask_ratio": 1.0}, r"`mask_ratio` must be a number in \[0, 1\)"),
-        ({"mask_ratio": 0.03}, "must corrupt at least one patch.*mask_ratio=0.03, 15 patches"),
+        ({"mask_ratio": 0.03}, "must mask at least one patch..*mask_ratio=0.03, 15 patches"),
     ],
 )
 def test_arguments_are_checked(settings: dict[str, Any], message: str) -> None:

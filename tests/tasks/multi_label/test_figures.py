@@ -54,7 +54,7 @@ def test_of_many_labels_the_hardest_are_drawn() -> None:
     axes = figures.label_scores(report(131)).axes[0]
     assert len(axes.patches) == 100
     assert axes.get_yticklabels()[0].get_text() == "label_130 (137)"
-    assert axes.get_title().endswith("; 31 labels with higher scores left out")
+    assert axes.get_title().endswith("; 31 labels with higher scores are not shown")
 
 
 def test_no_label_at_all_can_be_drawn(tmp_path: Path) -> None:

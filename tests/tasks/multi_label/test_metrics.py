@@ -49,7 +49,7 @@ def test_text_has_a_line_for_each_label() -> None:
     assert "very ve...    0.0000" in lines[3]
     assert lines[-2:] == [
         "mean average precision 0.7500",
-        "F1 0.6123 micro, 0.5000 macro; all labels right on 0.2500 of 53 images",
+        "F1 0.6123 micro, 0.5000 macro; all labels correct for 0.2500 of 53 images",
     ]
     assert len({len(line) for line in (lines[0], lines[2], lines[3])}) == 1
 
@@ -58,7 +58,7 @@ def test_text_is_cut_after_fifty_labels() -> None:
     many = dataclasses.replace(REPORT, per_label=REPORT.per_label[:1] * 53)
     lines = many.text().splitlines()
     assert many.text().count("daisy") == 50
-    assert lines[52] == "... and 3 more labels, all in evaluation.json"
+    assert lines[52] == "... and 3 more labels in evaluation.json"
 
 
 def test_text_without_any_label_that_occurs() -> None:
@@ -138,8 +138,11 @@ def test_nothing_shown_and_nothing_said_is_all_right() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"labels": [0, 1, 2]}, r"`labels` must be 1 .*shape \(3,\) with the values \[0, 1, 2\]"),
-        ({"labels": np.zeros((0, 3))}, r"and not empty. Received: labels of shape \(0, 3\)"),
+        (
+            {"labels": [0, 1, 2]},
+            r"`labels` must be a non-empty array of .*shape \(3,\) with the values \[0, 1, 2\]",
+        ),
+        ({"labels": np.zeros((0, 3))}, r"must be a non-empty array .* labels of shape \(0, 3\)"),
         ({"labels": SHOWN * 2}, r"with the values \[0, 2\]"),
         ({"probabilities": PROBABILITIES[:3]}, r"labels, \(4, 3\). Received: .*shape \(3, 3\)"),
         ({"probabilities": PROBABILITIES * [[1], [np.nan], [1], [1]]}, r"1 of 4 .*ities\[1\]="),

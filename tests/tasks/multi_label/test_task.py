@@ -27,7 +27,7 @@ NAMES = ("blue", "green", "red")
 RECIPE = Recipe(epochs=2, batch_size=8, learning_rate=3e-3, precision="float32")
 
 
-def write_colours(folder: Path, number: int = 37) -> Path:
+def write_colors(folder: Path, number: int = 37) -> Path:
     """Writes dark noise with light in none, one, two or all of the channels, and labels.csv."""
     folder.mkdir(parents=True)
     generator = np.random.default_rng(5)
@@ -44,8 +44,8 @@ def write_colours(folder: Path, number: int = 37) -> Path:
 
 
 @pytest.fixture(scope="module")
-def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_colours(tmp_path_factory.mktemp("data") / "colours")
+def colors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_colors(tmp_path_factory.mktemp("data") / "colors")
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +61,16 @@ def pico() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def found(
-    colours: Path, pico: str, train: Train, tmp_path_factory: pytest.TempPathFactory
+    colors: Path, pico: str, train: Train, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Run, MultiLabelReport]:
     """A run of two epochs with mixing and class weights, and its report."""
     recipe = RECIPE.replace(class_weights="balanced", cutmix=1.0, mixing_probability=0.3)
-    run = Run(tmp_path_factory.mktemp("runs") / "colours")
-    return run, train(RunConfig(str(colours), pico, recipe=recipe), run.path)
+    run = Run(tmp_path_factory.mktemp("runs") / "colors")
+    return run, train(RunConfig(str(colors), pico, recipe=recipe), run.path)
 
 
-def held_out(run: Run, colours: Path) -> data.Examples:
-    examples = data.load(colours)
+def held_out(run: Run, colors: Path) -> data.Examples:
+    examples = data.load(colors)
     return examples.subset(data.read_split(run.split, examples)[1])
 
 
@@ -110,10 +110,10 @@ def test_run_folder_tells_what_was_done(found: tuple[Run, MultiLabelReport]) -> 
 
 
 def test_thresholds_are_the_best_ones_of_each_model(
-    found: tuple[Run, MultiLabelReport], colours: Path
+    found: tuple[Run, MultiLabelReport], colors: Path
 ) -> None:
     run, report = found
-    validation = held_out(run, colours)
+    validation = held_out(run, colors)
     for path in (run.last, run.best):
         model = keras.saving.load_model(path)
         labels, probabilities, preprocessing = predict(model, validation, verbose=0)
@@ -168,31 +168,29 @@ def test_resumed_run_keeps_its_loss_and_ends_alike(
     assert again == report
     for old, new in zip(before, keras.saving.load_model(run.last).get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
-    assert "Note: images may show" not in capsys.readouterr().out
+    assert "Note: the data is multi-label," not in capsys.readouterr().out
 
 
 def test_loss_gives_way_only_where_it_must(
-    colours: Path, capsys: pytest.CaptureFixture[str]
+    colors: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    examples = data.load(colours)
-    config = RunConfig("colours", "ViTMicro4")
+    examples = data.load(colors)
+    config = RunConfig("colors", "ViTMicro4")
     assert fit_to_labels(config, examples).recipe == config.recipe.replace(loss="sigmoid")
     assert capsys.readouterr().out.count("so the loss is sigmoid, not softmax") == 1
-    asked = RunConfig("colours", "ViTMicro4", recipe=Recipe(loss="sigmoid"))
+    asked = RunConfig("colors", "ViTMicro4", recipe=Recipe(loss="sigmoid"))
     assert fit_to_labels(asked, examples) is asked
     assert fit_to_labels(config, data.load("digits")) is config
     assert capsys.readouterr().out == ""
 
 
-def test_teacher_is_refused(colours: Path) -> None:
-    config = RunConfig(
-        "colours", "ViTMicro4", teacher="t.keras", recipe=Recipe(distillation="soft")
-    )
-    with pytest.raises(ValueError, match=r"`distillation` must be 'none' .*='soft' with .*colours"):
-        fit_to_labels(config, data.load(colours))
+def test_teacher_is_refused(colors: Path) -> None:
+    config = RunConfig("colors", "ViTMicro4", teacher="t.keras", recipe=Recipe(distillation="soft"))
+    with pytest.raises(ValueError, match=r"`distillation` must be 'none' .*='soft' with .*colors"):
+        fit_to_labels(config, data.load(colors))
 
 
-def test_set_thresholds_leaves_the_weights(colours: Path, tmp_path: Path) -> None:
+def test_set_thresholds_leaves_the_weights(colors: Path, tmp_path: Path) -> None:
     config = models.size("Micro/4").replace(
         **{"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 17},
         **{"image_size": (8, 8), "classes": 3, "classifier_activation": "sigmoid"},
@@ -202,7 +200,7 @@ def test_set_thresholds_leaves_the_weights(colours: Path, tmp_path: Path) -> Non
     head = model.get_layer("head")
     head.set_weights([np.zeros((12, 3)), np.log([3.0, 1.0, 1 / 3])])
     model.save(tmp_path / "model.keras")
-    set_thresholds(tmp_path / "model.keras", data.load(colours))
+    set_thresholds(tmp_path / "model.keras", data.load(colors))
     again = keras.saving.load_model(tmp_path / "model.keras")
     # Every image gets 3/4, 1/2, 1/4: the best that can be said is yes, at half of these.
     assert models.preprocessing_of(again).thresholds == pytest.approx((0.375, 0.25, 0.125))

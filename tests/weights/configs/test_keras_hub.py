@@ -129,7 +129,7 @@ def test_preset_of_another_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(described("ResNetBackbone", {})))
     (tmp_path / "model.weights.h5").touch()
     with pytest.raises(
-        ValueError, match=r"must have a ViTBackbone or DeiTBackbone\. .*='ResNetBackbone'"
+        ValueError, match=r"must contain a ViTBackbone or DeiTBackbone\. .*='ResNetBackbone'"
     ):
         read_checkpoint(tmp_path)
 
@@ -139,7 +139,7 @@ def test_damaged_configuration(tmp_path: Path) -> None:
     content = {**described("ViTImageClassifier", {}), "config": [3]}
     (tmp_path / "task.json").write_text(json.dumps(content))
     with pytest.raises(
-        ValueError, match=r"task\.json must describe an object of Keras .* Received: config=\[3\]"
+        ValueError, match=r"task\.json must describe a Keras object .* Received: config=\[3\]"
     ):
         read_checkpoint(tmp_path)
 

@@ -39,7 +39,7 @@ def test_read_config(kind: str) -> None:
     [
         (
             {"model_type": "swin"},
-            "config.json of m must be of a model of type vit, deit, vit_mae",
+            "config.json of m must describe a model of type vit, deit, vit_mae",
         ),
         ({}, "Received: model_type=None"),
         (
@@ -115,15 +115,15 @@ def test_read_preprocessing_of_published_files() -> None:
         ({"do_rescale": False, "rescale_factor": 0.007}, 1.0),
     ],
 )
-@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("normalized", [True, False])
 def test_pixels_are_scaled_as_the_library_does(
-    told: dict[str, Any], factor: float, normalised: bool
+    told: dict[str, Any], factor: float, normalized: bool
 ) -> None:
     mean, std = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.7])
     content = {"image_mean": mean.tolist(), "image_std": std.tolist(), **told}
-    content["do_normalize"] = normalised
+    content["do_normalize"] = normalized
     pixels = np.array([[[3.0, 101.0, 255.0]]])
-    expected = (pixels * factor - mean) / std if normalised else pixels * factor
+    expected = (pixels * factor - mean) / std if normalized else pixels * factor
     found = read_preprocessing(content, Preprocessing()).scale(pixels)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 

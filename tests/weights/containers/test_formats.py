@@ -50,7 +50,7 @@ def test_format_of_a_missing_file(tmp_path: Path) -> None:
 )
 def test_format_of_another_file(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.npz").write_bytes(content)
-    message = r"m\.npz is not an \.npz, \.weights\.h5 or \.keras file, nor \.safetensors, \.h5 or "
+    message = r"m\.npz is not an \.npz, \.weights\.h5, \.keras, \.safetensors, \.h5 or "
     with pytest.raises(ValueError, match=message):
         format_of(tmp_path / "m.npz")
 
@@ -65,5 +65,7 @@ def test_format_of_another_zip(tmp_path: Path) -> None:
 @pytest.mark.parametrize("magic", [b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"])
 def test_format_of_half_a_file(magic: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.npz").write_bytes(magic + b" and then nothing")
-    with pytest.raises(ValueError, match=r"m\.npz is truncated or damaged \(.+\)\. Fetch or write"):
+    with pytest.raises(
+        ValueError, match=r"m\.npz is truncated or damaged \(.+\)\. Download or save"
+    ):
         format_of(tmp_path / "m.npz")

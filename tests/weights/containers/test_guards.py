@@ -29,7 +29,9 @@ def path(tmp_path: Path) -> Path:
     ids=["zlib", "os", "silent", "long"],
 )
 def test_reading_turns_errors_into_one(error: Exception, reason: str, path: Path) -> None:
-    message = rf"^The weight file .*m\.npz is truncated or damaged \(.*{reason}\)\. Fetch or write"
+    message = (
+        rf"^The weight file .*m\.npz is truncated or damaged \(.*{reason}\)\. Download or save"
+    )
     with pytest.raises(ValueError, match=message) as caught, guards.reading(path):
         raise error
     assert len(str(caught.value)) < 200 + 200
@@ -46,7 +48,7 @@ def test_reading_leaves_what_is_not_the_file_s_fault(error: BaseException, path:
 
 
 def test_reading_keeps_a_refusal(path: Path) -> None:
-    message = r"^The weight file .*m\.npz is ambiguous: it holds a more than once\.$"
+    message = r"^The weight file .*m\.npz is ambiguous: it contains a more than once\.$"
     with pytest.raises(ValueError, match=message), guards.reading(path):
         guards.check_names(path, ["a", "b", "a"])
 
@@ -64,7 +66,7 @@ def test_reading_needs_a_file(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/a", "../a", "a/../b", "..", "\\a", "C:\\a", "a\\..\\b"])
 def test_names_that_lead_outside(name: str, path: Path) -> None:
     assert guards.leads_outside(name)
-    with pytest.raises(ValueError, match=r"is suspect: the name '.*' leads out of it"):
+    with pytest.raises(ValueError, match=r"is suspicious: the name '.*' points outside the file"):
         guards.check_names(path, ["a", name])
 
 
@@ -77,14 +79,14 @@ def test_names_that_stay_inside(name: str, path: Path) -> None:
 def test_check_size_grows_with_the_file(path: Path) -> None:
     most = 64 * 2**20 + 8 * 1000
     guards.check_size(path, most)
-    message = f"over-large: it declares {most + 1:,} bytes, where .* may hold {most:,}"
+    message = f"too large: it declares {most + 1:,} bytes .*: {most:,}"
     with pytest.raises(ValueError, match=message):
         guards.check_size(path, most + 1)
 
 
 def test_check_size_has_an_end(path: Path) -> None:
     os.truncate(path, 3 * 2**40)  # a hole, not bytes
-    with pytest.raises(ValueError, match="may hold 17,179,869,184"):
+    with pytest.raises(ValueError, match="17,179,869,184"):
         guards.check_size(path, 16 * 2**30 + 1)
 
 
@@ -92,7 +94,7 @@ def test_check_size_has_an_end(path: Path) -> None:
 def test_check_numbers(dtype: str, path: Path) -> None:
     numbers = {"a": np.dtype("float16"), "b": np.dtype(">i8"), "c": np.dtype("uint8")}
     guards.check_numbers(path, numbers)
-    with pytest.raises(ValueError, match="is not made of numbers: it holds d of "):
+    with pytest.raises(ValueError, match=r"is not numeric: it contains d \("):
         guards.check_numbers(path, numbers | {"d": np.dtype(dtype)})
 
 
@@ -122,14 +124,14 @@ def test_plain_copies_nothing_without_need() -> None:
 
 @pytest.mark.parametrize("dtype", ["O", "U2", "bool", "longdouble", "bfloat16", "complex64"])
 def test_plain_needs_numbers(dtype: str) -> None:
-    message = r"must be integers, float16, float32 or float64\. Received: a of .*. Convert it"
+    message = r"must be integers, float16, float32 or float64\. Received: a with dtype .*\. Convert"
     with pytest.raises(ValueError, match=message):
         guards.plain("a", np.zeros(3, dtype))
 
 
 @pytest.mark.parametrize("name", ["", "../a", "/a"])
 def test_plain_needs_a_name(name: str) -> None:
-    with pytest.raises(ValueError, match=f"not empty, absolute or climbing. Received: '{name}'"):
+    with pytest.raises(ValueError, match=rf"must have non-empty names .* Received: '{name}'"):
         guards.plain(name, np.zeros(3))
 
 
@@ -138,7 +140,7 @@ def test_open_zip_refuses_a_name_that_stands_twice(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")  # zipfile's own, about this
         archive.writestr("a.npy", "1")
         archive.writestr("a.npy", "2")
-    message = "ambiguous: it holds a.npy more than once"
+    message = "ambiguous: it contains a.npy more than once"
     with pytest.raises(ValueError, match=message), guards.open_zip(tmp_path / "m.npz"):
         pass
 
@@ -150,6 +152,6 @@ def test_open_zip_believes_no_size(tmp_path: Path) -> None:
     size = (1003).to_bytes(4, "little")
     assert data.count(size) == 4  # compressed and not, beside the member and in the directory
     (tmp_path / "m.npz").write_bytes(data.replace(size, b"\xff\xff\xff\xf0"))
-    message = "over-large: it declares 4,043,309,055 bytes"
+    message = "too large: it declares 4,043,309,055 bytes"
     with pytest.raises(ValueError, match=message), guards.open_zip(tmp_path / "m.npz"):
         pass

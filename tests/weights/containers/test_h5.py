@@ -75,7 +75,9 @@ def test_truncated_h5(share: float, read: object, tmp_path: Path) -> None:
 def test_h5_of_something_else(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file["layers/table"] = np.zeros(3)
-    with pytest.raises(ValueError, match=r"not a \.weights\.h5 file as `model\.save_weights`"):
+    with pytest.raises(
+        ValueError, match=r"not a \.weights\.h5 file written by `model\.save_weights`"
+    ):
         read_h5(tmp_path / "m.h5")
 
 
@@ -120,11 +122,11 @@ def test_loops_and_second_names_are_refused(read: object, tmp_path: Path) -> Non
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file["layers/a"] = np.zeros(3)
         file["layers/b"] = file["layers/a"]
-    with pytest.raises(ValueError, match="ambiguous: layers/b has another name as well"):
+    with pytest.raises(ValueError, match="ambiguous: layers/b is stored under several names"):
         read(tmp_path / "m.h5")
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file["layers/loop"] = file["/"]
-    with pytest.raises(ValueError, match="ambiguous: layers/loop has another name as well"):
+    with pytest.raises(ValueError, match="ambiguous: layers/loop is stored under several names"):
         read(tmp_path / "m.h5")
 
 
@@ -150,7 +152,7 @@ def test_bombs_are_refused_at_once(kind: str, read: object, tmp_path: Path) -> N
             options = {"maxshape": (None,), "chunks": (2**28,)}
             file.create_dataset("layers/a", (3,), "f4", **options)
     start = time.process_time()
-    with pytest.raises(ValueError, match=r"over-large: it declares [\d,]+ bytes, where"):
+    with pytest.raises(ValueError, match=r"too large: it declares [\d,]+ bytes"):
         read(tmp_path / "m.h5")
     assert time.process_time() - start < 1
 
@@ -168,7 +170,7 @@ def test_filters_are_refused(times: int, read: object, tmp_path: Path) -> None:
         kind = h5py.h5t.py_create(np.dtype("f4"))
         stored = h5py.h5d.create(file.id, b"layers/a", kind, space, options)
         h5py.Dataset(stored)[:] = 0
-    message = r"compressed, which no Keras writes: store layers/a without filters\.$"
+    message = r"compressed, unlike Keras files: store layers/a without filters\.$"
     with pytest.raises(ValueError, match=message):
         read(tmp_path / "m.h5")
 
@@ -184,7 +186,7 @@ def test_a_dataset_called_layers_is_not_of_keras_3(tmp_path: Path) -> None:
 def test_h5_of_other_things_is_refused(dtype: object, read: object, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file.create_dataset("layers/a", (3,), dtype)
-    with pytest.raises(ValueError, match="not made of numbers: it holds layers/a of "):
+    with pytest.raises(ValueError, match=r"not numeric: it contains layers/a \("):
         read(tmp_path / "m.h5")
 
 
@@ -196,5 +198,5 @@ def test_an_empty_dataset_and_a_bare_type_are_refused(read: object, tmp_path: Pa
         read(tmp_path / "m.h5")
     with h5py.File(tmp_path / "m.h5", "w") as file:
         file["layers/a"] = np.dtype("f4")
-    with pytest.raises(ValueError, match="not made of plain arrays: it holds layers/a"):
+    with pytest.raises(ValueError, match="not made of plain arrays: it contains layers/a"):
         read(tmp_path / "m.h5")

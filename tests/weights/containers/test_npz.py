@@ -66,7 +66,7 @@ def test_write_npz_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 def test_write_npz_refuses_before_it_writes(tmp_path: Path) -> None:
     write_npz(tmp_path / "m.npz", {"a": np.zeros(3)})
     before = (tmp_path / "m.npz").read_bytes()
-    with pytest.raises(ValueError, match="Received: b of object"):
+    with pytest.raises(ValueError, match="Received: b with dtype object"):
         write_npz(tmp_path / "m.npz", {"a": np.ones(3), "b": np.array([None])})
     assert (tmp_path / "m.npz").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["m.npz"]
@@ -111,7 +111,7 @@ def test_an_object_array_is_refused_and_not_executed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez(tmp_path / "m.npz", a=np.array([Explosive()], dtype=object), b=np.zeros(3))
-    with pytest.raises(ValueError, match="not made of numbers: it holds a of object"):
+    with pytest.raises(ValueError, match=r"not numeric: it contains a \(object"):
         read_npz(tmp_path / "m.npz")
     assert not (tmp_path / "exploded").exists()
     np.load(tmp_path / "m.npz", allow_pickle=True)["a"]
@@ -120,7 +120,7 @@ def test_an_object_array_is_refused_and_not_executed(
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("a.npy", "the magic string is not correct"), ("a.pkl", "plain arrays: it holds a.pkl")],
+    [("a.npy", "the magic string is not correct"), ("a.pkl", "plain arrays: it contains a.pkl")],
 )
 def test_a_pickle_is_refused_and_not_executed(
     name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,7 +145,7 @@ def test_a_pickle_is_refused_and_not_executed(
 )
 def test_npz_of_other_things_is_refused(tensor: np.ndarray, dtype: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", a=np.zeros(3), names=tensor)
-    with pytest.raises(ValueError, match=f"not made of numbers: it holds names of {dtype}"):
+    with pytest.raises(ValueError, match=rf"not numeric: it contains names \({dtype}"):
         read_npz(tmp_path / "m.npz")
 
 
@@ -170,9 +170,9 @@ def test_read_npz_understands_the_header_of(version: int, tmp_path: Path) -> Non
         ("<f4", "(1000000000000,)", r"shape \(1000000000000,\) needs 4,000,000,000,"),
         ("<f4", "(4294967296, 4294967296)", "needs 73,786,976,294,838,206,"),  # over 64 bits
         ("<f4", "(-2, -3)", r"shape \(-2, -3\)"),
-        ("<f4", "(2, 2)", "and has"),
-        ("<f4", "(2, 4)", "and has"),
-        ("<f4", "(0, 1000000000000000000000)", "and has"),
+        ("<f4", "(2, 2)", "but has"),
+        ("<f4", "(2, 4)", "but has"),
+        ("<f4", "(0, 1000000000000000000000)", "but has"),
         ("<q9", "(2, 3)", "descr is not a valid dtype descriptor"),
         ("<f4", "[2, 3]", "shape is not valid"),
         ("<f4", "(2.0, 3)", "shape is not valid"),
@@ -199,7 +199,7 @@ def test_a_bomb_is_refused_at_once(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "m.npz", a=np.zeros(21_000_000, "float32"))
     start = time.process_time()
     tracemalloc.start()
-    with pytest.raises(ValueError, match="over-large: it declares 84,000,1"):
+    with pytest.raises(ValueError, match="too large: it declares 84,000,1"):
         read_npz(tmp_path / "m.npz")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -216,13 +216,15 @@ def test_zeros_are_no_bomb(tmp_path: Path) -> None:
 def test_other_compressions_are_refused(method: int, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.npz", "w", method) as archive:
         archive.writestr("a.npy", b"x")
-    with pytest.raises(ValueError, match=r"not made of plain arrays: it holds a\.npy"):
+    with pytest.raises(ValueError, match=r"not made of plain arrays: it contains a\.npy"):
         read_npz(tmp_path / "m.npz")
 
 
 def test_a_name_that_climbs_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", **{"../../a": np.zeros(3)})
-    with pytest.raises(ValueError, match=r"suspect: the name '\.\./\.\./a\.npy' leads out of it"):
+    with pytest.raises(
+        ValueError, match=r"suspicious: the name '\.\./\.\./a\.npy' points outside the file"
+    ):
         read_npz(tmp_path / "m.npz")
 
 

@@ -88,11 +88,11 @@ def test_write_safetensors_without_metadata_writes_as_the_package_does(
 
 def test_write_safetensors_refuses_before_it_writes(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
-    with pytest.raises(ValueError, match="Received: b of object"):
+    with pytest.raises(ValueError, match="Received: b with dtype object"):
         write_safetensors(path, {"a": np.ones(3), "b": np.array([None])})
     with pytest.raises(TypeError, match=r"must map strings to strings\. .*: metadata={'n': 3}"):
         write_safetensors(path, {"a": np.ones(3)}, {"n": 3})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="must not be called '__metadata__'"):
+    with pytest.raises(ValueError, match="must not contain the reserved name '__metadata__'"):
         write_safetensors(path, {"__metadata__": np.ones(3)})
     assert list(tmp_path.iterdir()) == []
 
@@ -127,7 +127,7 @@ def test_other_dtypes_are_refused(dtype: str, size: int, tmp_path: Path) -> None
     path = save_raw(
         tmp_path / "m.safetensors", {"a": entry(dtype, [3], 0, 3 * size)}, bytes(3 * size)
     )
-    with pytest.raises(ValueError, match=f"not made of numbers: it holds a of {dtype}"):
+    with pytest.raises(ValueError, match=rf"not numeric: it contains a \({dtype}\)"):
         read_safetensors(path)
 
 
@@ -177,7 +177,9 @@ def test_an_over_large_header_is_refused(read: Any, tmp_path: Path) -> None:
     header = json.dumps({"a": entry("F32", [3], 0, 12)}).encode().ljust(LARGEST_INDEX)
     read(save_raw(tmp_path / "m.safetensors", header, bytes(12)))
     save_raw(tmp_path / "m.safetensors", header + b" " * 8, bytes(12))
-    with pytest.raises(ValueError, match=r"over-large: a header may have 4,194,304 bytes\.$"):
+    with pytest.raises(
+        ValueError, match=r"too large: a header may have at most 4,194,304 bytes\.$"
+    ):
         read(tmp_path / "m.safetensors")
 
 
@@ -203,7 +205,7 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
     one = json.dumps({"a": entry("F32", [3], 0, 12)})[1:-1]
     two = json.dumps({"a": entry("I32", [3], 0, 12)})[1:-1]
     path = save_raw(tmp_path / "m.safetensors", f"{{{one},{two}}}".encode(), bytes(12))
-    with pytest.raises(ValueError, match="a name stands twice among a, a"):
+    with pytest.raises(ValueError, match="a name occurs twice among a, a"):
         read_safetensors(path)
 
 
@@ -237,7 +239,9 @@ def test_shards_elsewhere_are_refused(shard: str, tmp_path: Path) -> None:
     write_safetensors(tmp_path / "m.safetensors", {"c": np.arange(5)})
     index = save_shards(tmp_path / "here", c=shard)
     for reader in (format_of, read_safetensors):
-        with pytest.raises(ValueError, match=r"suspect: the shard '.*' is no plain file name"):
+        with pytest.raises(
+            ValueError, match=r"suspicious: the shard '.*' is not a plain file name"
+        ):
             reader(index)
 
 
@@ -251,7 +255,7 @@ def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
     index = save_shards(tmp_path)
     (tmp_path / "m-00002-of-00002.safetensors").unlink()
     with pytest.raises(
-        ValueError, match=r"incomplete: m-00002-of-00002\.safetensors should lie bes"
+        ValueError, match=r"incomplete: m-00002-of-00002\.safetensors must be in the s"
     ):
         read_safetensors(index)
 
@@ -259,7 +263,7 @@ def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_a_shard_with_other_tensors_is_named(tmp_path: Path) -> None:
     index = save_shards(tmp_path)
     write_safetensors(tmp_path / "m-00002-of-00002.safetensors", {"d": np.arange(5)})
-    with pytest.raises(ValueError, match=r"odds with m-00002-of-.*: they differ in c, d"):
+    with pytest.raises(ValueError, match=r"inconsistent with m-00002-of-.*: different c, d"):
         read_safetensors(index)
 
 
@@ -269,8 +273,8 @@ def test_a_shard_with_other_tensors_is_named(tmp_path: Path) -> None:
         ("{}", "it has no `weight_map`"),
         ('{"weight_map": {}}', "it has no `weight_map`"),
         ('{"weight_map": ["m.safetensors"]}', "it has no `weight_map`"),
-        ('{"weight_map": {"a": 5}}', "the shard 5 is no plain file name"),
-        ('{"weight_map": {"a": "x", "a": "y"}}', "a name stands twice among a, a"),
+        ('{"weight_map": {"a": 5}}', "the shard 5 is not a plain file name"),
+        ('{"weight_map": {"a": "x", "a": "y"}}', "a name occurs twice among a, a"),
         ('{"weight_map": {"a": "x"', "truncated or damaged"),
         ('{"a":' * 100_000, "truncated or damaged"),
     ],
@@ -286,7 +290,7 @@ def test_damaged_indexes(content: str, message: str, tmp_path: Path) -> None:
 def test_an_over_large_index_is_refused(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text('{"weight_map')
     os.truncate(tmp_path / INDEX, LARGEST_INDEX + 1)
-    with pytest.raises(ValueError, match="over-large: an index may have 4,194,304 bytes"):
+    with pytest.raises(ValueError, match="too large: an index may have at most 4,194,304 bytes"):
         read_safetensors(tmp_path / INDEX)
 
 

@@ -93,16 +93,16 @@ def test_bfloat16_becomes_float32(stand_in: types.SimpleNamespace, path: Path) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([], "not a dictionary of tensors but of list"),
-        ({"a": Tensor(np.zeros(3)), "epoch": 3}, "not made of tensors: it holds epoch"),
-        ({"a": Tensor(np.zeros(3, bool))}, "not made of numbers: it holds a of bool"),
+        ([], "not a dictionary of tensors: list"),
+        ({"a": Tensor(np.zeros(3)), "epoch": 3}, "not made of tensors: it contains epoch"),
+        ({"a": Tensor(np.zeros(3, bool))}, r"not numeric: it contains a \(bool"),
         (
             {"a": Tensor(np.broadcast_to(np.float32(0), (10**6, 10**6)))},
-            "over-large: it declares 4,000,000,000,000 bytes",
+            "too large: it declares 4,000,000,000,000 bytes",
         ),
         (
             pickle.UnpicklingError("Re-run with `weights_only=False`"),
-            "damaged, or more than tensors: PyTorch refuses it with `weights_only=True`. Fetch",
+            "damaged, or more than tensors: PyTorch cannot load it with `weights_only=True`.",
         ),
     ],
 )
@@ -148,7 +148,7 @@ def test_what_the_message_says_unwraps_as_well(
 ) -> None:
     tensors = {"a": Tensor(np.arange(6.0)), "b": Tensor(np.ones(5))}
     stand_in.content, stand_in.__version__ = wrap(tensors), "2.9.1"
-    with pytest.raises(ValueError, match="Install a later one") as caught:
+    with pytest.raises(ValueError, match="Install a later version,") as caught:
         read_torch(path)
     saved: dict[str, Any] = {}
     package = types.ModuleType("safetensors")
@@ -173,7 +173,9 @@ def test_the_directory_of_a_zip_is_checked_first(
     with zipfile.ZipFile(tmp_path / "m.pth", "w") as archive:
         archive.writestr("m/data.pkl", b"")
         archive.writestr("m/../../data/0", b"")
-    with pytest.raises(ValueError, match=r"suspect: the name 'm/\.\./\.\./data/0' leads out"):
+    with pytest.raises(
+        ValueError, match=r"suspicious: the name 'm/\.\./\.\./data/0' points outside"
+    ):
         read_torch(tmp_path / "m.pth")
 
 
@@ -183,7 +185,9 @@ def test_the_first_bytes_decide_between_zip_and_pickle(
     stand_in.content = {"a": Tensor(np.ones(5))}
     path = tmp_path / "m.pth"
     path.write_bytes(b"PK\x03\x04" + bytes(100))  # PyTorch takes it for a zip file
-    with pytest.raises(ValueError, match=r"truncated or damaged \(.*\)\. Fetch or write it again"):
+    with pytest.raises(
+        ValueError, match=r"truncated or damaged \(.*\)\. Download or save the file again"
+    ):
         read_torch(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("../a", b"")
@@ -212,7 +216,9 @@ def test_a_pickle_is_refused_and_not_executed(
             archive.writestr("m/data.pkl", payload)
             archive.writestr("m/byteorder", "little")
     assert format_of(path) == "torch"
-    with pytest.raises(ValueError, match="PyTorch refuses it" if installed else "not installed"):
+    with pytest.raises(
+        ValueError, match="PyTorch cannot load it" if installed else "not installed"
+    ):
         read_torch(path)
     assert not (tmp_path / "exploded").exists()
     pickle.loads(payload).close()  # noqa: S301  (our own)

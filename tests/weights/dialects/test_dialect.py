@@ -54,7 +54,7 @@ def failure(dialect: Dialect, tensors: Tensors) -> tuple[str, str, str]:
     """What a dialect calls missing, not understood and of another shape."""
     with pytest.raises(ValueError, match=rf"x\.bin is not a complete {dialect.title} Vision") as e:
         dialect.read(tensors, "x.bin")
-    pattern = r".* Missing: (.*)\. Not understood: (.*)\. Of a shape .* the others: (.*)\."
+    pattern = r".* Missing: (.*)\. Unknown: (.*)\. With a shape .* tensors: (.*)\."
     found = re.fullmatch(pattern, str(e.value))
     assert found
     return found[1], found[2], found[3]
@@ -92,8 +92,8 @@ def test_what_is_written_is_read_to_the_bit(name: str, variant: str) -> None:
 @pytest.mark.parametrize(("name", "variant"), REFUSED)
 def test_what_has_no_place_is_refused(name: str, variant: str) -> None:
     message = (
-        f"The format '{name}' must have a place for every tensor .* and a tensor for every place. "
-        r"Without a place: .*\. Without a tensor: .*\. Write this model in the 'keras' format\."
+        f"The format '{name}' must have a name for every tensor .* a tensor for every name. "
+        r"Without a name: .*\. Without a tensor: .*\. Write this model in the 'keras' format\."
     )
     with pytest.raises(ValueError, match=message):
         written(DIALECTS[name], variant)
@@ -111,7 +111,7 @@ def test_what_has_no_place_is_refused(name: str, variant: str) -> None:
     ],
 )
 def test_what_has_no_place_is_named(name: str, variant: str, homeless: str, lacking: str) -> None:
-    message = f"Without a place: {homeless}\\. Without a tensor: {lacking}"
+    message = f"Without a name: {homeless}\\. Without a tensor: {lacking}"
     with pytest.raises(ValueError, match=message):
         written(DIALECTS[name], variant)
 
@@ -135,7 +135,7 @@ def test_heads_that_do_not_make_up_the_width_are_named() -> None:
         if "MultiHead" in name:  # 4 heads of 7 for 24 channels
             shape = tuple(7 if side == 6 else side for side in tensor.shape)
             file[name] = np.zeros(shape, "float32")
-    assert failure(FLAX, file) == ("nothing", "nothing", "heads of 4 x 7 for 24 channels")
+    assert failure(FLAX, file) == ("nothing", "nothing", "4 heads of 7 for 24 channels")
 
 
 @pytest.mark.parametrize(

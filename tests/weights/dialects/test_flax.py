@@ -74,22 +74,28 @@ def reshaped(name: str, *shape: int) -> Callable[[Tensors], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (without("embedding/bias"), r"Missing: embedding/bias\. Not understood: nothing"),
+        (without("embedding/bias"), r"Missing: embedding/bias\. Unknown: nothing"),
         (without(f"{QUERY}/kernel"), rf"Missing: {QUERY}/kernel\."),
         (without("head/bias"), r"Missing: head/bias\."),
-        (reshaped("opt_state", 3), r"Missing: nothing\. Not understood: opt_state\."),
+        (reshaped("opt_state", 3), r"Missing: nothing\. Unknown: opt_state\."),
         (reshaped("conv_root/kernel", 7, 7, 3, 8), r"Missing: gn_root/bias, gn_root/scale\."),
         (reshaped("pre_logits/kernel", 24, 5), r"Missing: pre_logits/bias\."),
-        (reshaped("embedding/kernel", 18, 24), r"fit the others: embedding/kernel \(18, 24\)\."),
-        (reshaped(f"{QUERY}/kernel", 24, 24), rf"fit the others: {QUERY}/kernel \(24, 24\)\."),
+        (
+            reshaped("embedding/kernel", 18, 24),
+            r"match the other tensors: embedding/kernel \(18, 24\)\.",
+        ),
+        (
+            reshaped(f"{QUERY}/kernel", 24, 24),
+            rf"match the other tensors: {QUERY}/kernel \(24, 24\)\.",
+        ),
         (reshaped(f"{QUERY}/kernel", 24, 6, 4), rf"{QUERY}/kernel \(24, 6, 4\)\."),
-        (reshaped(f"{QUERY}/bias", 24), rf"fit the others: {QUERY}/bias \(24,\)\."),
-        (reshaped("cls", 1, 1, 25), r"fit the others: cls \(1, 1, 25\)\."),
+        (reshaped(f"{QUERY}/bias", 24), rf"match the other tensors: {QUERY}/bias \(24,\)\."),
+        (reshaped("cls", 1, 1, 25), r"match the other tensors: cls \(1, 1, 25\)\."),
         (reshaped("Transformer/posembed_input/pos_embedding", 26, 24), r"_embedding \(26, 24\)"),
         (
             # The same layer in both naming generations.
             reshaped("Transformer/encoderblock_0/LayerNorm_1/scale", 24),
-            r"Not understood: Transformer/encoderblock_0/LayerNorm_1/scale\.",
+            r"Unknown: Transformer/encoderblock_0/LayerNorm_1/scale\.",
         ),
     ],
 )
@@ -107,6 +113,6 @@ def test_read_misses_all_of_a_block_in_an_empty_file() -> None:
         FLAX.read({}, "x.npz")
 
 
-def test_flax_is_recognised() -> None:
+def test_flax_is_recognized() -> None:
     assert FLAX.speaks(official_tensors())
     assert not FLAX.speaks({"blocks.0.norm1.weight", "embedding/kernel"})

@@ -70,7 +70,7 @@ def test_a_third_of_the_biases_is_no_model() -> None:
     for name in names[1:]:
         del file[name]
     missing = ", ".join(sorted(names[1:]))
-    with pytest.raises(ValueError, match=f"Hugging Face Vision .* Missing: {missing}. Not"):
+    with pytest.raises(ValueError, match=f"Hugging Face Vision .* Missing: {missing}. Unknown"):
         HUGGING_FACE.read(file, "x")
     del file[names[0]]
     assert not HUGGING_FACE.read(file, "x").inferred["qkv_bias"]
@@ -80,7 +80,7 @@ def test_the_message_has_the_names_of_the_file() -> None:
     file = {f"vit.{name}": tensor for name, tensor in written(HUGGING_FACE, "no head").items()}
     file["vit.layernorm.bias"] = np.zeros(25, "float32")
     file["vit.rope"] = np.zeros(3)
-    message = r"Not understood: vit\.rope\. .*others: vit\.layernorm\.bias \(25,\)\."
+    message = r"Unknown: vit\.rope\. .*tensors: vit\.layernorm\.bias \(25,\)\."
     with pytest.raises(ValueError, match=message):
         HUGGING_FACE.read(file, "x")
 

@@ -146,6 +146,6 @@ def test_relatives_of_another_architecture_are_refused(tmp_path: Path) -> None:
         file["block0_attn_query_bias/bias:0"] = np.zeros(24)  # EVA02
     with pytest.raises(
         ValueError,
-        match=r"keras_cv_attention_models .* Not understood: block0_attn_query_bias/bias",
+        match=r"keras_cv_attention_models .* Unknown: block0_attn_query_bias/bias",
     ):
         load_weights(model, path)

@@ -56,7 +56,7 @@ def test_another_pooling_is_refused(class_token: bool, pooling: str | None) -> N
     backbone = {"class_name": "ViTBackbone", "config": {"use_class_token": class_token}}
     task = {"class_name": "ViTImageClassifier", "config": {"pooling": pooling}}
     with pytest.raises(
-        ValueError, match=rf"must take the class token, .* Received: pooling={pooling!r}, "
+        ValueError, match=rf"must pool by the class token, .* Received: pooling={pooling!r}, "
     ):
         read_layers([backbone, task])
 

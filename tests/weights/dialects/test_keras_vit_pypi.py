@@ -78,7 +78,7 @@ def test_numerics(tmp_path: Path) -> None:
     path = write_keras_2(tmp_path / "m.h5", layers_of(source_model()))
     config = config_of(read_checkpoint(path), num_heads=4, image_size=(15, 14))
     assert (config.gelu, config.epsilon, config.prefix_position) == ("exact", 1e-6, True)
-    with pytest.raises(ValueError, match=r"does not tell num_heads, image_size: give "):
+    with pytest.raises(ValueError, match=r"does not contain num_heads, image_size: pass "):
         config_of(read_checkpoint(path))
 
 

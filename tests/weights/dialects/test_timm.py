@@ -57,10 +57,10 @@ def test_norm_after_the_pooling_takes_the_place_of_the_other() -> None:
     assert "norm_after_pooling" not in TIMM.read(written(TIMM, "no class token"), "x").inferred
 
     both = file | {f"norm.{kind}": np.zeros(24) for kind in ("weight", "bias")}
-    with pytest.raises(ValueError, match=r"Not understood: norm\.bias, norm\.weight\."):
+    with pytest.raises(ValueError, match=r"Unknown: norm\.bias, norm\.weight\."):
         TIMM.read(both, "x")
     neither = {name: tensor for name, tensor in file.items() if "fc_norm" not in name}
-    with pytest.raises(ValueError, match=r"Missing: norm\.bias, norm\.weight\. Not understood: no"):
+    with pytest.raises(ValueError, match=r"Missing: norm\.bias, norm\.weight\. Unknown: no"):
         TIMM.read(neither, "x")
 
 

@@ -117,7 +117,7 @@ def test_timm_computes_nearly_the_same_with_a_hybrid(
     np.testing.assert_array_equal(again(images), model(images))
 
 
-@pytest.mark.filterwarnings("ignore:Position embeddings", "ignore:Kernel adapted")
+@pytest.mark.filterwarnings("ignore:Position embeddings", "ignore:Input kernel adapted")
 @pytest.mark.parametrize("channels", [3, 1, 4])
 @pytest.mark.parametrize("size", [(384, 384), (224, 320), (160, 96), (224, 224)], ids=str)
 def test_resizing_is_that_of_timm(size: tuple[int, int], channels: int, test_data: Path) -> None:

@@ -42,7 +42,7 @@ def loaded(kind: str, folder: Path, **options: Any) -> Any:
     return model
 
 
-@pytest.mark.filterwarnings("ignore:Image processors of the transformers library cannot be told")
+@pytest.mark.filterwarnings("ignore:Image processors of the transformers library cannot represent")
 @pytest.mark.parametrize(("kind", "changes"), VARIANTS.items(), ids=VARIANTS)
 def test_transformers_computes_the_same(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
     model = small_model(**changes)
@@ -108,7 +108,7 @@ PREPROCESSINGS = {
     "squash_crop": Preprocessing(resize="squash_crop", crop_fraction=0.875, mean=0.4, std=0.2),
     "lanczos3": Preprocessing(resize="squash", interpolation="lanczos3"),
 }
-# Grey levels. Theirs are rounded, and cut off at black and white, between the horizontal and the
+# Gray levels. Theirs are rounded, and cut off at black and white, between the horizontal and the
 # vertical pass as well: see tests/data/test_decode_and_resize.py. Measured: 1, 12 and 17 at most in
 # these photographs, more than 1 in a hundredth of the pixels, and 0.26 on average.
 LEVELS = {"bilinear": 1, "bicubic": 12, "lanczos3": 17}

@@ -105,9 +105,9 @@ def test_preprocessing(interpolation: str, whole: bool, tmp_path: Path) -> None:
     image = np.random.default_rng(7).integers(0, 256, (60, 84, 3)).astype("uint8")
     found = scale(resize_and_crop(image, preprocessing), preprocessing).numpy()
     expected = np.asarray(converter(image))
-    # It crops before it resizes, so pixels at the border of the crop lack neighbours there; and
-    # it cuts grey levels of bilinear images down to whole ones, where we round.
+    # It crops before it resizes, so pixels at the border of the crop lack neighbors there; and
+    # it cuts gray levels of bilinear images down to whole ones, where we round.
     border = slice(3, -3) if whole else slice(None)
     levels = np.abs(found - expected)[:, border].max() * 255 * 0.224
-    print(f"largest difference {levels:.2f} grey levels")
+    print(f"largest difference {levels:.2f} gray levels")
     assert levels < (1.01 if interpolation == "bilinear" else 0.01)
