@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-all-tensorflow test-all-jax package lint bench notebooks clean
+.PHONY: help install demo test test-all test-all-tensorflow test-all-jax package lint docs pictures bench notebooks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,14 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: install ## write the documentation site to build/site, and check its links
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c $(CONSTRAINTS) -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(BIN)/linkchecker --no-status --no-warnings build/site/index.html
+
+pictures: install ## remake the pictures of docs/: make pictures RUN=runs/flowers (needs Chromium)
+	$(BIN)/python .ci/pictures.py $(RUN) $(if $(COMPARISON),--comparison $(COMPARISON)) $(if $(PRETRAINED),--pretrained $(PRETRAINED))
 
 # Besides: serving_load.py wants an exported run, gpu.py a GPU and an environment without TensorFlow;
 # faithfulness.py and pretraining.py ask for quality, not speed.

@@ -1,0 +1,137 @@
+"""Pages of the documentation site that are generated from the package.
+
+MkDocs calls the functions `on_*` (`hooks` in mkdocs.yml).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+# Files outside of docs/ that are pages of the site.
+PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "notebooks/*.ipynb", "benchmarks/results/*.md")
+RATES = ROOT / "benchmarks" / "results" / "peers_2026-11-23.json"
+TYPER = ("-m", "typer", "keras_vit.cli.app", "utils", "docs", "--name", "keras-vit")
+# Prints size, operations and best weights of every constructor as JSON.
+MODELS = """
+import json
+from keras_vit import models, zoo
+from keras_vit.weights import list_weights
+rows = []
+for name, build in zoo.CONSTRUCTORS.items():
+    weights = list_weights(name)
+    best = max((w for w in weights if w.top1), key=lambda w: w.top1, default=None)
+    size = (build.config.usual_size, models.count_parameters(build.config))
+    operations = models.count_flops(build.config)
+    shown = best and [best.name, best.top1, best.license]
+    rows.append([name, *size, operations, len(weights), shown])
+print(json.dumps(rows))
+"""
+# The text and the target of a link or an image.
+_LINK = re.compile(r"(!?)\[([^\]\[]*(?:`[^`]*`[^\]\[]*)*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the generated pages and the pages outside of docs/."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    generated = {
+        "index.md": readme.replace("](docs/", "]("),
+        "commands.md": _run(*TYPER),
+        "models.md": _models(),
+    }
+    for path in sorted(ROOT.glob("keras_vit/**/__init__.py")):
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        name = package.removeprefix("keras_vit.")
+        if f"api/{name}.md" in str(config["nav"]):
+            generated[f"api/{name}.md"] = _reference(package, path)
+    for uri, content in generated.items():
+        files.append(File.generated(config, uri, content=content))
+    for pattern in PAGES:
+        for path in sorted(ROOT.glob(pattern)):
+            name = str(path.relative_to(ROOT))
+            files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Adapts relative links to the site; links to files that it does not contain become text."""
+    if page.file.src_uri.startswith(("benchmarks/", "decisions/")):
+        page.meta["search"] = {"boost": 0.2}  # below the guides
+
+    def adapted(match: re.Match[str]) -> str:
+        image, text, target = match.groups()
+        path, hash_, anchor = target.partition("#")
+        if not path or ":" in target:
+            return match[0]
+        folder = os.path.dirname(page.file.src_uri)
+        found = os.path.normpath(os.path.join(folder, path))
+        found = re.sub(r"^(\.\./)*(docs/)?", "", found)
+        if files.get_file_from_path(found) is None:
+            return match[0] if image else text
+        return f"{image}[{text}]({os.path.relpath(found, folder or '.')}{hash_}{anchor})"
+
+    return _LINK.sub(adapted, markdown)
+
+
+def _run(*arguments: str) -> str:
+    """Returns the output of Python in the root folder."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=environment, check=True
+    ).stdout
+
+
+def _models() -> str:
+    """Returns the page of the constructors."""
+    rates: dict[tuple[str, str], str] = {}
+    for race in json.loads(RATES.read_text("utf-8")):
+        if (race["task"], race["image_size"], race["batch"]) == ("inference", 224, 8):
+            seconds = statistics.median(race["found"]["keras_vit-optimized"]["steps"])
+            rates[race["size"], race["precision"]] = f"{8 / seconds:.0f}"
+    columns = (
+        *("constructor", "pixels", "parameters", "GFLOPs", "MiB in float32", "MiB of TFLite"),
+        *("weights", "best top-1 (%)", "license", "images/s float32", "images/s bfloat16"),
+    )
+    lines = [
+        "# Models\n",
+        "Parameters and operations with 1,000 classes, for one image of the size in the table. "
+        "Files: four bytes per parameter in float32, about one in TFLite with `dynamic_range`. "
+        "Top-1: highest published accuracy on ImageNet-1k, of the named weights, as stated by "
+        "their authors; see [all weights](weights.md). Images/s: `optimize_for_inference` at "
+        "batch size 8 on two cores of an Intel Xeon with AMX "
+        f"([measured](benchmarks/results/{RATES.stem}.md)); empty cells: not run.\n",
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
+    ]
+    for name, size, parameters, flops, weights, best in json.loads(_run("-c", MODELS)):
+        short = {"ViTTi16": "Ti", "ViTS16": "S", "ViTB16": "B"}.get(name, "")
+        mebibytes = parameters / 2**20
+        cells = [f"`{name}`", " x ".join(map(str, size)), f"{parameters / 1e6:.1f} M"]
+        cells += [f"{flops / 1e9:.1f}", f"{4 * mebibytes:.0f}", f"{mebibytes:.0f}", str(weights)]
+        cells += [f"{best[1]:g} (`{best[0]}`)", best[2]] if best else ["", ""]
+        cells += [rates.get((short, precision), "") for precision in ("float32", "bfloat16")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _reference(package: str, path: Path) -> str:
+    """Returns the page of a package: the names that it exports."""
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    pages = {each.parent.name for each in path.parent.glob("*/__init__.py")}  # sub-packages
+    shown = [name for name in names if name != "__version__" and name not in pages]
+    entries = [f"::: {package}.{name}\n" for name in shown]
+    return f"# {package}\n\n" + "\n".join(entries)
