@@ -1,4 +1,4 @@
-"""Startup of Keras in a command, and filtering of TensorFlow's log."""
+"""Keras startup for the commands, and filtering of TensorFlow's log."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def fold(model: keras.Model) -> None:
 
 
 def without_xla(model: keras.Model) -> Compute:
-    """Returns a function that runs a model on TensorFlow in the same way as its SavedModel."""
+    """Returns a function that runs a model without XLA, as TensorFlow Serving does."""
     copy = cloning.with_dtype(model, "float32")
     fold(copy)
     return (frozen if _size(copy) <= SMALL else as_it_is)(copy)

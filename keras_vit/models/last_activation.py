@@ -47,8 +47,8 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
         thresholds = preprocessing.thresholds or (0.5,) * classes
         if len(thresholds) != classes:
             raise ValueError(
-                "`model` must have one output per threshold of its preprocessing. "
-                f"Received: {classes} outputs and {len(thresholds)} thresholds"
+                f"`model` must have one output per decision threshold. Received: {classes} "
+                f"outputs and {len(thresholds)} thresholds"
             )
     return model, dataclasses.replace(preprocessing, class_names=labels, thresholds=thresholds)
 

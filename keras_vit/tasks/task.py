@@ -249,7 +249,7 @@ class Task:
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
     ) -> Prediction:
-        """Creates the prediction for one image from the model's output or an error message."""
+        """Creates the record of one image: the prediction, or the reason why it cannot be read."""
         raise NotImplementedError
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:

@@ -137,7 +137,7 @@ class Rollout:
         labels = self.labels()
         if CANARY not in labels:
             raise ValueError(
-                f"`{CANARY}` must be a label in {self.config}; roll out a version first. "
+                f"`{CANARY}` must be a version label in {self.config}; roll out a version first. "
                 f"Received: labels {labels or 'none'}"
             )
         new = labels[CANARY]

@@ -115,9 +115,7 @@ def _differing(config: models.ViTConfig, checkpoint: Checkpoint) -> dict[str, st
     if config.pooling == "none":  # the model returns the tokens, before any pooling
         fields = [name for name in fields if "pooling" not in name]
     return {
-        name: (
-            f"The model uses {name}={ours[name]!r}, but {checkpoint.source} {name}={theirs[name]!r}"
-        )
+        name: f"The model has {name}={ours[name]!r}, not {theirs[name]!r} as in {checkpoint.source}"
         for name in fields
     }
 

@@ -202,7 +202,9 @@ def test_status_names_versions_and_errors(config: Path, server: ModelServer) -> 
 
 def test_steps_that_make_no_sense_are_refused(config: Path, server: ModelServer) -> None:
     found = rolling(config, server)
-    with pytest.raises(ValueError, match=r"`canary` must be a label in .*Received: labels none"):
+    with pytest.raises(
+        ValueError, match=r"`canary` must be a version label in .*Received: labels none"
+    ):
         found.promote()
     with pytest.raises(
         ValueError, match=r"a version older than the stable one.*: stable 1, loaded \[1\]"

@@ -174,9 +174,9 @@ def test_a_model_that_computes_otherwise_is_noted(tmp_path: Path) -> None:
     model = square_model(gelu="exact", pooling="gap")
     report = load(model, path)
     assert report.differing.keys() == {"gelu", "pooling"}
-    sentence = f"The model uses gelu='exact', but {path} gelu='tanh'."
+    sentence = f"The model has gelu='exact', not 'tanh' as in {path}."
     assert sentence in report.notes()
-    with pytest.warns(UserWarning, match=r"uses pooling='gap', but .* pooling='token'"):
+    with pytest.warns(UserWarning, match=r"has pooling='gap', not 'token' as in"):
         load_weights(square_model(pooling="gap"), path)
     assert load(square_model(classes=0, pooling="none"), path).differing == {}
 

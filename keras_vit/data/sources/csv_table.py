@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"\w+://")
 
 
 def load_table(path: str | os.PathLike[str]) -> Examples:
-    """Loads a dataset from a table with a column `file` and at least one class column.
+    """Loads a dataset from a table with a `file` column and at least one class column.
 
     `class_index` and `wnid` refer to the 1000 ImageNet classes, so that `class_names` are all
     ImageNet classes, in their order. If `class_index` comes with a `label` other than ImageNet's,

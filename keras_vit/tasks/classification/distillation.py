@@ -128,8 +128,8 @@ class Teacher(keras.layers.Layer):
             )
         if self.own is not None and self.own.channels != self.student.channels:
             raise ValueError(
-                "`teacher` must have the same color channels as the student. Received: "
-                f"{self.own.channels!r} for {self.student.channels!r}"
+                "`teacher` must have the same color channels as the student. Received: teacher "
+                f"{self.own.channels!r}, student {self.student.channels!r}"
             )
 
 

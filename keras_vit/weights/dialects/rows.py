@@ -72,7 +72,7 @@ def dense(
 def norm(
     ours: str, theirs: str, variables: Names, part: str = "", axis: str = "D"
 ) -> tuple[Row, Row]:
-    """Returns the two rows of a normalization layer: scale and offset."""
+    """Returns the table entries of a normalization layer: scale and offset."""
     return (
         Row(f"{ours}/gamma", theirs + variables[0], axis, part),
         Row(f"{ours}/beta", theirs + variables[1], axis, part),
