@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 # Photographs to explain: one of each class, of the validation set.
 CLASSES = ("daisy", "dandelion", "roses", "tulips")
@@ -36,17 +38,28 @@ def main() -> None:
     if arguments.pretrained:
         source = arguments.pretrained / "reconstruction.png"
         shutil.copy(source, IMAGES / "pretraining_reconstruction.png")
-    samples = [next(run.glob(f"samples/*{name}*")) for name in CLASSES]
-    _keras_vit("explain", run, *samples, "--out", IMAGES / "explanation.png")
+    samples = [min(run.glob(f"samples/{name}*")) for name in CLASSES]
     with tempfile.TemporaryDirectory() as folder:
-        _keras_vit("evaluate", run, "--report", folder)
+        explanation = Path(folder, "explanation.png")
+        _keras_vit("explain", run, *samples, "--out", explanation)
+        _small(explanation, IMAGES / "explanation.png")
+        _keras_vit("evaluate", run, "--report", f"{folder}/report")
         for name, width, theme in SCREENS:
-            _screen(Path(folder, "index.html"), IMAGES / name, width, theme)
+            screenshot = Path(folder, name)
+            _screen(Path(folder, "report", "index.html"), screenshot, width, theme)
+            _small(screenshot, IMAGES / name)
 
 
 def _keras_vit(*arguments: object) -> None:
     program = "import keras_vit_toolkit; keras_vit_toolkit.main()"
     subprocess.run([sys.executable, "-c", program, *map(str, arguments)], check=True)
+
+
+def _small(source: Path, picture: Path, width: int = 1000) -> None:
+    """Copies a picture with at most `width` columns and 256 colors."""
+    image = Image.open(source).convert("RGB")
+    image.thumbnail((width, image.height))
+    image.quantize(256).save(picture, optimize=True)
 
 
 def _screen(page: Path, picture: Path, width: int, theme: str) -> None:
