@@ -123,6 +123,7 @@ def test_every_block_runs_but_the_one_that_is_not_run() -> None:
     assert len(re.findall(r"\(\*not run\*\):\n\n```bash", text)) == 1
 
 
+@pytest.mark.slow
 def test_mediapipe_model_maker(page: Run) -> None:
     write_classes()
     page("MediaPipe Model Maker")

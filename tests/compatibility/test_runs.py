@@ -38,11 +38,14 @@ def resume(name: str) -> training.Run:
     return run
 
 
+SLOW = ("masked_autoencoder", "masked_patches", "multi_label", "distillation")
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        *("classification", "masked_autoencoder", "masked_patches"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("multi_label", "distillation")),
+        "classification",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
     ],
 )
 def test_stopped_run_ends_as_if_nothing_had_happened(

@@ -50,6 +50,7 @@ def test_bad_images_are_named_with_their_reason(bad_folder: Path) -> None:
     assert sorted(report.digests) == ["a/good.png", "b/good.jpg"]
 
 
+@pytest.mark.slow
 def test_many_bad_images_are_all_reported(
     noise: Callable[..., Examples], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def head_of(model: keras.Model) -> list[np.ndarray]:
     return model.get_layer("head").get_weights()
 
 
-@pytest.mark.parametrize("model", ["nano", "MobileNetV2"])
+@pytest.mark.parametrize("model", ["nano", pytest.param("MobileNetV2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", ["", "last.keras"])
 def test_rows_of_classes_are_kept_to_the_bit_by_name(
     nano: str, model: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

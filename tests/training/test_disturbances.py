@@ -89,6 +89,7 @@ def test_replaced_and_missing_images_are_named_when_a_run_is_resumed(
     assert train(config, run.path, resume=True).num_examples == 7
 
 
+@pytest.mark.slow
 def test_second_run_into_a_folder_is_refused(
     config: RunConfig, train: Train, tmp_path: Path
 ) -> None:
