@@ -178,7 +178,7 @@ def test_probe_takes_a_run_or_a_file(run: Path, photos: Path, call: Call, tmp_pa
     options = ("--cache", tmp_path / "features.npz")
     code, output, _ = call("probe", run, *options, "--out", tmp_path / "probe")
     assert code == 0
-    assert "accuracy on 7 images held out, from frozen features" in output
+    assert "accuracy on 7 held-out images, from frozen features" in output
     found = json.loads((tmp_path / "probe" / "probe.json").read_text())
     assert [row["shots"] for row in found["few_shot"]] == [1, 5, 10]
     assert (tmp_path / "probe" / "neighbors.png").is_file()

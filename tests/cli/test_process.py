@@ -139,7 +139,8 @@ def test_sigint_stops_a_real_run_that_can_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert f"keras-vit train --resume --out {run.path}" in output
     assert keras.saving.load_model(run.last).output_shape == (None, 3)
-    assert [path for path in run.path.iterdir() if path.name.startswith(".")] == []
+    hidden = {path.name for path in run.path.iterdir() if path.name.startswith(".")}
+    assert hidden == {".keras_vit_output", ".keras_vit_lock"}  # no unfinished file
 
 
 def test_help_and_mistakes_are_answered_without_keras(tmp_path: Path) -> None:
