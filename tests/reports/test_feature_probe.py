@@ -32,7 +32,7 @@ def test_probe_knows_more_with_more_examples(model: keras.Model, tmp_path: Path)
     assert all(len(row.accuracies) == 10 for row in found.few_shot)
     assert (tmp_path / "neighbors.png").read_bytes().startswith(b"\x89PNG")
     assert found.to_json()["few_shot"][0]["shots"] == 1
-    assert "  25 examples of a class        " in found.text()
+    assert "  25 examples per class" in found.text()
 
 
 @pytest.mark.slow
