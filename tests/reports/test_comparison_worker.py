@@ -130,7 +130,7 @@ def test_a_stop_waits_until_the_training_has_saved(number: int, tmp_path: Path) 
         outer.terminate()
     _, said = outer.communicate(timeout=60)
     assert (tmp_path / "saved").exists()
-    assert "ViTMicro4 was stopped. The same command resumes it." in said
+    assert "ViTMicro4 was stopped. Run the same command again to resume." in said
 
 
 def test_another_comparison_is_not_taken_over(tmp_path: Path) -> None:
