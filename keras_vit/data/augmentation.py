@@ -99,12 +99,12 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Whether MixUp or CutMix is applied."""
+        """True if MixUp or CutMix is applied."""
         return bool(self.mixup or self.cutmix) and self.mixing_probability > 0
 
     @property
     def needs_color(self) -> bool:
-        """Whether the augmentation requires images with three channels."""
+        """True if the augmentation requires images with three channels."""
         return bool(self.rand_augment_ops or self.three_augment or self.color_jitter)
 
 

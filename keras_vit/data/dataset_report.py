@@ -60,7 +60,7 @@ class DatasetReport:
 
     @property
     def blocking(self) -> bool:
-        """Whether the dataset has problems that make training impossible."""
+        """True if the dataset has problems that make training impossible."""
         return bool(self.refused or self.audit.bad)
 
     @property

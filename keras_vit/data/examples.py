@@ -128,7 +128,7 @@ class Examples:
 
     @property
     def multi_label(self) -> bool:
-        """Whether the dataset is multi-label: an image has any number of classes."""
+        """True if the dataset is multi-label: an image has any number of classes."""
         return self.targets.ndim == 2
 
     def class_counts(self) -> np.ndarray:

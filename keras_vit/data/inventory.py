@@ -61,7 +61,7 @@ class Inventory:
 
     @property
     def complete(self) -> bool:
-        """Whether every file of the source is a usable image."""
+        """True if every file of the source is a usable image."""
         return not self.unreadable and not self.ignored
 
 

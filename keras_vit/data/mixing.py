@@ -3,7 +3,7 @@
 Letters: B batch, an even number; h, w, C image height, width, channels; K classes.
 
 Example i is mixed with example i + 1 if i is even, with i - 1 if it is odd. The order of a batch is
-random, so that mixing neighbors is as random as mixing arbitrary pairs, and a worker whose share of
+random, so that mixing neighbors is as random as mixing arbitrary pairs, and a worker whose shard of
 a batch has an even size needs no other images.
 """
 

@@ -36,7 +36,7 @@ def evaluation_dataset(
         batch_size: Global batch size, over all workers; the last batch may be smaller.
         pad: Whether the last batch is padded with images of weight 0, for devices that need
             batches of one size; every image then has a weight.
-        shard: Index of this worker and number of workers; each reads its share of every batch,
+        shard: Index of this worker and number of workers; each reads its shard of every batch,
             which must be padded.
 
     Returns:

@@ -83,7 +83,7 @@ def training_dataset(
         seed: Seed of all random numbers, in [0, 2**63).
         initial_epoch: First epoch, in [0, epochs).
         initial_step: First step of the first epoch, in [0, steps_per_epoch).
-        shard: Index of this worker and number of workers; each reads its share of every batch.
+        shard: Index of this worker and number of workers; each reads its shard of every batch.
 
     Returns:
         Dataset of the remaining batches, of known cardinality: model input (B, h, w, C), float32,
@@ -126,7 +126,7 @@ def training_dataset(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Pipeline:
-    """Pipeline that yields one worker's share of every training batch."""
+    """Pipeline that yields one worker's shard of every training batch."""
 
     preprocessing: Preprocessing
     augmentation: Augmentation

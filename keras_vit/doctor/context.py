@@ -125,7 +125,7 @@ class DoctorContext:
 
     @property
     def finite(self) -> bool:
-        """Whether all outputs of the model are finite."""
+        """True if all outputs of the model are finite."""
         return bool(np.isfinite(self.raw).all())
 
     @functools.cached_property
@@ -160,12 +160,12 @@ class DoctorContext:
 
     @functools.cached_property
     def new(self) -> bool:
-        """Whether all predicted probabilities are equal, as with a newly initialized classifier."""
+        """True if all predicted probabilities are equal, as with a newly initialized classifier."""
         return bool(np.ptp(self.probabilities, axis=1).max() < 1e-4)
 
     @property
     def learned(self) -> bool:
-        """Whether the predictions are significantly better than guessing."""
+        """True if the predictions are significantly better than guessing."""
         return better_than_guessing(self.right, self.labels, self.num_classes)
 
     def inputs(self, preprocessing: Preprocessing, count: int | None = None) -> np.ndarray:

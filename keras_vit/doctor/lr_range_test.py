@@ -50,7 +50,7 @@ class Curve:
 
     @property
     def falls(self) -> bool:
-        """Whether the loss falls at any learning rate."""
+        """True if the loss falls at any learning rate."""
         return bool(self.smooth[self.lowest] <= 1 - _FALL)
 
     @property

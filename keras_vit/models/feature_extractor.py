@@ -187,7 +187,7 @@ class FeatureExtractor:
 
     @property
     def reads_class_token(self) -> bool:
-        """Whether the output is computed from the class token."""
+        """True if the output is computed from the class token."""
         return self._pooling is None and any(p.mode == "token" for p in self._token_poolings)
 
     @property

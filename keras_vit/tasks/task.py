@@ -43,7 +43,7 @@ class Prediction(Protocol):
 
     @property
     def ok(self) -> bool:
-        """Whether the image could be read."""
+        """True if the image could be read."""
 
     @property
     def message(self) -> str:

@@ -42,7 +42,7 @@ class Devices:
 
     @property
     def is_chief(self) -> bool:
-        """Whether the current process writes the run folder."""
+        """True if the current process writes the run folder."""
         return self.worker == 0
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:

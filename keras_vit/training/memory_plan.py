@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits into the memory of the device."""
+        """True if the run fits into the memory of the device."""
         return self.total <= self.device
 
     @property

@@ -99,7 +99,7 @@ class SaveSchedule(keras.callbacks.Callback):
 
     @property
     def stopped_early(self) -> bool:
-        """Whether the validation metric has not improved for `early_stopping` epochs."""
+        """True if the validation metric has not improved for `early_stopping` epochs."""
         results = [self._result(row) for row in self.progress.history]
         return (
             0

@@ -203,7 +203,7 @@ def test_text_named_jpg_is_listed_or_left_out(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = folder_with(tmp_path, ant=5, bee=7)
-    (data / "ant" / "notes.jpg").write_text("not images.")
+    (data / "ant" / "notes.jpg").write_text("no picture")
     options = ("--data", data, "--model", "ViTNano", "--image-size", 8, "--batch-size", 3)
     code, _, message = call("train", *options, "--out", tmp_path / "fail")
     check_failure(code, message, "ant/notes.jpg: not a JPEG")
@@ -213,7 +213,7 @@ def test_text_named_jpg_is_listed_or_left_out(
     assert code == 130  # it had come as far as `fit`
     assert "1 of 13 images cannot be used:" in output
     assert "notes.jpg" not in (tmp_path / "skip" / "split.csv").read_text()
-    assert (data / "ant" / "notes.jpg").read_text() == "not images."
+    assert (data / "ant" / "notes.jpg").read_text() == "no picture"
 
 
 def stopped(*args: object, **options: object) -> None:
@@ -271,11 +271,11 @@ def test_ctrl_c_before_there_is_a_run_does_not_promise_to_resume(
 
 def test_no_number_is_one_message(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*args: object, **options: object) -> None:
-        raise FloatingPointError("loss in epoch 1, step 3")
+        raise FloatingPointError("NaN or infinite loss in epoch 1, step 3")
 
     monkeypatch.setattr(training, "train", train)
     code, _, message = call("train", "--data", "digits", "--out", "none")
-    check_failure(code, message, "loss in epoch 1, step 3")
+    check_failure(code, message, "NaN or infinite loss in epoch 1, step 3")
 
 
 @pytest.mark.slow

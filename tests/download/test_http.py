@@ -122,7 +122,7 @@ def test_transfer_starts_anew_if_the_server_ignores_if_range(
 ) -> None:
     interrupted(server, part, Page(CONTENT, headers={"ETag": '"first"'}))
     tag = '"second"' if lost == "tag" else '"first"'
-    # The server compares with the date, so to it the wrong part of a file is correct.
+    # The server compares with the date, so to it the wrong part of a file is the right one.
     headers = {"ETag": tag, "Last-Modified": '"first"'}
     changed = OTHER if lost == "tag" else OTHER[:-1]
     server.pages["/a"] = Page(changed, headers=headers)

@@ -31,7 +31,7 @@ def test_flops_of_published_networks() -> None:
 def test_peak_memory_is_what_was_held_at_once() -> None:
     before = cost.peak_memory()
     if before is None:
-        pytest.skip("this system does not contain (no /proc)")
+        pytest.skip("peak memory is not available without /proc")
     block = np.ones(before, "uint8")
     assert cost.peak_memory() - before > 0.5 * block.nbytes
 

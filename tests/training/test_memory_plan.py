@@ -41,7 +41,7 @@ print(peak_memory())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(peak_memory() is None, reason="this system does not contain (no /proc)")
+@pytest.mark.skipif(peak_memory() is None, reason="peak memory is not available without /proc")
 def test_the_prediction_is_what_training_takes_on_a_cpu() -> None:
     measured, predicted = {}, {}
     for batch in (4, 16):

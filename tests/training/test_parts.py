@@ -68,7 +68,7 @@ def test_images_without_classes_are_divided_another_way(
 def test_bad_images_are_listed_or_left_out(
     config: CommonConfig, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (photos / "ant" / "notes.jpg").write_text("not images.")
+    (photos / "ant" / "notes.jpg").write_text("no picture")
     examples, run = data.load(config.data), Run(tmp_path / "run")
     with pytest.raises(ValueError, match=r"ant/notes.jpg: not a JPEG"):
         find_parts(config, examples, run, resume=False, writes=True)

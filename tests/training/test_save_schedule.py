@@ -242,7 +242,7 @@ def test_no_number_ends_the_run_and_says_where(tmp_path: Path, value: float) -> 
     save.progress = Progress(epoch=2, step=4, steps=9)  # as after going on within an epoch
     save.on_train_batch_end(0, {"loss": 1.5, "accuracy": 0.0})
     before = files(tmp_path)
-    message = rf"loss in epoch 3, step 6\. The last good .* {tmp_path}"
+    message = rf"NaN or infinite loss in epoch 3, step 6\. The last good .* {tmp_path}"
     with pytest.raises(FloatingPointError, match=message):
         save.on_train_batch_end(1, {"loss": value, "accuracy": 0.5})
     assert files(tmp_path) == before

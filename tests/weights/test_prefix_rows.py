@@ -98,7 +98,7 @@ def test_a_model_with_other_rows_is_refused(registers: tuple[keras.Model, Path])
 def test_a_square_table_at_a_size_that_fits_otherwise_is_refused(tmp_path: Path) -> None:
     model, path = published(tmp_path, image_size=(20, 20))
     message = (
-        r"either 1 rows of prefix tokens and 25 rows of patches .* 26 rows of patches "
+        r"either 1 rows of prefix tokens and 25 rows of patches \(prefix.*, or 26 rows of patches "
         r"\(.*, or pass to a constructor `overrides=\{'prefix_position': ...\}`\."
     )
     with pytest.raises(ValueError, match=message):

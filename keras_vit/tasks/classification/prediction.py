@@ -38,7 +38,7 @@ class Prediction:
 
     @property
     def ok(self) -> bool:
-        """Whether the image could be read."""
+        """True if the image could be read."""
         return not self.message
 
     @property
