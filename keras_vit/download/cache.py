@@ -45,6 +45,7 @@ def fetch(
     sha256: str | None = None,
     sha256_prefix: str | None = None,
     needs_sha256: bool = False,
+    limit: int | None = None,
     check: Callable[[Path], None] | None = None,
 ) -> Download:
     """Returns a published file from the cache, downloading it first if necessary.
@@ -56,7 +57,8 @@ def fetch(
     `file_name` + `.json`: a file that changes afterwards is rejected, and an unchanged file is
     used without a connection, even if the file at its URL has changed. A file without a pin (for
     example copied by hand) is verified like a download, but without the server's headers. The
-    final file name exists only for a complete and verified file.
+    final file name exists only for a complete and verified file. A file of more than `limit` bytes
+    is rejected.
 
     The next call resumes an interrupted download. Several processes download a file once. There
     are three environment variables:
@@ -69,7 +71,7 @@ def fetch(
       mirror of the hub must pass on both of its headers.
     - `KERAS_VIT_OFFLINE`: any value except empty and 0 forbids connections.
     """
-    expected = Expected(size, sha256, sha256_prefix, check)
+    expected = Expected(size, sha256, sha256_prefix, check, limit, needs_sha256)
     if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
         raise ValueError(f"`urls` must be a list of https URLs. Received: urls={urls!r}")
     inside = cache_folder() if folder is None else cache_folder() / _plain("folder", folder)
@@ -84,7 +86,7 @@ def fetch(
                 if found is None and path.exists():
                     found = _inspect(path, urls, expected)
                 elif found is None:
-                    found = _download(path, urls, expected, needs_sha256)
+                    found = _download(path, urls, expected)
     try:
         expected.compare(path.stat().st_size, found.sha256)
     except ValueError as error:
@@ -113,7 +115,7 @@ def cache_folder() -> Path:
     return home / "models" / "keras_vit"
 
 
-def _download(path: Path, urls: Sequence[str], expected: Expected, needs_sha256: bool) -> Download:
+def _download(path: Path, urls: Sequence[str], expected: Expected) -> Download:
     by_hand = (
         f"Download {urls[0]} ({mebibytes(expected.size)}) manually, and pass the file as the "
         f"weights (--weights FILE) or store it as {path}."
@@ -127,7 +129,7 @@ def _download(path: Path, urls: Sequence[str], expected: Expected, needs_sha256:
     kind: type[Exception] = ConnectionError
     for url in _addresses(urls):
         try:
-            sha256, level = _receive(url, part, expected, needs_sha256)
+            sha256, level = _receive(url, part, expected)
         except (ConnectionError, ValueError) as error:
             reasons.append(f"{url}: {error}")
             say(reasons[-1])
@@ -144,8 +146,10 @@ def _download(path: Path, urls: Sequence[str], expected: Expected, needs_sha256:
     raise kind(f"{path.name} could not be downloaded.\n  {listed}\n{by_hand}")
 
 
-def _receive(url: str, part: Path, expected: Expected, needs_sha256: bool) -> tuple[str, str]:
-    source = transfer(url, part, expected.size, needs_sha256=needs_sha256)
+def _receive(url: str, part: Path, expected: Expected) -> tuple[str, str]:
+    source = transfer(
+        *(url, part, expected.size), limit=expected.limit, needs_sha256=expected.needs_sha256
+    )
     try:
         return expected.verify(part, source)
     except ValueError:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import http.client
+import errno
 import json
 import math
 import re
+import shutil
+import ssl
 import time
-import urllib.error
-import urllib.request
-from email.message import Message
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import urljoin, urlsplit
 
 import keras
+import requests
+import urllib3
 
 from keras_vit._version import __version__
 from keras_vit.files import write_json
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
 _TIMEOUT = 30.0  # seconds without a byte
+_REDIRECTS = 10
 _BLOCK = 1 << 18  # bytes
 _MIB = 1 << 20
 _PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}  # temporary, like all 5xx
@@ -50,25 +53,44 @@ class Source:
     commit: str | None = None
 
 
+_Headers = Mapping[str, str]
+
+
 class _CutError(ConnectionError):
     """Raised for a temporary failure, after which the download is retried."""
 
 
 def transfer(
-    url: str, part: Path, size: int | None = None, *, needs_sha256: bool = False
+    url: str,
+    part: Path,
+    size: int | None = None,
+    *,
+    limit: int | None = None,
+    needs_sha256: bool = False,
 ) -> Source:
     """Downloads a file to `part`, or only the remaining bytes of a partial download.
 
     A partial download in `part` is resumed if it has the same URL, and the server's response to
     `If-Range`, and its SHA-256 header if present, confirm that the file has not changed; otherwise
-    the download restarts. After any interruption, `part` is kept. Only the length is verified.
+    the download restarts. After any interruption, `part` is kept. Only the length is verified: it
+    must be `size`, and at most `limit`.
     """
     for pause in _PAUSES:
         try:
-            return _try(url, part, size, needs_sha256)
+            return _try(url, part, size, limit, needs_sha256)
         except _CutError:
             time.sleep(pause)
-    return _try(url, part, size, needs_sha256)
+    return _try(url, part, size, limit, needs_sha256)
+
+
+def stated(url: str) -> Source | None:
+    """Returns the metadata of a file without its content; None if the server cannot be reached."""
+    try:
+        response, answers = _open(url, {})
+    except ConnectionError:
+        return None
+    response.close()
+    return _source(url, response, answers) if response.ok else None
 
 
 def discard(part: Path) -> None:
@@ -88,24 +110,32 @@ def mebibytes(size: int | None) -> str:
     return "unknown size" if size is None else f"{size / _MIB:.1f} MiB"
 
 
-def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
+def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256: bool) -> Source:
     known = _resumable(part, url)
     if known and needs_sha256 and known.sha256 is None:
         known = None
     start = part.stat().st_size if known else 0
     if known and start == known.size:
         return known  # interrupted after the last byte, before verification
-    redirects = _Redirects()
-    with _open(url, part, known, start, redirects) as response:
-        stated = _stated([*redirects.headers, response.headers])
-        if known and response.status == HTTPStatus.PARTIAL_CONTENT:
-            if not _continues(response, known, start) or _differs(stated[0], known.sha256):
+    ranges = {}
+    if known and known.validator:
+        ranges = {"Range": f"bytes={start}-", "If-Range": known.validator}
+    response, answers = _open(url, ranges)
+    with response:
+        source = _source(url, response, answers)
+        if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            discard(part)
+            raise _CutError("the file on the server ends before this byte range")
+        if response.status_code in _PASSING or response.status_code >= 500:
+            raise _CutError(f"HTTP {response.status_code}, {response.reason}")
+        if known and response.status_code == HTTPStatus.PARTIAL_CONTENT:
+            if not _continues(response, known, start) or _differs(source.sha256, known.sha256):
                 discard(part)
                 raise _CutError("the file on the server changed while it was downloaded")
             say(f"Resuming {url} after {mebibytes(start)} of {mebibytes(known.size)}")
             source = known
-        elif response.status == HTTPStatus.OK:
-            source, start = _source(url, response, *stated), 0
+        elif response.status_code == HTTPStatus.OK:
+            start = 0
             if needs_sha256 and source.sha256 is None:
                 raise ValueError(
                     "the server does not return the SHA-256 of the file; a mirror must pass on "
@@ -117,8 +147,8 @@ def _try(url: str, part: Path, size: int | None, needs_sha256: bool) -> Source:
             write_json(_notes(part), dataclasses.asdict(source))
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
-            raise ConnectionError(f"an unexpected response, HTTP {response.status}")
-        _receive(response, part, start, source.size)
+            raise ConnectionError(f"HTTP {response.status_code}, {response.reason}")
+        _receive(response, part, start, source.size, limit)
     return source
 
 
@@ -126,7 +156,18 @@ def _differs(stated: str | None, noted: str | None) -> bool:
     return None not in (stated, noted) and stated != noted
 
 
-def _receive(response: http.client.HTTPResponse, part: Path, start: int, size: int | None) -> None:
+def _receive(
+    response: requests.Response, part: Path, start: int, size: int | None, limit: int | None
+) -> None:
+    response.raw.enforce_content_length = False  # the length is compared below
+    free = shutil.disk_usage(part.parent).free
+    if limit is not None and (size or 0) > limit:
+        discard(part)
+        raise ValueError(f"the server offers {size} bytes, and at most {limit} are expected")
+    if (size or 0) - start > free:
+        raise OSError(
+            errno.ENOSPC, f"{mebibytes(size and size - start)} needed, {mebibytes(free)} free"
+        )
     # At least 1: Keras before 3.15 computes the logarithm of the total.
     total = None if size is None else max(math.ceil((size - start) / _MIB), 1)
     bar = keras.utils.Progbar(total, unit_name="MiB")
@@ -141,72 +182,78 @@ def _receive(response: http.client.HTTPResponse, part: Path, start: int, size: i
                 file.write(data)
                 received += len(data)
                 bar.update((received - start) / _MIB, finalize=False)
+                if limit is not None and received > limit:
+                    break
         finally:
             bar.update((received - start) / _MIB, finalize=True)
+    if limit is not None and received > limit:
+        discard(part)
+        raise ValueError(f"the server sends more than the {limit} bytes that are expected")
     if size is not None and received < size:
         raise _CutError(f"the connection was cut after {received} of {size} bytes")
 
 
-def _read(response: http.client.HTTPResponse, size: int) -> bytes:
+def _read(response: requests.Response, size: int) -> bytes:
     try:
-        return response.read1(size)
-    except (OSError, http.client.HTTPException) as error:
+        return response.raw.read1(size)
+    except (OSError, urllib3.exceptions.HTTPError) as error:
         raise _CutError(f"the connection failed: {_words(error)}") from error
 
 
-def _open(
-    url: str, part: Path, known: Source | None, start: int, redirects: _Redirects
-) -> http.client.HTTPResponse:
-    request = urllib.request.Request(url)
-    request.add_header("User-Agent", f"keras_vit/{__version__}")
-    request.add_header("Accept-Encoding", "identity")
-    if known and known.validator:
-        request.add_header("Range", f"bytes={start}-")
-        request.add_header("If-Range", known.validator)
+def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Sequence[_Headers]]:
+    """Returns the response after all redirects, and the headers of each response."""
+    answers: list[_Headers] = []
+    sent = {"User-Agent": f"keras_vit/{__version__}"}
+    while len(answers) <= _REDIRECTS:
+        response = _get(url, {**sent, "Accept-Encoding": "identity", **ranges})
+        answers.append(response.headers)
+        if not response.is_redirect:
+            return response, answers
+        response.close()  # without reading the body, which may be of any length
+        target = urljoin(url, response.headers["Location"])
+        old, new = urlsplit(url), urlsplit(target)
+        if new.scheme not in ("https", old.scheme):
+            raise ConnectionError(f"refused to follow a redirect from {old.scheme} to {target}")
+        if old.netloc != new.netloc:
+            sent = {}
+        url = target
+    raise ConnectionError(f"more than {_REDIRECTS} redirects")
+
+
+def _get(url: str, headers: Mapping[str, str]) -> requests.Response:
+    session = requests.Session()  # a new one for each request: it carries cookies along
+    session.mount("https://", _SystemCertificates())
+    session.auth = lambda request: request  # no password from .netrc
+    session.headers.clear()
     try:
-        return urllib.request.build_opener(redirects).open(request, timeout=_TIMEOUT)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            discard(part)
-            raise _CutError("the file on the server ends before this byte range") from error
-        passing = error.code in _PASSING or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
-        reason = f"HTTP {error.code}, {error.reason}"
-        raise (_CutError if passing else ConnectionError)(reason) from error
-    except urllib.error.URLError as error:  # no connection at all
-        raise ConnectionError(_words(error.reason)) from error
-    except (OSError, http.client.HTTPException) as error:
-        raise _CutError(f"the connection failed: {_words(error)}") from error
+        return session.get(
+            url, headers=headers, stream=True, timeout=_TIMEOUT, allow_redirects=False
+        )
+    except requests.RequestException as error:
+        passing = isinstance(error, (requests.ConnectionError, requests.Timeout))
+        if passing and not isinstance(error.args[0], urllib3.exceptions.MaxRetryError):
+            raise _CutError(f"the connection failed: {_words(error)}") from error
+        raise ConnectionError(_words(error)) from error  # no connection at all
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    def __init__(self) -> None:
-        self.headers: list[Message] = []  # of the redirects
+class _SystemCertificates(requests.adapters.HTTPAdapter):
+    """Also trusts the certificates of the system and of `SSL_CERT_FILE`."""
 
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: Any,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        if urlsplit(newurl).scheme not in ("https", req.type):
-            reason = f"refused to follow a redirect from {req.type} to {newurl}"
-            raise urllib.error.HTTPError(req.full_url, code, reason, headers, fp)
-        self.headers.append(headers)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, ssl_context=ssl.create_default_context(), **kwargs)
+
+    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+        context = ssl.create_default_context()
+        return super().proxy_manager_for(*args, ssl_context=context, **kwargs)
 
 
-def _source(
-    url: str, response: http.client.HTTPResponse, sha256: str | None, commit: str | None
-) -> Source:
-    hashes = ",".join(response.headers.get_all("x-goog-hash", []))
-    return Source(url, response.length, _validator(response), hashes, sha256, commit)
+def _source(url: str, response: requests.Response, answers: Sequence[_Headers]) -> Source:
+    length = response.raw.length_remaining
+    hashes = response.headers.get("x-goog-hash", "")
+    return Source(url, length, _validator(response), hashes, *_linked(answers))
 
 
-def _stated(answers: list[Message]) -> tuple[str | None, str | None]:
+def _linked(answers: Sequence[_Headers]) -> tuple[str | None, str | None]:
     """Returns the SHA-256 and commit in the hub's headers; None for small files in git."""
     for headers in answers:
         tag = re.fullmatch(r'"?([0-9a-f]{64})"?', headers.get("X-Linked-Etag", ""))
@@ -216,13 +263,13 @@ def _stated(answers: list[Message]) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _validator(response: http.client.HTTPResponse) -> str | None:
+def _validator(response: requests.Response) -> str | None:
     tag = response.headers.get("ETag")
     # RFC 9110, section 13.1.5: a weak tag does not identify the exact bytes.
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
 
 
-def _continues(response: http.client.HTTPResponse, known: Source, start: int) -> bool:
+def _continues(response: requests.Response, known: Source, start: int) -> bool:
     stated = response.headers.get("Content-Range")
     same = _validator(response) in (None, known.validator)
     return same and stated == f"bytes {start}-{(known.size or 0) - 1}/{known.size}"
@@ -244,5 +291,8 @@ def _notes(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
 
 
-def _words(error: object) -> str:
+def _words(error: BaseException) -> str:
+    """Returns the message of the first of a chain of errors, which says most."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
     return str(error) or type(error).__name__

@@ -26,12 +26,16 @@ class Expected:
         sha256: SHA-256, 64 hexadecimal digits.
         sha256_prefix: First 8 digits of the SHA-256.
         check: Reads the file and raises `ValueError` if its content is wrong.
+        limit: Largest size in bytes, for a file of unknown size.
+        needs_sha256: Whether the publisher's server must state the SHA-256.
     """
 
     size: int | None = None
     sha256: str | None = None
     sha256_prefix: str | None = None
     check: Callable[[Path], None] | None = None
+    limit: int | None = None
+    needs_sha256: bool = False
 
     def __post_init__(self) -> None:
         if self.size is not None:

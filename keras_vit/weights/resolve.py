@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from keras_vit.download.cache import fetch
+from keras_vit.models.config import size
+from keras_vit.models.counting import count_parameters
 from keras_vit.weights import (
     containers,
     foreign_folders,
@@ -63,7 +65,8 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
     if text.startswith("https://"):
         # Many URLs end in the same file name.
         folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-        return read_path(fetch([text], Path(urlsplit(text).path).name, folder=folder).path)
+        name = Path(urlsplit(text).path).name
+        return read_path(fetch([text], name, folder=folder, limit=_limit(model)).path)
     if model is not None and not re.search(r"[/\\]|\.\w+$", text):
         registry.find_weights(model, text)  # raises, with the valid names
     if model is None and any(text in (row.name, *row.aliases) for row in registry.list_weights()):
@@ -134,6 +137,7 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         row.urls,
         row.file_name,
         size=row.bytes,
+        limit=_limit(row.model, row.classes),
         sha256=row.sha256,
         sha256_prefix=row.sha256_prefix,
         # A file without a hash is on a branch, which its owner may move.
@@ -146,3 +150,11 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         checkpoint = settle_positions(checkpoint, grid)
     inferred = checkpoint.inferred | {"gelu": row.gelu, "epsilon": row.epsilon}
     return checkpoint.replace(inferred=inferred, preprocessing=registry.preprocessing_for(row))
+
+
+def _limit(model: str | None, classes: int = 21_843) -> int:
+    """Returns the largest size of a download: twice the bytes of a model's float32 weights."""
+    named = re.fullmatch(r"ViT(R\d*)?([A-Za-z]+)(\d+)", model or "ViTG14")
+    stem, width, patch = named.groups() if named else ("", model, "")
+    config = size("+".join(filter(None, (stem, f"{width}/{patch}"))))
+    return 2 * 4 * count_parameters(config.replace(classes=classes))

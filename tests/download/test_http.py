@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import http.client
 import io
 import shutil
 import socket
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import requests
 
 from keras_vit.download import http as module
 from keras_vit.download.http import Source, discard, mebibytes, say, transfer
@@ -286,16 +285,31 @@ def test_transfer_speaks_https_and_never_falls_back(
         transfer(secure.url("/a"), part)
 
 
-def test_transfer_refuses_redirects_from_https() -> None:
+def answers(monkeypatch: pytest.MonkeyPatch, location: str) -> list[tuple[str, dict[str, str]]]:
+    """Redirects the first request to `location`, and notes the headers of each request."""
+    asked: list[tuple[str, dict[str, str]]] = []
+
+    def get(url: str, headers: dict[str, str]) -> requests.Response:
+        response = requests.Response()
+        response.status_code, response.raw = (404 if asked else 302), io.BytesIO()
+        response.headers["Location"] = location
+        asked.append((url, headers))
+        return response
+
+    monkeypatch.setattr(module, "_get", get)
+    return asked
+
+
+def test_transfer_refuses_redirects_from_https(monkeypatch: pytest.MonkeyPatch) -> None:
     """As above, where there is no openssl."""
-    request = urllib.request.Request("https://127.0.0.1/a")
-    follow = module._Redirects().redirect_request
-    headers = http.client.HTTPMessage()
-    with pytest.raises(OSError, match="refused to follow a redirect from https to http:"):
-        follow(request, io.BytesIO(), 302, "Found", headers, "http://127.0.0.1/a")
-    other = follow(request, io.BytesIO(), 302, "Found", headers, "https://127.0.0.1/b")
-    assert other is not None
-    assert other.full_url == "https://127.0.0.1/b"
+    asked = answers(monkeypatch, "http://127.0.0.1/a")
+    with pytest.raises(ConnectionError, match="refused to follow a redirect from https to http:"):
+        module._open("https://127.0.0.1/a", {})
+    assert len(asked) == 1
+    for location in ("https://127.0.0.1/b", "//127.0.0.1/b", "b"):
+        asked = answers(monkeypatch, location)
+        module._open("https://127.0.0.1/a", {})
+        assert [url for url, _ in asked] == ["https://127.0.0.1/a", "https://127.0.0.1/b"]
 
 
 def test_transfer_of_an_empty_file(server: Loopback, part: Path) -> None:

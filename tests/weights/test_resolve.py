@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_vit.weights import read_checkpoint, registry
+from keras_vit.weights import read_checkpoint, registry, resolve
 from keras_vit.weights.dialects import DIALECTS
 from keras_vit.weights.resolve import dialect_of, read_path
 from tests.helpers import tiny_model
@@ -57,3 +57,10 @@ def test_every_dialect_is_told_by_its_marks() -> None:
 
 def test_registry_and_dialects_use_the_same_words() -> None:
     assert {row.dialect for row in registry.list_weights()} <= DIALECTS.keys()
+
+
+def test_limit_of_a_download_is_twice_the_weights() -> None:
+    for row in registry.list_weights():
+        limit = resolve._limit(row.model, row.classes)
+        assert (row.bytes or (row.mebibytes or 1) << 20) <= limit <= resolve._limit(None)
+    assert resolve._limit("ViTTi16", 1000) == pytest.approx(2 * 4 * 5.7e6, rel=0.01)
