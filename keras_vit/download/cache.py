@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import filelock
 
-from keras_vit.download.http import discard, mebibytes, say, transfer
+from keras_vit.download.http import discard, mebibytes, say, stated, transfer
 from keras_vit.download.integrity import Expected, file_digests
 from keras_vit.files import write_json
 
@@ -35,6 +35,13 @@ class Download:
     sha256: str
     level: str
 
+    @property
+    def verified(self) -> bool:
+        """Whether the file matched a known SHA-256, or a hash from its publisher over https."""
+        steps = self.level.split(", ")
+        hashed = any(step.startswith(("SHA-256", "MD5")) for step in steps)
+        return self.level == "SHA-256" or ("https" in steps and hashed)
+
 
 def fetch(
     urls: Sequence[str],
@@ -46,52 +53,79 @@ def fetch(
     sha256_prefix: str | None = None,
     needs_sha256: bool = False,
     limit: int | None = None,
+    publisher_first: bool = False,
     check: Callable[[Path], None] | None = None,
 ) -> Download:
     """Returns a published file from the cache, downloading it first if necessary.
 
     A given `sha256` is sufficient. Otherwise a file must pass all available checks: https,
     size, prefix, the SHA-256 in the Hugging Face hub's header `X-Linked-Etag`, the MD5 and the
-    CRC32C in the server's header `x-goog-hash`, and `check`. The SHA-256 of the file and the
-    passed checks (with the commit in the hub's header `X-Repo-Commit`) are then pinned in
-    `file_name` + `.json`: a file that changes afterwards is rejected, and an unchanged file is
-    used without a connection, even if the file at its URL has changed. A file without a pin (for
-    example copied by hand) is verified like a download, but without the server's headers. The
-    final file name exists only for a complete and verified file. A file of more than `limit` bytes
-    is rejected.
+    CRC32C in the server's header `x-goog-hash`, and `check`. The headers are those of the
+    publisher, also for a file from a mirror; those of the mirror count only if the publisher
+    cannot be reached. The SHA-256 of the file and the passed checks (with the commit in the hub's
+    header `X-Repo-Commit`) are then pinned in `file_name` + `.json`: a file that changes afterwards
+    is rejected, also after a second download, and an unchanged file is used without a connection,
+    even if the file at its URL has changed. A file without a pin (for example copied by hand) is
+    verified like a download, but without the server's headers. The final file name exists only for
+    a complete and verified file. A file of more than `limit` bytes is rejected.
 
     The next call resumes an interrupted download. Several processes download a file once. There
-    are three environment variables:
+    are four environment variables:
 
     - `KERAS_HOME`: the cache is `models/keras_vit` in this folder; `~/.keras` if unset.
     - `KERAS_VIT_MIRROR`: base URLs, separated by spaces or commas, which are tried first and may
       be http. A mirror serves the path of the original: for
       `https://storage.googleapis.com/vit_models/augreg/X.npz` and the mirror
       `http://127.0.0.1:8000`, the request is `http://127.0.0.1:8000/vit_models/augreg/X.npz`. A
-      mirror of the hub must pass on both of its headers.
+      mirror of the hub must pass on both of its headers if the hub itself cannot be reached.
+      With `publisher_first`, mirrors are tried last.
     - `KERAS_VIT_OFFLINE`: any value except empty and 0 forbids connections.
+    - `KERAS_VIT_REQUIRE_HASH`: any value except empty and 0 hashes cached files at every use, and
+      `accept` rejects those without a published hash.
     """
     expected = Expected(size, sha256, sha256_prefix, check, limit, needs_sha256)
     if isinstance(urls, str) or not urls or not all(url.startswith("https://") for url in urls):
         raise ValueError(f"`urls` must be a list of https URLs. Received: urls={urls!r}")
     inside = cache_folder() if folder is None else cache_folder() / _plain("folder", folder)
     path = inside / _plain("file_name", file_name)
-    found = _unchanged(path)
+    found = _cached(path, urls)
     if found is None:
         with _explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             waiting = f"Waiting for another process that is downloading {path} ..."
             with _alone(path.with_name(f".{file_name}.lock"), waiting):
-                found = _unchanged(path)
+                found = _cached(path, urls)
                 if found is None and path.exists():
                     found = _inspect(path, urls, expected)
                 elif found is None:
-                    found = _download(path, urls, expected)
+                    addresses = _addresses(urls, publisher_first)
+                    found = _download(path, addresses, expected)
     try:
         expected.compare(path.stat().st_size, found.sha256)
     except ValueError as error:
         raise _other(path, urls, error) from error
     return dataclasses.replace(found, level="SHA-256") if sha256 else found
+
+
+def accept(found: Download) -> Path:
+    """Returns the path of a weight file; reports it, or rejects it, if no hash verified it."""
+    if not found.verified:
+        text = (
+            f"unverified: no SHA-256 or MD5 from its publisher. Verified by: {found.level}. "
+            f"SHA-256: {found.sha256}"
+        )
+        if is_set("KERAS_VIT_REQUIRE_HASH"):
+            raise ValueError(
+                "`weights` must have a published hash with KERAS_VIT_REQUIRE_HASH. "
+                f"Received: {found.path}, which is {text}"
+            )
+        say(f"{found.path} is {text}")
+    return found.path
+
+
+def is_set(variable: str) -> bool:
+    """Returns whether an environment variable has a value except empty and 0."""
+    return os.environ.get(variable, "") not in ("", "0")
 
 
 @contextlib.contextmanager
@@ -115,21 +149,21 @@ def cache_folder() -> Path:
     return home / "models" / "keras_vit"
 
 
-def _download(path: Path, urls: Sequence[str], expected: Expected) -> Download:
+def _download(path: Path, addresses: Sequence[tuple[str, str]], expected: Expected) -> Download:
     by_hand = (
-        f"Download {urls[0]} ({mebibytes(expected.size)}) manually, and pass the file as the "
-        f"weights (--weights FILE) or store it as {path}."
+        f"Download {addresses[0][1]} ({mebibytes(expected.size)}) manually, and pass the file as "
+        f"the weights (--weights FILE) or store it as {path}."
     )
-    if os.environ.get("KERAS_VIT_OFFLINE", "") not in ("", "0"):
+    if is_set("KERAS_VIT_OFFLINE"):
         raise ConnectionError(
             f"{path.name} is not in the cache, and KERAS_VIT_OFFLINE forbids connections. {by_hand}"
         )
     part = path.with_name(f"{path.name}.part")
     reasons: list[str] = []
     kind: type[Exception] = ConnectionError
-    for url in _addresses(urls):
+    for url, publisher in addresses:
         try:
-            sha256, level = _receive(url, part, expected)
+            found = _receive(url, publisher, path, part, expected)
         except (ConnectionError, ValueError) as error:
             reasons.append(f"{url}: {error}")
             say(reasons[-1])
@@ -137,50 +171,65 @@ def _download(path: Path, urls: Sequence[str], expected: Expected) -> Download:
             continue
         with part.open("r+b") as file:  # Windows flushes only what may be written
             os.fsync(file.fileno())
-        found = _pin(part, path, sha256, level, url)  # before the file: a pin alone is harmless
+        _pin(part, found, url)  # before the file: a pin alone is harmless
         os.replace(part, path)
         discard(part)
-        say(f"Verified {path} by: {level}")
+        say(f"Verified {path} by: {found.level}")
         return found
     listed = "\n  ".join(reasons)
     raise kind(f"{path.name} could not be downloaded.\n  {listed}\n{by_hand}")
 
 
-def _receive(url: str, part: Path, expected: Expected) -> tuple[str, str]:
+def _receive(url: str, publisher: str, path: Path, part: Path, expected: Expected) -> Download:
+    published = None if url == publisher or expected.sha256 else stated(publisher)
+    if published and not (published.sha256 or published.hashes):
+        published = None
     source = transfer(
-        *(url, part, expected.size), limit=expected.limit, needs_sha256=expected.needs_sha256
+        url,
+        part,
+        expected.size,
+        limit=expected.limit,
+        needs_sha256=expected.needs_sha256 and not (published and published.sha256),
     )
+    own = published is not None or url == publisher
     try:
-        return expected.verify(part, source)
+        found = Download(path, *expected.verify(part, published or source, of_publisher=own))
+        first = _read_pin(path)
+        if first and first["sha256"] != found.sha256 and not found.verified:
+            raise ValueError(
+                f"its SHA-256 is {found.sha256}, and {first['sha256']} when it was first "
+                f"downloaded. Delete {_pin_path(path)} to accept the new file"
+            )
     except ValueError:
         discard(part)  # a wrong file must not be resumed
         raise
+    return found
 
 
 def _inspect(path: Path, urls: Sequence[str], expected: Expected) -> Download:
-    """Verifies a cached file that was added or changed by another program."""
-    pin = _read_pin(path)
-    if pin is None:
-        try:
-            sha256, level = expected.verify(path)
-        except ValueError as error:
-            raise _other(path, urls, error) from error
-        return _pin(path, path, sha256, level, None)
-    sha256 = file_digests(path, ["sha256"])["sha256"].hex()
-    if sha256 != pin["sha256"]:
-        raise _other(path, urls, f"it was changed after it was verified (see {_pin_path(path)})")
-    return _pin(path, path, sha256, pin["level"], pin["url"])
+    """Verifies a cached file without a pin, which was added by another program."""
+    try:
+        found = Download(path, *expected.verify(path))
+    except ValueError as error:
+        raise _other(path, urls, error) from error
+    _pin(path, found, None)
+    return found
 
 
-def _unchanged(path: Path) -> Download | None:
-    """Returns the cached file if its size and modification time match the last verification."""
+def _cached(path: Path, urls: Sequence[str]) -> Download | None:
+    """Returns the cached file; verified again if it may have changed since it was pinned."""
     pin = _read_pin(path)
     if pin is None or not path.is_file():
         return None
-    stat = path.stat()
-    if (stat.st_size, stat.st_mtime_ns) != (pin["bytes"], pin["mtime_ns"]):
-        return None
-    return Download(path, pin["sha256"], pin["level"])
+    found = Download(path, pin["sha256"], pin["level"])
+    same = all(pin.get(key) == value for key, value in _stat(path).items())
+    if same and not is_set("KERAS_VIT_REQUIRE_HASH"):
+        return found
+    if file_digests(path, ["sha256"])["sha256"].hex() != found.sha256:
+        raise _other(path, urls, f"it was changed after it was verified (see {_pin_path(path)})")
+    with contextlib.suppress(OSError):  # a cache that may only be read
+        _pin(path, found, pin["url"])
+    return found
 
 
 def _other(path: Path, urls: Sequence[str], reason: object) -> ValueError:
@@ -194,18 +243,15 @@ def _pin_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def _pin(content: Path, path: Path, sha256: str, level: str, url: str | None) -> Download:
-    """Records the hash and verification of the file `content` in a JSON file beside `path`."""
-    stat = content.stat()
-    pin = {
-        "url": url,
-        "sha256": sha256,
-        "bytes": stat.st_size,
-        "level": level,
-        "mtime_ns": stat.st_mtime_ns,
-    }
-    write_json(_pin_path(path), pin)
-    return Download(path, sha256, level)
+def _stat(path: Path) -> dict[str, int]:
+    stat = path.stat()
+    return {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "inode": stat.st_ino}
+
+
+def _pin(content: Path, found: Download, url: str | None) -> None:
+    """Records the hash and verification of the file `content` in a JSON file beside it."""
+    pin = {"url": url, "sha256": found.sha256, "level": found.level, **_stat(content)}
+    write_json(_pin_path(found.path), pin)
 
 
 def _read_pin(path: Path) -> dict[str, Any] | None:
@@ -213,10 +259,9 @@ def _read_pin(path: Path) -> dict[str, Any] | None:
         pin = json.loads(_pin_path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    keys = {"url", "sha256", "bytes", "level", "mtime_ns"}
-    if not isinstance(pin, dict) or pin.keys() != keys:
+    if not isinstance(pin, dict) or "url" not in pin:
         return None
-    return pin if all(isinstance(pin[key], str) for key in ("sha256", "level")) else None
+    return pin if all(isinstance(pin.get(key), str) for key in ("sha256", "level")) else None
 
 
 @contextlib.contextmanager
@@ -235,18 +280,20 @@ def _explained(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _addresses(urls: Sequence[str]) -> list[str]:
-    """Returns the URLs to try, in order: first the mirrors, then the original URLs."""
+def _addresses(urls: Sequence[str], publisher_first: bool) -> list[tuple[str, str]]:
+    """Returns the URLs to try, in order, each with the original URL of the file."""
     mirrors = re.split(r"[\s,]+", os.environ.get("KERAS_VIT_MIRROR", "").strip(" ,"))
     found = []
     for mirror in filter(None, mirrors):
-        if not re.match(r"https?://.", mirror):
+        if not re.match(r"https?://[^/@]+(/|$)", mirror):
             raise ValueError(
-                "`KERAS_VIT_MIRROR` must contain http or https URLs, separated by spaces or "
-                f"commas. Received: KERAS_VIT_MIRROR={os.environ['KERAS_VIT_MIRROR']!r}"
+                "`KERAS_VIT_MIRROR` must contain http or https URLs without a password, "
+                "separated by spaces or commas. Received: "
+                f"KERAS_VIT_MIRROR={os.environ['KERAS_VIT_MIRROR']!r}"
             )
-        found += [mirror.rstrip("/") + urlsplit(url).path for url in urls]
-    return list(dict.fromkeys([*found, *urls]))
+        found += [(mirror.rstrip("/") + urlsplit(url).path, url) for url in urls]
+    originals = [(url, url) for url in urls]
+    return list(dict.fromkeys([*originals, *found] if publisher_first else [*found, *originals]))
 
 
 def _plain(argument: str, name: str) -> str:

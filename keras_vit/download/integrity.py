@@ -56,8 +56,13 @@ class Expected:
         _same("SHA-256", sha256, self.sha256 and self.sha256.lower())
         _same("SHA-256", sha256[:8], self.sha256_prefix and self.sha256_prefix.lower())
 
-    def verify(self, path: Path, source: Source | None = None) -> tuple[str, str]:
-        """Verifies a file by `sha256` if it is known, otherwise by all other available checks."""
+    def verify(
+        self, path: Path, source: Source | None = None, *, of_publisher: bool = True
+    ) -> tuple[str, str]:
+        """Verifies a file by `sha256` if it is known, otherwise by all other available checks.
+
+        The metadata `source` is that of the publisher's server, or of a mirror.
+        """
         size = path.stat().st_size
         _same("size in bytes", size, self.size)
         _same("size in bytes", size, source and source.size)
@@ -74,7 +79,7 @@ class Expected:
         if self.check:
             self.check(path)
         steps = {
-            "https": source and source.url.startswith("https:"),
+            "https": of_publisher and source and source.url.startswith("https:"),
             "size": self.size or (source and source.size is not None),
             "8 digits of the SHA-256": self.sha256_prefix,
             f"SHA-256 stated for {_revision(source)}": hub,

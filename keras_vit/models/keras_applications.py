@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
+import urllib.request
+from collections.abc import Iterator
 
 import keras
 import numpy as np
 
 from keras_vit import arguments
+from keras_vit.download.cache import is_set
 from keras_vit.layers import ModelMetadata
 from keras_vit.models.cloning import with_dtype
 from keras_vit.preprocessing import Preprocessing
@@ -41,12 +45,13 @@ def build_application(
     arguments.one_of("name", name, application_names())
     size = image_size or _IMAGE_SIZE
     trained = weights if isinstance(weights, keras.Model) else None
-    network = getattr(keras.applications, name)(
-        include_top=False,
-        weights=None if trained else weights,
-        input_shape=(*size, 3),
-        pooling="avg",
-    )
+    with _offline_if_set():
+        network = getattr(keras.applications, name)(
+            include_top=False,
+            weights=None if trained else weights,
+            input_shape=(*size, 3),
+            pooling="avg",
+        )
     if trained:
         inner = [layer for layer in trained.layers if layer.name == network.name]
         if not inner:
@@ -65,6 +70,26 @@ def build_application(
         len(labels), kernel_initializer="zeros", dtype=policy.variable_dtype, name="head"
     )(network(z))
     return keras.Model(images, logits, name=name.lower())
+
+
+class _Offline(urllib.request.BaseHandler):
+    def default_open(self, request: urllib.request.Request) -> None:
+        raise ConnectionError(
+            f"KERAS_VIT_OFFLINE forbids the download of {request.full_url}. Download the file "
+            "manually, and store it in the folder models of KERAS_HOME (~/.keras)."
+        )
+
+
+@contextlib.contextmanager
+def _offline_if_set() -> Iterator[None]:
+    """Forbids downloads by Keras while `KERAS_VIT_OFFLINE` is set."""
+    before = urllib.request._opener  # type: ignore[attr-defined]
+    if is_set("KERAS_VIT_OFFLINE"):
+        urllib.request.install_opener(urllib.request.build_opener(_Offline))
+    try:
+        yield
+    finally:
+        urllib.request.install_opener(before)
 
 
 def application_preprocessing(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
 
-from keras_vit.download.cache import fetch
+from keras_vit.download.cache import accept, fetch
 from keras_vit.weights.containers.guards import read_json
 
 HUB = "https://huggingface.co"
 _LISTING = "files.json"
+_LIMIT = 1 << 26  # bytes, for listings and configurations
 _CONFIGS = ("config.json", "preprocessor_config.json")
 # In order of preference; PyTorch files need torch.
 _WEIGHTS = (
@@ -23,14 +25,17 @@ def fetch_repository(repository: str) -> Path:
     """Downloads the weights and configuration files of a Hugging Face repository.
 
     Large files are verified by the SHA-256 in the hub's listing. All files are from the listed
-    revision. A mirror must also serve the listing with its hashes.
+    revision. A mirror must also serve the listing with its hashes if the hub cannot be reached; its
+    files are unverified then.
 
     Reference: https://huggingface.co/docs/hub/api
     """
     folder = f"hf--{repository.replace('/', '--')}"
     url = f"{HUB}/api/models/{repository}?blobs=true"
-    path = fetch([url], _LISTING, folder=folder, check=_check_listing).path
-    revision, files = _read_listing(path)
+    listing = fetch(
+        *([url], _LISTING), folder=folder, check=_check_listing, limit=_LIMIT, publisher_first=True
+    )
+    revision, files = _read_listing(listing.path)
     weights = _weights(files)
     if not weights:
         raise ValueError(
@@ -39,14 +44,19 @@ def fetch_repository(repository: str) -> Path:
         )
     for name in (*(name for name in _CONFIGS if name in files), *weights):
         large = files[name].get("lfs") or {}
-        fetch(
+        found = fetch(
             [f"{HUB}/{repository}/resolve/{revision}/{name}"],
             name,
             folder=folder,
             size=large.get("size", files[name].get("size")),
             sha256=large.get("sha256"),
+            limit=None if large else _LIMIT,
         )
-    return path.parent
+        if large and "https" not in listing.level:
+            found = dataclasses.replace(found, level="the SHA-256 in a listing of unknown origin")
+        if large:
+            accept(found)
+    return listing.path.parent
 
 
 def _check_listing(path: Path) -> None:

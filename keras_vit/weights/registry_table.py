@@ -25,8 +25,10 @@ The file is downloaded once and verified: by its SHA-256 where one was published
 the checks that its name, its server and its content allow. {on_branch} files are on a branch of the
 Hugging Face hub (`/resolve/main/`), which its owner may change: they must have the SHA-256 that the
 hub states in `X-Linked-Etag` at the time of the download. Without this header nothing is
-downloaded, so a mirror must pass it on. The SHA-256 and the commit are stored beside the file,
-which is then used offline, also after the branch has changed; delete it to download the new one.
+downloaded; a mirror must pass it on if the hub itself cannot be reached. The SHA-256 and the commit
+are stored beside the file, which is then used offline, also after the branch has changed; delete it
+to download the new one. A file is reported as unverified if its publisher states neither a SHA-256
+nor an MD5.
 
 A name reads `[who repacked it_]recipe_data[_ft_data][_pixels]`. Nothing stands before the recipe
 where the file is its authors' own; `jx` and `timm` are the earlier and the present files of PyTorch

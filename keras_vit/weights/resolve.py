@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from keras_vit.download.cache import fetch
+from keras_vit.download.cache import accept, fetch
 from keras_vit.models.config import size
 from keras_vit.models.counting import count_parameters
 from keras_vit.weights import (
@@ -58,15 +58,17 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
     text = os.fspath(source)
     if os.path.exists(text):
         return read_path(Path(text))
-    if model is not None and registry.is_known(model, text):
+    match = _HUB.fullmatch(text)
+    # The hub's hash of a file is better than most entries of the registry.
+    if model is not None and not (match and match["repo"]) and registry.is_known(model, text):
         return _published(registry.find_weights(model, text))
-    if match := _HUB.fullmatch(text):
+    if match:
         return read_path(hub.fetch_repository(match["repo"] or f"timm/{match['timm']}"))
     if text.startswith("https://"):
         # Many URLs end in the same file name.
         folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         name = Path(urlsplit(text).path).name
-        return read_path(fetch([text], name, folder=folder, limit=_limit(model)).path)
+        return read_path(accept(fetch([text], name, folder=folder, limit=_limit(model))))
     if model is not None and not re.search(r"[/\\]|\.\w+$", text):
         registry.find_weights(model, text)  # raises, with the valid names
     if model is None and any(text in (row.name, *row.aliases) for row in registry.list_weights()):
@@ -133,7 +135,7 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
 
     if row.format == "pth":
         containers.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
-    path = fetch(
+    found = fetch(
         row.urls,
         row.file_name,
         size=row.bytes,
@@ -143,7 +145,8 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         # A file without a hash is on a branch, which its owner may move.
         needs_sha256=row.sha256 is None and row.urls[0].startswith(f"{hub.HUB}/"),
         check=check,
-    ).path
+    )
+    path = accept(found)
     checkpoint = read[0].replace(source=str(path)) if read else _read_file(path)
     if patch := checkpoint.inferred.get("patch_size"):
         grid = (row.image_size // patch[0], row.image_size // patch[1])

@@ -66,13 +66,13 @@ def test_fetch_downloads_once(
 def test_fetch_pins_the_file(server: Loopback, home: Path) -> None:
     server.pages[PATH] = Page(CONTENT, headers={"x-goog-hash": goog_hash(CONTENT)})
     found = fetch([URL], NAME, check=lambda path: None)
+    stat = found.path.stat()
     assert found == Download(home / NAME, SHA256, "size, CRC32C, MD5, content")
     assert json.loads((home / f"{NAME}.json").read_text()) == {
         "url": server.url(PATH),
         "sha256": SHA256,
-        "bytes": len(CONTENT),
         "level": found.level,
-        "mtime_ns": found.path.stat().st_mtime_ns,
+        **{"bytes": len(CONTENT), "mtime_ns": stat.st_mtime_ns, "inode": stat.st_ino},
     }
     assert fetch([URL], NAME) == found
     assert fetch([URL], NAME, sha256=SHA256) == dataclasses.replace(found, level="SHA-256")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import urllib.request
 from pathlib import Path
 
 import keras
@@ -25,6 +26,18 @@ pytestmark = pytest.mark.tensorflow
 
 LABELS = ("ant", "bee", "cow")
 PIXELS = np.random.default_rng(3).integers(0, 256, (2, 32, 48, 3)).astype("float32")
+
+
+def test_offline_holds_for_the_downloads_of_keras(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opener = urllib.request._opener  # type: ignore[attr-defined]
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))
+    with pytest.raises(ConnectionError, match=r"OFFLINE forbids the download of https://storage"):
+        build_application("MobileNetV2", LABELS, weights="imagenet")
+    assert urllib.request._opener is opener  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", application_names())

@@ -28,6 +28,7 @@ CONFIG = SQUARE.replace(gelu="tanh", epsilon=1e-12, patch_size=2, image_size=(10
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setattr("keras_vit.weights.hub.HUB", "https://127.0.0.1:1")  # nobody listens there
     with Loopback() as server:
         monkeypatch.setenv("KERAS_VIT_MIRROR", server.url())
         yield server
@@ -98,6 +99,25 @@ def test_repository_of_timm(hub: Loopback, tmp_path: Path) -> None:
     checkpoint = read_checkpoint("timm/vit_small.mine")
     assert checkpoint.preprocessing.crop_fraction == 0.95
     assert checkpoint.origin.dialect == "timm"
+
+
+def test_listing_of_a_mirror_verifies_nothing(
+    hub: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    publish(hub, "timm/vit", {"model.safetensors": weights("timm", tmp_path)[1]})
+    read_checkpoint("timm/vit")
+    assert "model.safetensors is unverified: " in capsys.readouterr().out
+    monkeypatch.setenv("KERAS_VIT_REQUIRE_HASH", "1")
+    with pytest.raises(ValueError, match=r"SHA-256 in a listing of unknown origin"):
+        read_checkpoint("timm/vit")
+
+
+def test_hub_comes_before_the_registry(hub: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with `hf://` is of a repository, also if it is that of published weights."""
+    name = "hf://timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+    with pytest.raises(ConnectionError, match=r"files\.json could not be downloaded"):
+        read_checkpoint(name, "ViTTi16")
+    assert hub.asked[0].path.startswith("/api/models/timm/vit_tiny")
 
 
 def test_repository_without_weights(hub: Loopback) -> None:
