@@ -24,6 +24,11 @@ from keras_vit.tf_serving.transports import (
     UnavailableError,
 )
 
+# Kinds of the dtypes (of NumPy) and numbers of dimensions of a classifier's outputs.
+_OUTPUTS = {
+    **{"probabilities": ("fiu", 2), "top_scores": ("fiu", 2), "top_labels": ("U", 2)},
+    **{"ok": ("b", 1), "message": ("U", 1), "present": ("b", 2), "top_indices": ("iu", 2)},
+}
 _FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
 
 T = TypeVar("T")
@@ -206,10 +211,20 @@ class Client:
     ) -> dict[str, np.ndarray]:
         self._checked(signature, inputs, deadline)
         try:
-            return self._transport.predict(signature, inputs, _seconds_to(deadline))
+            answer = self._transport.predict(signature, inputs, _seconds_to(deadline))
         except BatchError:
             self._signatures = None  # a new version may have other signatures
             raise
+        number = len(next(iter(inputs.values())))
+        wrong = [
+            f"{key} of shape {a.shape}" for key, a in answer.items() if a.shape[:1] != (number,)
+        ]
+        if wrong or not answer:
+            raise ServingError(
+                f"{self.address}: invalid response: {', '.join(wrong) or 'no outputs'} for a "
+                f"request of {number} images"
+            )
+        return answer
 
     def _checked(
         self, signature: str, inputs: Mapping[str, Any], deadline: float
@@ -251,4 +266,17 @@ def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Predict
             f"{address}: the model was not exported by keras_vit: its response has no "
             f"{', '.join(sorted(missing))}"
         )
-    return served_predictions(answer)
+    for key, (kinds, dimensions) in _OUTPUTS.items():
+        array = answer.get(key)
+        if array is None:
+            continue
+        finite = array.dtype.kind != "f" or np.isfinite(array).all()
+        if array.dtype.kind not in kinds or array.ndim != dimensions or not finite:
+            raise ServingError(
+                f"{address}: invalid response: {key} is {array.dtype.name} of shape {array.shape}"
+                + ("" if finite else " with NaN or infinity")
+            )
+    try:
+        return served_predictions(answer)
+    except (LookupError, ValueError) as error:
+        raise ServingError(f"{address}: invalid response: {error}") from error

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from keras_vit import arguments, files
+from keras_vit.tf_serving.rest import request_json
 
 STABLE, CANARY = "stable", "canary"
 AVAILABLE = "AVAILABLE"
@@ -262,8 +263,13 @@ class Rollout:
         import requests
 
         try:
-            return requests.get(self._address + part, timeout=_REQUEST_SECONDS).json()
-        except requests.RequestException as error:
+            with requests.Session() as session:
+                url = self._address + part
+                found = request_json(session, "GET", url, _REQUEST_SECONDS)[1]
+            if not isinstance(found, dict):
+                raise ValueError(f"not a JSON object: {str(found)[:200]!r}")
+            return found
+        except (requests.RequestException, ValueError) as error:
             raise UnreachableError(f"{self._address}{part}: {error}") from error
 
     def _read(self) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import numpy as np
 
 from keras_vit import arguments
+from keras_vit.tf_serving.rest import MAX_RESPONSE, request_json
 from keras_vit.tf_serving.served_inputs import Signatures
 
 # Codes with which TensorFlow Serving fails a whole batch if one of its requests is malformed. REST
@@ -82,7 +84,9 @@ class Grpc:
         # DEADLINE_EXCEEDED hides the server's message.
         options = [
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_receive_message_length", MAX_RESPONSE),
+            # A small compressed message can be a large one; TensorFlow Serving compresses none.
+            ("grpc.per_message_decompression", 0),
             ("grpc.initial_reconnect_backoff_ms", 200),
         ]
         if tls or certificate:
@@ -107,14 +111,15 @@ class Grpc:
         except grpc.RpcError as error:
             self._fail(error, batched=False)
         found = get_model_metadata_pb2.SignatureDefMap()
-        answer.metadata["signature_def"].Unpack(found)
-        return {
-            name: {
-                key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype)
-                for key, info in signature.inputs.items()
+        with _invalid(self._address):
+            answer.metadata["signature_def"].Unpack(found)
+            return {
+                name: {
+                    key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype)
+                    for key, info in signature.inputs.items()
+                }
+                for name, signature in found.signature_def.items()
             }
-            for name, signature in found.signature_def.items()
-        }
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -132,7 +137,8 @@ class Grpc:
             answer = self._stub.Predict(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             self._fail(error, batched=True)
-        return {key: _strings(tf.make_ndarray(value)) for key, value in answer.outputs.items()}
+        with _invalid(self._address):
+            return {key: _from_proto(value) for key, value in answer.outputs.items()}
 
     def close(self) -> None:
         self._channel.close()
@@ -174,6 +180,7 @@ class Rest:
         self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}"
         self._session = requests.Session()
         self._session.headers.update(headers or {})
+        self._session.auth = lambda request: request  # .netrc would replace the header
         self._trusted = str(certificate) if certificate else None  # None: the default of requests
 
     def signatures(self, timeout: float) -> Signatures:
@@ -188,13 +195,11 @@ class Rest:
             return tf.TensorSpec(None if shape.get("unknown_rank") else known, dtype)
 
         content = self._ask("GET", "/metadata", "metadata", timeout)
-        try:
+        with _invalid(f"{self._address}/metadata"):
             return {
                 name: {key: spec(info) for key, info in signature["inputs"].items()}
                 for name, signature in content["signature_def"]["signature_def"].items()
             }
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ServingError(f"{self._address}/metadata: no signatures") from error
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -206,7 +211,8 @@ class Rest:
         outputs = self._ask("POST", ":predict", "outputs", timeout, request)
         if not isinstance(outputs, dict):  # the server returns a single output without its name
             outputs = {"outputs": outputs}
-        return {key: np.asarray(value) for key, value in outputs.items()}
+        with _invalid(self._address):
+            return {key: _from_json(value) for key, value in outputs.items()}
 
     def close(self) -> None:
         self._session.close()
@@ -218,29 +224,42 @@ class Rest:
         address = self._address + path
         try:
             # Without urllib3's `Retry`, which applies the whole timeout to each attempt.
-            answer = self._session.request(
-                method, address, json=request, timeout=timeout, verify=self._trusted
+            code, content = request_json(
+                *(self._session, method, address, timeout), json=request, verify=self._trusted
             )
         except (requests.Timeout, requests.exceptions.SSLError) as error:
             raise ServingError(f"{address}: {error}") from error
         except requests.ConnectionError as error:
             raise UnavailableError(f"{address}: {error}") from error
-        except requests.RequestException as error:
+        except (requests.RequestException, ValueError) as error:
             raise ServingError(f"{address}: {error}") from error
-        code = answer.status_code
         kind = ServingError
         if code == _UNAVAILABLE:
             kind = UnavailableError
         elif method == "POST" and code in _BATCH_STATUSES:
             kind = BatchError
-        try:
-            content = answer.json()
-        except ValueError as error:
-            raise kind(f"{address}: {code}: not JSON: {answer.text[:200]!r}") from error
         if code != 200 or not isinstance(content, dict) or key not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
             raise kind(f"{address}: {code}: {str(said)[:500]}")
         return content[key]
+
+
+@contextlib.contextmanager
+def _invalid(address: str) -> Iterator[None]:
+    """Raises `ServingError` for content that is not as expected."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AttributeError,
+        DecodeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ServingError(f"{address}: invalid response: {error}") from error
 
 
 def _as_json(value: np.ndarray) -> Any:
@@ -249,7 +268,33 @@ def _as_json(value: np.ndarray) -> Any:
     return [{"b64": base64.b64encode(item).decode()} for item in value]
 
 
-def _strings(array: np.ndarray) -> np.ndarray:
+def _from_json(value: Any) -> np.ndarray:
+    array = np.asarray(value, object)
+    kinds = set(map(type, array.flat))
+    if kinds == {str}:
+        return _strings(array)
+    for dtype, allowed in ((bool, {bool}), (np.int64, {int}), (np.float64, {int, float})):
+        if kinds <= allowed:
+            return array.astype(dtype)
+    names = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise ValueError(f"an output of {names} instead of numbers")
+
+
+def _from_proto(value: Any) -> np.ndarray:
+    import tensorflow as tf
+
+    shape = tf.TensorShape(value.tensor_shape)
+    # `make_ndarray` repeats the last value up to the declared shape.
+    if not shape.is_fully_defined() or 8 * shape.num_elements() > 2 * MAX_RESPONSE:
+        raise ValueError(f"an output of shape {shape}")
+    array = tf.make_ndarray(value)
     if array.dtype != object:
         return array
-    return np.array([item.decode() for item in array.ravel()], dtype=str).reshape(array.shape)
+    return _strings(np.array([item.decode() for item in array.flat], object).reshape(array.shape))
+
+
+def _strings(array: np.ndarray) -> np.ndarray:
+    # Each element of an array of strings has the length of the longest one.
+    if array.size * max(map(len, array.flat), default=0) > MAX_RESPONSE:
+        raise ValueError("strings of very different length")
+    return array.astype(str)

@@ -70,10 +70,14 @@ def test_new_bundle_has_the_files_signatures_and_keys_of_the_stored_one(
     )
     old, new = Path("bundle"), tmp_path / "new"
     names = [{str(p.relative_to(f)) for p in f.rglob("*") if p.is_file()} for f in (old, new)]
-    assert names[1] >= names[0]
+    # A graph with constants has none: it would be that of the graph before.
+    fingerprint = "vit/1/fingerprint.pb"
+    assert names[1] >= names[0] - {fingerprint}
     assert signatures(done.saved_model) == signatures(old / "vit" / "1")
     for name in ("vit/1/assets.extra/manifest.json", "vit/1/assets/preprocessing.json"):
         stored, written = (json.loads((folder / name).read_text()) for folder in (old, new))
+        if name.endswith("manifest.json"):
+            del stored["files"]["fingerprint.pb"]
         assert keys(written) == keys(stored), name
 
     import onnx

@@ -159,7 +159,7 @@ def test_a_file_that_does_not_load_is_told_with_what_was_said(
 def test_an_image_that_the_server_refuses_is_told(
     exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
-    with pytest.raises(VerificationError, match=r"1\.png was refused: The image is no JPEG"):
+    with pytest.raises(VerificationError, match=r"1\.png was refused: The image is not a JPEG"):
         verify(
             artifacts(exported)[:1],
             [images[0], b"text"],

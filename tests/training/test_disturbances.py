@@ -150,6 +150,6 @@ def test_batch_size_that_was_not_asked_for_is_cut(
     with pytest.raises(ValueError, match="`batch_size` must be at most the number of training"):
         train(config, tmp_path / "asked")
     train(config, tmp_path / "run", smaller_batches=True)
-    assert "Batch size 8 in place of 32: there are 8 images." in capsys.readouterr().out
+    assert "Batch size 8 instead of 32: only 8 images." in capsys.readouterr().out
     assert Run(tmp_path / "run").read_config().recipe.batch_size == 8
     train(config, tmp_path / "run", resume=True)

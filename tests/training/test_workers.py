@@ -123,7 +123,7 @@ def test_two_workers_train_as_one(configs: dict[str, Path], single: Run, tmp_pat
     out = tmp_path / "run"
     assert finish(start(configs["two"], out)) == [0, 0], log_of(out)
     assert_alike(Run(out), single)
-    assert Run(out).resolved()["devices"] == "2 devices of 2 workers"
+    assert Run(out).resolved()["devices"] == "2 devices on 2 workers"
 
 
 @pytest.mark.timeout(900)

@@ -1,0 +1,97 @@
+"""Hostile replies over REST."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from keras_vit.tf_serving import rest
+from keras_vit.tf_serving.rest import request_json
+from tests.bad_server import Loopback, Page
+
+PATH = "/v1/models/vit/metadata"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Loopback() as server:
+        yield server
+
+
+def ask(server: Loopback, timeout: float = 5.0, **headers: str) -> Any:
+    with requests.Session() as session:
+        session.headers.update(headers)
+        return request_json(session, "GET", server.url(PATH), timeout)
+
+
+def test_content_and_status_are_returned(server: Loopback) -> None:
+    server.pages[PATH] = Page(b'{"a": [1, 2.5, "x"]}')
+    assert ask(server) == (200, {"a": [1, 2.5, "x"]})
+    assert server.asked[0].headers["accept-encoding"] == "identity"
+
+
+def test_compressed_responses_are_refused(server: Loopback) -> None:
+    bomb = gzip.compress(bytes(20 << 20))
+    server.pages[PATH] = Page(bomb, headers={"Content-Encoding": "gzip"})
+    with pytest.raises(ValueError, match="200: a compressed response, which was not requested"):
+        ask(server)
+
+
+@pytest.mark.parametrize("length", [None, -1, 5 << 30])
+def test_large_responses_are_refused(
+    length: int | None, server: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "MAX_RESPONSE", 1 << 20)
+    server.pages[PATH] = Page(b" " * (3 << 20), length=length)
+    with pytest.raises(ValueError, match="a response of more than 1 MiB"):
+        ask(server)
+    assert server.sent < 3 << 20
+
+
+@pytest.mark.parametrize("text", ["[],", "{},", '"ab",', "0.1,"])
+def test_responses_that_need_much_memory_are_refused(text: str, server: Loopback) -> None:
+    """They are far below the limit for bytes."""
+    body = f"[{text * (30_000_000 // len(text))}0]".encode()
+    server.pages[PATH] = Page(body, piece=1 << 20)
+    if text != "0.1,":
+        with pytest.raises(ValueError, match="200: a response of too many values"):
+            ask(server)
+    else:  # as many as any signature returns
+        assert len(ask(server)[1]) == 7_500_001
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[" * 100_000, b"1" * 5000])
+def test_what_is_not_json_is_an_error(body: bytes, server: Loopback) -> None:
+    server.pages[PATH] = Page(body)
+    with pytest.raises(ValueError, match="200: not JSON: "):
+        ask(server)
+
+
+def test_dripping_server_is_left_at_the_deadline(server: Loopback) -> None:
+    server.pages[PATH] = Page(b" " * 1000 + b"{}", pause=0.05, piece=1)
+    start = time.monotonic()
+    with pytest.raises(requests.Timeout, match=r"timed out after 0\.3 s"):
+        ask(server, 0.3)
+    assert time.monotonic() - start < 5  # not the 50 s of the whole response
+
+
+def test_cut_response_is_an_error(server: Loopback) -> None:
+    server.pages[PATH] = Page(json.dumps([1] * 99).encode(), cuts=[10])
+    with pytest.raises(requests.RequestException, match="IncompleteRead"):
+        ask(server)
+
+
+def test_redirects_do_not_receive_headers(server: Loopback) -> None:
+    with Loopback() as other:
+        other.pages["/"] = Page(b"{}")
+        server.pages[PATH] = Page(status=307, headers={"Location": other.url("/")})
+        with pytest.raises(ValueError, match=r"307: a redirect to http://.* is not followed"):
+            ask(server, **{"X-Api-Key": "secret"})
+        assert other.asked == []
