@@ -50,6 +50,10 @@ def predict(
     ] = None,
     image_size: opt.SizeOption = None,
     batch_size: Annotated[int, opt.option("Batch size.", min=1)] = 32,
+    trust: Annotated[
+        bool,
+        opt.option("Run a SavedModel whose operators can read and write any file.", "--trust"),
+    ] = False,
     server: Annotated[
         str | None,
         opt.of_server(
@@ -147,7 +151,7 @@ def predict(
                 table = prediction_table.Embeddings()
                 found = export.embed(network, paths, batch_size)
             else:
-                predictor = export.load_predictor(network)
+                predictor = export.load_predictor(network, trust=trust)
                 if to:
                     table = predictor.task.table(predictor.preprocessing, every_class=every_class)
                 found = predictor.iterate(paths, batch_size, top)

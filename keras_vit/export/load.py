@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras_vit import preprocessing_files, training
 from keras_vit.export import onnx_openvino, runtime_worker, saved_model
 from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
+from keras_vit.export.saved_model_operators import check_operators
 from keras_vit.models import preprocessing_of
 from keras_vit.models.features import representation
 from keras_vit.models.inference_runtime import without_xla
@@ -27,19 +28,23 @@ from keras_vit.weights.whole_models import load_model
 _THREADS = 4  # at most, of runtimes other than TensorFlow
 
 
-def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
+def load_predictor(
+    source: str | os.PathLike[str] | keras.Model, *, trust: bool = False
+) -> Predictor:
     """Creates a predictor from a training run, a `.keras` file, an exported file or a Keras model.
 
     Args:
         source: The folder of a training run, with the weights of the last epoch; a `.keras`,
             `.tflite`, `.onnx` or OpenVINO `.xml` file; a SavedModel, or the folder of its
             versions, of which the newest is loaded; or a Keras model.
+        trust: Whether a SavedModel may contain operators other than those of exported models,
+            which can read and write any file.
 
     Returns:
         A `Predictor`, independent of later changes to a model.
 
     Raises:
-        ValueError: If `source` does not exist or is none of these.
+        ValueError: If `source` does not exist, is none of these, or has other operators.
         ImportError: If the package that runs the file is not installed.
 
     Examples:
@@ -61,7 +66,7 @@ def load_predictor(source: str | os.PathLike[str] | keras.Model) -> Predictor:
         if last.is_file():
             path = last
         elif _is_saved_model(folder):
-            return _of_saved_model(folder)
+            return _of_saved_model(folder, trust)
     load = _LOADERS.get(path.suffix)
     if load and path.is_file():
         return load(path)
@@ -142,7 +147,7 @@ def _load_keras(path: Path) -> keras.Model:
     return load_model(path)
 
 
-def _of_saved_model(folder: Path) -> Predictor:
+def _of_saved_model(folder: Path, trust: bool) -> Predictor:
     assets = folder / saved_model.ASSETS
     description = assets / preprocessing_files.PREPROCESSING
     if not description.is_file():
@@ -156,6 +161,8 @@ def _of_saved_model(folder: Path) -> Predictor:
     if preprocessing.thresholds:
         thresholds = preprocessing_files.numbers(assets / preprocessing_files.THRESHOLDS, count)
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
+    if not trust:
+        check_operators(folder)
     model = tf.saved_model.load(str(folder))
     output = of(preprocessing).output
 

@@ -1,0 +1,69 @@
+"""Check of the operators in a SavedModel, which is a program."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_vit import arguments
+
+# Operators of exported models that read or write files. `tf.saved_model.load` does not call the
+# functions that contain those of checkpoints.
+_CHECKPOINT = {"MergeV2Checkpoints", "RestoreV2", "SaveV2"}
+_TABLE = "InitializeTableFromTextFileV2"
+
+
+def check_operators(folder: Path) -> None:
+    """Raises `ValueError` if a SavedModel has operators that exported models do not have.
+
+    An operator can read and write any file and run code, with the permissions of the process. Files
+    may be read only from the folder `assets`.
+    """
+    if (folder / "saved_model.cpb").exists():  # TensorFlow would prefer it
+        raise ValueError(f"`source` must not have the file saved_model.cpb. Received: {folder}")
+    try:
+        content = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+    except DecodeError as error:
+        raise ValueError(f"`source` must be a complete SavedModel. Received: {folder}") from error
+    file = importlib.resources.files("keras_vit").joinpath("assets/saved_model_operators.txt")
+    allowed = set(file.read_text(encoding="utf-8").split())
+    found: set[str] = set()
+    for graph in content.meta_graphs:
+        functions = {f.signature.name: f.node_def for f in graph.graph_def.library.function}
+        known = allowed | {name for name in functions if name.startswith("__")}
+        called = {node.op for nodes in functions.values() for node in nodes} | {
+            name
+            for nodes in functions.values()
+            for node in nodes
+            for attribute in node.attr.values()
+            for name in (attribute.func.name, *(f.name for f in attribute.list.func))
+        }
+        public = called | set(graph.object_graph_def.concrete_functions)
+        for name, nodes in functions.items():
+            found |= {
+                node.op
+                for node in nodes
+                if node.op not in known
+                or (node.op in _CHECKPOINT and name in public)
+                or (node.op == _TABLE and (name in called or ":" in node.input[1]))
+            }
+        captured = {node.constant.operation for node in graph.object_graph_def.nodes}
+        for node in graph.graph_def.node:
+            # A captured string may be the path of a table; that of exported models is empty.
+            value = node.attr["value"].tensor
+            text = value.dtype == types_pb2.DT_STRING and node.name in captured
+            if node.op not in known or (text and (any(value.string_val) or value.tensor_content)):
+                found.add(node.op)
+        for asset in graph.asset_file_def:
+            if Path(asset.filename).name != asset.filename:
+                found.add(f"the asset {asset.filename}")
+    if found:
+        raise ValueError(
+            "`source` must be a SavedModel with the operators of models exported by keras_vit, or "
+            "from a trusted source (`trust=True`, `--trust`), because it can read and write files. "
+            f"Received: {str(folder)!r} with {arguments.shortlist(sorted(found))}"
+        )
