@@ -22,7 +22,7 @@ TESTS = ROOT / "tests"
 # which may (without a cycle, as everywhere).
 FLOORS = (
     {
-        *("_version", "constants", "arguments", "choices", "files"),
+        *("_version", "constants", "arguments", "choices", "escapes", "files"),
         *("preprocessing", "preprocessing_files"),
         *("accelerators", "download", "output_folder", "startup"),
         *("image_formats", "image_conversion"),

@@ -18,6 +18,7 @@ from keras_vit.cli import environment as environment_command
 from keras_vit.cli import train as training_commands
 from keras_vit.cli import weights as weights_commands
 from keras_vit.cli.options import option
+from keras_vit.escapes import say
 from keras_vit.startup import LOG_LEVEL
 
 # Commands check their arguments first, then call `start_keras` and import Keras and TensorFlow,
@@ -85,5 +86,5 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:
-        print(f"keras-vit: {error}", file=sys.stderr)
+        say(f"keras-vit: {error}", sys.stderr)
         sys.exit(1)

@@ -11,6 +11,7 @@ import typer
 from keras_vit.cli import options as opt
 from keras_vit.cli.backend import prefer_jax_on_tpu
 from keras_vit.cli.train import stoppable
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 
@@ -80,7 +81,7 @@ def compare(
     )
     with stoppable(out):
         found = reports.compare(config, names, out, start=start)
-    print(f"\n{found.markdown()}")
+    say(f"\n{found.markdown()}")
     print(f"Written: {out}/comparison.md, comparison.json and curves.png")
 
 

@@ -10,6 +10,7 @@ import typer
 
 from keras_vit import arguments
 from keras_vit.cli import options as opt
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 app = typer.Typer(help="Check, preview and convert images.", no_args_is_help=True)
@@ -35,7 +36,7 @@ def check(
 
     examples = sources.load(data)
     found = sources.check(examples)
-    print(found.text())
+    say(found.text())
     if report:
         files.write_json(report, found.to_json())
         print(f"\nWritten: {report}")
@@ -132,7 +133,7 @@ def convert(
         window=_read_window(window),
         processes=processes,
     )
-    print(result.text())
+    say(result.text())
     print(f"\nNext: {arguments.command('data', 'check', dest)}")
     if result.failed:
         raise typer.Exit(1)

@@ -10,6 +10,7 @@ import typer
 
 from keras_vit import choices
 from keras_vit.cli import options as opt
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 
@@ -60,9 +61,9 @@ def doctor(
         sample=sample,
         batch_size=batch_size,
         range_steps=range_steps,
-        progress=lambda line: print(line, file=sys.stderr),
+        progress=lambda line: say(line, sys.stderr),
     )
-    print("\n\n".join(finding.text() for finding in findings))
+    say("\n\n".join(finding.text() for finding in findings))
     counts = [sum(f.severity == s for f in findings) for s in ("serious", "warning")]
     print(f"\nSerious: {counts[0]}, warnings: {counts[1]}.")
     if report:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from keras_vit.cli import options as opt
 from keras_vit.cli.model_argument import check_model, load_model
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 _EVALUATION = ("evaluation.json", "confusion_matrix.png", "label_scores.png")
@@ -93,7 +94,7 @@ def evaluate(
             scores = evaluate_model(
                 network, chosen.examples, batch_size=batch_size, verbose=_progress()
             )
-        print(scores.text())
+        say(scores.text())
         files.write_json(
             out / "evaluation.json",
             {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
@@ -193,7 +194,7 @@ def probe(
             batch_size=batch_size,
             verbose=1,
         )
-        print(result.text())
+        say(result.text())
         files.write_json(out / "probe.json", result.to_json())
         print(f"\nWritten: {out}/probe.json and neighbors.png")
 

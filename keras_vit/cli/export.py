@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from keras_vit.cli.model_argument import check_model, load_model
 from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, of_server, option
 from keras_vit.constants import MAX_PIXELS
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 Precision = Literal["float32", "bfloat16", "auto"]
@@ -117,7 +118,7 @@ def export(
         warm_up=warm_up,
         tflite_batch_size=tflite_batch_size,
     )
-    print(f"\nCompared with the Keras model on {done.images} labeled images:\n{done.text()}")
+    say(f"\nCompared with the Keras model on {done.images} labeled images:\n{done.text()}")
     print(f"\nWritten: {done.saved_model}")
     if done.files:
         print(f"Written: {done.files}")

@@ -16,6 +16,7 @@ from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
 from keras_vit.cli.model_argument import check_model, load_model
 from keras_vit.cli.options import check_exists, check_out, parse_size
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
     failed = 0
     width = min(max(map(len, paths)), 60)
     for path, prediction in zip(paths, found, strict=True):
-        print(f"{path:<{width}}   {prediction.text(top)}", flush=True)
+        say(f"{path:<{width}}   {prediction.text(top)}")
         failed += not prediction.ok
     return failed
 

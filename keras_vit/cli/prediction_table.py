@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from keras_vit import output_folder
+from keras_vit.escapes import csv_cell
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +68,7 @@ def _csv(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
     with _text(path) as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        yield writer.writerow
+        yield lambda row: writer.writerow({name: csv_cell(v) for name, v in row.items()})
 
 
 @contextlib.contextmanager

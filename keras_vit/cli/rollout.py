@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from keras_vit.cli.options import argument, check_exists, option
+from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 
@@ -66,7 +67,7 @@ def rollout(
     labels = sorted(found.labels().items())
     for served in found.status():
         named = " ".join(label for label, number in labels if number == served.number)
-        print(f"{served.number:>8}  {served.state:<10} {named} {served.error}".rstrip())
+        say(f"{served.number:>8}  {served.state:<10} {named} {served.error}".rstrip())
 
 
 def _find_version(models: Path, name: str, version: int | None) -> int:

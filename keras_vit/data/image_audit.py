@@ -21,6 +21,7 @@ from keras_vit.constants import MIN_IMAGE_SIDE
 from keras_vit.data import image_reading
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import Inventory, count_images
+from keras_vit.escapes import say
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 
 ON_BAD_IMAGE = ("fail", "skip")
@@ -207,7 +208,7 @@ def readable_images(examples: Examples, on_bad_image: str = "fail") -> Examples:
     found = audit(examples, progress=False)
     accepted = found.accept(examples, on_bad_image)
     if found.bad:
-        print(f"\nContinuing without the images that can no longer be read:\n{found.text()}")
+        say(f"\nContinuing without the images that can no longer be read:\n{found.text()}")
     return accepted
 
 
@@ -235,14 +236,14 @@ def usable_images(
         7
     """
     for note in examples.notes:
-        print(note)
-    print(f"Checking the images of {examples.source} ...", flush=True)
+        say(note)
+    say(f"Checking the images of {examples.source} ...")
     found = audit(examples, progress=progress)
     accepted = found.accept(examples, on_bad_image)
     if not found.inventory.complete:
-        print(found.inventory.text())
+        say(found.inventory.text())
     if found.text():
-        print(found.text())
+        say(found.text())
     return accepted, found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.sources.csv_table import SEPARATOR
+from keras_vit.escapes import csv_cell, csv_text
 from keras_vit.files import atomic_path
 
 _PIXELS = "pixels"  # column of the digests of decoded images
@@ -251,7 +252,8 @@ def write_split(
         for split_name, indices in zip(SPLITS, (train, validation, test), strict=True):
             for i in indices:
                 name = examples.names[i]
-                row = (name, SEPARATOR.join(examples.shown(int(i))), split_name)
+                label = SEPARATOR.join(examples.shown(int(i)))
+                row = (csv_cell(name), csv_cell(label), split_name)
                 writer.writerow((*row, short_digest(digests[name])) if digests else row)
 
 
@@ -331,4 +333,5 @@ def short_digest(digest: str) -> str:
 
 def _rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
     with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        return list(csv.DictReader(file))
+        rows = csv.DictReader(file)
+        return [{key: csv_text(cell or "") for key, cell in row.items() if key} for row in rows]

@@ -21,6 +21,7 @@ import requests
 import urllib3
 
 from keras_vit._version import __version__
+from keras_vit.escapes import terminal
 from keras_vit.files import write_json
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
@@ -102,7 +103,7 @@ def discard(part: Path) -> None:
 def say(text: str) -> None:
     """Prints a message if Keras' interactive logging is enabled."""
     if keras.config.is_interactive_logging_enabled():
-        print(text, flush=True)
+        print(terminal(text), flush=True)
 
 
 def mebibytes(size: int | None) -> str:
@@ -127,7 +128,7 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
             discard(part)
             raise _CutError("the file on the server ends before this byte range")
         if response.status_code in _PASSING or response.status_code >= 500:
-            raise _CutError(f"HTTP {response.status_code}, {response.reason}")
+            raise _CutError(f"HTTP {response.status_code}, {terminal(response.reason)}")
         if known and response.status_code == HTTPStatus.PARTIAL_CONTENT:
             if not _continues(response, known, start) or _differs(source.sha256, known.sha256):
                 discard(part)
@@ -147,7 +148,7 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
             write_json(_notes(part), dataclasses.asdict(source))
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
-            raise ConnectionError(f"HTTP {response.status_code}, {response.reason}")
+            raise ConnectionError(f"HTTP {response.status_code}, {terminal(response.reason)}")
         _receive(response, part, start, source.size, limit)
     return source
 
@@ -213,7 +214,9 @@ def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Seque
         target = urljoin(url, response.headers["Location"])
         old, new = urlsplit(url), urlsplit(target)
         if new.scheme not in ("https", old.scheme):
-            raise ConnectionError(f"refused to follow a redirect from {old.scheme} to {target}")
+            raise ConnectionError(
+                f"refused to follow a redirect from {old.scheme} to {terminal(target)}"
+            )
         if old.netloc != new.netloc:
             sent = {}
         url = target

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit import data, files, output_folder, weights, zoo
+from keras_vit.escapes import markdown
 from keras_vit.evaluation import McNemar, mcnemar
 from keras_vit.models.keras_applications import application_names
 from keras_vit.reports.comparison_worker import RUN, ModelResult, measure_run, run_model
@@ -123,7 +124,7 @@ class Comparison:
         scores = [{row.name: row.f1 for row in report.per_class} for report in self.reports]
         names = [n for n in self.results[0].class_names if any(n in found for found in scores)]
         rows = [
-            [f"F1 of {name}", *(f"{s[name]:.4f}" if name in s else "-" for s in scores)]
+            [f"F1 of {markdown(name)}", *(f"{s[name]:.4f}" if name in s else "-" for s in scores)]
             for name in names[:_SHOWN_CLASSES]
         ]
         left_out = len(names) - len(rows)

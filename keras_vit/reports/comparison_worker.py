@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit import files
+from keras_vit.escapes import say
 from keras_vit.reports import cost
 from keras_vit.runs import history
 from keras_vit.runs.config import write_config
@@ -117,7 +118,7 @@ def main(folder: str, run: str | None = None) -> None:
         print(f"\n{stopped}")
         sys.exit(_STOPPED)
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:
-        print(f"keras-vit: {error}", file=sys.stderr)
+        say(f"keras-vit: {error}", sys.stderr)
         sys.exit(1)
 
 

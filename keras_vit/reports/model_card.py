@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from keras_vit import arguments, files, models
+from keras_vit.escapes import markdown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.reports.evaluation_page import without_folders
 from keras_vit.training import Run
@@ -65,14 +66,14 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     kind = "vision-transformer" if models.has_config(model) else "convolutional"
     front = _front_matter(name, [kind, config.model], license_, scores)
     sections = [
-        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}",
+        f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {markdown(name)}",
         f"An image classifier, {config.model} with {model.count_params():,} parameters, for "
         f"images of {height} x {width} pixels (images of other sizes are resized), trained with "
         f"keras_vit. Initial weights: {origin}.",
         _uses(preprocessing),
         f"## Data\n\nTrained on {resolved['training_examples']} images of "
-        f"`{without_folders(config.data)}`; {resolved['validation_examples']} more images were "
-        "held out for validation.\n\n*To complete: where the images come from, who took and "
+        f"{markdown(without_folders(config.data))}; {resolved['validation_examples']} more images "
+        "were held out for validation.\n\n*To complete: where the images come from, who took and "
         "labeled them, and which people or subjects they do not show.*",
         _metrics(scores),
         _pictures(source, out),
@@ -121,7 +122,7 @@ def _front_matter(
 
 def _uses(preprocessing: Preprocessing) -> str:
     labels = preprocessing.class_names or ()
-    shown = arguments.shortlist(labels, shown=50)
+    shown = arguments.shortlist(list(map(markdown, labels)), shown=50)
     anything = "is also assigned one of these classes, possibly with high confidence"
     if preprocessing.thresholds:
         anything = "may be assigned no class, or one or more of these classes"
@@ -143,8 +144,8 @@ def _metrics(scores: dict[str, Any]) -> str:
         )
     low, high = scores["interval_95"]
     rows = [
-        f"| {row['name']} | {row['precision']:.4f} | {row['recall']:.4f} | {row['f1']:.4f} | "
-        f"{row['support']} |"
+        f"| {markdown(row['name'])} | {row['precision']:.4f} | {row['recall']:.4f} | "
+        f"{row['f1']:.4f} | {row['support']} |"
         for row in scores["per_class"]
     ]
     return "\n".join(

@@ -8,6 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from keras_vit.escapes import terminal
+
 if TYPE_CHECKING:
     import requests
 
@@ -59,7 +61,9 @@ def _body(response: requests.Response, end: float) -> bytes:
         raise ValueError(f"{response.status_code}: a compressed response, which was not requested")
     if response.is_redirect:
         target = response.headers["Location"]
-        raise ValueError(f"{response.status_code}: a redirect to {target}, which is not followed")
+        raise ValueError(
+            f"{response.status_code}: a redirect to {terminal(target)}, which is not followed"
+        )
     body = bytearray()
     while (data := response.raw.read1(1 << 16)) and time.monotonic() < end:
         body += data

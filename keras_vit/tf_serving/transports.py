@@ -12,6 +12,7 @@ from urllib.parse import quote
 import numpy as np
 
 from keras_vit import arguments
+from keras_vit.escapes import terminal
 from keras_vit.tf_serving.rest import MAX_RESPONSE, request_json
 from keras_vit.tf_serving.served_inputs import Signatures
 
@@ -157,7 +158,9 @@ class Grpc:
             kind = UnavailableError
         elif batched and code in _BATCH_CODES:
             kind = BatchError
-        raise kind(f"{self._address}, model {self._name!r}: {code}: {error.details()}") from error
+        raise kind(
+            f"{self._address}, model {self._name!r}: {code}: {terminal(error.details())}"
+        ) from error
 
 
 class Rest:
@@ -240,7 +243,7 @@ class Rest:
             kind = BatchError
         if code != 200 or not isinstance(content, dict) or key not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
-            raise kind(f"{address}: {code}: {str(said)[:500]}")
+            raise kind(f"{address}: {code}: {terminal(said)[:500]}")
         return content[key]
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from keras_vit import data, files, models, output_folder, tasks
 from keras_vit.data.inventory import Inventory
+from keras_vit.escapes import say
 from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.build import complete_preprocessing
@@ -316,7 +317,7 @@ def _finish(
         log_pictures(run.tensorboard / "evaluation", pictures)
     if result is not None:
         print(f"\nResults of the last epoch's weights on the {len(validation)} held-out images:\n")
-        print(result.text())
+        say(result.text())
     names += [path.name for path in pictures.values()]
     commands = "\n  ".join(task.next_commands(run))
     print(f"\n{run.path} contains {', '.join(names[:-1])} and {names[-1]}. Next:\n  {commands}")

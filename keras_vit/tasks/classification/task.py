@@ -124,7 +124,7 @@ class Classification(Task):
             "layer-wise decay": recipe.layer_decay < 1,
             "dropout": recipe.dropout_rate > 0,
             "stochastic depth": recipe.stochastic_depth_rate > 0,
-            "rematerialisation": recipe.remat,
+            "rematerialization": recipe.remat,
         }
         if not ours and any(ignored.values()):
             print(

@@ -1,0 +1,40 @@
+"""Escapes of text from files and servers, one function for each medium (HTML: `html.escape`)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import IO, Any
+
+# Control characters, except newlines and tabs; directions of text; undecodable bytes of file names.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+# With these, spreadsheets read a cell as a formula.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def terminal(text: object) -> str:
+    """Returns text whose control characters, which can move the cursor, are written as escapes."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(text))
+
+
+def say(text: object, file: IO[str] | None = None) -> None:
+    """Prints text of any origin."""
+    print(terminal(text), file=file or sys.stdout, flush=True)
+
+
+def markdown(text: object) -> str:
+    """Returns text as one line of Markdown, for any cell, without markup and HTML."""
+    return re.sub(r"([\\`*\[\]<>|$])", r"\\\1", terminal(" ".join(str(text).split())))
+
+
+def csv_cell(value: Any) -> Any:
+    """Returns a cell that is no formula: an apostrophe precedes text that could be one."""
+    formula = isinstance(value, str) and _FORMULA.match(value)
+    return f"'{value}" if formula else value
+
+
+def csv_text(cell: str) -> str:
+    """Returns the text of a cell from `csv_cell`."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
