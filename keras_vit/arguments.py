@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 import os
@@ -9,6 +10,7 @@ import shlex
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 _TABLES = (".csv", ".tsv", ".jsonl")
 # Remedies for files with images or labels in unsupported formats.
@@ -64,6 +66,27 @@ def positive(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
     return float(value)
+
+
+# Types by the annotation of a field, and their names in messages; numbers are checked by range.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "true or false"),
+    "str": ((str, os.PathLike), "text"),
+    "str | None": ((str, os.PathLike, type(None)), "text"),
+    "tuple[str, ...]": ((list, tuple), "a list"),
+    "tuple[Any, ...]": ((list, tuple), "a list"),
+    "dict[str, Any]": ((dict,), "a mapping"),
+}
+
+
+def check_kinds(settings: Any) -> None:
+    """Raises `ValueError` if a field of a dataclass has a value of another type."""
+    for field in dataclasses.fields(settings):
+        value, annotation = getattr(settings, field.name), str(field.type)
+        kinds, wanted = _KINDS.get(annotation, ((object,), f"of the class {annotation}"))
+        other = annotation.istitle() and type(value).__name__ != annotation  # such as `Recipe`
+        if other or not isinstance(value, kinds):
+            raise ValueError(f"`{field.name}` must be {wanted}. Received: {field.name}={value!r}")
 
 
 def hidden_size(value: int | None, num_heads: int) -> int:

@@ -102,7 +102,7 @@ def test_of_two_exports_one_wins(finished: Run, tmp_path: Path) -> None:
     for number in range(ROUNDS):
         to = tmp_path / str(number)
         check_two_at_once("export", finished.path, "--to", to, "--tflite", "float32")
-        assert {path.name for path in to.glob("[!.]*")} == {"vit", "vit-files"}
+        assert {path.name for path in to.glob("[!.]*")} == {"vit", "vit-files", "batching.config"}
         for folder, manifest in (
             (to / "vit" / "1", to / "vit" / "1" / "assets.extra" / "manifest.json"),
             (to / "vit-files" / "1", to / "vit-files" / "1" / "manifest.json"),

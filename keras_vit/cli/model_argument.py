@@ -26,6 +26,7 @@ def load_model(
 ) -> Any:
     """Loads a Keras model from a run folder, a `.keras` file or a weight file."""
     from keras_vit import training, weights, zoo
+    from keras_vit.models.memory import require_memory
     from keras_vit.weights import whole_models
 
     if path.is_dir() and constructor is None:
@@ -44,6 +45,8 @@ def load_model(
             f"ViTB16` (for `keras-vit evaluate`, `explain` and `probe`). Received: {path}"
         )
     build = zoo.constructor(constructor)
+    if image_size:
+        require_memory(build.config.replace(image_size=image_size))
     checkpoint = weights.read_checkpoint(path, constructor)
     classes = checkpoint.inferred["classes"]
     if not classes and classifier:

@@ -167,9 +167,10 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
     for setting in settings or []:
         name, equals, value = setting.partition("=")
         try:
-            if not equals:
+            found = _number(yaml.safe_load(value))
+            if not equals or (found is None and name.strip() != "image_size"):
                 raise ValueError(setting)
-            read[name.strip()] = _number(yaml.safe_load(value))
+            read[name.strip()] = found
         except (ValueError, yaml.YAMLError) as error:
             raise ValueError(
                 f"`--set` must have the form NAME=VALUE. Received: --set {setting}"

@@ -50,7 +50,9 @@ def predict(
         opt.option("Constructor, such as ViTB16, of a weight file.", "--model"),
     ] = None,
     image_size: opt.SizeOption = None,
-    batch_size: Annotated[int, opt.option("Batch size.", min=1)] = 32,
+    batch_size: Annotated[
+        int | None, opt.option("Batch size.", min=1, show_default="32; 16 with --server")
+    ] = None,
     trust: Annotated[
         bool,
         opt.option("Run a SavedModel whose operators can read and write any file.", "--trust"),
@@ -98,6 +100,7 @@ def predict(
 
     keras-vit predict --server localhost:8500 cat.jpg dog.png
     """
+    batch_size = batch_size or (16 if server else 32)  # a server takes at most 16
     model = None if server else sources[0]
     given = sources if server else sources[1:]
     if not given:

@@ -70,6 +70,7 @@ class Augmentation:
     layers: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        arguments.check_kinds(self)
         arguments.count("rand_augment_ops", self.rand_augment_ops)
         arguments.positive_int("repeats", self.repeats)
         for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
@@ -82,10 +83,6 @@ class Augmentation:
             value = getattr(self, name)
             if not arguments.is_number(value) or not 0 <= value <= 1:
                 raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
-        for name in ("flip", "rand_augment_increasing", "three_augment"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise ValueError(f"`{name}` must be true or false. Received: {name}={value!r}")
         area = self.crop_area
         two = isinstance(area, (tuple, list)) and len(area) == 2
         if not (two and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 
-from keras_vit import arguments
+from keras_vit import accelerators, arguments
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.counting import convolutions, count_head, count_parameters, count_tokens
 
@@ -152,6 +153,20 @@ def count_memory(
         update=FLOAT32 * learnt,
         passing=batch_size * passing,
     )
+
+
+def require_memory(config: ViTConfig) -> None:
+    """Raises `ValueError` if one image needs more memory than a CPU has, which aborts Python."""
+    if accelerators.detect() != "cpu" or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return
+    needed = count_memory(config, 1, learning="nothing").total
+    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > present:
+        raise ValueError(
+            "`image_size` must be small enough for the memory of this machine "
+            f"({present / 2**30:.0f} GiB). Received: image_size={config.usual_size}, for which one "
+            f"image needs {needed / 2**30:.0f} GiB"
+        )
 
 
 def _block_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:

@@ -55,6 +55,7 @@ class CommonConfig:
     recipe: Recipe = FINETUNE
 
     def __post_init__(self) -> None:
+        arguments.check_kinds(self)
         arguments.one_of("on_bad_image", self.on_bad_image, ON_BAD_IMAGE)
         arguments.one_of("strategy", self.strategy, STRATEGIES)
         arguments.positive_int("keep", self.keep)
@@ -219,15 +220,10 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
 
 def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
     """Reads a configuration of the given class from a YAML file, as `read_config` does."""
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must map fields to values. Received: {content!r}")
+    content = read_mapping(path)
     content = {k: v for k, v in content.items() if k not in ("resolved", "versions")}
-    recipe = dict(content.pop("recipe", None) or {})
-    augmentation = dict(recipe.pop("augmentation", None) or {})
+    recipe = _mapping(path, content, "recipe")
+    augmentation = _mapping(path, recipe, "augmentation")
     for name, found, holder in (
         ("the configuration", content, kind),
         ("its recipe", recipe, Recipe),
@@ -254,6 +250,25 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
         )
     except TypeError as error:
         raise ValueError(f"{path} contains a value of the wrong type. Received: {error}") from error
+
+
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a YAML file that maps names to values."""
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, RecursionError, ValueError, OSError) as error:
+        raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must map fields to values. Received: {content!r}")
+    return content
+
+
+def _mapping(path: str | os.PathLike[str], content: dict[str, Any], name: str) -> dict[str, Any]:
+    """Removes a mapping from the content of a file; returns a copy of it."""
+    found = content.pop(name, None) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must map fields of `{name}` to values. Received: {found!r}")
+    return dict(found)
 
 
 def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:

@@ -121,6 +121,7 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        arguments.check_kinds(self)
         for name, options in (
             ("optimizer", OPTIMIZERS),
             ("precision", PRECISIONS),
@@ -172,8 +173,10 @@ class Recipe:
                 "`batch_size` must be a multiple of `accumulation_steps`. Received: "
                 f"batch_size={self.batch_size}, accumulation_steps={self.accumulation_steps}"
             )
-        if not 0 <= self.seed < 2**32:  # the range of NumPy's seeds
-            raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed}")
+        if (
+            not isinstance(self.seed, int) or not 0 <= self.seed < 2**32
+        ):  # the range of NumPy's seeds
+            raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed!r}")
         # A frozen dataclass can only be normalized through object.__setattr__.
         object.__setattr__(self, "trainable", tuple(self.trainable))
         if self.image_size is not None:
@@ -210,6 +213,6 @@ class Recipe:
                 raise ValueError(f"{name!r} is not a recipe field.{hint}")
         inner = {name: given.pop(name) for name in list(given) if name in below}
         if inner:
-            base = given.get("augmentation", self.augmentation)
+            base = dataclasses.replace(self, **given).augmentation
             given["augmentation"] = dataclasses.replace(base, **inner)
         return dataclasses.replace(self, **given)

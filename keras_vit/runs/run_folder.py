@@ -11,7 +11,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import yaml
 
 from keras_vit import arguments, data, output_folder
 from keras_vit.data import Examples
@@ -20,6 +19,7 @@ from keras_vit.runs.config import (
     CommonConfig,
     RunConfig,
     read_config_of,
+    read_mapping,
     versions,
     write_config,
 )
@@ -168,8 +168,14 @@ class Run:
         Returns:
             Precision, devices, flip, number of images and classes, and the preprocessing.
         """
-        return dict(self.as_written()["resolved"])
+        found = self.as_written().get("resolved")
+        if not isinstance(found, dict):
+            raise ValueError(
+                "`run` must be a run folder written by `keras-vit train --out`. Received: "
+                f"run={str(self.path)!r}, whose {self.config.name} has no `resolved` values"
+            )
+        return found
 
     def as_written(self) -> dict[str, Any]:
         """Returns the content of `config.yaml`: configuration, resolved defaults and versions."""
-        return dict(yaml.safe_load(self.config.read_text(encoding="utf-8")))
+        return read_mapping(self.config)

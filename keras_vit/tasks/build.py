@@ -11,6 +11,7 @@ import keras
 from keras_vit import arguments, models, weights, zoo
 from keras_vit.layers import TransformerBlock
 from keras_vit.models.keras_applications import application_names
+from keras_vit.models.memory import require_memory
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig
 from keras_vit.runs.run_folder import Run
@@ -65,6 +66,8 @@ def checkpoint_of(config: CommonConfig) -> Checkpoint | None:
 def start(config: CommonConfig, checkpoint: Checkpoint | None, **settings: Any) -> keras.Model:
     """Builds the initial model of a run; prints warnings about the loaded weights as notes."""
     recipe = config.recipe
+    if recipe.image_size:
+        require_memory(zoo.constructor(config.model).config.replace(image_size=recipe.image_size))
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         model = zoo.constructor(config.model)(

@@ -166,6 +166,7 @@ def test_bad_data_is_refused(call: Call, tmp_path: Path) -> None:
         (["--recipe", "dait"], "`recipe` must be one of"),
         (["--set", "mixup"], "`--set` must have the form NAME=VALUE. Received: --set mixup"),
         (["--set", "mixpu=1"], "'mixpu' is not a recipe field. Did you mean 'mixup'?"),
+        (["--set", "mixup="], "`--set` must have the form NAME=VALUE. Received: --set mixup="),
         (["--set", "mixup=[1"], "`--set` must have the form NAME=VALUE. Received: --set mixup=[1"),
         (["--strategy", "jax"], "strategy='jax' needs the jax backend"),
         (

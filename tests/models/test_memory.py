@@ -6,6 +6,7 @@ import pytest
 
 from keras_vit import models
 from keras_vit.layers import TransformerBlock, fused_elementwise
+from keras_vit.models import memory, size
 from keras_vit.models.memory import Memory, count_memory
 from tests.helpers import tiny_config
 
@@ -132,3 +133,13 @@ def test_a_resnet_keeps_its_feature_maps() -> None:
 def test_count_memory_refuses_what_is_out_of_range(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         count_memory(tiny_config(), **{"batch_size": 1, **arguments})
+
+
+def test_image_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = size("Micro/4")
+    memory.require_memory(config)
+    huge = config.replace(image_size=(16, 1_000_000))
+    with pytest.raises(ValueError, match=r"`image_size` must .* for which one image needs \d+ GiB"):
+        memory.require_memory(huge)
+    monkeypatch.setattr(memory.accelerators, "detect", lambda: "gpu")  # has its own memory
+    memory.require_memory(huge)

@@ -145,3 +145,21 @@ def test_wrong_config_is_refused(tmp_path: Path, text: str, message: str) -> Non
 def test_missing_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none.yaml must be a readable YAML file"):
         read_config(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{data: a, model: ViTB16, recipe: [1, 2]}", r"map fields of `recipe` to values.*\[1, 2\]"),
+        ("{data: a, model: ViTB16, recipe: {augmentation: 5}}", "map fields of `augmentation`.* 5"),
+        ("{data: 5, model: ViTB16}", "`data` must be text. Received: data=5"),
+        ("{data: a, model: ViTB16, settings: [1]}", "`settings` must be a mapping"),
+        ("[" * 100_000, "must be a readable YAML file"),
+        ("a: !!python/object/apply:os.system [ls]", "must be a readable YAML file"),
+    ],
+)
+def test_config_of_another_form_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_config(path)

@@ -89,3 +89,20 @@ def test_replace_checks() -> None:
         Recipe().replace(epochs=0)
     with pytest.raises(ValueError, match=r"'mixpu' is not a recipe field.*Did you mean 'mixup'"):
         Recipe().replace(mixpu=0.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": 5}, "`layers` must be a list. Received: layers=5"),
+        ({"augmentation": 5}, "`augmentation` must be of the class Augmentation. Received: .*=5"),
+        ({"augmentation": 5, "mixup": 0.2}, "`augmentation` must be of the class Augmentation"),
+        ({"trainable": "head/*"}, r"`trainable` must be a list. Received: trainable='head/\*'"),
+        ({"remat": 1}, "`remat` must be true or false. Received: remat=1"),
+        ({"precision": (1,)}, "`precision` must be text"),
+        ({"seed": "a"}, r"`seed` must be in \[0, 2\*\*32\). Received: seed='a'"),
+    ],
+)
+def test_recipe_rejects_values_of_another_type(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Recipe().replace(**changes)

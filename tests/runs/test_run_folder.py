@@ -53,3 +53,11 @@ def test_model_is_that_of_the_last_epoch(tmp_path: Path) -> None:
     model.save(run.last)
     for found, expected in zip(run.model().weights, model.weights, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_config_without_resolved_values_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for text in ("{data: digits, model: ViTMicro4}", "{resolved: 5}"):
+        run.config.write_text(text)
+        with pytest.raises(ValueError, match=r"config\.yaml has no `resolved` values"):
+            run.resolved()
