@@ -25,8 +25,9 @@ def rollout(
     config: Annotated[
         Path | None,
         option(
-            "Model config file of the server, by default models.config beside MODELS. It is "
-            "rewritten, with only its top comments; the server must poll it."
+            "Model config file of the server, by default config/models.config, or else "
+            "models.config, beside MODELS. It is rewritten, with only its top comments; the server "
+            "must poll it."
         ),
     ] = None,
     server: Annotated[str, option("REST address of the server.")] = "http://localhost:8501",
@@ -52,7 +53,9 @@ def rollout(
         raise ValueError(f"`--version` is only for canary. Received: --version with {step}")
     if step == "canary":
         version = _find_version(models, name, version)
-    config = config or models.resolve().parent / "models.config"
+    beside = models.resolve().parent
+    current = beside / "config" / "models.config"
+    config = config or (current if current.is_file() else beside / "models.config")
     check_exists("--config", config, "the server's model config file")
     start_keras()
     from keras_vit.export import Rollout

@@ -11,7 +11,7 @@ FILE = "batching.config"
 #: Largest batch size of the server, also for clients and warm-up requests.
 MAX_BATCH_SIZE = 16
 _TIMEOUT = 500  # microseconds
-_WAITING = 128  # images
+_WAITING = 32  # images of a signature; the memory of a server: docs/serving.md
 # Derivation of the values: docs/serving.md.
 _TEXT = """\
 # Read by tensorflow_model_server --batching_parameters_file, once, when it starts. Written by

@@ -60,7 +60,7 @@ class Rollout:
         ValueError: If the file is not a `models.config` or does not contain the model.
 
     Examples:
-        >>> rollout = Rollout("export/models.config")  # doctest: +SKIP
+        >>> rollout = Rollout("export/config/models.config")  # doctest: +SKIP
         >>> rollout.canary(5)  # doctest: +SKIP
         >>> rollout.promote()  # doctest: +SKIP
     """

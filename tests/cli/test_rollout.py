@@ -39,6 +39,23 @@ def test_rollout_from_canary_to_back(
         server.close()
 
 
+def test_config_folder_is_used_before_the_folder_above(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """export/config is the folder that the server's container gets."""
+    models = models_folder(tmp_path, versions=(1,))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "models.config").rename(tmp_path / "config" / "models.config")
+    (tmp_path / "models.config").write_text("no configuration")
+    server = ModelServer(tmp_path / "config" / "models.config")
+    try:
+        until(lambda: server.available() == [1])
+        assert call_main("rollout", "status", models, "--server", server.address) == 0
+        assert capsys.readouterr().out.split() == ["1", "AVAILABLE"]
+    finally:
+        server.close()
+
+
 def test_rollout_without_versions_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 TICK = 0.01
-CONFIG = Path(__file__).parents[2] / "export" / "models.config"
+CONFIG = Path(__file__).parents[2] / "export" / "config" / "models.config"
 
 
 def models_folder(folder: Path, versions: Sequence[int]) -> Path:

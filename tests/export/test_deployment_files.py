@@ -13,11 +13,14 @@ import pytest
 import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
+from keras_vit.data import image_reading
 from keras_vit.export import warmup
+from keras_vit.tasks.classification import serving
 from keras_vit.tf_serving import batching
 
 EXPORT = Path(__file__).parents[2] / "export"
 SERVING_PAGE = EXPORT.parent / "docs" / "serving.md"
+CONFIG = EXPORT / "config"
 KUBERNETES = sorted((EXPORT / "kubernetes").glob("*.yaml"))
 FLAG = re.compile(r"--(\w+)=(\S+)")
 COMPOSE = yaml.safe_load((EXPORT / "docker-compose.yml").read_text())
@@ -79,9 +82,20 @@ def flags(arguments: list[str]) -> dict[str, str]:
     return dict(FLAG.fullmatch(argument).groups() for argument in arguments)  # type: ignore[union-attr]
 
 
+def kubernetes(kind: str) -> list[dict[str, Any]]:
+    documents = [d for path in KUBERNETES for d in yaml.safe_load_all(path.read_text())]
+    return [document for document in documents if document["kind"] == kind]
+
+
 def deployment() -> dict[str, Any]:
-    documents = yaml.safe_load_all((EXPORT / "kubernetes" / "vit.yaml").read_text())
-    return next(d for d in documents if d["kind"] == "Deployment")
+    (found,) = kubernetes("Deployment")
+    return found
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The pods of the server and of the copy, with their labels, by name."""
+    (copy,) = kubernetes("Pod")
+    return {"vit": deployment()["spec"]["template"], "vit-copy": copy}
 
 
 def test_models_config_is_what_the_server_reads() -> None:
@@ -89,7 +103,7 @@ def test_models_config_is_what_the_server_reads() -> None:
         "tensorflow_serving.config.model_server_config_pb2", reason="needs the extra serving"
     )
     config = text_format.Parse(
-        (EXPORT / "models.config").read_text(), model_server_config_pb2.ModelServerConfig()
+        (CONFIG / "models.config").read_text(), model_server_config_pb2.ModelServerConfig()
     )
     (model,) = config.model_config_list.config
     assert (model.name, model.base_path) == ("vit", "/models/vit")
@@ -106,7 +120,7 @@ def test_batching_config_is_what_the_server_reads(tmp_path: Path) -> None:
 
 
 def test_monitoring_config_is_what_the_server_reads() -> None:
-    text = (EXPORT / "monitoring.config").read_text()
+    text = (CONFIG / "monitoring.config").read_text()
     config = text_format.Parse(text, messages()("MonitoringConfig"))
     annotations = deployment()["spec"]["template"]["metadata"]["annotations"]
     assert config.prometheus_config.enable
@@ -125,10 +139,21 @@ def test_every_file_that_the_server_is_told_of_is_there() -> None:
         files = {Path(value) for key, value in told.items() if key.endswith("_file")}
         assert len(files) == 3
         (exported,) = (file for file in files if file.name == batching.FILE)
-        assert all((EXPORT / file.name).is_file() for file in files - {exported})
+        assert all((CONFIG / file.name).is_file() for file in files - {exported})
         assert told["enable_batching"] == "true"
     assert flags(service["command"])["batching_parameters_file"] == "/models/batching.config"
-    assert {".:/config:ro", "./models:/models:ro"} <= {*service["volumes"]}
+    (vit,) = [path for path in KUBERNETES if path.name == "vit.yaml"]
+    for told_of in re.findall(r"--from-file=(config/\S+)", vit.read_text()):
+        assert (EXPORT / told_of).is_file()
+
+
+def test_containers_get_only_the_files_that_they_read() -> None:
+    """Compose reads .env, with the hash of the password, from the folder of its file."""
+    for name in ("serving", "serving-gpu"):
+        mounts = COMPOSE["services"][name]["volumes"]
+        assert mounts == ["./models:/models:ro", "./config:/config:ro"]
+    assert COMPOSE["services"]["proxy"]["volumes"][0] == "./Caddyfile:/etc/caddy/Caddyfile:ro"
+    assert {path.name for path in CONFIG.iterdir()} == {"models.config", "monitoring.config"}
 
 
 def test_the_server_has_a_thread_for_each_processor() -> None:
@@ -150,17 +175,99 @@ def test_no_two_services_of_a_profile_have_the_same_port() -> None:
 
 
 def test_no_container_may_more_than_it_needs() -> None:
-    pod = deployment()["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["securityContext"]["runAsNonRoot"]
-    assert container["securityContext"]["readOnlyRootFilesystem"]
-    assert container["resources"]["limits"].keys() == {"cpu", "memory"}
-    for name in ("serving", "serving-gpu"):
-        service = COMPOSE["services"][name]
+    for pod in pods().values():
+        (container,) = pod["spec"]["containers"]
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        assert not pod["spec"]["automountServiceAccountToken"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["limits"].keys() == {"cpu", "memory"}
+    for name, service in COMPOSE["services"].items():
         assert service["read_only"]
-        assert not service["user"].startswith("0")
-        assert "memory" in service["deploy"]["resources"]["limits"]
-        assert "healthcheck" in service
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert {"cpus", "memory"} <= service["deploy"]["resources"]["limits"].keys()
+        if name != "proxy":
+            assert not service["user"].startswith("0")
+            assert "cap_add" not in service
+            assert "healthcheck" in service
+    assert COMPOSE["services"]["proxy"]["cap_add"] == ["NET_BIND_SERVICE"]
+
+
+def test_temporary_folders_have_a_size() -> None:
+    for pod in pods().values():
+        for volume in pod["spec"]["volumes"]:
+            assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": "no emptyDir"})
+    for service in COMPOSE["services"].values():
+        assert all(re.search(r":size=\d+m$", folder) for folder in service["tmpfs"])
+
+
+def test_network_policies_cover_all_pods_in_both_directions() -> None:
+    policies = {
+        policy["metadata"]["name"]: policy["spec"] for policy in kubernetes("NetworkPolicy")
+    }
+    for name, pod in pods().items():
+        labels = policies[name]["podSelector"]["matchLabels"]
+        assert labels.items() <= pod["metadata"]["labels"].items()
+        assert {*policies[name]["policyTypes"]} == {"Ingress", "Egress"}
+        assert policies[name]["egress"] == []
+    assert policies["vit-copy"]["ingress"] == []
+    others = pods()["vit-copy"]["metadata"]["labels"]
+    assert policies["vit"]["podSelector"]["matchLabels"].items() - others.items()
+
+
+def signatures_with_images() -> int:
+    """Number of signatures of a Vision Transformer that receive image files."""
+    served = object.__new__(serving.ServedClassifier)
+    served.strings, served.pixels, served.images = "image_bytes", "pixels", "images"  # type: ignore
+    served._extractor = True  # type: ignore[assignment]
+    return [spec for _, spec in served.signatures().values()].count("image_bytes")  # type: ignore
+
+
+def size(text: str) -> int:
+    """Bytes of 16G in Compose and of 16Gi in Kubernetes, which are the same."""
+    number, power = re.fullmatch(r"(\d+)([MG])i?", text).groups()  # type: ignore[union-attr]
+    return int(number) << {"M": 20, "G": 30}[power]
+
+
+def test_worst_case_fits_the_memory_limit(tmp_path: Path) -> None:
+    """The table of docs/serving.md, "Memory of the server"."""
+    caddyfile = (EXPORT / "Caddyfile").read_text()
+    (body,) = re.findall(r"^\s*max_size (\d+)MB$", caddyfile, re.MULTILINE)
+    (bodies,) = re.findall(r"^\s*max_conns_per_host (\d+)$", caddyfile, re.MULTILINE)
+    decoding, model = 3e9, 4.1e9  # measured, on the same page
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    limits = [container["resources"]["limits"]["memory"]]
+    cores = {container["resources"]["limits"]["cpu"]}
+    for name in ("serving", "serving-gpu"):
+        limit = COMPOSE["services"][name]["deploy"]["resources"]["limits"]
+        limits.append(limit["memory"])
+        cores.add(limit["cpus"])
+    (threads,) = map(int, cores)
+    text = batching.write(tmp_path, cores=threads).read_text()
+    config = text_format.Parse(text, messages()("BatchingParameters"))
+    batch = config.max_batch_size.value * image_reading.Limits().max_bytes
+    waiting = config.max_enqueued_batches.value * signatures_with_images() * batch * 2
+    computed = config.num_batch_threads.value * batch * 3
+    received = int(bodies) * int(body) * 1e6
+    total = waiting + computed + received + decoding + model
+    assert total <= min(map(size, limits))
+    assert size(container["resources"]["requests"]["memory"]) > model
+    assert config.max_enqueued_batches.value * config.max_batch_size.value >= 16  # 16 clients
+    table = SERVING_PAGE.read_text().partition("## Memory of the server")[2].partition("\n- ")[0]
+    rows = [float(number) for number in re.findall(r"\| ([\d.]+) GB \|$", table, re.MULTILINE)]
+    parts = [waiting, computed, received, decoding, model, total]
+    assert rows == [round(part / 1e9, 1) for part in parts]
+
+
+def test_proxy_accepts_the_largest_image_and_no_compressed_body() -> None:
+    caddyfile = (EXPORT / "Caddyfile").read_text()
+    (body,) = re.findall(r"max_size (\d+)MB", caddyfile)
+    assert int(body) * 1e6 > 2 * image_reading.Limits().max_bytes * 4 / 3  # base64
+    assert "@compressed header Content-Encoding *" in caddyfile
+    assert "respond @compressed 415" in caddyfile
+    assert {"read_header", "read_body", "idle"} <= set(re.findall(r"\w+", caddyfile))
 
 
 def test_compose_file_follows_its_schema() -> None:
@@ -209,3 +316,17 @@ def test_all_name_the_same_image_of_the_server() -> None:
     assert {path.name for path in told} <= named.keys()
     (expected,) = tags["vit.yaml"]
     assert all(found == {expected} for found in named.values()), named
+
+
+def test_images_can_be_pinned() -> None:
+    """By a variable in Compose; README.md contains the command for the digest."""
+    for service in COMPOSE["services"].values():
+        assert re.fullmatch(r"\$\{[A-Z_]+_IMAGE:-[\w./:-]+\}", service["image"])
+    (tag,) = image_tags(EXPORT / "docker-compose.yml")
+    command = f"docker buildx imagetools inspect tensorflow/serving:{tag} --format"
+    assert command in (EXPORT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", [*KUBERNETES, EXPORT / "docker-compose.yml", EXPORT / "Caddyfile"])
+def test_files_that_were_not_run_say_so(path: Path) -> None:
+    assert "# NOT RUN" in path.read_text()

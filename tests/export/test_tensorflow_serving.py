@@ -29,7 +29,7 @@ pytestmark = [
     ),
 ]
 
-EXPORT = Path(__file__).parents[2] / "export"
+CONFIG = Path(__file__).parents[2] / "export" / "config"
 
 
 def free_port() -> int:
@@ -43,7 +43,7 @@ def server(exported: dict[str, Path], tmp_path: Path) -> Iterator[tuple[str, str
     """Its gRPC address, its REST address, and the folder that it watches."""
     models = tmp_path / "models"
     shutil.copytree(exported["saved_model"], models / "vit" / "1")
-    config = (EXPORT / "models.config").read_text().replace("/models/vit", str(models / "vit"))
+    config = (CONFIG / "models.config").read_text().replace("/models/vit", str(models / "vit"))
     (tmp_path / "models.config").write_text(config)
     grpc, rest = free_port(), free_port()
     command = [
@@ -52,7 +52,7 @@ def server(exported: dict[str, Path], tmp_path: Path) -> Iterator[tuple[str, str
         f"--rest_api_port={rest}",
         f"--model_config_file={tmp_path / 'models.config'}",
         f"--batching_parameters_file={batching.write(tmp_path)}",
-        f"--monitoring_config_file={EXPORT / 'monitoring.config'}",
+        f"--monitoring_config_file={CONFIG / 'monitoring.config'}",
         "--enable_batching=true",
         "--file_system_poll_wait_seconds=1",
     ]

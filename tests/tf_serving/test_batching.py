@@ -19,6 +19,13 @@ def test_there_is_a_thread_for_each_core(tmp_path: Path) -> None:
     assert threads(batching.write(tmp_path / "this")) == os.cpu_count()
 
 
+def test_two_full_requests_can_wait_for_a_signature(tmp_path: Path) -> None:
+    """More would not fit the memory of a server (tests/export/test_deployment_files.py)."""
+    text = batching.write(tmp_path, cores=3).read_text()
+    assert "max_enqueued_batches { value: 2 }" in text
+    assert "# 32 images can wait;" in text
+
+
 def test_file_of_the_user_is_kept(tmp_path: Path) -> None:
     (tmp_path / batching.FILE).write_text("max_batch_size { value: 1 }")
     assert batching.write(tmp_path).read_text() == "max_batch_size { value: 1 }"
