@@ -1,0 +1,160 @@
+"""Generated command lines, configurations and tables: a result, or one message and exit code."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer.main
+
+from keras_vit.cli.app import app
+from tests.cli.commands import Call
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(3000)]
+
+VALUES = (
+    *("", "0", "-1", "1", "2", "3.5", "1e999", "nan", "abc", "a=b", "[1]", "{a: 1}", "null"),
+    *(
+        "8x12",
+        "16x1000000",
+        "99999999999999999999",
+        "☃",
+        "x" * 300,
+        "../..",
+        "/dev/null",
+        "\x1b[2J",
+    ),
+    *("ViTNano", "ViTB16", "ResNet50", "imagenet", "digits", "tfds:mnist", "softmax", "auto"),
+    *("mixup=", "mixup=0.2", "layers=5", "augmentation=5", "epochs=[1]", "crop_area=[1,2,3]"),
+)
+COMMANDS = (("train",), ("evaluate",), ("predict",), ("export",), ("data", "check"))
+
+
+def parameters(words: tuple[str, ...]) -> list[click.Parameter]:
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    return [p for p in command.params if not {"--help", "--out", "--to"} & set(p.opts)]
+
+
+def check(code: int, error: str, what: object) -> None:
+    """A usage error has Typer's frame; any other error is a line, with hints below it."""
+    assert code in (0, 1, 2), what
+    assert "Traceback" not in error, what
+    assert "\x1b[2J" not in error, what
+    if code == 1:
+        message = error[error.rfind("keras-vit: ") :]
+        assert message.startswith("keras-vit: ") or "could not be read" in error, (what, error)
+        assert len(message.splitlines()) < 30, (what, error)
+
+
+@pytest.fixture
+def sources(run: Path, photos: Path, tmp_path: Path) -> list[str]:
+    table = tmp_path / "labels.csv"
+    table.write_text("file,label\na.jpg,b\n")
+    first = next(photos.glob("*/*.jpg"))
+    return [str(p) for p in (run, run / "last.keras", run / "config.yaml", photos, first, table)]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_generated_arguments(
+    words: tuple[str, ...], call: Call, sources: list[str], tmp_path: Path
+) -> None:
+    draw, options = random.Random(" ".join(words)), parameters(words)
+    codes = []
+    for number in range(250):
+        line: list[str] = []
+        for parameter in draw.sample(options, draw.randint(0, min(4, len(options)))):
+            name = draw.choice(parameter.opts) if parameter.param_type_name == "option" else None
+            value = draw.choice(draw.choice((VALUES, sources)))
+            flag = isinstance(parameter, click.Option) and parameter.is_flag
+            line += [part for part in (name, None if flag else value) if part is not None]
+        out = tmp_path / f"out{number}"
+        if words == ("train",):  # what runs ends soon
+            line += ["--epochs", "1", "--no-tensorboard", "--out", str(out)]
+            line += draw.choice([[], ["--data", sources[3], "--model", "ViTNano"]])
+        elif words in (("evaluate",), ("predict",), ("export",)):
+            line = [draw.choice(sources), *line]
+            line += ["--to", str(out)] if words != ("evaluate",) else []
+        code, _, error = call(*words, *line)
+        check(code, error, (words, line))
+        codes.append(code)
+        shutil.rmtree(out, ignore_errors=True)
+    assert {1, 2} <= set(codes)
+
+
+def mutated(text: str, draw: random.Random) -> str:
+    """Changes lines, values and characters."""
+    lines = text.splitlines()
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(len(lines))
+        kind = draw.randrange(5)
+        if kind == 0:
+            lines[at] = re.sub(r":.*", lambda _: f": {draw.choice(VALUES)}", lines[at])
+        elif kind == 1:
+            lines.insert(at, draw.choice(lines))
+        elif kind == 2:
+            lines[at] = draw.choice(VALUES)
+        elif kind == 3:
+            cut = draw.randrange(len(lines[at]) + 1)
+            lines[at] = (
+                lines[at][:cut] + draw.choice("\0\t,;\"'[{:&*!%\x1b☃\ud800") + lines[at][cut:]
+            )
+        else:
+            del lines[at]
+            lines = lines or [""]
+    return "\n".join(lines) + draw.choice(["\n", ""])
+
+
+def table(photos: Path) -> str:
+    rows = [f"{path.relative_to(photos)},{path.parent.name}" for path in photos.glob("*/*.*")]
+    return "\n".join(["file,label", *rows])
+
+
+def configuration(run: Path) -> str:
+    return (run / "config.yaml").read_text().replace("epochs: 4", "epochs: 1")
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "line"),
+    [
+        (table, 350, lambda photos, run, file, out: ("data", "check", file)),
+        (
+            configuration,
+            300,
+            lambda photos, run, file, out: (
+                *("train", "--config", file, "--out", out, "--no-tensorboard"),
+                *("--epochs", 1),
+            ),
+        ),
+        (configuration, 100, lambda photos, run, file, out: ("evaluate", out)),
+    ],
+    ids=["table", "configuration", "run"],
+)
+def test_mutated_files(
+    make: Callable[[Path], str],
+    count: int,
+    line: Callable[..., tuple[object, ...]],
+    call: Call,
+    photos: Path,
+    run: Path,
+    tmp_path: Path,
+) -> None:
+    draw = random.Random(make.__name__)
+    here = Path(shutil.copytree(photos, tmp_path / "photos"))
+    for number in range(count):
+        text = mutated(make(here if make is table else run), draw)
+        out = tmp_path / f"out{number}"
+        file = here / "labels.csv" if make is table else tmp_path / "config.yaml"
+        if make is configuration and count == 100:
+            file = Path(shutil.copytree(run, out)) / "config.yaml"
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        code, _, error = call(*line(here, run, file, out))
+        check(code, error, text)
+        shutil.rmtree(out, ignore_errors=True)
