@@ -73,15 +73,9 @@ class Augmentation:
         arguments.count("rand_augment_ops", self.rand_augment_ops)
         arguments.positive_int("repeats", self.repeats)
         for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
-            value = getattr(self, name)
-            if not arguments.is_number(value) or not 0 <= value < math.inf:
-                raise ValueError(
-                    f"`{name}` must be a non-negative number. Received: {name}={value!r}"
-                )
+            arguments.non_negative(name, getattr(self, name))
         for name in ("color_jitter", "erasing", "mixing_probability"):
-            value = getattr(self, name)
-            if not arguments.is_number(value) or not 0 <= value <= 1:
-                raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
+            arguments.fraction(name, getattr(self, name))
         for name in ("flip", "rand_augment_increasing", "three_augment"):
             value = getattr(self, name)
             if not isinstance(value, bool):
