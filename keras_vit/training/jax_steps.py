@@ -20,8 +20,9 @@ class JaxSteps:
 
     def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, optimizer_variables, metrics = state
-        x, y, weight = _unpack(data)
-        scale = self._loss_scale(optimizer_variables)
+        x, y, weight = self.unpack(data)
+        with self._scope(self.optimizer.variables, optimizer_variables):
+            scale = self.optimizer.scale_loss(jnp.ones(()))
         gradients, non_trainable, metrics = self._gradients(
             trainable, non_trainable, metrics, (x, y, weight), scale
         )
@@ -43,7 +44,7 @@ class JaxSteps:
 
     def test_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, metrics = state
-        x, y, weight = _unpack(data)
+        x, y, weight = self.unpack(data)
         _, (non_trainable, metrics) = self._sum_of_losses(
             trainable, non_trainable, metrics, (x, y, weight), training=False
         )
@@ -98,23 +99,12 @@ class JaxSteps:
         )
         return jnp.sum(losses * weight), states
 
-    def _loss_scale(self: Any, optimizer_variables: Any) -> Any:
-        with self._scope(self.optimizer.variables, optimizer_variables):
-            return self.optimizer.scale_loss(jnp.ones(()))
-
     def _scope(self, variables: list[Any], values: list[Any]) -> keras.StatelessScope:
         return keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True)))
 
 
 def _values(scope: keras.StatelessScope, variables: list[Any]) -> list[Any]:
     return [scope.get_current_value(v) for v in variables]
-
-
-def _unpack(data: Any) -> tuple[Any, Any, Any]:
-    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-    if weight is None:
-        weight = jnp.ones(jax.tree.leaves(x)[0].shape[:1])
-    return x, y, jnp.asarray(weight, "float32")
 
 
 def _parts(batch: Any, number: int) -> Any:
