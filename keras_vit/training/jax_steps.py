@@ -20,17 +20,17 @@ class JaxSteps:
 
     def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, optimizer_variables, metrics = state
-        x, y, weight = self.unpack(data)
+        batch = self.unpack(data)
         with self._scope(self.optimizer.variables, optimizer_variables):
             scale = self.optimizer.scale_loss(jnp.ones(()))
         gradients, non_trainable, metrics = self._gradients(
-            trainable, non_trainable, metrics, (x, y, weight), scale
+            trainable, non_trainable, metrics, batch, scale
         )
         if self.sam_radius:
             steps = self.perturbation([g / scale for g in gradients])
             there = [v + s for v, s in zip(trainable, steps, strict=True)]
             gradients, non_trainable, _ = self._gradients(
-                there, non_trainable, metrics, (x, y, weight), scale
+                there, non_trainable, metrics, batch, scale
             )
         gradients, norm = self.clip(gradients, scale)
         trainable, optimizer_variables = self.optimizer.stateless_apply(
@@ -44,9 +44,9 @@ class JaxSteps:
 
     def test_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, metrics = state
-        x, y, weight = self.unpack(data)
+        batch = self.unpack(data)
         _, (non_trainable, metrics) = self._sum_of_losses(
-            trainable, non_trainable, metrics, (x, y, weight), training=False
+            trainable, non_trainable, metrics, batch, training=False
         )
         with self._scope(self.metrics_variables, metrics):
             logs = {metric.name: metric.result() for metric in self.test_metrics}
