@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,17 @@ def count(name: str, value: object) -> int:
 
 def positive(name: str, value: object) -> float:
     """Returns `value` as a positive float; raises `ValueError` otherwise."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
-    return float(value)
+    return _number(name, value, lambda number: 0 < number < math.inf, "a positive number")
+
+
+def non_negative(name: str, value: object) -> float:
+    """Returns `value` as a finite float of at least 0; raises `ValueError` otherwise."""
+    return _number(name, value, lambda number: 0 <= number < math.inf, "a non-negative number")
+
+
+def fraction(name: str, value: object) -> float:
+    """Returns `value` as a float in [0, 1]; raises `ValueError` otherwise."""
+    return _number(name, value, lambda number: 0 <= number <= 1, "in [0, 1]")
 
 
 # Types by the annotation of a field, and their names in messages; numbers are checked by range.
@@ -172,3 +180,9 @@ def _integer(name: str, value: object, least: int, wanted: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
         raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
     return int(value)
+
+
+def _number(name: str, value: object, fits: Callable[[float], bool], wanted: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not fits(value):
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}")
+    return float(value)

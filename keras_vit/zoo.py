@@ -229,6 +229,7 @@ def constructor(name: str) -> Constructor:
     return CONSTRUCTORS[name]
 
 
+ViTMicro4 = Constructor("ViTMicro4", models.size("Micro/4").replace(image_size=(32, 32)))
 ViTTi16 = Constructor("ViTTi16", models.size("Ti/16"))
 ViTS32 = Constructor("ViTS32", models.size("S/32"))
 ViTS16 = Constructor("ViTS16", models.size("S/16"))
@@ -245,13 +246,5 @@ ViTRTi16 = Constructor("ViTRTi16", models.size("R+Ti/16"))
 ViTR26S32 = Constructor("ViTR26S32", models.size("R26+S/32"))
 ViTR50B16 = Constructor("ViTR50B16", models.size("R50+B/16"))
 ViTR50L32 = Constructor("ViTR50L32", models.size("R50+L/32"))
-ViTMicro4 = Constructor("ViTMicro4", models.size("Micro/4").replace(image_size=(32, 32)))
 
-CONSTRUCTORS = {
-    built.__name__: built
-    for built in (
-        *(ViTMicro4, ViTTi16, ViTS32, ViTS16, ViTS8, ViTB32, ViTB16, ViTB8),
-        *(ViTL32, ViTL16, ViTH14, ViTg14, ViTG14),
-        *(ViTRTi16, ViTR26S32, ViTR50B16, ViTR50L32),
-    )
-}
+CONSTRUCTORS = {name: made for name, made in [*globals().items()] if isinstance(made, Constructor)}

@@ -55,10 +55,7 @@ SERVING = {PACKAGE / "tasks" / "serving.py", *PACKAGE.glob("tasks/*/serving.py")
 WITH_MATPLOTLIB = {
     *(
         PACKAGE / "visualization" / f"{name}.py"
-        for name in (
-            *("attention_figures", "contact_sheet", "drawing", "embeddings"),
-            "training_curves",
-        )
+        for name in ("attention_figures", "drawing", "embeddings", "training_curves")
     ),
     *PACKAGE.glob("tasks/*/figures.py"),
 }

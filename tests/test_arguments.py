@@ -73,6 +73,32 @@ def test_hidden_size_refuses(value: int | None) -> None:
         arguments.hidden_size(value, 3)
 
 
+@pytest.mark.parametrize("value", [0, 0.5, 7, np.float64(0.25)])
+def test_non_negative_returns_a_float(value: float) -> None:
+    result = arguments.non_negative("x", value)
+    assert result == value
+    assert isinstance(result, float)
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, float("inf"), float("nan"), True, "1", None])
+def test_non_negative_refuses(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^`x` must be a non-negative number\. Received: x="):
+        arguments.non_negative("x", value)
+
+
+@pytest.mark.parametrize("value", [0, 1, 0.5, np.float64(0.25)])
+def test_fraction_returns_a_float(value: float) -> None:
+    result = arguments.fraction("x", value)
+    assert result == value
+    assert isinstance(result, float)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), True, "1", None])
+def test_fraction_refuses(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^`x` must be in \[0, 1\]\. Received: x="):
+        arguments.fraction("x", value)
+
+
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, np.float64(0.25)])
 def test_rate_returns_a_float(value: float) -> None:
     result = arguments.rate("r", value)

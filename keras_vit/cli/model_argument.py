@@ -51,21 +51,11 @@ def load_model(
     classes = checkpoint.inferred["classes"]
     if not classes and classifier:
         raise ValueError(f"`RUN_OR_FILE` must contain a classifier. Received: {path}")
-    if not classes:
-        return build(
-            weights=checkpoint,
-            include_top=False,
-            pooling=checkpoint.inferred.get("pooling"),  # as before a classifier
-            input_shape=_shape(image_size, checkpoint),
-        )
     carried = checkpoint.preprocessing
-    return build(
-        weights=checkpoint,
-        classifier_activation="sigmoid" if carried and carried.thresholds else "softmax",
-        classes=classes,
-        input_shape=_shape(image_size, checkpoint),
-    )
-
-
-def _shape(image_size: tuple[int, int] | None, checkpoint: Any) -> tuple[int, int, int] | None:
-    return (*image_size, checkpoint.inferred.get("channels", 3)) if image_size else None
+    ending = "sigmoid" if carried and carried.thresholds else "softmax"
+    head = {"classes": classes, "classifier_activation": ending}
+    if not classes:  # the pooling is as before a classifier
+        head = {"include_top": False, "pooling": checkpoint.inferred.get("pooling")}
+    if image_size is not None:
+        head["input_shape"] = (*image_size, checkpoint.inferred.get("channels", 3))
+    return build(weights=checkpoint, **head)

@@ -86,7 +86,7 @@ def train(
     """
     arguments.one_of("--task", task, choices.task_names())
     wanted = f"the training images. {opt.DATA_HELP}"
-    numbers = _start(context, wanted, out, resume, config, teacher)
+    numbers = _start(context, wanted)
     from keras_vit import training
     from keras_vit.runs import named_recipes
 
@@ -165,7 +165,7 @@ def pretrain(
 
     keras-vit train --data labeled/ --model ViTTi16 --weights runs/pretrained/last.keras
     """
-    settings = _start(context, f"images. {_IMAGES_HELP}", out, resume)
+    settings = _start(context, f"images. {_IMAGES_HELP}")
     of_decoder = {name: settings.pop(name) for name in _OF_DECODER if name in settings}
     from keras_vit import training
 
@@ -176,16 +176,10 @@ def pretrain(
         training.pretrain(config, out, resume=resume)
 
 
-def _start(
-    context: typer.Context,
-    wanted: str,
-    out: Path,
-    resume: bool,
-    config: Path | None = None,
-    teacher: Path | None = None,
-) -> dict[str, Any]:
+def _start(context: typer.Context, wanted: str) -> dict[str, Any]:
     """Checks options of `train` or `pretrain`, starts Keras, and returns the recipe settings."""
     given = context.params
+    out, resume, config = given["out"], given["resume"], given.get("config")
     if resume:
         opt.check_resume(context, out, *(n for n in ("tensorboard", "profile") if n in given))
     elif given["data"] is None and config is None:
@@ -193,7 +187,7 @@ def _start(
     opt.check_data(given["data"])
     opt.check_weights("--weights", given["weights"])
     opt.check_exists("--config", config, "a config.yaml")
-    opt.check_exists("--teacher", teacher, "a run folder or a .keras file")
+    opt.check_exists("--teacher", given.get("teacher"), "a run folder or a .keras file")
     opt.check_out("--out", out)
     if not resume:
         output_folder.require_new_run(out)

@@ -74,15 +74,9 @@ class Augmentation:
         arguments.count("rand_augment_ops", self.rand_augment_ops)
         arguments.positive_int("repeats", self.repeats)
         for name in ("rand_augment_magnitude", "rand_augment_std", "mixup", "cutmix"):
-            value = getattr(self, name)
-            if not arguments.is_number(value) or not 0 <= value < math.inf:
-                raise ValueError(
-                    f"`{name}` must be a non-negative number. Received: {name}={value!r}"
-                )
+            arguments.non_negative(name, getattr(self, name))
         for name in ("color_jitter", "erasing", "mixing_probability"):
-            value = getattr(self, name)
-            if not arguments.is_number(value) or not 0 <= value <= 1:
-                raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
+            arguments.fraction(name, getattr(self, name))
         area = self.crop_area
         two = isinstance(area, (tuple, list)) and len(area) == 2
         if not (two and all(map(arguments.is_number, area)) and 0 < area[0] <= area[1] <= 1):

@@ -147,8 +147,7 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
     odd: list[str] = []
     if len(sides):
         quantiles = np.quantile(sides, (0, 0.5, 1), axis=0)
-        for name, (height, width) in zip(_SIZES, quantiles, strict=True):
-            sizes[name] = (int(height), int(width))
+        sizes = {name: (int(h), int(w)) for name, (h, w) in zip(_SIZES, quantiles, strict=True)}
         middle = quantiles[1]
         ratio = np.maximum(sides / middle, middle / sides).max(axis=1)
         odd = [kept.names[i] for i in np.flatnonzero(ratio > _ODD)]

@@ -187,7 +187,13 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
         # Rounds half to even, as Python's `round` does in torchvision's CenterCrop.
         offset = tf.cast(tf.round((scaled - size) / 2), tf.int32)
     if preprocessing.interpolation == "nearest":
-        resized = _nearest(stored.pixels, sides, preprocessing.size, scaled, offset)
+        resized = stored.pixels
+        for axis, side in enumerate(preprocessing.size):
+            centers = tf.range(side) + offset[axis]
+            # floor((i + 1/2) * side / scaled), without rounding errors
+            nearest = (2 * tf.cast(centers, tf.int64) + 1) * tf.cast(sides[axis], tf.int64)
+            nearest //= 2 * tf.cast(scaled[axis], tf.int64)
+            resized = tf.gather(resized, nearest, axis=axis)
     else:
         offset = exif.mirrored(offset, scaled - size, orientation)
         size, scale, offset = (
@@ -252,22 +258,6 @@ def _covering(sides: tf.Tensor, cover: tf.Tensor) -> tf.Tensor:
     fits_height = cover[0] * wide[1] >= cover[1] * wide[0]
     scaled = tf.where(fits_height, wide * cover[0] // wide[0], wide * cover[1] // wide[1])
     return tf.cast(scaled, tf.int32)
-
-
-def _nearest(
-    image: tf.Tensor,
-    sides: tf.Tensor,
-    size: tuple[int, int],
-    scaled: tf.Tensor,
-    offset: tf.Tensor,
-) -> tf.Tensor:
-    for axis in (0, 1):
-        centers = tf.range(size[axis]) + offset[axis]
-        # floor((i + 1/2) * side / scaled), without rounding errors
-        nearest = (2 * tf.cast(centers, tf.int64) + 1) * tf.cast(sides[axis], tf.int64)
-        nearest //= 2 * tf.cast(scaled[axis], tf.int64)
-        image = tf.gather(image, nearest, axis=axis)
-    return image
 
 
 def scale(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:

@@ -306,11 +306,7 @@ def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
     low, high = int(image.min()), int(image.max())
     has_16_bits = encoded.startswith(b"\x89PNG") and encoded[24] == 16
     narrow = has_16_bits and low < high < low + _NARROW
-    return _Image(_digest(image), (height, width), (low, high), oriented, narrow)
-
-
-def _digest(image: np.ndarray) -> str:
     # Includes the shape: 2 x 6 black pixels differ from 3 x 4 black pixels.
     digest = hashlib.sha256(str(image.shape).encode())
     digest.update(image.data)
-    return digest.hexdigest()
+    return _Image(digest.hexdigest(), (height, width), (low, high), oriented, narrow)

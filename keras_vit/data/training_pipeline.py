@@ -106,9 +106,17 @@ def training_dataset(
     augmentation = dataclasses.replace(augmentation, flip=augmentation.flip and examples.flip_safe)
     steps = steps_per_epoch(examples, batch_size)
     arguments.positive_int("epochs", epochs)
-    _check_position(epochs, initial_epoch, initial_step, steps)
+    if not 0 <= initial_epoch < epochs:
+        raise ValueError(
+            f"`initial_epoch` must be in [0, epochs). Received: initial_epoch={initial_epoch}, "
+            f"epochs={epochs}"
+        )
+    if not 0 <= initial_step < steps:
+        raise ValueError(
+            "`initial_step` must be in [0, steps_per_epoch). "
+            f"Received: initial_step={initial_step}, {steps} steps in an epoch"
+        )
     check_shard(batch_size, shard)
-    _check_augmentation(augmentation, preprocessing, batch_size, shard)
     if not 0 <= seed < 2**63:
         raise ValueError(f"`seed` must be in [0, 2**63). Received: seed={seed}")
     return _Pipeline(
@@ -137,6 +145,23 @@ class _Pipeline:
     steps: int  # in an epoch
     seed: int
     shard: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        if self.augmentation.mixes and self.batch_size // self.shard[1] % 2:
+            raise ValueError(
+                "`batch_size` must be even on every worker for MixUp and CutMix, because images "
+                f"are mixed in pairs. Received: batch_size={self.batch_size}, shard={self.shard}"
+            )
+        if self.augmentation.needs_color and self.preprocessing.num_channels != 3:
+            raise ValueError(
+                "`preprocessing` must have three channels for RandAugment, 3-Augment and color "
+                f"jitter. Received: channels={self.preprocessing.channels!r}"
+            )
+        if self.augmentation.three_augment and min(self.preprocessing.size) < MIN_SIDE:
+            raise ValueError(
+                f"`preprocessing` must have a size of at least {MIN_SIDE} pixels for the blur of "
+                f"3-Augment. Received: size={self.preprocessing.size}"
+            )
 
     def dataset(self, epochs: int, initial_epoch: int, initial_step: int) -> tf.data.Dataset:
         """Returns all remaining batches, starting at a given step of an epoch."""
@@ -225,39 +250,3 @@ class _Pipeline:
         for number in numbers:
             found = tf.random.experimental.stateless_fold_in(found, number)
         return found
-
-
-def _check_position(epochs: int, initial_epoch: int, initial_step: int, steps: int) -> None:
-    if not 0 <= initial_epoch < epochs:
-        raise ValueError(
-            f"`initial_epoch` must be in [0, epochs). Received: initial_epoch={initial_epoch}, "
-            f"epochs={epochs}"
-        )
-    if not 0 <= initial_step < steps:
-        raise ValueError(
-            "`initial_step` must be in [0, steps_per_epoch). "
-            f"Received: initial_step={initial_step}, {steps} steps in an epoch"
-        )
-
-
-def _check_augmentation(
-    augmentation: Augmentation,
-    preprocessing: Preprocessing,
-    batch_size: int,
-    shard: tuple[int, int],
-) -> None:
-    if augmentation.mixes and batch_size // shard[1] % 2:
-        raise ValueError(
-            "`batch_size` must be even on every worker for MixUp and CutMix, because images are "
-            f"mixed in pairs. Received: batch_size={batch_size}, shard={shard}"
-        )
-    if augmentation.needs_color and preprocessing.num_channels != 3:
-        raise ValueError(
-            "`preprocessing` must have three channels for RandAugment, 3-Augment and color "
-            f"jitter. Received: channels={preprocessing.channels!r}"
-        )
-    if augmentation.three_augment and min(preprocessing.size) < MIN_SIDE:
-        raise ValueError(
-            f"`preprocessing` must have a size of at least {MIN_SIDE} pixels for the blur of "
-            f"3-Augment. Received: size={preprocessing.size}"
-        )

@@ -33,7 +33,8 @@ def check_start(context: DoctorContext) -> list[Finding]:
     largest = float(np.bincount(context.labels).max()) / number
     varied = float(context.probabilities.std(axis=0).max())
     first = _first_loss(context)
-    steps = _steps(context)
+    optimizer = getattr(context.model, "optimizer", None)
+    steps = int(optimizer.iterations.numpy()) if optimizer is not None else 0
     after = f", after {steps:,} steps" if steps else ""
     trained = context.run is not None or steps > 0
     numbers: dict[str, Any] = {
@@ -103,9 +104,3 @@ def _first_loss(context: DoctorContext) -> float:
         return math.nan
     losses = (row.get("loss", math.nan) for row in history.read(context.run.history))
     return next((loss for loss in losses if not math.isnan(loss)), math.nan)
-
-
-def _steps(context: DoctorContext) -> int:
-    """Returns how many update steps the model's compiled optimizer has made."""
-    optimizer = getattr(context.model, "optimizer", None)
-    return int(optimizer.iterations.numpy()) if optimizer is not None else 0

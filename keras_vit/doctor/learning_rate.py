@@ -37,7 +37,10 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
     """
     if not context.range_steps:
         return [Finding("learning rate", "note", "Not tested, because `range_steps` is 0.")]
-    network = _copy(context)
+    network = context.model
+    if context.config is not None:  # a run trains on logits
+        network = models.rebuild(network, classifier_activation=None)
+        param_groups.set_trainable(network, context.config.recipe.trainable)
     if not network.trainable_variables:
         return [Finding("learning rate", "note", "Not tested: no trainable parameters.")]
     optimizer, settings = _optimizer(context, network)
@@ -122,15 +125,6 @@ def rate_of(context: DoctorContext) -> float | None:
         places = np.unique(np.geomspace(1, 1e6, 200).astype(int) - 1)
         return max(float(schedule(keras.ops.cast(place, "float32"))) for place in places)
     return float(optimizer.learning_rate)
-
-
-def _copy(context: DoctorContext) -> keras.Model:
-    """Returns the model to train in the range test; for a run, a copy that outputs logits."""
-    if context.config is None:
-        return context.model
-    network = models.rebuild(context.model, classifier_activation=None)
-    param_groups.set_trainable(network, context.config.recipe.trainable)
-    return network
 
 
 def _optimizer(

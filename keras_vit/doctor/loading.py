@@ -57,13 +57,12 @@ def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
     needed = (*preprocessing.size, preprocessing.num_channels)
     given = _input_shape(model)[1:] or needed
     fits = len(given) == 3 and all(g in (None, n) for g, n in zip(given, needed, strict=True))
-    if fits and len(getattr(model, "inputs", None) or [model]) == 1:
-        return
-    raise ValueError(
-        "`model` must accept one batch of images with the size and channels that its "
-        f"preprocessing produces, {needed}. Received: model={model.name!r} with the input shape "
-        f"{getattr(model, 'input_shape', None)}"
-    )
+    if not fits or len(getattr(model, "inputs", None) or [model]) != 1:
+        raise ValueError(
+            "`model` must accept one batch of images with the size and channels that its "
+            f"preprocessing produces, {needed}. Received: model={model.name!r} with the input "
+            f"shape {getattr(model, 'input_shape', None)}"
+        )
 
 
 def _input_shape(model: keras.Model) -> tuple[int | None, ...]:

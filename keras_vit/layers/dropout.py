@@ -45,16 +45,13 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
         drawn, repeated = _SEEDS.get() or ([], None)
         if repeated is not None:
             return next(repeated)
-        drawn.append(self._draw(ordered))
-        return drawn[-1]
-
-    def _draw(self, ordered: bool) -> Any:
         seed = super().next(ordered)
         replica = _replica()
-        if replica is None:
-            return seed
-        step = ops.convert_to_tensor([_REPLICA_STEP, 0], dtype=seed.dtype)
-        return seed + ops.cast(replica, seed.dtype) * step
+        if replica is not None:
+            step = ops.convert_to_tensor([_REPLICA_STEP, 0], dtype=seed.dtype)
+            seed = seed + ops.cast(replica, seed.dtype) * step
+        drawn.append(seed)
+        return seed
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

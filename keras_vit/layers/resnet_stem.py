@@ -147,9 +147,13 @@ class StandardizedConv2D(BaseLayer):
         )
 
     def call(self, inputs: Any) -> Any:
+        dtype = keras.backend.result_type(self.variable_dtype, "float32")
+        kernel = ops.cast(self.kernel, dtype)
+        mean, variance = ops.moments(kernel, axes=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
+        kernel = (kernel - mean) / (ops.sqrt(variance) + EPSILON)
         return ops.conv(
             inputs,
-            ops.cast(self._standardized(), self.compute_dtype),
+            ops.cast(kernel, self.compute_dtype),
             strides=self.strides,
             padding="same",
             data_format="channels_last",
@@ -162,13 +166,6 @@ class StandardizedConv2D(BaseLayer):
             for side, stride in zip(size, self.strides, strict=True)
         )
         return (batch, h, w, self.filters)
-
-    def _standardized(self) -> Any:
-        """Returns the standardized filters, in float32 or higher precision."""
-        dtype = keras.backend.result_type(self.variable_dtype, "float32")
-        kernel = ops.cast(self.kernel, dtype)
-        mean, variance = ops.moments(kernel, axes=(0, 1, 2), keepdims=True)  # (1, 1, 1, F)
-        return (kernel - mean) / (ops.sqrt(variance) + EPSILON)
 
 
 def resnet_stride(num_blocks: Sequence[int]) -> int:

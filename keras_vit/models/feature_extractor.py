@@ -34,8 +34,6 @@ class _KeepsWeights:
 class _Float32Softmax(layers.MultiHeadSelfAttention):
     """Self-attention that computes the softmax in float32, whatever its compute dtype."""
 
-    needs_weights = True
-
     def attention_weights(self, q: Any, k: Any) -> Any:
         scores = ops.cast(self.attention_scores(q, k), "float32")
         return ops.cast(ops.softmax(scores), q.dtype)
@@ -261,7 +259,9 @@ class FeatureExtractor:
             run = self.run(images, taps)
             return ops.sum(ops.take_along_axis(run["outputs"], index, axis=1)), run
 
-        taps = [ops.zeros(shape) for shape in self._tap_shapes(images)]
+        one = self.run(images[:1])
+        tapped = (one["tokens"][0], *one["attention"], *one["pooling"])
+        taps = [ops.zeros((len(images), *tensor.shape[1:])) for tensor in tapped]
         found, run = gradients(score, taps)
         arrays = [ops.convert_to_numpy(gradient) for gradient in found]
         return dataclasses.replace(
@@ -299,12 +299,6 @@ class FeatureExtractor:
             "attention": [attention.seen for attention in attentions],
             "pooling": [layer.seen for layer in pooling],
         }
-
-    def _tap_shapes(self, images: Any) -> list[tuple[int, ...]]:
-        run = self.run(images[:1])
-        shapes = [run["tokens"][0].shape]
-        shapes += [weights.shape for weights in (*run["attention"], *run["pooling"])]
-        return [(len(images), *shape[1:]) for shape in shapes]
 
     def _observation(self, run: dict[str, Any]) -> Activations:
         run = keras.tree.map_structure(ops.convert_to_numpy, run)

@@ -50,15 +50,12 @@ def build(
         (None, 5)
     """
     shape = (*config.image_size, config.channels)
-    if input_tensor is None:
-        inputs = keras.Input(shape, name="images")
-    elif tuple(input_tensor.shape[1:]) != shape:
+    inputs = keras.Input(shape, name="images") if input_tensor is None else input_tensor
+    if tuple(inputs.shape[1:]) != shape:
         raise ValueError(
             f"`input_tensor` must have the shape (batch, {shape[0]}, {shape[1]}, {shape[2]}). "
-            f"Received: input_tensor.shape={tuple(input_tensor.shape)}"
+            f"Received: input_tensor.shape={tuple(inputs.shape)}"
         )
-    else:
-        inputs = input_tensor
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
     z = layers.ModelMetadata(
         preprocessing or default_preprocessing(config),

@@ -52,7 +52,9 @@ def write_evaluation(
     """
     out = Path(folder)
     shown = without_folders(dict(configuration or {}))
-    checked = _check(examples, progress)
+    source = Path(examples.source).name or examples.source  # folders are private
+    bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
+    checked = dataclasses.replace(data.check(bare, progress=progress), refused="")
     page = Page(title, subtitle)
     for section in details.sections():
         page.add(section)
@@ -70,13 +72,6 @@ def write_evaluation(
     content |= {"configuration": shown, "versions": dict(versions or {})}
     files.write_json(out / "report.json", content)
     return out / "index.html"
-
-
-def _check(examples: data.Examples, progress: bool) -> data.DatasetReport:
-    """Checks a dataset for problematic images, even if it is unsuitable for training."""
-    source = Path(examples.source).name or examples.source  # folders are private
-    bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
-    return dataclasses.replace(data.check(bare, progress=progress), refused="")
 
 
 def without_folders(value: Any) -> Any:

@@ -276,21 +276,14 @@ def augreg(
     """
     arguments.one_of("aug", aug, tuple(AUGREG_AUGMENTATIONS))
     mixup, layers, magnitude = AUGREG_AUGMENTATIONS[aug]
-    return Recipe(
-        epochs=300,
-        batch_size=4096,
+    return _PAPER_PRETRAIN.replace(
         learning_rate=1e-3,
-        warmup_fraction=0.0,
-        warmup_steps=10_000,
         weight_decay=weight_decay,
         dropout_rate=dropout_rate,
         stochastic_depth_rate=stochastic_depth_rate,
-        augmentation=Augmentation(
-            crop_area=_PAPER_CROP,
-            rand_augment_ops=layers,
-            rand_augment_magnitude=magnitude,
-            mixup=mixup,
-        ),
+        rand_augment_ops=layers,
+        rand_augment_magnitude=magnitude,
+        mixup=mixup,
     )
 
 
@@ -311,13 +304,10 @@ def recipe(name: str) -> Recipe:
         >>> recipe("paper_finetune").image_size
         (384, 384)
     """
-    if name.partition("-")[0] == "augreg":
-        return _augreg_by_name(name)
-    arguments.one_of("recipe", name, (*RECIPES, "augreg"))
-    return RECIPES[name].recipe
-
-
-def _augreg_by_name(name: str) -> Recipe:
+    kind, *parts = name.split("-")
+    if kind != "augreg":
+        arguments.one_of("recipe", name, (*RECIPES, "augreg"))
+        return RECIPES[name].recipe
     fields = {
         "aug": "aug",
         "wd": "weight_decay",
@@ -325,7 +315,7 @@ def _augreg_by_name(name: str) -> Recipe:
         "sd": "stochastic_depth_rate",
     }
     settings: dict[str, str | float] = {}
-    for part in name.split("-")[1:]:
+    for part in parts:
         key, _, value = part.partition("_")
         try:
             settings[fields[key]] = value if key == "aug" else float(value)

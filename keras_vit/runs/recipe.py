@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from keras_vit import arguments
@@ -153,17 +152,11 @@ class Recipe:
             "clip_variable_norm",
             "sam_radius",
         ):
-            value = getattr(self, name)
-            if not arguments.is_number(value) or not 0 <= value < math.inf:
-                raise ValueError(
-                    f"`{name}` must be a non-negative number. Received: {name}={value!r}"
-                )
+            arguments.non_negative(name, getattr(self, name))
         for name in ("timescale", "distillation_temperature"):
             arguments.positive(name, getattr(self, name))
         for name in ("final_fraction", "distillation_weight"):
-            value = getattr(self, name)
-            if not arguments.is_number(value) or not 0 <= value <= 1:
-                raise ValueError(f"`{name}` must be in [0, 1]. Received: {name}={value!r}")
+            arguments.fraction(name, getattr(self, name))
         if not arguments.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
             raise ValueError(
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"

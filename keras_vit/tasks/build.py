@@ -91,3 +91,10 @@ def in_training(
         if isinstance(layer, TransformerBlock):
             layer.remat = config.recipe.remat
     return network
+
+
+def without_dropout(network: keras.Model, **changes: Any) -> keras.Model:
+    """Returns a float32 copy of a network for inference, with further fields changed."""
+    for name in ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate"):
+        changes[name] = 0.0
+    return models.rebuild(network, **changes)

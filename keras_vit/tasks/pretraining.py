@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit import arguments, data, models, zoo
+from keras_vit import arguments, data, zoo
 from keras_vit.data.sources.load import load_images
 from keras_vit.data.splits import split_images
 from keras_vit.runs.config import PretrainConfig
 from keras_vit.runs.run_folder import Run
-from keras_vit.tasks.build import build_encoder
+from keras_vit.tasks.build import build_encoder, without_dropout
 from keras_vit.tasks.task import Task
 
 
@@ -40,14 +40,7 @@ class Pretraining(Task):
         return build_encoder(self.config, dtype)
 
     def finished_model(self, network: keras.Model) -> keras.Model:
-        return models.rebuild(
-            network,
-            dtype="float32",
-            classifier_activation="softmax",
-            dropout_rate=0.0,
-            attention_dropout_rate=0.0,
-            stochastic_depth_rate=0.0,
-        )
+        return without_dropout(network, classifier_activation="softmax")
 
     def resolved(self, examples: data.Examples) -> dict[str, Any]:
         return {"mask_ratio": self.config.masked}

@@ -220,14 +220,12 @@ def _multiworker() -> Devices:
         )
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     resolver = strategy.cluster_resolver
-    worker = resolver.task_id + (
-        len(cluster.get("chief", [])) if resolver.task_type == "worker" else 0
-    )
+    before = cluster.get("chief", []) if resolver.task_type == "worker" else []
     number = strategy.num_replicas_in_sync
     return Devices(
         f"{number} devices on {workers} workers",
         replicas=number,
-        worker=worker,
+        worker=len(before) + resolver.task_id,
         workers=workers,
         strategy=strategy,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,6 +13,12 @@ def averages(optimizer: keras.Optimizer) -> list[keras.Variable] | None:
     """Returns the averaged weights stored in an optimizer, or None if EMA is not used."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return inner._model_variables_moving_average if inner.use_ema else None
+
+
+def assign(variables: Sequence[keras.Variable], values: Sequence[Any]) -> None:
+    """Assigns arrays or the values of other variables to variables, in the same order."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(keras.ops.convert_to_numpy(value))
 
 
 class EvaluateAverages(keras.callbacks.Callback):
@@ -31,12 +38,10 @@ class EvaluateAverages(keras.callbacks.Callback):
             return
         variables = self.model.trainable_variables
         self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
-        for variable, average in zip(variables, found, strict=True):
-            variable.assign(keras.ops.convert_to_numpy(average))
+        assign(variables, found)
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._weights is None:
             return
-        for variable, value in zip(self.model.trainable_variables, self._weights, strict=True):
-            variable.assign(value)
+        assign(self.model.trainable_variables, self._weights)
         self._weights = None

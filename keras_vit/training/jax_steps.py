@@ -20,16 +20,17 @@ class JaxSteps:
 
     def train_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, optimizer_variables, metrics = state
-        x, y, weight = _unpack(data)
-        scale = self._loss_scale(optimizer_variables)
+        batch = self.unpack(data)
+        with self._scope(self.optimizer.variables, optimizer_variables):
+            scale = self.optimizer.scale_loss(jnp.ones(()))
         gradients, non_trainable, metrics = self._gradients(
-            trainable, non_trainable, metrics, (x, y, weight), scale
+            trainable, non_trainable, metrics, batch, scale
         )
         if self.sam_radius:
             steps = self.perturbation([g / scale for g in gradients])
             there = [v + s for v, s in zip(trainable, steps, strict=True)]
             gradients, non_trainable, _ = self._gradients(
-                there, non_trainable, metrics, (x, y, weight), scale
+                there, non_trainable, metrics, batch, scale
             )
         gradients, norm = self.clip(gradients, scale)
         trainable, optimizer_variables = self.optimizer.stateless_apply(
@@ -43,9 +44,9 @@ class JaxSteps:
 
     def test_step(self: Any, state: Any, data: Any) -> tuple[dict[str, Any], Any]:
         trainable, non_trainable, metrics = state
-        x, y, weight = _unpack(data)
+        batch = self.unpack(data)
         _, (non_trainable, metrics) = self._sum_of_losses(
-            trainable, non_trainable, metrics, (x, y, weight), training=False
+            trainable, non_trainable, metrics, batch, training=False
         )
         with self._scope(self.metrics_variables, metrics):
             logs = {metric.name: metric.result() for metric in self.test_metrics}
@@ -98,23 +99,12 @@ class JaxSteps:
         )
         return jnp.sum(losses * weight), states
 
-    def _loss_scale(self: Any, optimizer_variables: Any) -> Any:
-        with self._scope(self.optimizer.variables, optimizer_variables):
-            return self.optimizer.scale_loss(jnp.ones(()))
-
     def _scope(self, variables: list[Any], values: list[Any]) -> keras.StatelessScope:
         return keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True)))
 
 
 def _values(scope: keras.StatelessScope, variables: list[Any]) -> list[Any]:
     return [scope.get_current_value(v) for v in variables]
-
-
-def _unpack(data: Any) -> tuple[Any, Any, Any]:
-    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-    if weight is None:
-        weight = jnp.ones(jax.tree.leaves(x)[0].shape[:1])
-    return x, y, jnp.asarray(weight, "float32")
 
 
 def _parts(batch: Any, number: int) -> Any:

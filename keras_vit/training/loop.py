@@ -23,7 +23,7 @@ from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Result, Task
 from keras_vit.training import param_groups
 from keras_vit.training.distribution import Devices, devices
-from keras_vit.training.ema import EvaluateAverages, averages
+from keras_vit.training.ema import EvaluateAverages, assign, averages
 from keras_vit.training.optimizers import build_optimizer
 from keras_vit.training.precision import precision_of, report_unused_accelerator
 from keras_vit.training.progress import EpochClock, ProgressBar, TensorBoard, log_pictures
@@ -155,8 +155,7 @@ def fit_run(
                 return None
             average = averages(training_model.optimizer)  # the weights in last.keras
             if average is not None:
-                for variable, value in zip(objective.trainable_variables, average, strict=True):
-                    variable.assign(keras.ops.convert_to_numpy(value))
+                assign(objective.trainable_variables, average)
             pictures = task.draw_training(run, objective, validation)
         result = _finish(task, run, validation, pictures)
         return save.progress.history[-1] if result is None else result
@@ -262,13 +261,7 @@ def fit_remaining(
                 shard=shard,
             )
         )
-        bar = ProgressBar(
-            epochs=recipe.epochs,
-            steps=save.steps,
-            batch_size=recipe.batch_size,
-            epoch=progress.epoch,
-            step=progress.step,
-        )
+        bar = ProgressBar(recipe, progress)
         bars = [bar] if where.is_chief else []
         try:
             with contextlib.closing(bar):

@@ -92,14 +92,9 @@ class Plan:
         """Number of floating-point operations in one step, for the whole batch."""
         if self.inference:
             return self.recipe.batch_size * self.image_flops
-        gradients = 2 if self.recipe.sam_radius else 1
-        return (
-            self.recipe.batch_size
-            * gradients
-            * count_training_flops(
-                self.config, remat=self.recipe.remat, head_only=self._learning == "head"
-            )
-        )
+        head_only = self._learning == "head"
+        image = count_training_flops(self.config, remat=self.recipe.remat, head_only=head_only)
+        return self.recipe.batch_size * image * (2 if self.recipe.sam_radius else 1)
 
     @functools.cached_property
     def memory(self) -> Memory:
@@ -211,13 +206,13 @@ def plan(
     compiled: bool = False,
 ) -> Plan:
     """Estimates the memory and the operations that a run needs on a device."""
-    config = zoo.constructor(model).config.replace(
+    config = zoo.constructor(model).config
+    config = config.replace(
         classes=arguments.positive_int("classes", classes),
+        image_size=recipe.image_size or config.image_size,
         dropout_rate=recipe.dropout_rate,
         stochastic_depth_rate=recipe.stochastic_depth_rate,
     )
-    if recipe.image_size is not None:
-        config = config.replace(image_size=recipe.image_size)
     return Plan(config, recipe, device, inference, compiled)
 
 

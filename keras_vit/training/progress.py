@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import rich.progress
 import tensorflow as tf
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, TextColumn
 from rich.table import Column
 
 from keras_vit.runs import history
+from keras_vit.runs.recipe import Recipe
+from keras_vit.runs.state_files import Progress
 
 # Seconds between two updates; longer in a file, where no line can be overwritten.
 _SECONDS_IN_A_TERMINAL, _SECONDS_IN_A_FILE = 0.5, 60.0
@@ -28,16 +31,13 @@ class ProgressBar(keras.callbacks.Callback):
     epoch, its results are printed.
     """
 
-    def __init__(
-        self, *, epochs: int, steps: int, batch_size: int, epoch: int = 0, step: int = 0
-    ) -> None:
+    def __init__(self, recipe: Recipe, begun: Progress) -> None:
         super().__init__()
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.total = epochs * steps
-        self.done = epoch * steps + step
+        self.recipe = recipe
+        self.total = recipe.epochs * begun.steps
+        self.done = begun.epoch * begun.steps + begun.step
         self._begun = self.done
-        self._bar = Progress(
+        self._bar = rich.progress.Progress(
             TextColumn(
                 "{task.description} {task.percentage:3.0f}%", table_column=Column(no_wrap=True)
             ),
@@ -54,7 +54,7 @@ class ProgressBar(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch_started = time.monotonic()
-        self._bar.update(self._task, description=f"Epoch {epoch + 1}/{self.epochs}")
+        self._bar.update(self._task, description=f"Epoch {epoch + 1}/{self.recipe.epochs}")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.done += 1
@@ -74,7 +74,7 @@ class ProgressBar(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         seconds = time.monotonic() - self._epoch_started
         numbers = ", ".join(f"{name} {float(value):.4f}" for name, value in (logs or {}).items())
-        self._say(f"Epoch {epoch + 1}/{self.epochs}: {numbers} ({seconds:.0f} s)")
+        self._say(f"Epoch {epoch + 1}/{self.recipe.epochs}: {numbers} ({seconds:.0f} s)")
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self.close()
@@ -91,7 +91,7 @@ class ProgressBar(keras.callbacks.Callback):
         shown = []  # most important first: a narrow terminal truncates the line
         if seconds:
             left = datetime.timedelta(seconds=round((self.total - self.done) * seconds))
-            shown = [f"{left} left", f"{self.batch_size / seconds:.1f} images/s"]
+            shown = [f"{left} left", f"{self.recipe.batch_size / seconds:.1f} images/s"]
         shown += [f"{n} {float(v):.4f}" for n, v in logs.items() if n != "gradient_norm"]
         shown.append(f"learning rate {learning_rate(self.model.optimizer):.1e}")
         return ", ".join(shown)
@@ -123,8 +123,6 @@ class EpochClock(keras.callbacks.Callback):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
         self.path = Path(path)
-        self._started = self._trained = time.monotonic()
-        self._steps = 0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._started = self._trained = time.monotonic()

@@ -17,7 +17,7 @@ from keras_vit.runs.run_folder import Run
 from keras_vit.runs.state_files import Progress, StateFiles
 from keras_vit.tasks.task import Task
 from keras_vit.training.distribution import Devices
-from keras_vit.training.ema import averages
+from keras_vit.training.ema import assign, averages
 from keras_vit.training.signals import SignalHandler
 from keras_vit.training.training_model import TrainingModel
 
@@ -59,10 +59,7 @@ class SaveSchedule(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         # `fit` has just reset the metrics; restored within an epoch.
         if self._metrics is not None:
-            for variable, value in zip(
-                self.training_model.metrics_variables, self._metrics, strict=True
-            ):
-                variable.assign(value)
+            assign(self.training_model.metrics_variables, self._metrics)
             self._metrics = None
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -92,8 +89,7 @@ class SaveSchedule(keras.callbacks.Callback):
         self.save_models(better)
         self._write(state)
         self.write_history()
-        if self.interruption.received is not None:
-            self.interruption.stop(self._how_to_go_on())
+        self.interruption.stop(self._how_to_go_on())
         if self.stopped_early:
             self.model.stop_training = True
 
@@ -101,11 +97,8 @@ class SaveSchedule(keras.callbacks.Callback):
     def stopped_early(self) -> bool:
         """True if the validation metric has not improved for `early_stopping` epochs."""
         results = [self._result(row) for row in self.progress.history]
-        return (
-            0
-            < self.task.config.recipe.early_stopping
-            < len(results) - int(np.argmax([*results, -np.inf]))
-        )
+        since_best = len(results) - int(np.argmax([*results, -np.inf]))
+        return 0 < self.task.config.recipe.early_stopping < since_best
 
     def save_models(self, best: bool) -> None:
         """Saves the current model as the last model and, if `best` is True, also as the best."""

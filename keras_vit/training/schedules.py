@@ -51,12 +51,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.total_steps = arguments.positive_int("total_steps", total_steps)
         self.warmup_steps = arguments.count("warmup_steps", warmup_steps)
         self.decay = decay
-        self.final_fraction = float(final_fraction)
+        self.final_fraction = arguments.fraction("final_fraction", final_fraction)
         self.timescale = arguments.positive("timescale", timescale)
-        if not 0 <= self.final_fraction <= 1:
-            raise ValueError(
-                f"`final_fraction` must be in [0, 1]. Received: final_fraction={final_fraction}"
-            )
 
     def __call__(self, step: Any) -> Any:
         t = ops.cast(step, "float32")

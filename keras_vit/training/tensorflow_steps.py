@@ -22,7 +22,7 @@ class TensorFlowSteps:
         self._under_strategy = tf.distribute.has_strategy()
 
     def train_step(self: Any, data: Any) -> dict[str, Any]:
-        x, y, weight = _unpack(data)
+        x, y, weight = self.unpack(data)
         variables = self.trainable_variables
         scale = self.optimizer.scale_loss(tf.ones(()))
         gradients = self._gradients(x, y, weight, update_metrics=True)
@@ -38,7 +38,7 @@ class TensorFlowSteps:
         return {metric.name: metric.result() for metric in self.training_metrics}
 
     def test_step(self: Any, data: Any) -> dict[str, Any]:
-        x, y, weight = _unpack(data)
+        x, y, weight = self.unpack(data)
         losses, outputs = self.objective.example_losses(x, y, training=False)
         self.update_metrics(losses, y, outputs, weight)
         return {metric.name: metric.result() for metric in self.test_metrics}
@@ -117,13 +117,6 @@ def _update(variables: list[Any], values: list[Any]) -> None:
             strategy.extended.update(variable, lambda v, new: v.assign(new), args=(value,))
 
     tf.distribute.get_replica_context().merge_call(update, args=(raw, values))
-
-
-def _unpack(data: Any) -> tuple[Any, Any, Any]:
-    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-    if weight is None:
-        weight = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
-    return x, y, tf.cast(weight, tf.float32)
 
 
 def _parts(batch: Any, number: int) -> Iterator[Any]:

@@ -64,6 +64,13 @@ class TrainingModel(Steps, keras.Model):
         """Metrics that `fit` and `evaluate` report for the validation set."""
         return [self.loss_metric, *self.objective.scores]
 
+    def unpack(self, data: Any) -> tuple[Any, Any, Any]:
+        """Returns inputs, labels and weights of a batch; the weights are 1 if there are none."""
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+        if weight is None:
+            weight = ops.ones(ops.shape(keras.tree.flatten(x)[0])[:1])
+        return x, y, ops.cast(weight, "float32")
+
     def update_metrics(self, losses: Any, y: Any, outputs: Any, weight: Any) -> None:
         """Updates the loss and the scores with a batch; examples of weight 0 are padding."""
         self.loss_metric.update_state(losses, sample_weight=weight)

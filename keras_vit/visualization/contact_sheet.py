@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from keras_vit.visualization.drawing import save_figure, shorten, show, tiles
 
@@ -52,16 +51,6 @@ def contact_sheet(
             "`labels` must have shape (images, classes), for at least one image. Received: labels "
             f"of shape {np.shape(labels)} for {len(images)} images, {len(class_names)} class names"
         )
-    return save_figure(_sheet_figure(images, labels, class_names, captions, columns), path)
-
-
-def _sheet_figure(
-    images: np.ndarray,
-    labels: np.ndarray,
-    class_names: Sequence[str],
-    captions: Sequence[str] | None = None,
-    columns: int | None = None,
-) -> Figure:
     titles = captions or [_caption(label, class_names) for label in labels]
     columns = columns or min(8, math.ceil(math.sqrt(len(images))))
     rows = math.ceil(len(images) / columns)
@@ -69,7 +58,7 @@ def _sheet_figure(
     for axes, image, title in zip(grid.ravel(), images, titles, strict=False):
         show(axes, image)
         axes.set_title(title, fontsize=7)
-    return figure
+    return save_figure(figure, path)
 
 
 def _caption(label: np.ndarray, class_names: Sequence[str]) -> str:

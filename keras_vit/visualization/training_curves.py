@@ -38,12 +38,21 @@ def training_curves(history_csv: str | os.PathLike[str], path: str | os.PathLike
         >>> training_curves(folder / "history.csv", folder / "curves.png").name
         'curves.png'
     """
-    return save_figure(_training_figure(_read_history(history_csv)), path)
+    return save_figure(_training_figure(history_csv), path)
 
 
-def _training_figure(history: dict[str, np.ndarray]) -> Figure:
-    epochs = history["epoch"] + 1
-    metrics = [name for name in history if name != "epoch" and not name.startswith("val_")]
+def _training_figure(history_csv: str | os.PathLike[str]) -> Figure:
+    found = history.read(history_csv)
+    if not found or "epoch" not in found[0] or len(found[0]) < 2:
+        raise ValueError(
+            "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, as "
+            "written by keras.callbacks.CSVLogger. Received: "
+            f"history_csv={os.fspath(history_csv)!r} with the columns "
+            f"{list(found[0]) if found else []} and {len(found)} rows"
+        )
+    values = {name: np.array([row[name] for row in found]) for name in found[0]}
+    epochs = values["epoch"] + 1
+    metrics = [name for name in values if name != "epoch" and not name.startswith("val_")]
     columns = min(len(metrics), 3)
     rows = math.ceil(len(metrics) / columns)
     figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
@@ -51,10 +60,8 @@ def _training_figure(history: dict[str, np.ndarray]) -> Figure:
         axes = figure.add_subplot(rows, columns, place)
         curves = [("training", metric, _TRAINING), ("validation", f"val_{metric}", _VALIDATION)]
         for name, column, color in curves:
-            if column in history:
-                axes.plot(
-                    epochs, history[column], color=color, marker="o", markersize=3, label=name
-                )
+            if column in values:
+                axes.plot(epochs, values[column], color=color, marker="o", markersize=3, label=name)
         axes.set_title(metric.replace("_", " "), fontsize=11)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -62,14 +69,3 @@ def _training_figure(history: dict[str, np.ndarray]) -> Figure:
         if len(axes.lines) > 1:
             axes.legend(frameon=False)
     return figure
-
-
-def _read_history(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    rows = history.read(path)
-    if not rows or "epoch" not in rows[0] or len(rows[0]) < 2:
-        raise ValueError(
-            "`history_csv` must have a column 'epoch', a column per metric and a row per epoch, "
-            f"as written by keras.callbacks.CSVLogger. Received: history_csv={os.fspath(path)!r} "
-            f"with the columns {list(rows[0]) if rows else []} and {len(rows)} rows"
-        )
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}

@@ -11,7 +11,6 @@ from typing import Any
 
 from keras_vit import models
 from keras_vit.models.vit import default_preprocessing
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.infer_config import config_of
@@ -75,7 +74,10 @@ def convert(
     checkpoint = read_checkpoint(source, model)
     config = _config(checkpoint, known)
     tensors = check_consistency(checkpoint, config)
-    preprocessing = _preprocessing(checkpoint, config)
+    base = default_preprocessing(config)
+    preprocessing = checkpoint.preprocessing or base
+    if "image_size" not in checkpoint.inferred:  # then the source's preprocessing has no size
+        preprocessing = dataclasses.replace(preprocessing, size=base.size)
     if format == "keras":
         network = models.build(config, preprocessing=preprocessing)
         load_weights(network, checkpoint.replace(tensors=tensors))
@@ -99,11 +101,3 @@ def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
     if "image_size" in inferred and "image_size" not in known and stored != config.grid:
         config = config.replace(position_grid=stored)  # files of this package contain both
     return config
-
-
-def _preprocessing(checkpoint: Checkpoint, config: models.ViTConfig) -> Preprocessing:
-    """Returns the source's preprocessing, with the model's image size if its own is unknown."""
-    base = default_preprocessing(config)
-    carried = checkpoint.preprocessing or base
-    told = "image_size" in checkpoint.inferred
-    return carried if told else dataclasses.replace(carried, size=base.size)

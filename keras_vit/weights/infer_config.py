@@ -23,6 +23,7 @@ def infer_fields(
 ) -> dict[str, Any]:
     """Returns the `ViTConfig` fields determined by the names and shapes of tensors."""
     numbers = prefix_numbers(tensors)
+    pooling = "token" if numbers["class_token"] else "gap"
     inferred: dict[str, Any] = {
         "num_layers": len({name.split("/")[0] for name in tensors if name.startswith("block_")}),
         "class_token": bool(numbers["class_token"]),
@@ -38,11 +39,7 @@ def infer_fields(
         "qkv_bias": "block_00/attention/qkv/bias" in tensors,
         # The initial value is unknown, and the stored weights overwrite it.
         "layer_scale": 1e-5 if "block_00/scale_1/gamma" in tensors else None,
-        "pooling": "map"
-        if "pooling/probe" in tensors
-        else "token"
-        if numbers["class_token"]
-        else "gap",
+        "pooling": "map" if "pooling/probe" in tensors else pooling,
         **_stem_fields(tensors),
     }
     return inferred | position_traits(tensors, loose=loose_positions)

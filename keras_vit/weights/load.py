@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
 
@@ -82,8 +81,12 @@ def load_weights(
     for name in reset:
         if name.startswith(_HEADS):
             variables[name].assign(np.zeros(shapes[name], "float32"))
-    found = _report(checkpoint, shapes, resized, reset, dropped)
-    found = dataclasses.replace(found, differing=_differing(config, checkpoint))
+    found = LoadReport(
+        checkpoint.source,
+        _rows(checkpoint, shapes, resized, reset, dropped),
+        tuple(dict.fromkeys(resized.values())),
+        _differing(config, checkpoint),
+    )
     for note in [] if report else found.notes():
         warnings.warn(note, UserWarning, stacklevel=2)
     return found
@@ -137,9 +140,9 @@ def _reset(shapes: Shapes, tensors: Tensors, reset_head: bool) -> Names:
     return reset
 
 
-def _report(
+def _rows(
     checkpoint: Checkpoint, shapes: Shapes, resized: dict[str, str], reset: Names, dropped: Names
-) -> LoadReport:
+) -> tuple[TensorReport, ...]:
     origins = checkpoint.origin.names
     table = PATCH_POSITIONS if PATCH_POSITIONS in checkpoint.tensors else POSITIONS
     rows = []
@@ -154,7 +157,7 @@ def _report(
         for name in dropped
     ]
     rows += [TensorReport("left", names=(name,)) for name in checkpoint.origin.left]
-    return LoadReport(checkpoint.source, tuple(rows), tuple(dict.fromkeys(resized.values())))
+    return tuple(rows)
 
 
 def _check_numbers(tensors: Tensors, source: str) -> None:

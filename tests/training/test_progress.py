@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from keras_vit.runs import history
+from keras_vit.runs.recipe import Recipe
+from keras_vit.runs.state_files import Progress
 from keras_vit.training import progress
 from keras_vit.training.progress import (
     EpochClock,
@@ -68,7 +70,7 @@ def test_clock_of_a_run_that_goes_on_counts_its_last_epoch_anew(tmp_path: Path) 
 
 
 def test_epochs_leave_their_results(capsys: pytest.CaptureFixture[str]) -> None:
-    run(ProgressBar(epochs=2, steps=3, batch_size=5), range(2), 3)
+    run(ProgressBar(Recipe(epochs=2, batch_size=5), Progress(steps=3)), range(2), 3)
     text = capsys.readouterr().err
     assert "Epoch 1/2: loss 1.2500, val_accuracy 0.5000 (0 s)" in text
     assert "Epoch 2/2: loss 1.2500, val_accuracy 0.5000 (0 s)" in text
@@ -79,7 +81,7 @@ def test_file_gets_a_line_a_minute(
 ) -> None:
     clock = iter(range(0, 10_000, 20))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
-    run(ProgressBar(epochs=1, steps=9, batch_size=5), range(1), 9)
+    run(ProgressBar(Recipe(epochs=1, batch_size=5), Progress(steps=9)), range(1), 9)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  step")]
     assert len(lines) == 3
     # A step every 20 seconds, the first of which is not counted: it compiles.
@@ -94,7 +96,7 @@ def test_rate_is_read_while_fit_goes_on(
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(WarmupDecay(0.5, total_steps=6, decay="linear")), "mse")
     x = np.ones((18, 2), "float32")
-    bar = ProgressBar(epochs=1, steps=6, batch_size=3)
+    bar = ProgressBar(Recipe(epochs=1, batch_size=3), Progress(steps=6))
     model.fit(x, x[:, :1], batch_size=3, callbacks=[bar], verbose=0)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  step")]
     assert len(lines) == 6
@@ -102,12 +104,12 @@ def test_rate_is_read_while_fit_goes_on(
 
 
 def test_resumed_run_counts_from_where_it_was() -> None:
-    bar = ProgressBar(epochs=3, steps=4, batch_size=5, epoch=1, step=2)
+    bar = ProgressBar(Recipe(epochs=3, batch_size=5), Progress(epoch=1, step=2, steps=4))
     assert (bar.done, bar.total) == (6, 12)
 
 
 def test_closing_twice_is_harmless() -> None:
-    bar = ProgressBar(epochs=1, steps=1, batch_size=1)
+    bar = ProgressBar(Recipe(epochs=1, batch_size=1), Progress(steps=1))
     bar.close()
     bar.close()
 

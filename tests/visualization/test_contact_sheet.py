@@ -1,21 +1,30 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from keras_vit.visualization.contact_sheet import _sheet_figure, contact_sheet
+from keras_vit.visualization.contact_sheet import contact_sheet
 from tests.visualization.pictures import boxes, drawn
 
 
 def sheet(labels: list[list[float]], channels: int = 3) -> Figure:
     count, names = len(labels), ["daisy", "rose", "an_extraordinarily_long_class_name"]
     images = np.random.default_rng(3).uniform(-40, 300, (count, 11, 7, channels))
-    return _sheet_figure(images, np.array(labels), names)
+    return figure_of(images, np.array(labels), names)
+
+
+def figure_of(images: np.ndarray, labels: np.ndarray, names: list[str]) -> Figure:
+    """The figure that `contact_sheet` saves."""
+    with mock.patch.object(sys.modules[contact_sheet.__module__], "save_figure") as save:
+        contact_sheet(images, labels, names, "sheet.png")
+    return save.call_args.args[0]
 
 
 def titles(figure: Figure) -> list[str]:
@@ -50,7 +59,7 @@ def test_contact_sheet_shows_pixels_as_they_are(channels: int) -> None:
     names, labels = ["a", "b"], np.eye(2)
     images = np.zeros((2, 3, 5, channels))
     images[0, 1, 2], images[1, 0, 0] = 97.4, 500.0
-    figure = _sheet_figure(images, labels, names)
+    figure = figure_of(images, labels, names)
     first, second = (axes.images[0] for axes in figure.axes)
     assert first.get_array().shape == ((3, 5) if channels == 1 else (3, 5, 3))
     assert np.unique(first.get_array()).tolist() == [0, 97]

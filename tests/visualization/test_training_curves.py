@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.visualization import training_curves
-from keras_vit.visualization.training_curves import _read_history, _training_figure
+from keras_vit.visualization.training_curves import _training_figure
 from tests.visualization.pictures import drawn
 
 HISTORY = """epoch,accuracy,loss,learning_rate,val_accuracy,val_loss
@@ -19,7 +19,7 @@ HISTORY = """epoch,accuracy,loss,learning_rate,val_accuracy,val_loss
 def test_training_curves_have_a_panel_for_each_metric(tmp_path: Path) -> None:
     history = tmp_path / "history.csv"
     history.write_text(HISTORY)
-    figure = drawn(_training_figure(_read_history(history)))
+    figure = drawn(_training_figure(history))
     assert [axes.get_title() for axes in figure.axes] == ["accuracy", "loss", "learning rate"]
     training, validation = figure.axes[0].lines
     assert training.get_xdata().tolist() == [1, 2]

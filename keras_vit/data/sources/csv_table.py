@@ -172,9 +172,9 @@ def _classes(
         for line, row in rows.items():
             if not row["label"]:
                 raise wrong(line, "`label` must not be empty")
-        names = sorted({row["label"] for row in rows.values()})
-        position = {name: index for index, name in enumerate(names)}
-        return [position[row["label"]] for row in rows.values()], tuple(names)
+        labels = [row["label"] for row in rows.values()]
+        names, targets = np.unique(labels, return_inverse=True)
+        return targets.tolist(), tuple(names.tolist())
 
     wnids = imagenet_wnids()
     position = {wnid: index for index, wnid in enumerate(wnids)}

@@ -97,10 +97,8 @@ def _layout(folder: Path, found: FoundFiles) -> _Layout:
 
 def _only_folder(images: Iterable[str], prefix: str) -> str | None:
     """Returns the prefix of the subfolder that contains all images, or None."""
-    tops = {name.removeprefix(prefix).partition("/")[::2] for name in images}
-    names = {top for top, rest in tops if rest}
-    loose = any(not rest for _, rest in tops)
-    return f"{prefix}{names.pop()}/" if len(names) == 1 and not loose else None
+    tops = _tops(images, prefix)
+    return f"{prefix}{tops.pop()}/" if len(tops) == 1 else None
 
 
 def _has_class_folders(images: Iterable[str], prefix: str) -> bool:
@@ -108,11 +106,14 @@ def _has_class_folders(images: Iterable[str], prefix: str) -> bool:
 
     A single folder is enough if the same is true of that folder.
     """
-    rests = [name.removeprefix(prefix).partition("/") for name in images]
-    tops = {top for top, _, rest in rests if rest}
-    if any(not rest for _, _, rest in rests):
-        return False
-    return len(tops) > 1 or _has_class_folders(images, f"{prefix}{tops.pop()}/")
+    inner = _only_folder(images, prefix)
+    return _has_class_folders(images, inner) if inner else len(_tops(images, prefix)) > 1
+
+
+def _tops(images: Iterable[str], prefix: str) -> set[str]:
+    """Returns the subfolders with images, or none if there are images beside them."""
+    parts = [name.removeprefix(prefix).partition("/") for name in images]
+    return {top for top, _, _ in parts} if all(rest for _, _, rest in parts) else set()
 
 
 def _subfolders(folders: Iterable[str], prefix: str) -> list[str]:

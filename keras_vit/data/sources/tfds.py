@@ -36,7 +36,11 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
     try:
         builder = tfds.builder(match["name"], data_dir=data_dir)
     except tfds.core.registered.DatasetNotFoundError:  # its message lists hundreds of names
-        raise ValueError(_unknown(match["name"], tfds)) from None
+        hint = nearest(match["name"], tfds.list_builders(with_community_datasets=False))
+        raise ValueError(
+            "`data` must name a dataset of tensorflow-datasets, or a dataset already prepared in "
+            f"its data folder (TFDS_DATA_DIR).{hint} Received: tfds:{match['name']}"
+        ) from None
     try:
         builder.download_and_prepare()
     except Exception as error:
@@ -56,14 +60,6 @@ def load_tfds(name: str, data_dir: str | os.PathLike[str] | None = None) -> Exam
         source=f"tfds:{name}",
         encoded=encoded,
         splits=parts if len(splits) > 1 else None,
-    )
-
-
-def _unknown(name: str, tfds: Any) -> str:
-    hint = nearest(name, tfds.list_builders(with_community_datasets=False))
-    return (
-        "`data` must name a dataset of tensorflow-datasets, or a dataset already prepared in "
-        f"its data folder (TFDS_DATA_DIR).{hint} Received: tfds:{name}"
     )
 
 

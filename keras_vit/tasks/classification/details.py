@@ -11,12 +11,12 @@ from keras_vit import data, models
 from keras_vit.data.pipeline import read_pixels
 from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import last_activation
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.calibration import calibrate
 from keras_vit.tasks.classification.explain import maps_in_batches
 from keras_vit.tasks.classification.metrics import evaluate_predictions
 from keras_vit.tasks.classification.mistakes import surest_mistakes
 from keras_vit.tasks.classification.page import ClassificationDetails, Mistake
+from keras_vit.tasks.task import Predictions
 from keras_vit.visualization import overlay
 
 _MISTAKES = 12
@@ -24,30 +24,24 @@ _METHOD = "gradient_rollout"
 
 
 def details(
-    model: keras.Model,
-    examples: data.Examples,
-    labels: np.ndarray,
-    probabilities: np.ndarray,
-    preprocessing: Preprocessing,
+    model: keras.Model, examples: data.Examples, predictions: Predictions
 ) -> ClassificationDetails:
     """Evaluates predicted probabilities (N, K) of labeled images in detail."""
+    labels, probabilities, preprocessing = predictions
     exclusive = preprocessing.thresholds is None and len(labels) > 1
     predicted = probabilities.argmax(axis=1)
     return ClassificationDetails(
         scores=evaluate_predictions(labels, probabilities, preprocessing.class_names or ()),
         calibration=calibrate(labels, probabilities) if exclusive else None,
-        mistakes=_mistakes(model, examples, labels, probabilities, preprocessing),
+        mistakes=_mistakes(model, examples, predictions),
         slices=slice_accuracies(labels, predicted, examples.columns),
     )
 
 
 def _mistakes(
-    model: keras.Model,
-    examples: data.Examples,
-    labels: np.ndarray,
-    probabilities: np.ndarray,
-    preprocessing: Preprocessing,
+    model: keras.Model, examples: data.Examples, predictions: Predictions
 ) -> tuple[Mistake, ...]:
+    labels, probabilities, preprocessing = predictions
     predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
     chosen = surest_mistakes(labels, probabilities, _MISTAKES)
     if not len(chosen):

@@ -50,9 +50,7 @@ class DistillationObjective(ClassificationObjective):
         super().__init__(network, **kwargs)
         arguments.one_of("kind", kind, KINDS)
         self.kind = kind
-        if not 0 <= weight <= 1:
-            raise ValueError(f"`weight` must be in [0, 1]. Received: weight={weight}")
-        self.weight = weight
+        self.weight = arguments.fraction("weight", weight)
         self.temperature = arguments.positive("temperature", temperature)
         self.teacher = teacher
         names = [layer.name for layer in network.layers]

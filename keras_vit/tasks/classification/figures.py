@@ -123,16 +123,11 @@ def reliability_diagram(calibration: Calibration) -> Figure:
     """
     figure = Figure(figsize=(6.4, 3.9), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, height_ratios=(4, 1))
-    for column, (title, found) in enumerate(
-        (
-            ("uncalibrated", calibration.before),
-            ("with temperatures fitted on the other half", calibration.after),
-        )
-    ):
-        _draw_bins(grid[0, column], grid[1, column], found)
-        grid[0, column].set_title(
-            f"{title}\nexpected calibration error {found.error:.3f}", fontsize=9
-        )
+    titles = ("uncalibrated", "with temperatures fitted on the other half")
+    parts = (calibration.before, calibration.after)
+    for (above, below), title, found in zip(grid.T, titles, parts, strict=True):
+        _draw_bins(above, below, found)
+        above.set_title(f"{title}\nexpected calibration error {found.error:.3f}", fontsize=9)
     grid[0, 0].set_ylabel("fraction correct")
     grid[1, 0].set_ylabel("images")
     return figure

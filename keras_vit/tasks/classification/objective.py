@@ -35,13 +35,9 @@ class ClassificationObjective(Objective):
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.class_weights = None if class_weights is None else np.array(class_weights, "float32")
         self.multi_label = multi_label
-        # Not threshold 0.5: the outputs are logits.
-        self.accuracy = (
-            keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)
-            if multi_label
-            else keras.metrics.CategoricalAccuracy("accuracy")
-        )
         if multi_label:
+            # Not threshold 0.5: the outputs are logits.
+            self.accuracy = keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)
             self.average_precision = keras.metrics.AUC(
                 name="average_precision",
                 curve="PR",
@@ -49,6 +45,8 @@ class ClassificationObjective(Objective):
                 num_labels=network.output_shape[-1],
                 from_logits=True,
             )
+        else:
+            self.accuracy = keras.metrics.CategoricalAccuracy("accuracy")
 
     def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
         logits = self.network(x, training=training)  # (B, K)

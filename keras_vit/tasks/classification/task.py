@@ -16,7 +16,7 @@ from keras_vit.models import cloning, last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
-from keras_vit.tasks.build import check_model
+from keras_vit.tasks.build import check_model, without_dropout
 from keras_vit.tasks.classification.details import details
 from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
 from keras_vit.tasks.classification.figures import confusion_matrix
@@ -155,7 +155,7 @@ class Classification(Task):
     def details(
         self, model: keras.Model, examples: data.Examples, predictions: Predictions
     ) -> Details:
-        return details(model, examples, *predictions)
+        return details(model, examples, predictions)
 
     def draw(self, result: Report, folder: Path) -> dict[str, Path]:
         picture = save_figure(confusion_matrix(result), folder / "confusion_matrix.png")
@@ -199,14 +199,7 @@ def finished_classifier(network: keras.Model) -> keras.Model:
     if not models.has_config(network):  # of keras.applications
         return last_activation.with_probabilities(cloning.with_dtype(network, "float32"))[0]
     thresholds = models.preprocessing_of(network).thresholds
-    return models.rebuild(
-        network,
-        dtype="float32",
-        classifier_activation="sigmoid" if thresholds else "softmax",
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        stochastic_depth_rate=0.0,
-    )
+    return without_dropout(network, classifier_activation="sigmoid" if thresholds else "softmax")
 
 
 def class_weights(training: data.Examples) -> np.ndarray:

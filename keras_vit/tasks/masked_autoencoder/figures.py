@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from keras_vit.visualization.drawing import save_figure, show
+from keras_vit.visualization.drawing import save_figure, show, tiles
 
 
 def reconstruction_sheet(
@@ -22,14 +22,10 @@ def reconstruction_sheet(
 
 
 def _reconstruction_figure(*columns: np.ndarray) -> Figure:
-    rows = len(columns[0])
-    figure = Figure(figsize=(len(columns) * 2.1, rows * 2.1 + 0.3), layout="constrained")
-    grid = figure.subplots(rows, len(columns), squeeze=False)
-    for place, (title, images) in enumerate(
-        zip(("original", "masked", "reconstruction"), columns, strict=True)
-    ):
-        grid[0, place].set_title(title, fontsize=10)
-        for axes, image in zip(grid[:, place], images, strict=True):
-            axes.set_axis_off()
+    rows, titles = len(columns[0]), ("original", "masked", "reconstruction")
+    figure, grid = tiles(rows, len(columns), len(columns) * 2.1, rows * 2.1 + 0.3)
+    for place, title, images in zip(grid.T, titles, columns, strict=True):
+        place[0].set_title(title, fontsize=10)
+        for axes, image in zip(place, images, strict=True):
             show(axes, image, interpolation="nearest")
     return figure

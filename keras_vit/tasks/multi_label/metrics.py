@@ -87,27 +87,21 @@ class MultiLabelReport:
         def line(name: str, *cells: str) -> str:
             return f"{name:>{width}}" + "".join(f"{cell:>10}" for cell in cells)
 
-        mean = self.mean_average_precision
-        return "\n".join(
-            [
-                line("", *_COLUMNS),
-                "",
-                *(
-                    line(
-                        name,
-                        *(_number(row[column]) for column in range(1, 5)),
-                        str(row.support),
-                        _number(row.threshold),
-                    )
-                    for name, row in zip(names, self.per_label, strict=False)
-                ),
-                *left_out(self.per_label, "labels"),
-                "",
-                f"mean average precision {_number(mean)}",
-                f"F1 {self.micro_f1:.4f} micro, {self.macro_f1:.4f} macro; all labels correct "
-                f"for {self.subset_accuracy:.4f} of {self.num_examples} images",
-            ]
+        rows = (
+            line(name, *map(_number, row[1:5]), str(row.support), _number(row.threshold))
+            for name, row in zip(names, self.per_label, strict=False)
         )
+        lines = [
+            line("", *_COLUMNS),
+            "",
+            *rows,
+            *left_out(self.per_label, "labels"),
+            "",
+            f"mean average precision {_number(self.mean_average_precision)}",
+            f"F1 {self.micro_f1:.4f} micro, {self.macro_f1:.4f} macro; all labels correct "
+            f"for {self.subset_accuracy:.4f} of {self.num_examples} images",
+        ]
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a dictionary that can be stored as JSON."""
