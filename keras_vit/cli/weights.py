@@ -123,10 +123,10 @@ def weights(
     """
     start_keras()
     from keras_vit import zoo
-    from keras_vit.weights import list_weights, registry_table
+    from keras_vit.weights import documentation_page, list_weights
 
     if markdown:
-        print(registry_table.markdown(), end="")
+        print(documentation_page.markdown(), end="")
         return
     names = [model] if model else list(zoo.CONSTRUCTORS)
     for name in names:

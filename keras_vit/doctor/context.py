@@ -12,13 +12,14 @@ from typing import Any
 
 import keras
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from keras_vit import arguments, data
 from keras_vit.doctor.layer_outputs import layers_of
 from keras_vit.doctor.loading import check_input, preprocessing_for
 from keras_vit.doctor.output_kind import as_logits, likely_ending, mean_loss
 from keras_vit.doctor.scaling_candidates import scaled
+from keras_vit.evaluation.statistics import better_than_guessing
 from keras_vit.layers import ModelMetadata
 from keras_vit.models import last_activation
 from keras_vit.preprocessing import Preprocessing
@@ -29,8 +30,6 @@ from keras_vit.runs.run_folder import Run
 _DECODED = 5000
 # With fewer steps, a learning-rate range test jumps from too low to too high.
 _FEWEST_STEPS = 10
-# Significance level: largest p-value of a difference that counts.
-_SIGNIFICANCE = 1e-3
 
 
 class DoctorContext:
@@ -214,21 +213,6 @@ def _is_backbone(model: keras.Model) -> bool:
     found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
     none = any(layer.architecture.get("classes") == 0 for layer in found)
     return none and last_activation.ending_of(model) == "unknown"
-
-
-def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
-    """Returns whether predictions are significantly better than guessing."""
-    chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
-    test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
-    return bool(test.pvalue < _SIGNIFICANCE)
-
-
-def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
-    """Returns whether new predictions are significantly better than the old ones."""
-    won, lost = int((new & ~old).sum()), int((old & ~new).sum())
-    if (won - lost) / len(new) < max(gain, 1 / len(new)):
-        return False
-    return bool(stats.binomtest(won, won + lost, 0.5, alternative="greater").pvalue < _SIGNIFICANCE)
 
 
 def turns(labels: np.ndarray) -> np.ndarray:

@@ -8,9 +8,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from keras_vit import arguments
-from keras_vit.doctor.context import DoctorContext, clearly_better, turns
+from keras_vit.doctor.context import DoctorContext, turns
 from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.output_kind import mean_loss
+from keras_vit.evaluation.statistics import clearly_better
 
 # Minimum gain in accuracy by another class order.
 _GAIN = 0.1

@@ -7,11 +7,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.doctor.context import DoctorContext, better_than_guessing, clearly_better
+from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding, Findings
 from keras_vit.doctor.layer_outputs import layers_of, watched
 from keras_vit.doctor.output_kind import mean_loss
 from keras_vit.doctor.scaling_candidates import PREPARED, REVERSED, TWICE, candidates
+from keras_vit.evaluation.statistics import better_than_guessing, clearly_better
 from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 

@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+# Significance level: largest p-value of a difference that counts.
+_SIGNIFICANCE = 1e-3
+
 
 class McNemar(NamedTuple):
     """Result of McNemar's exact test for two classifiers on the same images.
@@ -123,3 +126,18 @@ def wilson(right: int, total: int) -> tuple[float, float]:
     """Returns the 95% Wilson interval of a proportion."""
     interval = stats.binomtest(int(right), int(total)).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def better_than_guessing(right: np.ndarray, labels: np.ndarray, num_classes: int) -> bool:
+    """Returns whether predictions are significantly better than guessing."""
+    chance = max(1 / num_classes, float(np.bincount(labels).max()) / len(labels))
+    test = stats.binomtest(int(right.sum()), len(right), chance, alternative="greater")
+    return bool(test.pvalue < _SIGNIFICANCE)
+
+
+def clearly_better(new: np.ndarray, old: np.ndarray, gain: float) -> bool:
+    """Returns whether new predictions are significantly better than the old ones."""
+    won, lost = int((new & ~old).sum()), int((old & ~new).sum())
+    if (won - lost) / len(new) < max(gain, 1 / len(new)):
+        return False
+    return bool(stats.binomtest(won, won + lost, 0.5, alternative="greater").pvalue < _SIGNIFICANCE)

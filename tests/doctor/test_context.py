@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.doctor import context as context_module
-from keras_vit.doctor.context import DoctorContext, better_than_guessing, clearly_better, turns
+from keras_vit.doctor.context import DoctorContext, turns
 from keras_vit.doctor.scaling_candidates import candidates
 from keras_vit.preprocessing import Preprocessing
 from tests.doctor.conftest import (
@@ -185,27 +185,3 @@ def test_context_that_is_no_classifier_is_refused() -> None:
 def test_context_refuses_numbers_out_of_range(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DoctorContext(solve(), DIGITS, **options)
-
-
-def test_better_than_guessing_needs_more_than_luck() -> None:
-    labels = np.arange(20) % 10
-    right = np.zeros(20, bool)
-    right[:5] = True  # P(5 or more of 20 at 1 in 10) = 0.043
-    assert not better_than_guessing(right, labels, 10)
-    right[:9] = True  # P = 7e-5
-    assert better_than_guessing(right, labels, 10)
-    # Nine of ten images are of one class: naming it always is no knowledge.
-    labels = np.array([0] * 18 + [1] * 2)
-    assert not better_than_guessing(labels == 0, labels, 10)
-    assert not better_than_guessing(np.ones(7, bool), np.zeros(7, int), 2)
-
-
-def test_clearly_better_counts_the_images_that_differ() -> None:
-    old = np.arange(100) < 50
-    new = np.arange(100) < 61  # 11 won, none lost: P = 2 ** -11
-    assert clearly_better(new, old, 0.1)
-    assert not clearly_better(new, old, 0.12)
-    assert not clearly_better(old, new, 0.0)
-    new = np.arange(100) < 59  # 2 ** -9 is not improbable enough
-    assert not clearly_better(new, old, 0.05)
-    assert not clearly_better(old, old, 0.0)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from keras_vit.evaluation import mcnemar, mean_interval
-from keras_vit.evaluation.statistics import wilson
+from keras_vit.evaluation.statistics import better_than_guessing, clearly_better, wilson
 
 
 def test_mcnemar_of_a_case_worked_by_hand() -> None:
@@ -62,3 +62,27 @@ def test_mean_interval_of_equal_numbers_is_a_point() -> None:
 )
 def test_wilson_interval(right: int, total: int, expected: tuple[float, float]) -> None:
     assert wilson(right, total) == pytest.approx(expected, abs=1e-6)
+
+
+def test_better_than_guessing_needs_more_than_luck() -> None:
+    labels = np.arange(20) % 10
+    right = np.zeros(20, bool)
+    right[:5] = True  # P(5 or more of 20 at 1 in 10) = 0.043
+    assert not better_than_guessing(right, labels, 10)
+    right[:9] = True  # P = 7e-5
+    assert better_than_guessing(right, labels, 10)
+    # Nine of ten images are of one class: naming it always is no knowledge.
+    labels = np.array([0] * 18 + [1] * 2)
+    assert not better_than_guessing(labels == 0, labels, 10)
+    assert not better_than_guessing(np.ones(7, bool), np.zeros(7, int), 2)
+
+
+def test_clearly_better_counts_the_images_that_differ() -> None:
+    old = np.arange(100) < 50
+    new = np.arange(100) < 61  # 11 won, none lost: P = 2 ** -11
+    assert clearly_better(new, old, 0.1)
+    assert not clearly_better(new, old, 0.12)
+    assert not clearly_better(old, new, 0.0)
+    new = np.arange(100) < 59  # 2 ** -9 is not improbable enough
+    assert not clearly_better(new, old, 0.05)
+    assert not clearly_better(old, old, 0.0)

@@ -1,4 +1,4 @@
-"""Generator of `docs/weights.md`: run `python -m keras_vit.weights.registry_table`."""
+"""Generator of `docs/weights.md`: run `python -m keras_vit.weights.documentation_page`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from keras_vit.weights.registry import PublishedWeights, list_weights
 
 _HEAD = """\
-<!-- Written by `python -m keras_vit.weights.registry_table` from keras_vit/assets/weights.csv. -->
+<!-- Written by `python -m keras_vit.weights.documentation_page` from assets/weights.csv. -->
 
 # Published weights
 

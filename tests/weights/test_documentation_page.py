@@ -3,15 +3,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from keras_vit.weights.documentation_page import markdown
 from keras_vit.weights.registry import list_weights
-from keras_vit.weights.registry_table import markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "weights.md"
 
 
 def test_markdown_is_the_page_in_the_documentation() -> None:
     assert PAGE.read_text(encoding="utf-8") == markdown(), (
-        "python -m keras_vit.weights.registry_table > docs/weights.md"
+        "python -m keras_vit.weights.documentation_page > docs/weights.md"
     )
 
 
