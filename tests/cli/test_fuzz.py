@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,39 +121,24 @@ def configuration(run: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("make", "count", "line"),
-    [
-        (table, 350, lambda photos, run, file, out: ("data", "check", file)),
-        (
-            configuration,
-            300,
-            lambda photos, run, file, out: (
-                *("train", "--config", file, "--out", out, "--no-tensorboard"),
-                *("--epochs", 1),
-            ),
-        ),
-        (configuration, 100, lambda photos, run, file, out: ("evaluate", out)),
-    ],
-    ids=["table", "configuration", "run"],
+    ("kind", "count"), [("data check", 550), ("train", 100), ("evaluate", 100)]
 )
 def test_mutated_files(
-    make: Callable[[Path], str],
-    count: int,
-    line: Callable[..., tuple[object, ...]],
-    call: Call,
-    photos: Path,
-    run: Path,
-    tmp_path: Path,
+    kind: str, count: int, call: Call, photos: Path, run: Path, tmp_path: Path
 ) -> None:
-    draw = random.Random(make.__name__)
+    """A table of images, a configuration to train with, and that of a finished run."""
+    draw = random.Random(kind)
     here = Path(shutil.copytree(photos, tmp_path / "photos"))
+    sound = table(here) if kind == "data check" else configuration(run)
     for number in range(count):
-        text = mutated(make(here if make is table else run), draw)
-        out = tmp_path / f"out{number}"
-        file = here / "labels.csv" if make is table else tmp_path / "config.yaml"
-        if make is configuration and count == 100:
-            file = Path(shutil.copytree(run, out)) / "config.yaml"
+        text, out = mutated(sound, draw), tmp_path / f"out{number}"
+        file, line = here / "labels.csv", ("data", "check", here / "labels.csv")
+        if kind == "train":
+            file = tmp_path / "config.yaml"
+            line = ("train", "--config", file, "--out", out, "--no-tensorboard", "--epochs", 1)
+        elif kind == "evaluate":
+            file, line = Path(shutil.copytree(run, out)) / "config.yaml", ("evaluate", out)
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
-        code, output, error = call(*line(here, run, file, out))
+        code, output, error = call(*line)
         check(code, output, error, text)
         shutil.rmtree(out, ignore_errors=True)
