@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.resources
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -31,39 +33,55 @@ def check_operators(folder: Path) -> None:
         raise ValueError(f"`source` must be a complete SavedModel. Received: {folder}") from error
     file = importlib.resources.files("keras_vit").joinpath("assets/saved_model_operators.txt")
     allowed = set(file.read_text(encoding="utf-8").split())
-    found: set[str] = set()
-    for graph in content.meta_graphs:
-        functions = {f.signature.name: f.node_def for f in graph.graph_def.library.function}
-        known = allowed | {name for name in functions if name.startswith("__")}
-        called = {node.op for nodes in functions.values() for node in nodes} | {
-            name
-            for nodes in functions.values()
-            for node in nodes
-            for attribute in node.attr.values()
-            for name in (attribute.func.name, *(f.name for f in attribute.list.func))
-        }
-        public = called | set(graph.object_graph_def.concrete_functions)
-        for name, nodes in functions.items():
-            found |= {
-                node.op
-                for node in nodes
-                if node.op not in known
-                or (node.op in _CHECKPOINT and name in public)
-                or (node.op == _TABLE and (name in called or ":" in node.input[1]))
-            }
-        captured = {node.constant.operation for node in graph.object_graph_def.nodes}
-        for node in graph.graph_def.node:
-            # A captured string may be the path of a table; that of exported models is empty.
-            value = node.attr["value"].tensor
-            text = value.dtype == types_pb2.DT_STRING and node.name in captured
-            if node.op not in known or (text and (any(value.string_val) or value.tensor_content)):
-                found.add(node.op)
-        for asset in graph.asset_file_def:
-            if Path(asset.filename).name != asset.filename:
-                found.add(f"the asset {asset.filename}")
+    graph = content.meta_graphs[0] if len(content.meta_graphs) == 1 else None
+    if graph is None or not graph.HasField("object_graph_def"):
+        raise ValueError(f"`source` must be a SavedModel of TensorFlow 2. Received: {folder}")
+    functions = {f.signature.name: f.node_def for f in graph.graph_def.library.function}
+    known = allowed | {name for name in functions if name.startswith("__")}
+    called = {gradient.function_name for gradient in graph.graph_def.library.gradient}
+    for node in (node for nodes in functions.values() for node in nodes):
+        inner = (f for value in node.attr.values() for f in (value.func, *value.list.func))
+        called |= {node.op, *(function.name for function in inner)}
+    public = called | _strings(graph.object_graph_def)
+    found = {
+        node.op
+        for name, nodes in functions.items()
+        for node in nodes
+        if node.op not in known
+        or (node.op in _CHECKPOINT and name in public)
+        or (node.op == _TABLE and (name in called or ":" in node.input[1]))
+    }
+    captured = {node.constant.operation for node in graph.object_graph_def.nodes}
+    for node in graph.graph_def.node:
+        # A captured string may be the path of a table; that of exported models is empty.
+        value = node.attr["value"].tensor
+        text = value.dtype == types_pb2.DT_STRING and node.name in captured
+        if node.op not in known or (text and (any(value.string_val) or value.tensor_content)):
+            found.add(node.op)
+    assets = folder.resolve() / "assets"
+    for asset in graph.asset_file_def:
+        if (assets / asset.filename).resolve().parent != assets:
+            found.add(f"the asset {asset.filename}")
     if found:
         raise ValueError(
             "`source` must be a SavedModel with the operators of models exported by keras_vit, or "
             "from a trusted source (`trust=True`, `--trust`), because it can read and write files. "
             f"Received: {str(folder)!r} with {arguments.shortlist(sorted(found))}"
         )
+
+
+def _strings(message: Message) -> set[str]:
+    """Returns all strings in a message: TensorFlow takes names of functions from many fields."""
+    found: set[str] = set()
+    waiting: list[Any] = [message]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            found.add(value)
+        elif isinstance(value, Message):
+            waiting += [inner for _, inner in value.ListFields()]
+        elif isinstance(value, Mapping):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, Iterable) and not isinstance(value, bytes):
+            waiting += value
+    return found

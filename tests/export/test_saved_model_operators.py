@@ -108,6 +108,20 @@ def publish_checkpoint(graph: Any) -> None:
     graph.object_graph_def.concrete_functions[name].canonicalized_input_signature.SetInParent()
 
 
+def publish_by_another_field(graph: Any) -> None:
+    """TensorFlow takes names of functions from several fields of the object graph."""
+    (name,) = (
+        function.signature.name
+        for function in graph.graph_def.library.function
+        if any(node.op == "SaveV2" for node in function.node_def)
+    )
+    graph.object_graph_def.nodes.add().bare_concrete_function.concrete_function_name = name
+
+
+def of_tensorflow_1(graph: Any) -> None:
+    graph.ClearField("object_graph_def")
+
+
 def shadow(graph: Any) -> None:
     """Gives a function the name of an operator."""
     graph.graph_def.library.function[0].signature.name = "WriteFile"
@@ -116,7 +130,13 @@ def shadow(graph: Any) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(outside, "the asset ../../../etc"), (publish_checkpoint, "SaveV2"), (shadow, "WriteFile")],
+    [
+        (outside, "the asset ../../../etc"),
+        (publish_checkpoint, "SaveV2"),
+        (publish_by_another_field, "SaveV2"),
+        (of_tensorflow_1, "must be a SavedModel of TensorFlow 2"),
+        (shadow, "WriteFile"),
+    ],
 )
 def test_changed_graphs_are_refused(
     change: Any, message: str, exported: dict[str, Path], tmp_path: Path
@@ -125,6 +145,14 @@ def test_changed_graphs_are_refused(
     check_operators(folder)
     edited(folder, change)
     with pytest.raises(ValueError, match=message):
+        check_operators(folder)
+
+
+def test_links_to_other_files_are_refused(exported: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(exported["saved_model"], tmp_path / "1"))
+    (folder / "assets" / "labels.txt").unlink()
+    (folder / "assets" / "labels.txt").symlink_to("/etc/hostname")
+    with pytest.raises(ValueError, match=r"with the asset labels\.txt"):
         check_operators(folder)
 
 
