@@ -10,6 +10,8 @@ from typing import IO, Any
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# Underscores inside of words, and colons and dots outside of URLs, are no markup.
+_MARKUP = re.compile(r"[\\`*\[\]<>|$&~#]|_(?![^\W_])|(?<![^\W_])_|:(?=//)|(?<=www)\.")
 # With these, spreadsheets read a cell as a formula.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
@@ -25,8 +27,8 @@ def say(text: object, file: IO[str] | None = None) -> None:
 
 
 def markdown(text: object) -> str:
-    """Returns text as one line of Markdown, for any cell, without markup and HTML."""
-    return re.sub(r"([\\`*\[\]<>|$])", r"\\\1", terminal(" ".join(str(text).split())))
+    """Returns text as one line of Markdown, for any cell, without markup, links and HTML."""
+    return _MARKUP.sub(r"\\\g<0>", terminal(" ".join(str(text).split())))
 
 
 def csv_cell(value: Any) -> Any:

@@ -148,3 +148,10 @@ def test_write_json_keeps_the_earlier_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         write_json(tmp_path / "a.json", {"x": object()})
     assert content(tmp_path) == {"a.json": "1\n"}
+
+
+def test_devices_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="A device or pipe cannot be replaced"):
+        write_json(tmp_path / "pipe", {})
+    assert (tmp_path / "pipe").is_fifo()

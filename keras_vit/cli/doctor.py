@@ -26,7 +26,7 @@ def doctor(
         opt.option("Learning rate used in training.", "--learning-rate", "--lr"),
     ] = None,
     sample: Annotated[int, opt.option("Maximum number of images to predict.", min=1)] = 256,
-    batch_size: Annotated[int, opt.option("Batch size.", min=1)] = 16,
+    batch_size: Annotated[int, opt.option("Batch size.", min=1, max=2**20)] = 16,
     range_steps: Annotated[
         int,
         opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0),

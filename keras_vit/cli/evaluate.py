@@ -26,7 +26,7 @@ ConstructorOption = Annotated[
     str | None,
     opt.option("Model constructor of a weight file.", "--model"),
 ]
-BatchOption = Annotated[int, opt.option("Batch size.", min=1)]
+BatchOption = Annotated[int, opt.option("Batch size.", min=1, max=2**20)]
 
 
 def evaluate(

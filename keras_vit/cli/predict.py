@@ -51,7 +51,7 @@ def predict(
     ] = None,
     image_size: opt.SizeOption = None,
     batch_size: Annotated[
-        int | None, opt.option("Batch size.", min=1, show_default="32; 16 with --server")
+        int | None, opt.option("Batch size.", min=1, max=2**20, show_default="32; 16 with --server")
     ] = None,
     trust: Annotated[
         bool,

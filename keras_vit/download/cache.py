@@ -257,7 +257,7 @@ def _pin(content: Path, found: Download, url: str | None) -> None:
 def _read_pin(path: Path) -> dict[str, Any] | None:
     try:
         pin = json.loads(_pin_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return None
     if not isinstance(pin, dict) or "url" not in pin:
         return None

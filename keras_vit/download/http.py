@@ -149,7 +149,7 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
             raise ConnectionError(f"HTTP {response.status_code}, {terminal(response.reason)}")
-        _receive(response, part, start, source.size, limit)
+        _receive(response, part, start, source.size, limit if size is None else size)
     return source
 
 
@@ -252,6 +252,8 @@ class _SystemCertificates(requests.adapters.HTTPAdapter):
 
 def _source(url: str, response: requests.Response, answers: Sequence[_Headers]) -> Source:
     length = response.raw.length_remaining
+    if (length or 0) > 1 << 50:
+        raise ConnectionError("an impossible length of more than 2**50 bytes")
     hashes = response.headers.get("x-goog-hash", "")
     return Source(url, length, _validator(response), hashes, *_linked(answers))
 
@@ -283,9 +285,12 @@ def _resumable(part: Path, url: str) -> Source | None:
     try:
         known = Source(**json.loads(_notes(part).read_text(encoding="utf-8")))
         start = part.stat().st_size
-    except (OSError, ValueError, TypeError):
+    except (OSError, RecursionError, ValueError, TypeError):
         return None
-    if known.url != url or known.validator is None or known.size is None:
+    texts = (known.validator, known.hashes)
+    if known.url != url or not all(isinstance(text, str) for text in texts):
+        return None
+    if not isinstance(known.size, int) or not str(known.validator).isprintable():
         return None
     return known if 0 < start <= known.size else None
 

@@ -16,6 +16,8 @@ import google_crc32c
 from keras_vit.arguments import positive_int
 from keras_vit.download.http import Source
 
+_LARGEST = 1 << 50  # bytes
+
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
@@ -38,8 +40,8 @@ class Expected:
     needs_sha256: bool = False
 
     def __post_init__(self) -> None:
-        if self.size is not None:
-            positive_int("size", self.size)
+        if self.size is not None and positive_int("size", self.size) > _LARGEST:
+            raise ValueError(f"`size` must be at most 2**50 bytes. Received: {self.size}")
         for argument, digits in (("sha256", 64), ("sha256_prefix", 8)):
             value = getattr(self, argument)
             if value is None:

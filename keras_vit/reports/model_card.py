@@ -67,13 +67,14 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     front = _front_matter(name, [kind, config.model], license_, scores)
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {markdown(name)}",
-        f"An image classifier, {config.model} with {model.count_params():,} parameters, for "
-        f"images of {height} x {width} pixels (images of other sizes are resized), trained with "
-        f"keras_vit. Initial weights: {origin}.",
+        f"An image classifier, {markdown(config.model)} with {model.count_params():,} parameters, "
+        f"for images of {height} x {width} pixels (images of other sizes are resized), trained "
+        f"with keras_vit. Initial weights: {origin}.",
         _uses(preprocessing),
-        f"## Data\n\nTrained on {resolved['training_examples']} images of "
-        f"{markdown(without_folders(config.data))}; {resolved['validation_examples']} more images "
-        "were held out for validation.\n\n*To complete: where the images come from, who took and "
+        f"## Data\n\nTrained on {markdown(resolved['training_examples'])} images of "
+        f"{markdown(without_folders(config.data))}; "
+        f"{markdown(resolved['validation_examples'])} more images were held out for "
+        "validation.\n\n*To complete: where the images come from, who took and "
         "labeled them, and which people or subjects they do not show.*",
         _metrics(scores),
         _pictures(source, out),
@@ -98,7 +99,7 @@ def weights_license(weights: str | None, model: str) -> tuple[str, str]:
         with contextlib.suppress(ValueError):
             row = registry.find_weights(model, candidate)
             return row.license.lower(), f"`{row.name}`, {row.license} ({row.urls[0]})"
-    return _UNKNOWN, f"{_UNKNOWN}; check where `{name}` came from"
+    return _UNKNOWN, f"{_UNKNOWN}; check where {markdown(name)} came from"
 
 
 def _front_matter(

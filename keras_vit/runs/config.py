@@ -255,8 +255,13 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
 def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a YAML file that maps names to values."""
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, RecursionError, ValueError, OSError) as error:
+        text = Path(path).read_text(encoding="utf-8")
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise ValueError("an alias (*NAME), with which a small file can be a large one")
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ArithmeticError, LookupError, RecursionError, ValueError) as error:
+        raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
+    except (AttributeError, OSError, TypeError) as error:
         raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must map fields to values. Received: {content!r}")

@@ -161,6 +161,8 @@ class Recipe:
             raise ValueError(
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"
             )
+        if self.batch_size > 2**20:
+            raise ValueError(f"`batch_size` must be at most 2**20. Received: {self.batch_size}")
         if self.batch_size % self.accumulation_steps:
             raise ValueError(
                 "`batch_size` must be a multiple of `accumulation_steps`. Received: "

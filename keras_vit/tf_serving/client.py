@@ -96,10 +96,13 @@ class Client:
     ) -> None:
         self.address, self.name = address, name
         arguments.positive("timeout", timeout)
+        timeout = min(timeout, 1e7)  # more overflows in gRPC and in the operating system
         rest = address.startswith(("http://", "https://"))
-        if not rest and ("//" in address or not address.rpartition(":")[2].isdecimal()):
+        grpc = "//" not in address and address.rpartition(":")[2].isdecimal()
+        if not (rest or grpc) or "@" in address:
             raise ValueError(
-                "`address` must be HOST:PORT (gRPC), or start with http:// or https:// (REST). "
+                "`address` must be HOST:PORT (gRPC), or start with http:// or https:// (REST), "
+                "without a password (see `headers`). "
                 f"Received: address={address!r}"
             )
         if (tls or certificate) and address.startswith("http://"):
@@ -276,6 +279,8 @@ def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Predict
                 f"{address}: invalid response: {key} is {array.dtype.name} of shape {array.shape}"
                 + ("" if finite else " with NaN or infinity")
             )
+    if not answer["top_labels"].size or answer["top_labels"].shape != answer["top_scores"].shape:
+        raise ServingError(f"{address}: invalid response: no top_labels, or without a score each")
     try:
         return served_predictions(answer)
     except (LookupError, ValueError) as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import requests
 
 MAX_RESPONSE = 32 << 20  # bytes
-_MAX_MEMORY = 256 << 20  # bytes of the parsed response
+_MAX_MEMORY = 160 << 20  # bytes of the parsed response
 # Upper bounds of the memory in bytes that Python needs for each of these characters of JSON.
 _MEMORY = {b"{": 240, b"[": 72, b'"': 45, b",": 32}
 

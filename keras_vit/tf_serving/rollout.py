@@ -92,14 +92,13 @@ class Rollout:
             RuntimeError: If the server does not respond or does not have the model.
         """
         content = self._get("")
-        if "model_version_status" not in content:
-            raise RuntimeError(f"{self._address}: {content}")
-        found = [
-            ServedVersion(
-                int(version["version"]), version["state"], version["status"]["error_message"]
-            )
-            for version in content["model_version_status"]
-        ]
+        try:
+            found = [
+                ServedVersion(int(v["version"]), str(v["state"]), str(v["status"]["error_message"]))
+                for v in content["model_version_status"]
+            ]
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise RuntimeError(f"{self._address}: {str(content)[:500]}") from error
         return sorted(found, key=lambda version: -version.number)
 
     def labels(self) -> dict[str, int]:
@@ -251,9 +250,10 @@ class Rollout:
     def _resolved(self, labels: Mapping[str, int]) -> bool:
         # Not the status of a label: it contains all versions.
         found = {label: self._get(f"/labels/{label}/metadata") for label in labels}
+        specs = {label: content.get("model_spec") for label, content in found.items()}
         return all(
-            found[label].get("model_spec", {}).get("version") == str(number)
-            for label, number in labels.items()
+            isinstance(spec, dict) and spec.get("version") == str(labels[label])
+            for label, spec in specs.items()
         )
 
     def _unloaded(self, versions: Collection[int]) -> bool:

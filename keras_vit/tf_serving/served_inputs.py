@@ -47,7 +47,8 @@ def _checked(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
         expected = spec.dtype.name
         array = np.asarray(value)
         received = array.dtype.name
-    if received != expected or not spec.shape.is_compatible_with(array.shape) or not array.size:
+    fits = array.ndim and array.size and spec.shape.is_compatible_with(array.shape)
+    if received != expected or not fits:
         raise ValueError(
             f"`{name}` must be {expected} of shape {str(spec.shape).replace('None', 'B')}, for "
             f"at least one image (B >= 1). Received: {name} is {received} of shape {array.shape}"

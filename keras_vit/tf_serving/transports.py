@@ -139,7 +139,11 @@ class Grpc:
         except grpc.RpcError as error:
             self._fail(error, batched=True)
         with _invalid(self._address):
-            return {key: _from_proto(value) for key, value in answer.outputs.items()}
+            # `make_ndarray` repeats the last value up to the declared shape.
+            shapes = {key: tf.TensorShape(o.tensor_shape) for key, o in answer.outputs.items()}
+            if sum(shape.num_elements() for shape in shapes.values()) > answer.ByteSize():
+                raise ValueError(f"shapes larger than the content: {shapes}")
+            return _strings({key: _from_proto(o) for key, o in answer.outputs.items()})
 
     def close(self) -> None:
         self._channel.close()
@@ -215,7 +219,7 @@ class Rest:
         if not isinstance(outputs, dict):  # the server returns a single output without its name
             outputs = {"outputs": outputs}
         with _invalid(self._address):
-            return {key: _from_json(value) for key, value in outputs.items()}
+            return _strings({key: _from_json(value) for key, value in outputs.items()})
 
     def close(self) -> None:
         self._session.close()
@@ -243,7 +247,7 @@ class Rest:
             kind = BatchError
         if code != 200 or not isinstance(content, dict) or key not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
-            raise kind(f"{address}: {code}: {terminal(said)[:500]}")
+            raise kind(f"{address}: {code}: {terminal(str(said)[:500])}")
         return content[key]
 
 
@@ -275,7 +279,7 @@ def _from_json(value: Any) -> np.ndarray:
     array = np.asarray(value, object)
     kinds = set(map(type, array.flat))
     if kinds == {str}:
-        return _strings(array)
+        return array
     for dtype, allowed in ((bool, {bool}), (np.int64, {int}), (np.float64, {int, float})):
         if kinds <= allowed:
             return array.astype(dtype)
@@ -286,18 +290,19 @@ def _from_json(value: Any) -> np.ndarray:
 def _from_proto(value: Any) -> np.ndarray:
     import tensorflow as tf
 
-    shape = tf.TensorShape(value.tensor_shape)
-    # `make_ndarray` repeats the last value up to the declared shape.
-    if not shape.is_fully_defined() or 8 * shape.num_elements() > 2 * MAX_RESPONSE:
-        raise ValueError(f"an output of shape {shape}")
+    shape, strings = tf.TensorShape(value.tensor_shape), len(value.string_val)
+    if strings not in (0, shape.num_elements()):
+        raise ValueError(f"{strings} strings of shape {shape}")
     array = tf.make_ndarray(value)
     if array.dtype != object:
         return array
-    return _strings(np.array([item.decode() for item in array.flat], object).reshape(array.shape))
+    return np.array([item.decode() for item in array.flat], object).reshape(array.shape)
 
 
-def _strings(array: np.ndarray) -> np.ndarray:
-    # Each element of an array of strings has the length of the longest one.
-    if array.size * max(map(len, array.flat), default=0) > MAX_RESPONSE:
+def _strings(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Converts arrays of `str` objects to arrays of strings, each of the length of the longest."""
+    texts = {key: array for key, array in arrays.items() if array.dtype == object}
+    size = sum(array.size * max(map(len, array.flat), default=0) for array in texts.values())
+    if size > MAX_RESPONSE:
         raise ValueError("strings of very different length")
-    return array.astype(str)
+    return arrays | {key: array.astype(str) for key, array in texts.items()}

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ def to_svg(figure: Figure, title: str) -> str:
     FigureCanvasSVG(figure)
     buffer = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": title}
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
+    with _plain_text(figure), matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", _MISSING)  # a browser uses its own fonts
         figure.savefig(
             buffer, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.1,
@@ -90,6 +91,15 @@ def to_svg(figure: Figure, title: str) -> str:
     # Elements without a color are black in SVG.
     escaped = title.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return text.replace("<svg", f'<svg role="img" aria-label="{escaped}" fill="currentColor"', 1)
+
+
+@contextlib.contextmanager
+def _plain_text(figure: Figure) -> Iterator[None]:
+    """Draws names such as `$x$` as they are, not as formulas, which fail if they are invalid."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    with matplotlib.rc_context({"text.parse_math": False}):  # for labels of ticks, created now
+        yield
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
@@ -126,7 +136,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
         'empty.png'
     """
     FigureCanvasAgg(figure)
-    with files.atomic_path(path) as temporary:
+    with _plain_text(figure), files.atomic_path(path) as temporary:
         keys = {".png": "Software", ".svg": "Creator", ".pdf": "Creator"}
         key = keys.get(Path(path).suffix.lower())
         metadata = {key: _SOFTWARE} if key else None

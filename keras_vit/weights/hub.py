@@ -13,6 +13,7 @@ from keras_vit.weights.containers.guards import read_json
 HUB = "https://huggingface.co"
 _LISTING = "files.json"
 _LIMIT = 1 << 26  # bytes, for listings and configurations
+_LARGEST = 1 << 36  # bytes, for weights
 _CONFIGS = ("config.json", "preprocessor_config.json")
 # In order of preference; PyTorch files need torch.
 _WEIGHTS = (
@@ -50,7 +51,7 @@ def fetch_repository(repository: str) -> Path:
             folder=folder,
             size=large.get("size", files[name].get("size")),
             sha256=large.get("sha256"),
-            limit=None if large else _LIMIT,
+            limit=_LARGEST if large else _LIMIT,
         )
         if large and "https" not in listing.level:
             found = dataclasses.replace(found, level="the SHA-256 in a listing of unknown origin")
@@ -73,6 +74,8 @@ def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:
         hashes = {name: (file.get("lfs") or {}).get("sha256") for name, file in files.items()}
         if not re.fullmatch(r"main|[0-9a-f]{40}", revision):
             raise ValueError(f"sha={revision!r}")
+        if not all(isinstance(name, str) for name in files):
+            raise ValueError("a file without a name")
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             "the listing of a repository must be a JSON object with the revision (`sha`) and "

@@ -38,6 +38,8 @@ def _check(path: Path) -> None:
 
 def _declared(config: Any) -> int:
     """Returns the size of a model's variables in bytes, or 0 if deserialization fails."""
+    if isinstance(config, dict):
+        config = config | {"compile_config": None}  # as without `compile`, whose errors are others
     try:
         with keras.StatelessScope(initialize_variables=False):
             variables = keras.saving.deserialize_keras_object(config).variables

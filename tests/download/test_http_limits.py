@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,4 +76,25 @@ def test_transfer_looks_at_the_free_space(
         patch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=1 << 40))
         interrupted(server, part, page)
     transfer(server.url("/a"), part)  # the rest fits
+    assert part.read_bytes() == CONTENT
+
+
+def test_transfer_takes_no_more_than_the_known_size(server: Loopback, part: Path) -> None:
+    server.pages["/a"] = Page(CONTENT, length=-1)
+    with pytest.raises(ValueError, match="more than the 10 bytes that are expected"):
+        transfer(server.url("/a"), part, 10)
+    server.pages["/a"] = Page(b"", length=10**400)
+    with pytest.raises(ConnectionError, match="an impossible length"):
+        transfer(server.url("/a"), part)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"size": "5"}, {"hashes": 5}, {"validator": "a\nb"}, "[" * 9999]
+)
+def test_transfer_starts_anew_with_other_types(damage: Any, server: Loopback, part: Path) -> None:
+    interrupted(server, part, Page(CONTENT))
+    notes = part.with_name(f"{part.name}.json")
+    text = damage if isinstance(damage, str) else json.dumps(json.loads(notes.read_text()) | damage)
+    notes.write_text(text)
+    transfer(server.url("/a"), part)
     assert part.read_bytes() == CONTENT

@@ -155,6 +155,8 @@ def test_missing_config_is_refused(tmp_path: Path) -> None:
         ("{data: 5, model: ViTB16}", "`data` must be text. Received: data=5"),
         ("{data: a, model: ViTB16, settings: [1]}", "`settings` must be a mapping"),
         ("[" * 100_000, "must be a readable YAML file"),
+        ("{data: &a [x], keep: [*a, *a]}", "an alias"),
+        ("{data: a, model: ViTB16, keep: !!timestamp abc}", "must be a readable YAML file"),
         ("a: !!python/object/apply:os.system [ls]", "must be a readable YAML file"),
     ],
 )

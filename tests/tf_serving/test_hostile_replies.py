@@ -292,3 +292,40 @@ def test_mutated_replies(kind: str, replies: Replies, monkeypatch: pytest.Monkey
             results["error"] += 1
     assert min(results.values()) > 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10
+
+
+def repeated_string(outputs: Any) -> None:
+    outputs["message"].string_val[:] = [b"a" * 1000]
+    outputs["message"].tensor_shape.dim[0].size = 8_000_000
+
+
+def repeated_numbers(outputs: Any) -> None:
+    for number in range(40):
+        outputs[f"more{number}"].CopyFrom(tf.make_tensor_proto(np.zeros(1)))
+        outputs[f"more{number}"].tensor_shape.dim[0].size = 1 << 23
+
+
+@pytest.mark.parametrize("change", [repeated_string, repeated_numbers])
+def test_values_are_not_repeated(change: Callable[[Any], None]) -> None:
+    test_wrong_tensors_are_errors(change)
+
+
+def test_long_strings_are_counted_over_all_outputs() -> None:
+    more = {f"more{n}": ["a" * 1000, *[""] * 9999] for n in range(30)}
+    with rest_server() as replies:
+        replies.metadata, replies.prediction = rest_metadata(), rest_prediction(**more)
+        with Client(replies.address) as client, pytest.raises(ServingError, match="very different"):
+            client.predict(IMAGES)
+
+
+@pytest.mark.parametrize("outputs", [{"top_labels": []}, {"top_scores": [[1.0]] * 2}])
+def test_labels_without_scores_are_errors(outputs: dict[str, Any]) -> None:
+    with rest_server() as replies:
+        replies.metadata, replies.prediction = rest_metadata(), rest_prediction(**outputs)
+        with Client(replies.address) as client, pytest.raises(ServingError, match="invalid resp"):
+            client.predict(IMAGES)
+
+
+def test_address_with_a_password_is_refused() -> None:
+    with pytest.raises(ValueError, match="without a password"):
+        Client("http://me:secret@localhost:8501")

@@ -58,13 +58,14 @@ def test_large_responses_are_refused(
 @pytest.mark.parametrize("text", ["[],", "{},", '"ab",', "0.1,"])
 def test_responses_that_need_much_memory_are_refused(text: str, server: Loopback) -> None:
     """They are far below the limit for bytes."""
-    body = f"[{text * (30_000_000 // len(text))}0]".encode()
+    count = 5_000_000 if text == "0.1," else 30_000_000 // len(text)
+    body = f"[{text * count}0]".encode()
     server.pages[PATH] = Page(body, piece=1 << 20)
     if text != "0.1,":
         with pytest.raises(ValueError, match="200: a response of too many values"):
             ask(server)
     else:  # as many as any signature returns
-        assert len(ask(server)[1]) == 7_500_001
+        assert len(ask(server)[1]) == 5_000_001
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff", b"[" * 100_000, b"1" * 5000])

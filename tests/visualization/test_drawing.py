@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import re
 import warnings
 from pathlib import Path
@@ -134,3 +135,13 @@ def test_names_are_drawn_by_an_installed_font(
     assert pictures[0].shape != pictures[1].shape or (pictures[0] != pictures[1]).any()
     assert capsys.readouterr().out == ""
     assert caplog.records == []  # such as that a font has one weight only
+
+
+@pytest.mark.parametrize("name", [r"$\frac{$", "a$x^2$b", "$"])
+def test_names_are_not_formulas(name: str, tmp_path: Path) -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set_xticks([0, 1], [name, "b"])
+    axes.set_title(name)
+    save_figure(figure, tmp_path / "a.png")
+    assert name in html.unescape(to_svg(figure, "title"))

@@ -103,7 +103,7 @@ def served_predictions(answer: Mapping[str, np.ndarray]) -> list[Prediction]:
                 tuple(map(str, labels)),
                 tuple(map(float, scores)),
                 present,
-                "" if ok else str(answer["message"][index]),
+                "" if ok else str(answer["message"][index]) or "refused by the server",
             )
         )
     return found
