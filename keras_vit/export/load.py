@@ -23,7 +23,7 @@ from keras_vit.models.features import representation
 from keras_vit.models.inference_runtime import without_xla
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import finished, of
-from keras_vit.weights.containers.guards import LARGEST_JSON, open_zip
+from keras_vit.weights.containers.guards import LARGEST_JSON
 from keras_vit.weights.whole_models import load_model
 
 _THREADS = 4  # at most, of runtimes other than TensorFlow
@@ -194,7 +194,7 @@ def _foreign(path: Path) -> ValueError:
 
 
 def _describe_tflite(path: Path) -> bytes:
-    with open_zip(path) as texts, texts.open(preprocessing_files.PREPROCESSING) as file:
+    with zipfile.ZipFile(path) as texts, texts.open(preprocessing_files.PREPROCESSING) as file:
         return file.read(LARGEST_JSON)
 
 

@@ -77,8 +77,8 @@ def test_card_of_an_incomplete_run(tmp_path: Path) -> None:
     ("weights", "model", "license", "said"),
     [
         ("imagenet", "ViTTi16", "apache-2.0", "Apache-2.0"),
-        ("/home/me/own.npz", "ViTTi16", "unknown", "check where `own.npz` came from"),
-        ("imagenet", "ResNet50", "unknown", "check where `imagenet` came from"),
+        ("/home/me/own.npz", "ViTTi16", "unknown", "check where own.npz came from"),
+        ("imagenet", "ResNet50", "unknown", "check where imagenet came from"),
         (None, "ViTTi16", "unknown", "random initialization"),
     ],
 )
