@@ -35,6 +35,13 @@ VALUES = (
 COMMANDS = (("train",), ("evaluate",), ("predict",), ("export",), ("data", "check"))
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generated names of outputs are relative to this folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
 def parameters(words: tuple[str, ...]) -> list[click.Parameter]:
     command: Any = typer.main.get_command(app)
     for word in words:
