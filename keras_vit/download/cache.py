@@ -37,7 +37,7 @@ class Download:
 
     @property
     def verified(self) -> bool:
-        """True if the file has a published SHA-256, or a hash stated by its publisher over https."""
+        """True if a published SHA-256, or a hash that the publisher states over https, matched."""
         steps = self.level.split(", ")
         hashed = any(step.startswith(("SHA-256", "MD5")) for step in steps)
         return self.level == "SHA-256" or ("https" in steps and hashed)
