@@ -83,9 +83,11 @@ class _Offline(urllib.request.BaseHandler):
 @contextlib.contextmanager
 def _offline_if_set() -> Iterator[None]:
     """Forbids downloads by Keras while `KERAS_VIT_OFFLINE` is set."""
+    if not is_set("KERAS_VIT_OFFLINE"):
+        yield
+        return
     before = urllib.request._opener  # type: ignore[attr-defined]
-    if is_set("KERAS_VIT_OFFLINE"):
-        urllib.request.install_opener(urllib.request.build_opener(_Offline))
+    urllib.request.install_opener(urllib.request.build_opener(_Offline))
     try:
         yield
     finally:

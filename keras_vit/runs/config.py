@@ -252,6 +252,10 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
         raise ValueError(f"{path} contains a value of the wrong type. Received: {error}") from error
 
 
+# Errors of YAML's tags with other values, such as `!!timestamp abc`, and of deep nesting.
+_OF_TAGS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a YAML file that maps names to values."""
     try:
@@ -259,9 +263,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
             raise ValueError("an alias (*NAME), with which a small file can be a large one")
         content = yaml.safe_load(text)
-    except (yaml.YAMLError, ArithmeticError, LookupError, RecursionError, ValueError) as error:
-        raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
-    except (AttributeError, OSError, TypeError) as error:
+    except (yaml.YAMLError, OSError, *_OF_TAGS) as error:
         raise ValueError(f"{path} must be a readable YAML file. Received: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must map fields to values. Received: {content!r}")

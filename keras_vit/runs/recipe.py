@@ -168,9 +168,8 @@ class Recipe:
                 "`batch_size` must be a multiple of `accumulation_steps`. Received: "
                 f"batch_size={self.batch_size}, accumulation_steps={self.accumulation_steps}"
             )
-        if (
-            not isinstance(self.seed, int) or not 0 <= self.seed < 2**32
-        ):  # the range of NumPy's seeds
+        # The range of NumPy's seeds.
+        if not hasattr(self.seed, "__index__") or not 0 <= self.seed < 2**32:
             raise ValueError(f"`seed` must be in [0, 2**32). Received: seed={self.seed!r}")
         # A frozen dataclass can only be normalized through object.__setattr__.
         object.__setattr__(self, "trainable", tuple(self.trainable))

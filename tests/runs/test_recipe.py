@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keras_vit.data import Augmentation
@@ -106,3 +107,7 @@ def test_replace_checks() -> None:
 def test_recipe_rejects_values_of_another_type(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Recipe().replace(**changes)
+
+
+def test_seed_may_be_an_integer_of_numpy() -> None:
+    assert Recipe(seed=np.int64(3)).seed == 3
