@@ -260,7 +260,7 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a YAML file that maps names to values."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+        if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
             raise ValueError("an alias (*NAME), with which a small file can be a large one")
         content = yaml.safe_load(text)
     except (yaml.YAMLError, OSError, *_OF_TAGS) as error:
