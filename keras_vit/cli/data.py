@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
 app = typer.Typer(help="Check, preview and convert images.", no_args_is_help=True)
+_MOST_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes each
 DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP)]
 
 
@@ -80,6 +82,11 @@ def preview(
         preprocessing = dataclasses.replace(preprocessing, size=size)
     examples = sources.load(data)
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
+    if number * math.prod(preprocessing.size) > _MOST_PIXELS:
+        raise ValueError(
+            f"`--image-size` must be at most {_MOST_PIXELS // number:,} pixels for {number} "
+            f"images (`--number`). Received: {preprocessing.size[0]} x {preprocessing.size[1]}"
+        )
     batches = sources.training_dataset(
         examples, preprocessing, chosen.augmentation, batch_size=number, epochs=1, seed=seed
     )
@@ -112,7 +119,7 @@ def convert(
             metavar="LOW,HIGH",
         ),
     ] = None,
-    processes: Annotated[int | None, opt.option("By default one per core.", min=1)] = None,
+    processes: Annotated[int | None, opt.option("By default one per core.", min=1, max=256)] = None,
 ) -> None:
     """Copy a folder, converting images that training cannot read, such as HEIC or DICOM.
 

@@ -51,7 +51,7 @@ def plan(
         str | None,
         opt.option("Image size in pixels: 224 or HEIGHTxWIDTH. Default: from the recipe or model."),
     ] = None,
-    classes: Annotated[int, opt.option("Number of classes.", min=1)] = 1000,
+    classes: Annotated[int, opt.option("Number of classes.", min=1, max=10**9)] = 1000,
     recipe: Annotated[str, opt.option("Training recipe; see `keras-vit recipes`.")] = "finetune",
     set_: opt.SetOption = None,
     precision: Annotated[
@@ -107,7 +107,7 @@ def plan(
 
 def parse_bytes(text: str) -> int:
     """Parses the memory size given as `--device`; returns it in bytes."""
-    match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?({'|'.join(_UNITS)})", text)
+    match = re.fullmatch(rf"(\d{{1,12}}(?:\.\d+)?) ?({'|'.join(_UNITS)})", text)
     if not match or not float(match[1]):
         raise ValueError(f"`--device` must be a size such as 16GiB. Received: --device {text}")
     return int(float(match[1]) * _UNITS[match[2]])

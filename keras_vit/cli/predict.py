@@ -169,7 +169,7 @@ def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:
     failed = 0
     width = min(max(map(len, paths)), 60)
     for path, prediction in zip(paths, found, strict=True):
-        say(f"{path:<{width}}   {prediction.text(top)}")
+        say(f"{path:<{width}}   {prediction.text(top)}".replace("\n", "\\n"))
         failed += not prediction.ok
     return failed
 

@@ -334,4 +334,9 @@ def short_digest(digest: str) -> str:
 def _rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
     with Path(path).open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         rows = csv.DictReader(file)
+        if missing := {"file", "split"}.difference(rows.fieldnames or ()):
+            raise ValueError(
+                f"`path` must have the columns file and split. Received: {path} without "
+                f"{' and '.join(sorted(missing))}"
+            )
         return [{key: csv_text(cell or "") for key, cell in row.items() if key} for row in rows]

@@ -26,6 +26,7 @@ from keras_vit.files import write_json
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0)  # seconds before each retry
 _TIMEOUT = 30.0  # seconds without a byte
+_SLOWEST = 1000.0  # bytes per second, on average after `_TIMEOUT`
 _REDIRECTS = 10
 _BLOCK = 1 << 18  # bytes
 _MIB = 1 << 20
@@ -172,7 +173,7 @@ def _receive(
     # At least 1: Keras before 3.15 computes the logarithm of the total.
     total = None if size is None else max(math.ceil((size - start) / _MIB), 1)
     bar = keras.utils.Progbar(total, unit_name="MiB")
-    received = start
+    received, began = start, time.monotonic()
     with part.open("ab") as file:
         try:
             while received != size:
@@ -183,6 +184,9 @@ def _receive(
                 file.write(data)
                 received += len(data)
                 bar.update((received - start) / _MIB, finalize=False)
+                seconds = time.monotonic() - began
+                if seconds > _TIMEOUT and received - start < _SLOWEST * seconds:
+                    raise _CutError(f"the server sends less than {_SLOWEST / 1000:g} kB a second")
                 if limit is not None and received > limit:
                     break
         finally:

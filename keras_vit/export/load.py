@@ -178,11 +178,12 @@ def _of_saved_model(folder: Path, trust: bool) -> Predictor:
 def _of_runtime(path: Path, kind: str, describe: Callable[[Path], Any]) -> Predictor:
     onnx_openvino.require(kind)
     try:
-        description = describe(path)
-    except (zipfile.BadZipFile, KeyError, RuntimeError) as error:
+        preprocessing = preprocessing_files.parse(describe(path), str(path))
+        run, at_once = getattr(runtime_worker, kind)(str(path), min(_THREADS, os.cpu_count() or 1))
+    except ValueError:
+        raise
+    except Exception as error:  # each runtime has its own
         raise _foreign(path) from error
-    preprocessing = preprocessing_files.parse(description, str(path))
-    run, at_once = getattr(runtime_worker, kind)(str(path), min(_THREADS, os.cpu_count() or 1))
     return Predictor(str(path), preprocessing, *on_pixels(preprocessing, run, at_once))
 
 

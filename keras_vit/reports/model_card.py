@@ -57,14 +57,21 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     config = source.read_config()
     source.require_complete()
     out = Path(folder) if folder is not None else source.path / "card"
-    scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
     model = source.model()
     license_, origin = weights_license(config.weights, config.model)
     name, recipe, resolved = source.path.resolve().name, config.recipe, source.resolved()
     preprocessing = models.preprocessing_of(model)
     height, width = preprocessing.size
     kind = "vision-transformer" if models.has_config(model) else "convolutional"
-    front = _front_matter(name, [kind, config.model], license_, scores)
+    try:
+        scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
+        front = _front_matter(name, [kind, config.model], license_, scores)
+        metrics = _metrics(scores)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            "`run` must have a complete evaluation.json; `keras-vit evaluate` writes it. Received: "
+            f"{source.evaluation}: {type(error).__name__}: {error}"
+        ) from error
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {markdown(name)}",
         f"An image classifier, {markdown(config.model)} with {model.count_params():,} parameters, "
@@ -76,7 +83,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         f"{markdown(resolved['validation_examples'])} more images were held out for "
         "validation.\n\n*To complete: where the images come from, who took and "
         "labeled them, and which people or subjects they do not show.*",
-        _metrics(scores),
+        metrics,
         _pictures(source, out),
         _loading(preprocessing),
         f"## Training\n\n{recipe.epochs} epochs, batch size {recipe.batch_size}, "

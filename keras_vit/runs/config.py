@@ -60,6 +60,7 @@ class CommonConfig:
         arguments.one_of("strategy", self.strategy, STRATEGIES)
         arguments.positive_int("keep", self.keep)
         arguments.count("save_steps", self.save_steps)
+        arguments.count("split_seed", self.split_seed)
         if not self.save_minutes >= 0:
             raise ValueError(
                 f"`save_minutes` must be 0 or more. Received: save_minutes={self.save_minutes}"

@@ -80,7 +80,13 @@ def test_plan_refuses_a_model_that_is_none(call: Call) -> None:
     check_failure(code, message, "Did you mean 'ViTB16'?")
 
 
-@pytest.mark.parametrize("text", ["16", "GiB", "0GiB", "16gib", "-1GiB"])
+def test_plan_refuses_a_number_of_classes_that_no_model_has(call: Call) -> None:
+    code, _, message = call("plan", "--model", "ViTB16", "--device", "8GiB", "--classes", "9" * 400)
+    assert code == 2
+    assert "Invalid value for '--classes'" in message
+
+
+@pytest.mark.parametrize("text", ["16", "GiB", "0GiB", "16gib", "-1GiB", "9" * 400 + "GiB"])
 def test_parse_bytes_refuses_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match=r"`--device` must be a size such as 16GiB\."):
         parse_bytes(text)

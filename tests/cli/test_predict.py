@@ -53,6 +53,10 @@ def test_predict_takes_folders_and_a_list_on_standard_input(
     images = {str(path) for path in folder.rglob("*.*") if path.suffix != ".txt"}
     assert lines.keys() == images
     assert lines[str(folder / "inner" / "half.jpg")] == "The image is damaged"
+    lined = folder / "a\nb.txt"
+    lined.write_text("none")
+    assert call("predict", run, lined)[1].count("\n") == 1  # a name is no line of its own
+    lined.unlink()
     listed = sorted(images)
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(listed) + "\n\n"))
     code, output, _ = call("predict", run, "-")

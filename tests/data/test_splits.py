@@ -297,6 +297,14 @@ def test_replaced_images_are_noticed(tmp_path: Path, noise: Noise) -> None:
         read_split(path, examples, digests=digests)
 
 
+def test_split_without_its_columns_is_refused(tmp_path: Path, noise: Noise) -> None:
+    path = tmp_path / "split.csv"
+    path.write_text("name,label\n000.png,a\n")
+    for read in (training_digests, lambda path: read_split(path, noise(3))):
+        with pytest.raises(ValueError, match=r"must have the columns file and split\. Received"):
+            read(path)
+
+
 def test_split_of_an_earlier_version_has_no_digests(tmp_path: Path, noise: Noise) -> None:
     examples, path = noise(3), tmp_path / "split.csv"
     write_split(path, examples, [0, 2], [1])

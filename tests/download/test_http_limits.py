@@ -79,6 +79,17 @@ def test_transfer_looks_at_the_free_space(
     assert part.read_bytes() == CONTENT
 
 
+def test_transfer_gives_up_on_a_slow_server(
+    server: Loopback, part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_PAUSES", (0.0,))
+    monkeypatch.setattr(http, "_TIMEOUT", 0.5)
+    server.pages["/a"] = Page(CONTENT, pause=0.1, piece=10)
+    with pytest.raises(ConnectionError, match="less than 1 kB a second"):
+        transfer(server.url("/a"), part)
+    assert 0 < part.stat().st_size < len(CONTENT)  # is resumed later
+
+
 def test_transfer_takes_no_more_than_the_known_size(server: Loopback, part: Path) -> None:
     server.pages["/a"] = Page(CONTENT, length=-1)
     with pytest.raises(ValueError, match="more than the 10 bytes that are expected"):

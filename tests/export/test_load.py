@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit import preprocessing_files
 from keras_vit.data.decode_and_resize import prepare
 from keras_vit.export import load_predictor, onnx_openvino
 from tests.export.conftest import LABELS, PREPROCESSING
@@ -110,6 +111,18 @@ def test_load_predictor_says_that_a_file_is_damaged(
     path = tmp_path / f"model.{kind}"
     path.write_bytes(exported[kind].read_bytes()[:size])
     with pytest.raises(ValueError, match=rf"`source` must be .*complete.*model\.{kind}"):
+        load_predictor(path)
+
+
+@pytest.mark.parametrize("damage", [b"\0", b""])
+def test_load_predictor_says_that_an_onnx_file_is_damaged(damage: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("tf2onnx", reason="needs the extra onnx")
+    onnx = pytest.importorskip("onnx")
+    proto = onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], []))
+    onnx.helper.set_model_props(proto, preprocessing_files.texts(PREPROCESSING))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString() + damage)
+    with pytest.raises(ValueError, match=r"`source` must be .*complete.*model\.onnx"):
         load_predictor(path)
 
 

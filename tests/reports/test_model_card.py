@@ -73,6 +73,14 @@ def test_card_of_an_incomplete_run(tmp_path: Path) -> None:
         write_card(tmp_path)
 
 
+@pytest.mark.parametrize("content", ["{}", "[]", '{"accuracy": "high"}', "{"])
+def test_card_of_a_damaged_evaluation(content: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "evaluation.json").write_text(content)
+    with pytest.raises(ValueError, match=r"`run` must have a complete evaluation\.json"):
+        write_card(tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("weights", "model", "license", "said"),
     [
