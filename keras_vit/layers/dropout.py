@@ -80,8 +80,6 @@ class Dropout(BaseLayer):
     Reference: https://jmlr.org/papers/v15/srivastava14a.html
     """
 
-    _config_names = ("rate", "seed")
-
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = arguments.rate("rate", rate)
