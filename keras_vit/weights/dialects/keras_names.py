@@ -37,7 +37,8 @@ def tidy(
         if path.startswith(_OPTIMIZER):
             optimizer[path] = (name, tensor)
             continue
-        new = _renamed(path, patterns)
+        matches = ((re.fullmatch(f"(?:.*/)?{old}", path), new) for old, new in patterns.items())
+        new = next((match.expand(new) for match, new in matches if match), None)
         if new is None or new in known:  # the same layer of a second model is unknown
             unknown[path] = (name, tensor)
             continue
@@ -62,13 +63,6 @@ def plain_rows(
         *group("block", (first, parts, *rest), scope=scope),
         *group("top", (top[0], "pre_logits", top[1])),
     )
-
-
-def _renamed(path: str, patterns: Mapping[str, str]) -> str | None:
-    for pattern, new in patterns.items():
-        if match := re.fullmatch(f"(?:.*/)?{pattern}", path):
-            return match.expand(new)
-    return None
 
 
 def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:
