@@ -67,10 +67,9 @@ def plain_rows(
 
 def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:
     """Returns the kernel and bias if `entries` is exactly one dense layer, else None."""
-    if len({path.rpartition("/")[0] for path in entries}) != 1:
-        return None
-    shapes = [(tensor.ndim, tensor.shape[-1:]) for _, tensor in entries.values()]
-    if sorted(ndim for ndim, _ in shapes) != [1, 2] or shapes[0][1] != shapes[1][1]:
-        return None
-    bias, kernel = sorted(entries.values(), key=lambda entry: entry[1].ndim)
-    return kernel, bias
+    found = sorted(entries.values(), key=lambda entry: entry[1].ndim)
+    layers = {path.rpartition("/")[0] for path in entries}
+    lengths = {tensor.shape[-1:] for _, tensor in found}
+    if [tensor.ndim for _, tensor in found] == [1, 2] and len(layers) == len(lengths) == 1:
+        return found[1], found[0]
+    return None

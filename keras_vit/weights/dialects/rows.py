@@ -43,7 +43,7 @@ _GROUPS = {
     },
 }
 # Parts that are not optional in most libraries.
-_USUAL = ("class token", "positions", "patch bias", "qkv bias")
+USUAL = ("class token", "positions", "patch bias", "qkv bias")
 # Axes of kernel and bias, if heads and head size are separate axes.
 _HEADS_APART = {"DE": ("DKd -> D(Kd)", "Kd -> (Kd)"), "ED": ("KdD -> (Kd)D", "D")}
 
@@ -85,14 +85,14 @@ def group(
 ) -> Iterator[Row]:
     """Yields the rows of a group of layers; a layer with an empty name is skipped.
 
-    `optional` lists the parts of `_USUAL` that may be missing in the library's files. In the names
+    `optional` lists the parts of `USUAL` that may be missing in the library's files. In the names
     for PyTorch, `/` stands for `.` as well.
     """
     for (layer, (axes, part)), name in zip(_GROUPS[kind].items(), names, strict=False):
         if not name:
             continue
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
-        part = "" if part in _USUAL and part not in optional else part
+        part = "" if part in USUAL and part not in optional else part
         axes = axes if len(theirs) == 1 else "DE"  # of each of the concatenated tensors
         both = (axes, axes[-1])
         if variables[0] == TORCH:  # whose weights are (outputs, inputs)

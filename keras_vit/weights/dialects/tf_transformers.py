@@ -13,7 +13,7 @@ from keras_vit.weights.dialects.rows import group
 
 # A path contains the layer of the model, the model's class, and the layer again.
 _INNER = re.compile(r"(?:.*/)?(?:vit|deit)/((?:embeddings|encoder|layernorm|pooler)/.+)")
-_OUTER = re.compile(r"(?:.*/)?(?:cls_)?(classifier|distillation_classifier)/(\w+)")
+_OUTER = re.compile(r"(?:.*/)?(?:cls_)?((?:distillation_)?classifier/\w+)")
 
 
 _ROWS = (
@@ -28,10 +28,8 @@ def _tidy(tensors: dict[str, np.ndarray]) -> Named:
     tidied: Named = {}
     for name, tensor in tensors.items():
         path = name.removesuffix(":0")
-        if match := _INNER.fullmatch(path):
+        if match := _INNER.fullmatch(path) or _OUTER.fullmatch(path):
             path = match[1]
-        elif match := _OUTER.fullmatch(path):
-            path = f"{match[1]}/{match[2]}"
         tidied[name if path in tidied else path] = (name, tensor)
     return tidied
 
