@@ -106,12 +106,9 @@ def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
     the gradient would be that of another function.
     """
     drawn: list[Any] = []
-    calls = 0
 
     def run(x: Any) -> Any:
-        nonlocal calls
-        token = _SEEDS.set((drawn, iter(drawn) if calls else None))
-        calls += 1
+        token = _SEEDS.set((drawn, iter(drawn) if drawn else None))
         try:
             return compute(x)
         finally:

@@ -126,13 +126,11 @@ class AttentionPooling(BaseLayer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
-        self.probe = self.add_weight(
-            name="probe", shape=(1, 1, d_model), initializer="glorot_uniform"
-        )
+        probe_shape = (1, 1, d_model)
+        self.probe = self.add_weight(name="probe", shape=probe_shape, initializer="glorot_uniform")
         self.query = self._part(keras.layers.Dense, d_model, name="query")
         self.key_value = self._part(keras.layers.Dense, 2 * d_model, name="key_value")
         self.out = self._part(keras.layers.Dense, d_model, name="out")
-        probe_shape = (1, 1, d_model)
         for layer in (self.query, self.out, self.norm, self.mlp):
             layer.build(probe_shape)
         self.key_value.build(input_shape)
