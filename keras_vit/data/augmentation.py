@@ -222,20 +222,14 @@ def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return tf.image.stateless_random_flip_left_right(image, seed)
 
 
-def random_erasing(
-    image: tf.Tensor,
-    seed: tf.Tensor,
-    *,
-    probability: float,
-    area: tuple[float, float] = (0.02, 1 / 3),
-    ratio: tuple[float, float] = (0.3, 10 / 3),
-) -> tf.Tensor:
+def random_erasing(image: tf.Tensor, seed: tf.Tensor, *, probability: float) -> tf.Tensor:
     """Replaces a random rectangle by Gaussian noise, with the given probability.
 
     Reference: https://arxiv.org/abs/1708.04896; noise in every pixel as in DeiT.
     """
     whether, place, noise = tf.unstack(tf.random.split(seed, 3))
     h, w = image.shape[0], image.shape[1]
+    area, ratio = (0.02, 1 / 3), (0.3, 10 / 3)
 
     def erased() -> tf.Tensor:
         u = tf.unstack(tf.random.stateless_uniform((4,), place))

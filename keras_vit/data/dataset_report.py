@@ -152,6 +152,8 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         ratio = np.maximum(sides / middle, middle / sides).max(axis=1)
         odd = [kept.names[i] for i in np.flatnonzero(ratio > _ODD)]
     ranges = found.ranges
+    splits = dict(zip(examples.names, examples.splits, strict=True)) if examples.splits else {}
+    leaks = [group for group in found.duplicates if len({*map(splits.get, group)}) > 1]
     refused = ""
     try:
         split(kept, found.digests)
@@ -161,7 +163,7 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         source=examples.source,
         counts=dict(zip(examples.class_names, kept.class_counts().tolist(), strict=True)),
         audit=found,
-        leaks=_leaks(examples, found),
+        leaks=tuple(leaks),
         sizes=sizes,
         odd_sizes=tuple(odd),
         flat=tuple(name for name in kept.names if ranges[name][0] == ranges[name][1]),
@@ -171,10 +173,3 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else 0,
         notes=examples.notes,
     )
-
-
-def _leaks(examples: Examples, found: ImageAudit) -> tuple[tuple[str, ...], ...]:
-    if examples.splits is None:
-        return ()
-    split = dict(zip(examples.names, examples.splits, strict=True))
-    return tuple(g for g in found.duplicates if len({split[name] for name in g}) > 1)

@@ -15,7 +15,6 @@ _BLOCKS = 4096  # maximum number of blocks of a file searched for Exif
 _PREFIX = b"Exif\0\0"
 _HEAD = 10  # bytes: marker, length and prefix in a JPEG, length and name in a PNG and a WebP
 _ORIENTATION = 0x0112  # tag of the entry
-_SHORTS, _LONGS = (3, 8), (4, 9)  # types of the entry: integers of 16 and of 32 bits
 
 # Each operator of a branch costs time even if the branch is not taken, so these are one operator.
 one_operator = functools.partial(
@@ -166,10 +165,8 @@ def _read_orientation(block: tf.Tensor) -> tf.Tensor:
     scale = tf.cast(tf.where(little, [1, 2**16], [2**16, 1]), tf.int64)  # of 32-bit words
     tag, kind, short = entries[:, 0], entries[:, 1], entries[:, 4]
     count, long = (tf.reduce_sum(entries[:, i : i + 2] * scale, axis=1) for i in (2, 4))
-    is_short, is_long = (
-        tf.reduce_any(kind[:, tf.newaxis] == tf.constant(kinds, tf.int64), axis=1)
-        for kinds in (_SHORTS, _LONGS)
-    )
+    # Types of the entry: integers of 16 and of 32 bits.
+    is_short, is_long = (kind == 3) | (kind == 8), (kind == 4) | (kind == 9)
     fitting = (tag == _ORIENTATION) & (count == 1) & (is_short | is_long)
     default = tf.ones((1,), tf.int64)
     found = tf.boolean_mask(tf.where(is_short, short, long), fitting)

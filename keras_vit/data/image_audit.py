@@ -159,11 +159,11 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
         images = itertools.chain.from_iterable(inspected)
         # A disabled progress bar prints a line in rich 13.
         findings = list(_with_bar(images, len(examples)) if progress else images)
-    bad, good = [], {}
+    bad, good = {}, {}
     groups: dict[str, list[int]] = defaultdict(list)
     for index, (name, found) in enumerate(zip(examples.names, findings, strict=True)):
         if isinstance(found, str):
-            bad.append((name, found))
+            bad[index] = found
         else:
             good[name] = found
             groups[found.digest].append(index)
@@ -173,16 +173,15 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
     def names(groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(examples.names[i] for i in group) for group in groups)
 
-    shown = tuple(examples.shown(index) for index in range(len(examples)))
     return ImageAudit(
-        tuple(bad),
+        tuple((examples.names[index], reason) for index, reason in bad.items()),
         {name: found.digest for name, found in good.items()},
         names(repeated),
         names(disputed),
         {name: found.size for name, found in good.items()},
         {name: found.range for name, found in good.items()},
         sum(found.oriented for found in good.values()),
-        count_images(examples.names, shown, tuple(bad), examples.ignored),
+        count_images(examples, bad),
         tuple(name for name, found in good.items() if found.narrow),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from keras_vit import arguments
+from keras_vit.data.examples import Examples
 from keras_vit.image_formats import has_image_suffix, image_format, is_backup, read_head
 from keras_vit.output_folder import is_output
 
@@ -133,16 +134,12 @@ def _kind(entry: os.DirEntry[str]) -> str:
     return "image" if found or has_image_suffix(name) else suffix
 
 
-def count_images(
-    names: tuple[str, ...],
-    shown: tuple[tuple[str, ...], ...],
-    bad: tuple[tuple[str, str], ...],
-    ignored: Mapping[str, int],
-) -> Inventory:
-    """Counts usable images, and unusable images by reason and class."""
-    classes = dict(zip(names, shown, strict=True))
+def count_images(examples: Examples, bad: Mapping[int, str]) -> Inventory:
+    """Counts usable images, and unusable images by reason and class, given reasons by index."""
     unreadable: dict[str, Counter[str]] = {}
-    for name, reason in bad:
-        unreadable.setdefault(reason, Counter()).update(["|".join(classes[name]) or "no class"])
+    for index, reason in bad.items():
+        classes = "|".join(examples.shown(index)) or "no class"
+        unreadable.setdefault(reason, Counter()).update([classes])
     ordered = sorted(unreadable.items(), key=lambda item: -item[1].total())
-    return Inventory(len(names) - len(bad), {k: dict(v) for k, v in ordered}, dict(ignored))
+    found = {reason: dict(counts) for reason, counts in ordered}
+    return Inventory(len(examples) - len(bad), found, dict(examples.ignored))

@@ -79,7 +79,7 @@ def evaluation_dataset(
     if workers > 1:
         dataset = dataset.filter(lambda place: place % batch_size // share == index)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches * share))
-    return _batches(dataset.map(example, tf.data.AUTOTUNE), share, drop_remainder=pad)
+    return read_ahead(dataset.map(example, tf.data.AUTOTUNE).batch(share, drop_remainder=pad))
 
 
 def image_dataset(
@@ -101,6 +101,7 @@ def image_dataset(
         >>> next(iter(dataset)).shape
         TensorShape([1, 11, 11, 3])
     """
+    arguments.positive_int("batch_size", batch_size)
     with tf.device("CPU"):
         files = tf.constant(list(encoded), tf.string)
     dataset = tf.data.Dataset.from_tensor_slices(files)
@@ -108,7 +109,7 @@ def image_dataset(
         lambda file: scale(fit_within(file, preprocessing), preprocessing),
         tf.data.AUTOTUNE,
     )
-    return _batches(dataset, batch_size)
+    return read_ahead(dataset.batch(batch_size))
 
 
 def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
@@ -154,13 +155,6 @@ def read_ahead(dataset: tf.data.Dataset, number: int = 2) -> tf.data.Dataset:
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(number).with_options(options)
-
-
-def _batches(
-    dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool = False
-) -> tf.data.Dataset:
-    arguments.positive_int("batch_size", batch_size)
-    return read_ahead(dataset.batch(batch_size, drop_remainder))
 
 
 def read_pixels(encoded: Sequence[bytes], preprocessing: Preprocessing) -> np.ndarray:

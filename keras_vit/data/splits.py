@@ -132,9 +132,8 @@ def split(
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
         # A generator for each class: changes of a class do not change the split of the others.
-        order = np.random.default_rng((seed, int(group))).permutation(len(members))
-        count = min(max(round(len(order) * validation_fraction), 1), len(order) - 1)
-        chosen[members[order[:count]]] = True
+        drawn = _drawn(len(members), validation_fraction, (seed, int(group)))
+        chosen[members[drawn]] = True
     if examples.multi_label:
         _put_on_both_sides(chosen, labels)
     held_out = np.isin(content, content[different[chosen]])
@@ -163,11 +162,15 @@ def split_images(
             "There must be at least two different images, one for training and one for "
             f"validation. Received: {examples.source} with only {len(contents)}"
         )
-    order = np.random.default_rng(seed).permutation(len(contents))
-    count = min(max(round(len(order) * validation_fraction), 1), len(order) - 1)
-    validation = {contents[i] for i in order[:count]}
+    validation = {contents[i] for i in _drawn(len(contents), validation_fraction, seed)}
     held_out = np.array([digests[name] in validation for name in examples.names])
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _drawn(number: int, fraction: float, seed: int | tuple[int, int]) -> np.ndarray:
+    """Returns a random fraction of the indices below `number`: at least one, and not all."""
+    order = np.random.default_rng(seed).permutation(number)
+    return order[: min(max(round(number * fraction), 1), number - 1)]
 
 
 def _has_classes(examples: Examples, digests: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ consecutive places.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
@@ -246,7 +247,5 @@ class _Pipeline:
 
     def key(self, stream: int, *numbers: tf.Tensor) -> tf.Tensor:
         """Returns a seed of shape (2,) for a random stream, an epoch, and an image or position."""
-        found = tf.constant([self.seed, stream], tf.int64)
-        for number in numbers:
-            found = tf.random.experimental.stateless_fold_in(found, number)
-        return found
+        start = tf.constant([self.seed, stream], tf.int64)
+        return functools.reduce(tf.random.experimental.stateless_fold_in, numbers, start)

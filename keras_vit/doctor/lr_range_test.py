@@ -49,11 +49,6 @@ class Curve:
         return int(np.argmin(self.smooth))
 
     @property
-    def falls(self) -> bool:
-        """True if the loss falls at any learning rate."""
-        return bool(self.smooth[self.lowest] <= 1 - _FALL)
-
-    @property
     def falls_from(self) -> float | None:
         """Lowest learning rate at which the loss has fallen by 5%; None if it never has."""
         fallen = self.rates[self.smooth <= 1 - _FALL]
@@ -62,13 +57,13 @@ class Curve:
     @property
     def lowest_at(self) -> float | None:
         """Learning rate with the lowest loss; None if the loss does not fall."""
-        return float(self.rates[self.lowest]) if self.falls else None
+        return None if self.falls_from is None else float(self.rates[self.lowest])
 
     @property
     def rises_from(self) -> float | None:
         """Learning rate at which the loss regains half its fall, or passes 1.5 if it never fell."""
         least = self.smooth[self.lowest]
-        limit = (1 + least) / 2 if self.falls else 1.5
+        limit = 1.5 if self.falls_from is None else (1 + least) / 2
         risen = self.rates[self.lowest :][self.smooth[self.lowest :] > limit]
         return float(risen[0]) if len(risen) else None
 

@@ -65,7 +65,6 @@ class MultiHeadSelfAttention(BaseLayer):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    _config_names = ("num_heads", "qkv_bias", "dropout_rate")
     # Whether 1 / sqrt(d) is folded into the query weights; never so in a saved model.
     scale_folded = False
     # Whether a subclass reads or changes the attention weights; a fused kernel returns none.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import inspect
+import itertools
+from typing import Any
 
 import keras
 
@@ -18,9 +20,6 @@ class BaseLayer(keras.layers.Layer):
         0.1
     """
 
-    # Constructor arguments that are stored in attributes of the same names.
-    _config_names: ClassVar[tuple[str, ...]] = ()
-
     def _part(self, kind: type[Any], *args: Any, **kwargs: Any) -> Any:
         """Creates a sublayer with the dtype policy and the `trainable` flag of this layer."""
         return kind(*args, trainable=self.trainable, dtype=self.dtype_policy, **kwargs)
@@ -29,4 +28,9 @@ class BaseLayer(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {name: getattr(self, name) for name in self._config_names}
+        base = super().get_config()
+        kinds = itertools.takewhile(lambda kind: kind is not BaseLayer, type(self).mro())
+        made = [vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)]
+        names = [name for init in made for name in inspect.signature(init).parameters]
+        # Constructor arguments are stored in attributes of the same names.
+        return base | {n: getattr(self, n) for n in names if hasattr(self, n)} | base

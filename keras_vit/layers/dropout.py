@@ -80,8 +80,6 @@ class Dropout(BaseLayer):
     Reference: https://jmlr.org/papers/v15/srivastava14a.html
     """
 
-    _config_names = ("rate", "seed")
-
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = arguments.rate("rate", rate)
@@ -108,12 +106,9 @@ def same_seeds(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
     the gradient would be that of another function.
     """
     drawn: list[Any] = []
-    calls = 0
 
     def run(x: Any) -> Any:
-        nonlocal calls
-        token = _SEEDS.set((drawn, iter(drawn) if calls else None))
-        calls += 1
+        token = _SEEDS.set((drawn, iter(drawn) if drawn else None))
         try:
             return compute(x)
         finally:

@@ -80,11 +80,8 @@ class GroupNorm(BaseLayer):
         return ops.cast(x * scale + beta, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "epsilon": self.epsilon,
-            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
-        }
+        initializer = keras.initializers.serialize(self.gamma_initializer)
+        return super().get_config() | {"gamma_initializer": initializer}
 
 
 def _group_means(x: Any) -> Any:

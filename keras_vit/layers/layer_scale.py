@@ -41,8 +41,6 @@ class LayerScale(BaseLayer):
     Reference: https://arxiv.org/abs/2103.17239
     """
 
-    _config_names = ("initial_value",)
-
     def __init__(self, initial_value: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initial_value = arguments.positive("initial_value", initial_value)

@@ -51,8 +51,6 @@ class MLP(BaseLayer):
     Reference: https://arxiv.org/abs/2010.11929 and https://arxiv.org/abs/1606.08415
     """
 
-    _config_names = ("mlp_dim", "gelu", "dropout_rate")
-
     def __init__(
         self, mlp_dim: int, gelu: str = "tanh", dropout_rate: float = 0.0, **kwargs: Any
     ) -> None:

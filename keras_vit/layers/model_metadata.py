@@ -64,8 +64,4 @@ class ModelMetadata(BaseLayer):
         """Ignores metadata in the file, so that loading weights keeps the model's metadata."""
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "preprocessing": self.preprocessing.get_config(),
-            "architecture": self.architecture,
-        }
+        return super().get_config() | {"preprocessing": self.preprocessing.get_config()}

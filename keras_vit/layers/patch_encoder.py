@@ -67,19 +67,6 @@ class PatchEncoder(BaseLayer):
     registers https://arxiv.org/abs/2309.16588
     """
 
-    _config_names = (
-        "hidden_size",
-        "class_token",
-        "distillation_token",
-        "register_tokens",
-        "position_embedding",
-        "prefix_position",
-        "patch_bias",
-        "position_grid",
-        "position_interpolation",
-        "dropout_rate",
-    )
-
     def __init__(
         self,
         hidden_size: int,

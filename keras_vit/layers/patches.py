@@ -47,8 +47,6 @@ class Patches(BaseLayer):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    _config_names = ("patch_size", "remainder")
-
     def __init__(
         self, patch_size: int | tuple[int, int], remainder: str = "error", **kwargs: Any
     ) -> None:

@@ -48,8 +48,6 @@ class TokenPooling(BaseLayer):
     Reference: https://arxiv.org/abs/2010.11929
     """
 
-    _config_names = ("mode", "prefix_tokens", "index")
-
     def __init__(
         self, mode: str = "token", prefix_tokens: int = 1, index: int = 0, **kwargs: Any
     ) -> None:
@@ -123,17 +121,16 @@ class AttentionPooling(BaseLayer):
         self.epsilon = arguments.positive("epsilon", epsilon)
         self.norm = self._part(self.norm_class, epsilon=epsilon, name="norm")
         self.mlp = self._part(MLP, mlp_dim, gelu=gelu, name="mlp")
+        self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         d_model = arguments.hidden_size(input_shape[-1], self.num_heads)
-        self.probe = self.add_weight(
-            name="probe", shape=(1, 1, d_model), initializer="glorot_uniform"
-        )
+        probe_shape = (1, 1, d_model)
+        self.probe = self.add_weight(name="probe", shape=probe_shape, initializer="glorot_uniform")
         self.query = self._part(keras.layers.Dense, d_model, name="query")
         self.key_value = self._part(keras.layers.Dense, 2 * d_model, name="key_value")
         self.out = self._part(keras.layers.Dense, d_model, name="out")
-        probe_shape = (1, 1, d_model)
         for layer in (self.query, self.out, self.norm, self.mlp):
             layer.build(probe_shape)
         self.key_value.build(input_shape)
@@ -152,15 +149,6 @@ class AttentionPooling(BaseLayer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (input_shape[0], input_shape[2])
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp.mlp_dim,
-            "gelu": self.mlp.gelu,
-            "epsilon": self.epsilon,
-        }
 
     def _heads(self, x: Any) -> Any:
         """Splits a tensor (B, T, D) into attention heads (B, K, T, d)."""

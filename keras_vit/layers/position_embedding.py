@@ -5,7 +5,6 @@ Letters: h, w rows and columns of the grid of patches; D hidden size.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,29 +12,17 @@ from keras import ops
 
 from keras_vit import arguments
 
-
-@dataclasses.dataclass(frozen=True)
-class _Method:
-    """Interpolation method of a library, such as timm, for resizing position embeddings.
-
-    Args:
-        cubic: Coefficient of the cubic kernel (Keys, 1981); None for a linear kernel.
-        aligned: Whether the corner samples stay in place, rather than the edges of the image.
-        antialias: Whether the kernel is widened when the table shrinks. Samples beyond the edge
-            are then excluded; otherwise they repeat the edge value.
-    """
-
-    cubic: float | None = None
-    aligned: bool = False
-    antialias: bool = False
-
-
+# Interpolation methods of libraries, such as timm, for resizing position embeddings:
+# - the coefficient of the cubic kernel (Keys, 1981); None for a linear kernel;
+# - whether the corner samples stay in place, rather than the edges of the image;
+# - whether the kernel is widened when the table shrinks. Samples beyond the edge are then excluded;
+#   otherwise they repeat the edge value.
 _METHODS = {
-    "bilinear_aligned": _Method(aligned=True),
-    "bilinear": _Method(),
-    "bicubic": _Method(cubic=-0.75),
-    "bicubic_aligned": _Method(cubic=-0.75, aligned=True),
-    "bicubic_antialiased": _Method(cubic=-0.5, antialias=True),
+    "bilinear_aligned": (None, True, False),
+    "bilinear": (None, False, False),
+    "bicubic": (-0.75, False, False),
+    "bicubic_aligned": (-0.75, True, False),
+    "bicubic_antialiased": (-0.5, False, True),
 }
 RESIZE_METHODS = tuple(_METHODS)
 
@@ -56,13 +43,7 @@ def check_channels(hidden_size: int, position_embedding: str) -> None:
         )
 
 
-def sincos_2d(
-    grid: tuple[int, int],
-    hidden_size: int,
-    temperature: float = 10_000.0,
-    *,
-    endpoint: bool = True,
-) -> np.ndarray:
+def sincos_2d(grid: tuple[int, int], hidden_size: int, *, endpoint: bool = True) -> np.ndarray:
     """Returns fixed two-dimensional sine-cosine position embeddings.
 
     The four quarters of the channels are sin and cos of the column, then sin and cos of the
@@ -78,7 +59,7 @@ def sincos_2d(
             f"`grid` must be small enough for a table of at most {_LARGEST_TABLE:,} values (rows "
             f"x columns x hidden_size). Received: grid={grid}, hidden_size={hidden_size}"
         )
-    omega = temperature ** -(np.arange(quarter) / max(quarter - endpoint, 1))  # (D/4,)
+    omega = 10_000.0 ** -(np.arange(quarter) / max(quarter - endpoint, 1))  # (D/4,)
     row, column = np.mgrid[: grid[0], : grid[1]]  # (h, w) each
     angles = (column[..., None] * omega, row[..., None] * omega)  # (h, w, D/4) each
     table = [function(angle) for angle in angles for function in (np.sin, np.cos)]
@@ -103,22 +84,22 @@ def resize_table(table: Any, grid: tuple[Any, Any], method: str = "bilinear_alig
 
 def resize_matrix(old: int, new: Any, method: str) -> Any:
     """Returns the matrix that resizes position embeddings along one axis."""
-    how = _METHODS[method]
+    cubic, aligned, antialias = _METHODS[method]
     target = ops.cast(ops.arange(new), "float32")[:, None]  # (new, 1)
     size = ops.cast(new, "float32")
-    if how.aligned:
+    if aligned:
         # A single new sample is at the first old sample, as in scipy's zoom.
         position = target * (old - 1) / ops.maximum(size - 1, 1.0)
     else:
         position = (target + 0.5) * (old / size) - 0.5
-    if how.antialias:
+    if antialias:
         # The kernel widens when the table shrinks, so that every old sample contributes.
         distance = ops.abs(np.arange(old, dtype="float32") - position)
-        weights = _kernel(distance / ops.maximum(old / size, 1.0), how.cubic)
+        weights = _kernel(distance / ops.maximum(old / size, 1.0), cubic)
         return weights / ops.sum(weights, axis=1, keepdims=True)
     # A kernel extends two samples beyond each edge, where the edge value is repeated.
     reach = np.arange(-2, old + 2)
-    weights = _kernel(ops.abs(reach.astype("float32") - position), how.cubic)  # (new, old + 4)
+    weights = _kernel(ops.abs(reach.astype("float32") - position), cubic)  # (new, old + 4)
     nearest = np.clip(reach, 0, old - 1)
     return ops.matmul(weights, np.eye(old, dtype="float32")[nearest])
 

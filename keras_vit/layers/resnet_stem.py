@@ -48,8 +48,6 @@ class ResidualUnit(BaseLayer):
     Reference: https://arxiv.org/abs/1912.11370 and https://arxiv.org/abs/2010.11929
     """
 
-    _config_names = ("filters", "strides", "epsilon")
-
     def __init__(
         self, filters: int, strides: int = 1, epsilon: float = 1e-6, **kwargs: Any
     ) -> None:
@@ -122,8 +120,6 @@ class StandardizedConv2D(BaseLayer):
 
     Reference: https://arxiv.org/abs/1903.10520 and https://arxiv.org/abs/2010.11929
     """
-
-    _config_names = ("filters", "kernel_size", "strides")
 
     def __init__(
         self,
@@ -204,8 +200,6 @@ class ResNetStem(BaseLayer):
 
     Reference: https://arxiv.org/abs/2010.11929 and https://arxiv.org/abs/1912.11370
     """
-
-    _config_names = ("num_blocks", "width", "epsilon")
 
     def __init__(
         self, num_blocks: Sequence[int], width: int = 64, epsilon: float = 1e-6, **kwargs: Any

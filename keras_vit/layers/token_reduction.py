@@ -9,8 +9,7 @@ Reference: section 3 of https://arxiv.org/abs/2210.09461
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -21,8 +20,7 @@ from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
-@dataclasses.dataclass(frozen=True)
-class Matching:
+class Matching(NamedTuple):
     """Pairs of tokens, one to be removed and the other to absorb it.
 
     Args:
@@ -113,8 +111,6 @@ class ReducingBlock(TransformerBlock):
 
     Reference: https://arxiv.org/abs/2210.09461
     """
-
-    _config_names = ("num_reduced", "prefix_tokens")
 
     def __init__(
         self,
@@ -229,15 +225,6 @@ class MergingBlock(ReducingBlock):
             z = ops.reshape(z, (-1, d_model))
         z = self._add_perceptron(z, left, training)
         return ops.reshape(z, (-1, left, d_model)), sizes
-
-    def compute_output_spec(  # type: ignore[override]
-        self, inputs: Any, sizes: Any = None, training: bool | None = None
-    ) -> tuple[Any, Any]:
-        tokens, sizes = (
-            keras.KerasTensor(shape, dtype=self.variable_dtype)
-            for shape in self.compute_output_shape(inputs.shape)
-        )
-        return tokens, sizes
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
         batch, t, d_model = input_shape

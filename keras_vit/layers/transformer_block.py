@@ -88,6 +88,9 @@ class TransformerBlock(BaseLayer):
         )
         self.norm_2 = self._part(self.norm_class, epsilon=epsilon, name="norm_2")
         self.mlp = self._part(MLP, mlp_dim, gelu, dropout_rate, name="mlp")
+        self.num_heads, self.qkv_bias = self.attention.num_heads, self.attention.qkv_bias
+        self.attention_dropout_rate = self.attention.dropout_rate
+        self.mlp_dim, self.gelu = self.mlp.mlp_dim, self.mlp.gelu
         if layer_scale is not None:
             self.scale_1 = self._part(LayerScale, layer_scale, name="scale_1")
             self.scale_2 = self._part(LayerScale, layer_scale, name="scale_2")
@@ -148,20 +151,8 @@ class TransformerBlock(BaseLayer):
             branch = ops.reshape(self.drop_path(branch, training=training), shape)
         return ops.cast(branch, self.variable_dtype)
 
-    def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
-        shape = self.compute_output_shape(inputs.shape)
-        return keras.KerasTensor(shape, dtype=self.variable_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.attention.num_heads,
-            "mlp_dim": self.mlp.mlp_dim,
-            "qkv_bias": self.attention.qkv_bias,
-            "gelu": self.mlp.gelu,
-            "epsilon": self.epsilon,
-            "layer_scale": self.layer_scale,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention.dropout_rate,
-            "stochastic_depth_rate": self.stochastic_depth_rate,
-        }
+    def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return keras.tree.map_shape_structure(
+            lambda shape: keras.KerasTensor(shape, dtype=self.variable_dtype),
+            self.compute_output_shape(inputs.shape),
+        )

@@ -156,13 +156,8 @@ class OpenVINOModel:
         one = compiled(1, 1)
         cores = threads or one.get_property("INFERENCE_NUM_THREADS")
         many = openvino.AsyncInferQueue(compiled(PIECE, cores), cores)
-        many.set_callback(_keep)
+        many.set_callback(lambda request, at: np.copyto(at, request.get_output_tensor(0).data))
         return one.create_infer_request(), many, cores
-
-
-def _keep(request: Any, place: np.ndarray) -> None:
-    """Copies the output of an inference request into the result array."""
-    place[...] = request.get_output_tensor(0).data
 
 
 def _batches(images: Any, batch_size: int) -> Iterator[Any] | Iterable[Any]:

@@ -89,17 +89,6 @@ def mean_attention_distance(
     Reference: Figures 7 (right) and 11 of https://arxiv.org/abs/2010.11929, without an exact
     definition; here as in https://github.com/sayakpaul/probing-vits
     """
-    num_patches = check_tokens(attention, grid)
-    rows, columns = np.divmod(np.arange(num_patches), grid[1])
-    down = (rows[:, None] - rows) * patch_size[0]
-    across = (columns[:, None] - columns) * patch_size[1]
-    distances = np.hypot(down, across)  # (N, N)
-    patches = (np.asarray(a, np.float64)[..., -num_patches:, -num_patches:] for a in attention)
-    return np.stack([(a * distances).sum(axis=-1).mean(axis=-1) for a in patches])
-
-
-def check_tokens(attention: Sequence[np.ndarray], grid: tuple[int, int]) -> int:
-    """Returns the number of patches; raises `ValueError` if there are fewer tokens than patches."""
     num_patches = grid[0] * grid[1]
     if not len(attention) or np.shape(attention[0])[-1] < num_patches:
         shapes = [np.shape(a) for a in attention]
@@ -107,7 +96,12 @@ def check_tokens(attention: Sequence[np.ndarray], grid: tuple[int, int]) -> int:
             f"`attention` must have a token for each of the {grid[0]} x {grid[1]} patches, in "
             f"at least one block. Received: arrays with shapes {shapes}"
         )
-    return num_patches
+    rows, columns = np.divmod(np.arange(num_patches), grid[1])
+    down = (rows[:, None] - rows) * patch_size[0]
+    across = (columns[:, None] - columns) * patch_size[1]
+    distances = np.hypot(down, across)  # (N, N)
+    patches = (np.asarray(a, np.float64)[..., -num_patches:, -num_patches:] for a in attention)
+    return np.stack([(a * distances).sum(axis=-1).mean(axis=-1) for a in patches])
 
 
 METHODS = ("attention", "rollout", "gradient_rollout", "grad_cam")

@@ -13,6 +13,8 @@ from keras_vit.preprocessing import Preprocessing
 
 Tensors = dict[str, np.ndarray]
 
+PROJECTION, ROOT = "patch_encoder/projection/kernel", "stem/conv_root/kernel"
+
 # Architecture fields that must be equal in file and model; all other fields can be adapted.
 ARCHITECTURE = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "stem_blocks", "stem_width")
 

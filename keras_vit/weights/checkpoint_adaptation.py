@@ -10,11 +10,8 @@ import numpy as np
 
 from keras_vit.layers.position_embedding import resize_matrix, resize_table
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint
 from keras_vit.weights.positions import COLUMN, POSITION, ROW, split_as_read
-
-_PROJECTION = "patch_encoder/projection/kernel"
-_ROOT = "stem/conv_root/kernel"
 
 
 def fit(
@@ -31,17 +28,17 @@ def fit(
             table = resize_table(tensors[name], size, method)
             tensors[name] = keras.ops.convert_to_numpy(table)
             notes[name] = f"Position embeddings resized from {old} to {size} patches"
-    kernel = _ROOT if config.stem_blocks is not None else _PROJECTION
+    kernel = ROOT if config.stem_blocks is not None else PROJECTION
     channels = checkpoint.inferred.get("channels", config.channels)
     if kernel in tensors and channels != config.channels:
         shape = tensors[kernel].shape
         stored = tensors[kernel].reshape(-1, channels, shape[-1])  # (.., C, D)
         adapted = adapt_channels(stored, config.channels)
-        rest = (*shape[:2], config.channels) if kernel == _ROOT else (-1,)
+        rest = (*shape[:2], config.channels) if kernel == ROOT else (-1,)
         tensors[kernel] = adapted.reshape(*rest, shape[-1])
         notes[kernel] = f"Input kernel adapted from {channels} to {config.channels} channels"
     patch = tuple(checkpoint.inferred.get("patch_size") or config.patch)
-    if _PROJECTION in tensors and patch != config.patch:
+    if PROJECTION in tensors and patch != config.patch:
         if not resize_patches:
             raise ValueError(
                 f"The patch size of the model must match the patch size {patch} of "
@@ -49,12 +46,12 @@ def fit(
                 "constructor `overrides={'patch_size': ...}`. Received: a model with "
                 f"patch_size={config.patch}"
             )
-        stored = tensors[_PROJECTION]
+        stored = tensors[PROJECTION]
         stored = stored.reshape(*patch, -1, stored.shape[-1])  # (P, Q, C, D)
         resized = resize_patch_kernel(stored, config.patch)
-        tensors[_PROJECTION] = resized.reshape(-1, stored.shape[-1])
+        tensors[PROJECTION] = resized.reshape(-1, stored.shape[-1])
         note = f"Input kernel resized from patch size {patch} to {config.patch}"
-        notes[_PROJECTION] = "; ".join(filter(None, [notes.get(_PROJECTION), note]))
+        notes[PROJECTION] = "; ".join(filter(None, [notes.get(PROJECTION), note]))
     return tensors, notes
 
 

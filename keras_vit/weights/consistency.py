@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import ARCHITECTURE, Checkpoint
+from keras_vit.weights.checkpoint import ARCHITECTURE, PROJECTION, Checkpoint
 from keras_vit.weights.positions import split_as_configured
 
 # Fields that names and shapes determine. Grid and prefix of a table (T, D) are only guessed.
@@ -15,7 +15,6 @@ _DECIDED = (
     *("class_token", "distillation_token", "distillation_head", "register_tokens"),
     *("pre_norm", "patch_bias", "qkv_bias"),
 )
-_PROJECTION = "patch_encoder/projection/kernel"
 
 
 def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np.ndarray]:
@@ -25,7 +24,7 @@ def check_consistency(checkpoint: Checkpoint, config: ViTConfig) -> dict[str, np
     differing = [f"{name}={inferred[name]} instead of {fields[name]}" for name in wrong]
     if (inferred.get("layer_scale") is None) != (config.layer_scale is None):
         differing.append(f"layer_scale={inferred.get('layer_scale')}, not {config.layer_scale}")
-    kernel = checkpoint.tensors.get(_PROJECTION)
+    kernel = checkpoint.tensors.get(PROJECTION)
     inputs = config.patch[0] * config.patch[1] * config.channels
     if kernel is not None and config.stem_blocks is None and len(kernel) != inputs:
         differing.append(f"{len(kernel)} values per patch instead of {inputs}")

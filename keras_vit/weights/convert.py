@@ -11,14 +11,12 @@ from typing import Any
 
 from keras_vit import models
 from keras_vit.models.vit import default_preprocessing
-from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint
 from keras_vit.weights.consistency import check_consistency
 from keras_vit.weights.infer_config import config_of
 from keras_vit.weights.load import load_weights
 from keras_vit.weights.resolve import read_checkpoint
 from keras_vit.weights.save import format_of_target, save_keras, write
-
-_PROJECTION, _ROOT = "patch_encoder/projection/kernel", "stem/conv_root/kernel"
 
 
 def convert(
@@ -91,11 +89,11 @@ def _config(checkpoint: Checkpoint, known: dict[str, Any]) -> models.ViTConfig:
     """Returns the configuration of the model that the source checkpoint was saved from."""
     inferred, tensors = checkpoint.inferred, checkpoint.tensors
     known = {"classifier_activation": inferred.get("classifier_activation", "softmax")} | known
-    if "channels" not in inferred | known and _ROOT in tensors:
-        known["channels"] = tensors[_ROOT].shape[2]
+    if "channels" not in inferred | known and ROOT in tensors:
+        known["channels"] = tensors[ROOT].shape[2]
     config = config_of(checkpoint, **known)
     if "channels" not in inferred | known:  # a .weights.h5 file determines only the product
-        channels = len(tensors[_PROJECTION]) // math.prod(config.patch)
+        channels = len(tensors[PROJECTION]) // math.prod(config.patch)
         config = config.replace(channels=max(1, channels))
     stored = inferred.get("position_grid")
     if "image_size" in inferred and "image_size" not in known and stored != config.grid:

@@ -6,10 +6,12 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import PIL.Image
 import pytest
 
 from keras_vit import output_folder
+from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import Inventory, count_images, find_files
 from keras_vit.data.sources.folder import load_folder
 
@@ -132,9 +134,9 @@ def test_inventory_text_counts_by_class_and_cuts_long_lists() -> None:
 
 
 def test_count_images_names_the_classes_of_each_reason() -> None:
-    shown = (("rose",), ("tulip",), ("rose", "tulip"), ())
-    bad = (("b", "HEIC"), ("c", "HEIC"), ("d", "empty file"))
-    found = count_images(("a", "b", "c", "d"), shown, bad, {})
+    names, targets = ("a", "b", "c", "d"), np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
+    examples = Examples(names, targets, ("rose", "tulip"), "a source", paths=names)
+    found = count_images(examples, {1: "HEIC", 2: "HEIC", 3: "empty file"})
     assert found.used == 1
     assert found.unreadable == {
         "HEIC": {"tulip": 1, "rose|tulip": 1},

@@ -16,7 +16,7 @@ def curve(*losses: float) -> Curve:
 
 def test_curve_tells_where_the_loss_falls_and_rises() -> None:
     found = curve(1, 0.99, 0.9, 0.5, 0.2, 0.5, 0.7)
-    assert found.falls
+    assert found.falls_from is not None
     assert (found.falls_from, found.lowest_at) == (1e-2, 1)
     assert found.rises_from == 100  # half way back from 0.2 is 0.6
     assert found.traveled == pytest.approx(1e-4 + 1e-3 + 1e-2)
@@ -24,7 +24,7 @@ def test_curve_tells_where_the_loss_falls_and_rises() -> None:
 
 def test_curve_that_never_falls() -> None:
     found = curve(1, 1, 0.99, 1, 1.2, 1.6, 4)
-    assert not found.falls
+    assert found.falls_from is None
     assert found.falls_from is found.lowest_at is found.traveled is None
     assert found.rises_from == 10
 

@@ -6,8 +6,6 @@ from keras_vit.layers.base import BaseLayer
 
 
 class Doubling(BaseLayer):
-    _config_names = ("width",)
-
     def __init__(self, width: int, **kwargs: object) -> None:
         super().__init__(**kwargs)
         self.width = width

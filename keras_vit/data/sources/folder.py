@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import unicodedata
 from collections import Counter
@@ -29,25 +28,32 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
     """
     folder = Path(folder)
     found = find_files(folder)
-    layout = _layout(folder, found)
-    inside = [name for name in found.images if len(layout.levels(name)) > layout.depth + 1]
+    prefix, depth, notes = _layout(folder, found)
+    levels = {name: name.removeprefix(prefix).split("/") for name in found.images}
+    inside = [name for name, parts in levels.items() if len(parts) > depth + 1]
     if not inside:
         raise ValueError(_nothing_found(folder, found))
-    classes = [layout.levels(name)[layout.depth] for name in inside]
+    classes = [levels[name][depth] for name in inside]
     class_names = sorted(set(classes))
     _check_names(folder, class_names)
     ignored = Counter(found.ignored)
     if outside := len(found.images) - len(inside):
         ignored[OUTSIDE] = outside
     splits = None
-    if layout.depth:
-        splits = tuple(SPLIT_NAMES[layout.levels(name)[0].lower()] for name in inside)
+    if depth:
+        splits = tuple(SPLIT_NAMES[levels[name][0].lower()] for name in inside)
         trained = {name for name, split in zip(classes, splits, strict=True) if split == "train"}
         if untrained := sorted(set(class_names) - trained):
             raise ValueError(
                 "Every class must have images in the training folder. Add images, or remove the "
                 f"class. Received: {folder}, which has no training images for {untrained[:20]}"
             )
+    if deeper := [name for name in inside if len(levels[name]) > depth + 2]:
+        inner = deeper[0].rpartition("/")[0]
+        notes.append(
+            f"{len(deeper)} images lie in subfolders of class folders, such as {inner}, and belong "
+            f"to the class of the outer folder, such as {levels[deeper[0]][depth]}."
+        )
     return Examples(
         names=tuple(inside),
         targets=np.searchsorted(class_names, classes),
@@ -55,27 +61,18 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
         source=str(folder),
         paths=tuple(str(folder / name) for name in inside),
         splits=splits,
-        notes=(*layout.notes, *_nested(inside, layout)),
+        notes=tuple(notes),
         ignored=ignored,
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """Location of the class folders: below `prefix`, with or without split folders."""
-
-    prefix: str
-    depth: int  # 1 below split folders, otherwise 0
-    notes: tuple[str, ...]
-
-    def levels(self, name: str) -> list[str]:
-        return name.removeprefix(self.prefix).split("/") if name.startswith(self.prefix) else []
-
-
-def _layout(folder: Path, found: FoundFiles) -> _Layout:
+def _layout(folder: Path, found: FoundFiles) -> tuple[str, int, list[str]]:
+    """Returns the prefix of the class folders, 1 if they are below split folders, and notes."""
     prefix, notes = "", []
-    while (inner := _only_folder(found.images, prefix)) and _has_class_folders(found.images, inner):
-        prefix = inner
+    while len(tops := _tops(found.images, prefix)) == 1:
+        prefix += f"{tops.pop()}/"
+    if not tops:
+        prefix = ""
     if prefix:
         notes.append(f"The class folders are in {folder / prefix}.")
     subfolders = _subfolders(found.folders, prefix)
@@ -92,22 +89,7 @@ def _layout(folder: Path, found: FoundFiles) -> _Layout:
         )
         if why:
             notes.append(f"Treated as classes, not splits, because {why}: {', '.join(named)}.")
-    return _Layout(prefix, int(split), tuple(notes))
-
-
-def _only_folder(images: Iterable[str], prefix: str) -> str | None:
-    """Returns the prefix of the subfolder that contains all images, or None."""
-    tops = _tops(images, prefix)
-    return f"{prefix}{tops.pop()}/" if len(tops) == 1 else None
-
-
-def _has_class_folders(images: Iterable[str], prefix: str) -> bool:
-    """Returns whether `prefix` contains at least two folders with images and no loose images.
-
-    A single folder is enough if the same is true of that folder.
-    """
-    inner = _only_folder(images, prefix)
-    return _has_class_folders(images, inner) if inner else len(_tops(images, prefix)) > 1
+    return prefix, int(split), notes
 
 
 def _tops(images: Iterable[str], prefix: str) -> set[str]:
@@ -119,17 +101,6 @@ def _tops(images: Iterable[str], prefix: str) -> set[str]:
 def _subfolders(folders: Iterable[str], prefix: str) -> list[str]:
     inner = [name.removeprefix(prefix) for name in folders if name.startswith(prefix)]
     return [name for name in inner if name and "/" not in name]
-
-
-def _nested(names: list[str], layout: _Layout) -> list[str]:
-    deeper = [name for name in names if len(layout.levels(name)) > layout.depth + 2]
-    if not deeper:
-        return []
-    folder = deeper[0].rpartition("/")[0]
-    return [
-        f"{len(deeper)} images lie in subfolders of class folders, such as {folder}, and belong "
-        f"to the class of the outer folder, such as {layout.levels(deeper[0])[layout.depth]}."
-    ]
 
 
 def _check_names(folder: Path, class_names: list[str]) -> None:

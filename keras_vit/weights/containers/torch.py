@@ -113,10 +113,9 @@ def _arrays(path: Path, content: Any, torch: Any) -> dict[str, np.ndarray]:
         raise guards.refused(path, f"not made of tensors: it contains {guards.some(others)}")
     # A tensor of any size may repeat one stored number (stride 0).
     guards.check_size(path, sum(item.numel() * item.element_size() for item in content.values()))
-    tensors = {str(name): item.detach() for name, item in content.items()}
     arrays = {
-        name: (item.float() if item.dtype == torch.bfloat16 else item).numpy()
-        for name, item in tensors.items()
+        str(name): (item.float() if item.dtype == torch.bfloat16 else item).detach().numpy()
+        for name, item in content.items()
     }
     guards.check_numbers(path, {name: array.dtype for name, array in arrays.items()})
     return arrays

@@ -50,15 +50,6 @@ class Layout:
             for letter, side in zip(self.theirs, shape, strict=True)
         )
 
-    def sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields each axis letter and its size, given a shape in the other library's layout."""
-        return _sides(zip(self.theirs, shape, strict=False))
-
-    def our_sides(self, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-        """Yields each axis letter and its size, given a shape in our layout; skips merged axes."""
-        axes = zip(self.ours, shape, strict=False)
-        return _sides((axis, side) for axis, side in axes if len(axis) == 1)
-
     def read(self, tensor: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Converts a tensor from the other library's layout to ours; a view if possible."""
         theirs = [letter for letter in self.theirs if letter != "1"]
@@ -78,10 +69,11 @@ class Layout:
         )
 
 
-def _sides(axes: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    for letter, side in axes:
-        if letter not in _LOCAL and letter != "1":
-            base, times = _MULTIPLES.get(letter, (letter, 1))
+def sides(axes: Iterable[str], shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+    """Yields each axis letter and its size, given a shape in this layout; skips merged axes."""
+    for axis, side in zip(axes, shape, strict=False):
+        if len(axis) == 1 and axis not in _LOCAL and axis != "1":
+            base, times = _MULTIPLES.get(axis, (axis, 1))
             yield base, side // times
 
 

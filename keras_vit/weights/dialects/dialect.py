@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from keras_vit.models import ViTConfig
-from keras_vit.weights.checkpoint import Checkpoint, Origin
-from keras_vit.weights.dialects.axes import Layout
+from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Origin
+from keras_vit.weights.dialects.axes import Layout, sides
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import join_positions
 
@@ -134,7 +134,7 @@ class Dialect:
         wanted = {name: row for row, _, names in expected for name in names}
         present = {name: row.layout for name, row in wanted.items() if name in named}
         sizes = _most_frequent(
-            side for name, layout in present.items() for side in layout.sides(named[name].shape)
+            s for name, layout in present.items() for s in sides(layout.theirs, named[name].shape)
         )
         wrong = [n for n, layout in present.items() if not layout.fits(named[n].shape, sizes)]
         contradicting = [f"{original[name]} {named[name].shape}" for name in wrong]
@@ -162,7 +162,7 @@ class Dialect:
         if {"P", "Q"} <= sizes.keys():
             inferred["patch_size"] = (sizes["P"], sizes["Q"])
         if inferred["stem_blocks"] is not None:
-            inferred["channels"] = found["stem/conv_root/kernel"].shape[2]
+            inferred["channels"] = found[ROOT].shape[2]
         if any(row.part == NORM_AFTER_POOLING for row, *_ in expected):
             inferred |= {"norm_after_pooling": True, "pooling": "gap"}
         inferred.setdefault("position_embedding", "none")
@@ -186,8 +186,7 @@ class Dialect:
         sizes = {"K": config.num_heads, "d": config.hidden_size // config.num_heads}
         sizes |= {"P": config.patch[0], "Q": config.patch[1], "C": config.channels}
         if config.stem_blocks is not None:
-            kernel = tensors["patch_encoder/projection/kernel"]
-            sizes["C"] = len(kernel) // math.prod(config.patch)
+            sizes["C"] = len(tensors[PROJECTION]) // math.prod(config.patch)
         last = NORM_AFTER_POOLING if config.norm_after_pooling else ""
         rows = [r for r in self.rows if r.part == last or not r.ours.startswith("encoder_norm/")]
         places = [(row, name, index) for row in rows for name, index in _matches(row.ours, tensors)]
@@ -202,7 +201,7 @@ class Dialect:
                 f"Without a tensor: {_some(lacking)}. Write this model in the 'keras' format."
             )
         for row, name, _ in places:
-            sizes = dict(row.layout.our_sides(tensors[name].shape)) | sizes
+            sizes = dict(sides(row.layout.ours, tensors[name].shape)) | sizes
         written = {}
         for row, name, index in places:
             shares = np.split(tensors[name], len(row.names), axis=-1)
@@ -261,10 +260,10 @@ def _gaps(found: Iterable[Index]) -> set[Index]:
     }
 
 
-def _most_frequent(sides: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _most_frequent(found: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Returns the most frequent size of each axis letter, so that outliers can be reported."""
     votes: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
-    for letter, side in sides:
+    for letter, side in found:
         votes[letter][side] += 1
     return {letter: counter.most_common(1)[0][0] for letter, counter in votes.items()}
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, Row
-from keras_vit.weights.dialects.rows import DENSE, QKV, dense, group, norm, stem
+from keras_vit.weights.dialects.rows import DENSE, QKV, group, norm, stem
 
 _BLOCK = "Transformer/encoderblock_{block}"
 _ATTENTION = "MultiHeadDotProductAttention_1"
@@ -42,7 +42,8 @@ _POOLING = (
 _ROWS = (
     *stem(("conv_root", "gn_root"), _UNIT, ("conv", "gn"), ("conv_proj", "gn_proj"), "abio", _BOTH),
     Row("patch_encoder/class_token", "cls", "11D", "class token"),
-    *dense("patch_encoder/projection", "embedding", "PQCD -> (PQC)D"),
+    Row("patch_encoder/projection/kernel", "embedding/kernel", "PQCD -> (PQC)D"),
+    Row("patch_encoder/projection/bias", "embedding/bias", "D"),
     Row("patch_encoder/positions", _POSITIONS, "1TD -> TD", "positions"),
     Row("patch_encoder/patch_positions", _PATCH_POSITIONS[0], "1ND -> ND", "patch positions"),
     *group("block", _LAYERS, _BOTH, scope=f"{_BLOCK}/", heads_apart=True),

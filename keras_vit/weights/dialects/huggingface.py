@@ -7,14 +7,15 @@ import re
 from keras_vit.weights.dialects.dialect import Dialect, exact, renamed
 from keras_vit.weights.dialects.rows import ALL_TORCH, QKV, group
 
-_EMBEDDING = (
-    *("cls_token", "position_embeddings", "patch_embeddings.projection", "distillation_token"),
+# Layers of the models for PyTorch and for TensorFlow.
+EMBEDDING = (
+    *("cls_token", "position_embeddings", "patch_embeddings/projection", "distillation_token"),
 )
-_LAYERS = (
-    *("layernorm_before", tuple(f"attention.attention.{x}" for x in QKV), "attention.output.dense"),
-    *("layernorm_after", "intermediate.dense", "output.dense"),
+LAYERS = (
+    *("layernorm_before", tuple(f"attention/attention/{x}" for x in QKV), "attention/output/dense"),
+    *("layernorm_after", "intermediate/dense", "output/dense"),
 )
-_TOP = ("layernorm", "pooler.dense", "classifier", "distillation_classifier")
+TOP = ("layernorm", "pooler/dense", "classifier", "distillation_classifier")
 
 # In memory, release 5 has other names than the files on the hub (transformers/
 # conversion_mapping.py); a plain `torch.save` of its state dict writes these names.
@@ -30,9 +31,9 @@ _NEW_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
 
 
 _ROWS = (
-    *group("embedding", _EMBEDDING, ALL_TORCH, scope="embeddings."),
-    *group("block", _LAYERS, ALL_TORCH, scope="encoder.layer.{block}.", optional=("qkv bias",)),
-    *group("top", _TOP, ALL_TORCH),
+    *group("embedding", EMBEDDING, ALL_TORCH, scope="embeddings/"),
+    *group("block", LAYERS, ALL_TORCH, scope="encoder/layer/{block}/", optional=("qkv bias",)),
+    *group("top", TOP, ALL_TORCH),
 )
 
 

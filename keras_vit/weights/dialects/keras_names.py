@@ -37,7 +37,8 @@ def tidy(
         if path.startswith(_OPTIMIZER):
             optimizer[path] = (name, tensor)
             continue
-        new = _renamed(path, patterns)
+        matches = ((re.fullmatch(f"(?:.*/)?{old}", path), new) for old, new in patterns.items())
+        new = next((match.expand(new) for match, new in matches if match), None)
         if new is None or new in known:  # the same layer of a second model is unknown
             unknown[path] = (name, tensor)
             continue
@@ -64,19 +65,11 @@ def plain_rows(
     )
 
 
-def _renamed(path: str, patterns: Mapping[str, str]) -> str | None:
-    for pattern, new in patterns.items():
-        if match := re.fullmatch(f"(?:.*/)?{pattern}", path):
-            return match.expand(new)
-    return None
-
-
 def _dense(entries: Named) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]] | None:
     """Returns the kernel and bias if `entries` is exactly one dense layer, else None."""
-    if len({path.rpartition("/")[0] for path in entries}) != 1:
-        return None
-    shapes = [(tensor.ndim, tensor.shape[-1:]) for _, tensor in entries.values()]
-    if sorted(ndim for ndim, _ in shapes) != [1, 2] or shapes[0][1] != shapes[1][1]:
-        return None
-    bias, kernel = sorted(entries.values(), key=lambda entry: entry[1].ndim)
-    return kernel, bias
+    found = sorted(entries.values(), key=lambda entry: entry[1].ndim)
+    layers = {path.rpartition("/")[0] for path in entries}
+    lengths = {tensor.shape[-1:] for _, tensor in found}
+    if [tensor.ndim for _, tensor in found] == [1, 2] and len(layers) == len(lengths) == 1:
+        return found[1], found[0]
+    return None

@@ -43,30 +43,9 @@ _GROUPS = {
     },
 }
 # Parts that are not optional in most libraries.
-_USUAL = ("class token", "positions", "patch bias", "qkv bias")
-# Axes of the kernel, or of kernel and bias, if heads and head size are separate axes.
-_HEADS_APART: dict[str, str | tuple[str, str]] = {
-    "DE": ("DKd -> D(Kd)", "Kd -> (Kd)"),
-    "ED": "KdD -> (Kd)D",
-}
-
-
-def dense(
-    ours: str,
-    theirs: Theirs,
-    axes: str | tuple[str, str],
-    part: str = "",
-    bias_part: str = "",
-    variables: Names = DENSE,
-) -> tuple[Row, Row]:
-    """Returns the kernel and bias rows of a dense layer, given the kernel layout or both."""
-    layers = (theirs,) if isinstance(theirs, str) else theirs
-    kernel, bias = (axes, axes[-1]) if isinstance(axes, str) else axes
-    kernels, biases = (tuple(layer + name for layer in layers) for name in variables)
-    return (
-        Row(f"{ours}/kernel", kernels, kernel, part),
-        Row(f"{ours}/bias", biases, bias, bias_part or part),
-    )
+USUAL = ("class token", "positions", "patch bias", "qkv bias")
+# Axes of kernel and bias, if heads and head size are separate axes.
+_HEADS_APART = {"DE": ("DKd -> D(Kd)", "Kd -> (Kd)"), "ED": ("KdD -> (Kd)D", "D")}
 
 
 def norm(
@@ -106,24 +85,27 @@ def group(
 ) -> Iterator[Row]:
     """Yields the rows of a group of layers; a layer with an empty name is skipped.
 
-    `optional` lists the parts of `_USUAL` that may be missing in the library's files.
+    `optional` lists the parts of `USUAL` that may be missing in the library's files. In the names
+    for PyTorch, `/` stands for `.` as well.
     """
     for (layer, (axes, part)), name in zip(_GROUPS[kind].items(), names, strict=False):
+        if not name:
+            continue
         theirs = tuple(scope + one for one in ((name,) if isinstance(name, str) else name))
-        part = "" if part in _USUAL and part not in optional else part
-        part, bias_part = ("", part) if part.endswith("bias") else (part, "")
+        part = "" if part in USUAL and part not in optional else part
         axes = axes if len(theirs) == 1 else "DE"  # of each of the concatenated tensors
-        both: str | tuple[str, str] = axes
+        both = (axes, axes[-1])
         if variables[0] == TORCH:  # whose weights are (outputs, inputs)
+            theirs = tuple(one.replace("/", ".") for one in theirs)
             transposed = f"{axes[::-1]} -> {axes}"
             both = (axes.replace("PQCD", "DCPQ") if "(" in axes else transposed, axes[-1])
         elif heads_apart:
-            both = _HEADS_APART.get(axes, axes)
-        if not name:
-            continue
+            both = _HEADS_APART.get(axes, both)
         if axes.startswith("1"):
             yield Row(layer, theirs[0], axes, part)
         elif axes == "D":
             yield from norm(layer, theirs[0], variables[1], part)
         else:
-            yield from dense(layer, theirs, both, part, bias_part, variables[0])
+            kernel, bias = (tuple(one + variable for one in theirs) for variable in variables[0])
+            yield Row(f"{layer}/kernel", kernel, both[0], "" if part.endswith("bias") else part)
+            yield Row(f"{layer}/bias", bias, both[1], part)

@@ -7,26 +7,19 @@ import re
 import numpy as np
 
 from keras_vit.weights.dialects.dialect import Dialect, exact
+from keras_vit.weights.dialects.huggingface import EMBEDDING, LAYERS, TOP
 from keras_vit.weights.dialects.keras_names import Named
-from keras_vit.weights.dialects.rows import QKV, group
-
-_EMBEDDING = (
-    *("cls_token", "position_embeddings", "patch_embeddings/projection", "distillation_token"),
-)
-_LAYERS = (
-    *("layernorm_before", tuple(f"attention/attention/{x}" for x in QKV), "attention/output/dense"),
-    *("layernorm_after", "intermediate/dense", "output/dense"),
-)
+from keras_vit.weights.dialects.rows import group
 
 # A path contains the layer of the model, the model's class, and the layer again.
 _INNER = re.compile(r"(?:.*/)?(?:vit|deit)/((?:embeddings|encoder|layernorm|pooler)/.+)")
-_OUTER = re.compile(r"(?:.*/)?(?:cls_)?(classifier|distillation_classifier)/(\w+)")
+_OUTER = re.compile(r"(?:.*/)?(?:cls_)?((?:distillation_)?classifier/\w+)")
 
 
 _ROWS = (
-    *group("embedding", _EMBEDDING, scope="embeddings/"),
-    *group("block", _LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
-    *group("top", ("layernorm", "pooler/dense", "classifier", "distillation_classifier")),
+    *group("embedding", EMBEDDING, scope="embeddings/"),
+    *group("block", LAYERS, scope="encoder/layer_._{block}/", optional=("qkv bias",)),
+    *group("top", TOP),
 )
 
 
@@ -35,10 +28,8 @@ def _tidy(tensors: dict[str, np.ndarray]) -> Named:
     tidied: Named = {}
     for name, tensor in tensors.items():
         path = name.removesuffix(":0")
-        if match := _INNER.fullmatch(path):
+        if match := _INNER.fullmatch(path) or _OUTER.fullmatch(path):
             path = match[1]
-        elif match := _OUTER.fullmatch(path):
-            path = f"{match[1]}/{match[2]}"
         tidied[name if path in tidied else path] = (name, tensor)
     return tidied
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights.dialects import DIALECTS
-from keras_vit.weights.dialects.axes import Layout
+from keras_vit.weights.dialects.axes import Layout, sides
 
 # D = K d; lower-case a, b, i and o are of this tensor alone.
 SIZES = {"D": 30, "K": 5, "d": 6, "M": 31, "P": 3, "Q": 2, "C": 4, "T": 13, "N": 12}
@@ -88,7 +88,7 @@ def test_fits_its_own_sizes_alone(axes: str) -> None:
 def test_sides_are_what_a_shape_speaks_for(
     axes: str, shape: tuple[int, ...], sizes: list[tuple[str, int]]
 ) -> None:
-    assert list(Layout.parse(axes).sides(shape)) == sizes
+    assert list(sides(Layout.parse(axes).theirs, shape)) == sizes
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_sides_are_what_a_shape_speaks_for(
 def test_our_sides_pass_over_shared_axes(
     axes: str, shape: tuple[int, ...], sizes: list[tuple[str, int]]
 ) -> None:
-    assert list(Layout.parse(axes).our_sides(shape)) == sizes
+    assert list(sides(Layout.parse(axes).ours, shape)) == sizes
 
 
 def test_read_copies_nothing_where_the_layout_is_the_same() -> None:

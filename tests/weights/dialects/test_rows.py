@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from keras_vit.weights.dialects.dialect import Row
 from keras_vit.weights.dialects.rows import (
+    ALL_NUMBERED,
     ALL_TORCH,
     KERAS,
     NORM,
-    NUMBERED,
     TORCH,
-    dense,
     group,
     norm,
     stem,
@@ -15,17 +14,19 @@ from keras_vit.weights.dialects.rows import (
 
 
 def test_dense_layer_of_keras() -> None:
-    assert dense("head", "top", "FY", "head") == (
+    assert tuple(group("top", ("", "", "top"))) == (
         Row("head/kernel", ("top/kernel",), "FY", "head"),
         Row("head/bias", ("top/bias",), "Y", "head"),
     )
 
 
 def test_dense_layers_side_by_side() -> None:
-    axes = ("DKd -> D(Kd)", "Kd -> (Kd)")
-    assert dense("qkv", ("q", "k"), axes, bias_part="qkv bias", variables=NUMBERED) == (
-        Row("qkv/kernel", ("q/0", "k/0"), axes[0]),
-        Row("qkv/bias", ("q/1", "k/1"), axes[1], "qkv bias"),
+    axes, optional = ("DKd -> D(Kd)", "Kd -> (Kd)"), ("qkv bias",)
+    names = ("", ("q", "k"))
+    rows = group("block", names, ALL_NUMBERED, optional=optional, heads_apart=True)
+    assert tuple(rows) == (
+        Row("block_{block}/attention/qkv/kernel", ("q/0", "k/0"), axes[0]),
+        Row("block_{block}/attention/qkv/bias", ("q/1", "k/1"), axes[1], "qkv bias"),
     )
 
 
@@ -50,7 +51,7 @@ def test_norms() -> None:
 def test_block_of_pytorch() -> None:
     names = ("ln_1", ("q", "k", "v"), "out", "ln_2", "fc_1", "fc_2")
     optional = ("qkv bias",)
-    rows = tuple(group("block", names, ALL_TORCH, scope="b.{block}.", optional=optional))
+    rows = tuple(group("block", names, ALL_TORCH, scope="b/{block}.", optional=optional))
     assert rows[:2] == norm("block_{block}/norm_1", "b.{block}.ln_1", TORCH)
     theirs = ("b.{block}.q", "b.{block}.k", "b.{block}.v")
     kernels, biases = (tuple(name + end for name in theirs) for end in TORCH)
@@ -80,7 +81,10 @@ def test_pooling_with_an_axis_for_heads() -> None:
 def test_layers_are_those_that_have_a_name() -> None:
     rows = tuple(group("top", ("ln", "", "top")))
     assert rows[:2] == norm("encoder_norm", "ln", NORM)
-    assert rows[2:] == dense("head", "top", "FY", "head")
+    assert rows[2:] == (
+        Row("head/kernel", ("top/kernel",), "FY", "head"),
+        Row("head/bias", ("top/bias",), "Y", "head"),
+    )
 
 
 def test_embedding_of_which_files_may_lack_a_part() -> None:
