@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 _GOOGLE = "0x1ae0"  # PCI vendor
@@ -19,14 +20,16 @@ def detect(root: Path = Path("/")) -> str:
     return "amd" if (root / "dev/kfd").exists() else "cpu"
 
 
-def cpu_features(root: Path = Path("/")) -> frozenset[str]:
+def cpu_features() -> frozenset[str]:
     """Returns the CPU's instruction sets by Linux name, for example `"amx_bf16"`."""
-    try:
-        lines = (root / "proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return frozenset(flags.partition(":")[2].split())
+    return frozenset(proc_field("cpuinfo", "flags").split())
+
+
+def proc_field(file: str, name: str) -> str:
+    """Returns the first value of a field in a file in /proc; empty if there is none."""
+    path = Path("/proc", file)
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return "".join(re.findall(rf"^{name}\s*:\s*(.*)", text, re.MULTILINE)[:1])
 
 
 def _is_tpu(device: Path) -> bool:

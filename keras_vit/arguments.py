@@ -10,7 +10,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 _TABLES = (".csv", ".tsv", ".jsonl")
 # Remedies for files with images or labels in unsupported formats.
@@ -76,7 +76,22 @@ def fraction(name: str, value: object) -> float:
     return _number(name, value, lambda number: 0 <= number <= 1, "in [0, 1]")
 
 
-# Types by the annotation of a field, and their names in messages; numbers are checked by range.
+def rate(name: str, value: object) -> float:
+    """Returns `value` as a float in [0, 1); raises `ValueError` otherwise."""
+    if not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
+    return float(value)
+
+
+# Annotations of numeric fields, with the function that checks their range.
+Count = Annotated[int, count]
+PositiveInt = Annotated[int, positive_int]
+Fraction = Annotated[float, fraction]
+NonNegative = Annotated[float, non_negative]
+Positive = Annotated[float, positive]
+Rate = Annotated[float, rate]
+
+# Types by the annotation of other fields, and their names in messages.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "bool": ((bool,), "true or false"),
     "str": ((str, os.PathLike), "text"),
@@ -88,9 +103,13 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 def check_kinds(settings: Any) -> None:
-    """Raises `ValueError` if a field of a dataclass has a value of another type."""
+    """Raises `ValueError` if a field of a dataclass has a value of another type or range."""
+    hints = get_type_hints(type(settings), include_extras=True)
     for field in dataclasses.fields(settings):
         value, annotation = getattr(settings, field.name), str(field.type)
+        if check := getattr(hints[field.name], "__metadata__", None):
+            check[0](field.name, value)
+            continue
         kinds, wanted = _KINDS.get(annotation, ((object,), f"of the class {annotation}"))
         other = annotation.istitle() and type(value).__name__ != annotation  # such as `Recipe`
         if other or not isinstance(value, kinds):
@@ -110,13 +129,6 @@ def hidden_size(value: int | None, num_heads: int) -> int:
 def is_number(value: object) -> bool:
     """Returns whether a value is an integer or a float, but not a boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def rate(name: str, value: object) -> float:
-    """Returns `value` as a float in [0, 1); raises `ValueError` otherwise."""
-    if not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
-    return float(value)
 
 
 def size_pair(name: str, value: object) -> tuple[int, int]:

@@ -30,9 +30,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         temporary = folder / path.name
         yield temporary
-        for written in _files(temporary):
-            with written.open("rb") as file:
-                os.fsync(file.fileno())
+        for written in (temporary, *temporary.rglob("*")):
+            if written.is_file():
+                with written.open("rb") as file:
+                    os.fsync(file.fileno())
         with contextlib.suppress(OSError):  # no earlier file, or no permissions on this disk
             shutil.copymode(path, temporary)
         os.replace(temporary, path)
@@ -44,10 +45,3 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Writes `content` as indented JSON, atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from (child for child in path.rglob("*") if child.is_file())
-    else:
-        yield path

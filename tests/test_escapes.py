@@ -81,8 +81,8 @@ def test_tables_of_predictions_have_no_formulas(tmp_path: Path) -> None:
     from keras_vit.cli import prediction_table
 
     path = tmp_path / "predictions.csv"
-    with prediction_table.writing(path, ["file", "label", "score"]) as write:
-        write({"file": "-a.jpg", "label": HOSTILE[0], "score": -0.5})
+    row = {"file": "-a.jpg", "label": HOSTILE[0], "score": -0.5}
+    prediction_table.write(path, list(row), [row])
     assert path.read_text().splitlines()[1] == f"'-a.jpg,'{HOSTILE[0]},-0.5"
 
 

@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from keras_vit import accelerators
 
@@ -17,11 +19,15 @@ def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
     If `strategy` is None, the strategy is read from `config`, the config.yaml of a run. Keras reads
     its backend on import, so this function must be called before `start_keras`.
     """
-    chosen = strategy or _configured_strategy(config)
+    import yaml
+
+    chosen = strategy or _stored(config, "strategy", yaml.safe_load)
     if os.environ.get("KERAS_BACKEND") or chosen not in (None, "auto", "jax"):
         return
     # TensorFlow in keras.json is no explicit choice: Keras writes this default on first import.
-    if _configured_backend() != "tensorflow" or accelerators.detect() != "tpu":
+    folder = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+    backend = _stored(folder / "keras.json", "backend", json.loads)
+    if backend not in (None, "tensorflow") or accelerators.detect() != "tpu":
         return
     if importlib.util.find_spec("jax") and importlib.util.find_spec("libtpu"):
         os.environ["KERAS_BACKEND"] = "jax"
@@ -32,22 +38,9 @@ def prefer_jax_on_tpu(strategy: str | None, config: Path | None = None) -> None:
         )
 
 
-def _configured_strategy(config: Path | None) -> object:
-    if config is None:
+def _stored(path: Path | None, name: str, parse: Callable[[str], Any]) -> object:
+    """Returns a field of a YAML or JSON file, or None without such a file or field."""
+    try:
+        return parse(path.read_text(encoding="utf-8")).get(name) if path else None
+    except Exception:  # the command or Keras reports the error in the file later
         return None
-    import yaml
-
-    try:
-        content = yaml.safe_load(config.read_text(encoding="utf-8"))
-        return content.get("strategy")
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
-        return None  # the command reports the error in the file later
-
-
-def _configured_backend() -> object:
-    folder = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
-    try:
-        content = json.loads((folder / "keras.json").read_text(encoding="utf-8"))
-        return content.get("backend", "tensorflow")
-    except (OSError, ValueError, AttributeError):
-        return "tensorflow"

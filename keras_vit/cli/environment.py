@@ -6,9 +6,9 @@ import os
 import platform
 import re
 from collections import Counter
-from pathlib import Path
 
 from keras_vit import accelerators
+from keras_vit.accelerators import proc_field
 from keras_vit.startup import start_keras
 
 _PACKAGES = "keras-vit-toolkit keras tensorflow tensorflow-datasets tensorboard numpy jax pillow "
@@ -24,10 +24,10 @@ def env() -> None:
 
     _print("python", platform.python_version())
     _print("system", platform.platform())
-    model = _of_linux("cpuinfo", "model name") or platform.processor() or platform.machine()
-    flags = re.findall(r"avx2|avx512f|avx512_bf16|amx_\w+", _of_linux("cpuinfo", "flags"))
+    model = proc_field("cpuinfo", "model name") or platform.processor() or platform.machine()
+    flags = re.findall(r"avx2|avx512f|avx512_bf16|amx_\w+", proc_field("cpuinfo", "flags"))
     _print("processor", ", ".join([f"{model}, {os.cpu_count()} cores", *flags]))
-    sizes = [_of_linux("meminfo", name).split() for name in ("MemTotal", "MemAvailable")]
+    sizes = [proc_field("meminfo", name).split() for name in ("MemTotal", "MemAvailable")]
     _print("memory, free", ", ".join(f"{int(s[0]) / 2**20:.1f} GiB" if s else "-" for s in sizes))
     for name in _PACKAGES.split():
         _print(name, next((found.version for found in metadata.distributions(name=name)), "-"))
@@ -56,9 +56,3 @@ def _devices(backend: str) -> Counter[str]:
 
 def _print(name: str, value: str) -> None:
     print(f"{name:<20} {value}", flush=True)
-
-
-def _of_linux(file: str, name: str) -> str:
-    path = Path("/proc", file)
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    return "".join(re.findall(rf"^{name}\s*:\s*(.*)", text, re.MULTILINE)[:1])

@@ -8,7 +8,7 @@ import enum
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from keras_vit.cli import options as opt
 from keras_vit.cli.model_argument import check_model, load_model
@@ -88,18 +88,17 @@ def evaluate(
             alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
         network = load_model(model, constructor, size)
         chosen = _examples(model, data, on_bad_image, part, with_training_images)
+        examples, what, inventory = chosen
+        # Keras' `verbose`: no progress bars in log files.
+        progress = {"batch_size": batch_size, "verbose": int(sys.stdout.isatty())}
         if report is not None:
-            scores = _write_report(model, network, chosen, report, batch_size)
+            scores = _write_report(model, network, chosen, report, progress)
         else:
-            scores = evaluate_model(
-                network, chosen.examples, batch_size=batch_size, verbose=_progress()
-            )
+            scores = evaluate_model(network, examples, **progress)
         say(scores.text())
-        files.write_json(
-            out / "evaluation.json",
-            {**scores.to_json(), "images": chosen.what, "inventory": chosen.inventory},
-        )
-        pictures = task_of(network, chosen.examples).draw(scores, out)
+        content = {**scores.to_json(), "images": what, "inventory": inventory}
+        files.write_json(out / "evaluation.json", content)
+        pictures = task_of(network, examples).draw(scores, out)
         names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
         print(f"\nWritten: {' and '.join(names)}")
         if report is not None:
@@ -129,7 +128,7 @@ def explain(
     """
     size = opt.parse_size(image_size)
     check_model(model, constructor)
-    opt.check_images(images)
+    opt.check_files("IMAGE", images)
     opt.check_out("--out", out, folder=False)
     start_keras()
     from keras_vit import reports
@@ -218,12 +217,8 @@ def card(
     print(f"Written: {path}. Complete the parts in italics before you publish the card.")
 
 
-class _Chosen(NamedTuple):
-    """Images to evaluate on, a description of them, and the file counts of their dataset."""
-
-    examples: Any
-    what: str
-    inventory: dict[str, Any] | None
+# Images to evaluate on, a description of them, and the file counts of their dataset.
+_Chosen = tuple[Any, str, dict[str, Any] | None]
 
 
 def _examples(
@@ -240,7 +235,7 @@ def _examples(
         if not len(examples):
             raise ValueError(f"`--part` must be a non-empty split. Received: {name}")
         what = "held out" if name == "validation" else f"the {name} split"
-        return _Chosen(examples, what, run.resolved().get("inventory"))
+        return examples, what, run.resolved().get("inventory")
     examples, found = sources.usable_images(sources.load(data), on_bad_image)
     inventory = dataclasses.asdict(found.inventory)
     facts: list[str] = []
@@ -258,7 +253,7 @@ def _examples(
     if own and part != "train":
         examples = _unseen(run, examples, found.digests, trained_too, facts)
     print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")
-    return _Chosen(examples, ", ".join(facts) or "all", inventory)
+    return examples, ", ".join(facts) or "all", inventory
 
 
 def _unseen(
@@ -281,29 +276,16 @@ def _unseen(
     return examples if trained_too else examples.subset(new)
 
 
-def _progress() -> int:
-    """Returns Keras' `verbose`: 1 in a terminal; otherwise 0, to keep bars out of log files."""
-    return int(sys.stdout.isatty())
-
-
 def _write_report(
-    model: Path,
-    network: Any,
-    chosen: _Chosen,
-    report: Path,
-    batch_size: int,
+    model: Path, network: Any, chosen: _Chosen, report: Path, progress: dict[str, int]
 ) -> Any:
     from keras_vit import reports, tasks, training
     from keras_vit.runs import config
 
-    examples = chosen.examples
-    details = tasks.evaluate_in_detail(
-        network, examples, batch_size=batch_size, verbose=_progress()
-    )
+    examples, what, inventory = chosen
+    details = tasks.evaluate_in_detail(network, examples, **progress)
     source = Path(examples.source).name or examples.source
-    unreadable = sum(
-        sum(n.values()) for n in (chosen.inventory or {}).get("unreadable", {}).values()
-    )
+    unreadable = sum(sum(n.values()) for n in (inventory or {}).get("unreadable", {}).values())
     without = f"; {unreadable} images cannot be read" if unreadable else ""
     run = training.Run(model)
     configuration = run.as_written() if run.config.is_file() else {}
@@ -313,9 +295,9 @@ def _write_report(
         examples,
         report,
         title=f"{model.resolve().name}",
-        subtitle=f"{len(examples)} images of {source}: {chosen.what}{without}",
+        subtitle=f"{len(examples)} images of {source}: {what}{without}",
         configuration=configuration,
         versions=versions,
-        progress=bool(_progress()),
+        progress=bool(progress["verbose"]),
     )
     return details.scores

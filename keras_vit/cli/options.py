@@ -95,19 +95,20 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or match[1])
 
 
-def check_images(paths: list[Path]) -> None:
-    """Raises `ValueError` if any of the paths is not an existing file."""
-    folders = [str(path) for path in paths if path.is_dir()]
-    if folders:
+def check_files(name: str, paths: list[Path], *, folders: bool = False) -> None:
+    """Raises `ValueError` if any path is not an existing file or, with `folders`, a folder."""
+    files = [path for path in paths if not path.is_dir()]
+    if len(files) < len(paths) and not folders:
         raise ValueError(
-            "Every `IMAGE` must be a file; for all images in a folder, pass FOLDER/*. Received: "
-            f"{', '.join(folders)}"
+            f"Every `{name}` must be a file; for all images in a folder, pass FOLDER/*. Received: "
+            f"{', '.join(str(path) for path in paths if path not in files)}"
         )
-    missing = [str(path) for path in paths if not path.exists()]
+    missing = [str(path) for path in files if not path.exists()]
     if missing:
-        raise ValueError(f"Every `IMAGE` must be an existing file. Received: {', '.join(missing)}")
-    for path in paths:
-        arguments.regular_file("IMAGE", path)
+        wanted = f"an existing file{' or folder' * folders}"
+        raise ValueError(f"Every `{name}` must be {wanted}. Received: {', '.join(missing)}")
+    for path in files:
+        arguments.regular_file(name, path)
 
 
 def check_exists(name: str, path: Path | None, what: str) -> None:

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keras_vit import arguments
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
 from keras_vit.cli.model_argument import check_model, load_model
-from keras_vit.cli.options import check_exists, check_out, parse_size
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
@@ -109,18 +107,18 @@ def predict(
             f"least one image. Received: {sources[0]}"
         )
     if model is not None:
-        check_exists("MODEL", model, "a run folder or an exported file")
+        opt.check_exists("MODEL", model, "a run folder or an exported file")
     if model is not None and constructor:
         check_model(model, constructor)
     for option in ["--all"] * every_class + ["--embed"] * embed:
         if to is None or server:
             raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
-    size, headers = parse_size(image_size), dict(map(_header, header or ()))
-    check_exists("--certificate", certificate, "a PEM file")
-    _check_sources(given)
+    size, headers = opt.parse_size(image_size), dict(map(_header, header or ()))
+    opt.check_exists("--certificate", certificate, "a PEM file")
+    opt.check_files("SOURCE", [p for p in given if p != _STANDARD_INPUT], folders=True)
     if to is not None:
         prediction_table.check(to)
-        check_out("--to", to, folder=False)
+        opt.check_out("--to", to, folder=False)
     start_keras()
     from keras_vit import export
     from keras_vit.tasks.classification.prediction import BEST, Scores
@@ -180,27 +178,18 @@ def _write(to: Path, table: Any, paths: list[str], found: Iterator[Any]) -> int:
     from rich.progress import track
 
     failed = 0
-    with prediction_table.writing(to, table.columns) as write:
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal failed
         answers = track(found, "Predicting", len(paths), console=Console(stderr=True))
         for path, answer in zip(paths, answers, strict=True):
             row = table.row(path, answer)
-            write(row)
             failed += row["message"] is not None
+            yield row
+
+    prediction_table.write(to, table.columns, rows())
     print(f"Written: {to} ({len(paths)} images, {failed} of which cannot be read)")
     return failed
-
-
-def _check_sources(sources: list[Path]) -> None:
-    """Raises `ValueError` if any of the sources is not an existing file or folder."""
-    given = [path for path in sources if path != _STANDARD_INPUT]
-    missing = [str(path) for path in given if not path.exists()]
-    if missing:
-        raise ValueError(
-            f"Every `SOURCE` must be an existing file or folder. Received: {', '.join(missing)}"
-        )
-    for path in given:
-        if not path.is_dir():
-            arguments.regular_file("SOURCE", path)
 
 
 def _find_images(sources: list[Path]) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -43,16 +43,14 @@ def check(path: Path) -> None:
         raise ValueError(f"`to` must not exist yet. Received: {path}")
 
 
-@contextlib.contextmanager
-def writing(path: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
-    """Yields a function that writes table rows; the file appears at `path` only when complete."""
+def write(path: Path, names: list[str], rows: Iterable[Row]) -> None:
+    """Writes a table; the file appears at `path` only when complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial, lock = (path.with_name(f".{path.name}.{end}") for end in ("partial", "lock"))
     with output_folder.alone(lock, lambda: f"to={path}, which is in use by another process"):
         try:
-            open_writer = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
-            with open_writer(partial, list(names)) as write:
-                yield write
+            write_rows = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
+            write_rows(partial, names, rows)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
@@ -63,26 +61,20 @@ def _text(path: Path) -> IO[str]:
     return path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
 
 
-@contextlib.contextmanager
-def _csv(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
+def _csv(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     with _text(path) as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        yield lambda row: writer.writerow({name: csv_cell(v) for name, v in row.items()})
+        writer.writerows({name: csv_cell(v) for name, v in row.items()} for row in rows)
 
 
-@contextlib.contextmanager
-def _json_lines(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
+def _json_lines(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     with _text(path) as file:
-
-        def write(row: Row) -> None:
+        for row in rows:
             file.write(json.dumps({n: row[n] for n in names if row.get(n) is not None}) + "\n")
 
-        yield write
 
-
-@contextlib.contextmanager
-def _parquet(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
+def _parquet(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -93,17 +85,7 @@ def _parquet(path: Path, names: list[str]) -> Iterator[Callable[[Row], None]]:
         return pyarrow.string() if name.startswith(texts) else pyarrow.float32()
 
     schema = pyarrow.schema([(name, kind(name)) for name in names])
-    rows: list[Row] = []
+    left = iter(rows)
     with parquet.ParquetWriter(path, schema) as writer:
-
-        def flush() -> None:
-            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
-            rows.clear()
-
-        def write(row: Row) -> None:
-            rows.append(row)
-            if len(rows) >= _PART:
-                flush()
-
-        yield write
-        flush()
+        while part := list(islice(left, _PART)):
+            writer.write_table(pyarrow.Table.from_pylist(part, schema))

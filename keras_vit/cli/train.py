@@ -240,7 +240,7 @@ def recipes(
         return
     if name in published:
         found = published[name]
-        print("\n".join(f"# {line}" for line in (found.what, found.source, found.notes) if line))
+        print("\n".join(f"# {line}" for line in found[1:] if line))
         numbers = found.recipe
     else:
         if not name.startswith("augreg"):
@@ -251,5 +251,4 @@ def recipes(
 
 def _list(published: dict[str, Any]) -> None:
     for name, found in published.items():
-        lines = (found.what, found.source, found.notes)
-        print("\n    ".join([name, *filter(None, lines)]))
+        print("\n    ".join([name, *filter(None, found[1:])]))

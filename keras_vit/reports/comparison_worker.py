@@ -194,12 +194,9 @@ def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelRe
         probabilities=answers["probabilities"],
         class_names=tuple(answers["class_names"].tolist()),
         history=tuple(zip(minutes.tolist(), accuracies.values(), strict=True)),
-        parameters=found["parameters"],
-        flops=found["flops"],
-        peak_memory=found["peak_memory"],
-        training_minutes=found["training_minutes"],
-        training_speed=found["training_images_per_second"],
-        inference_speed=found["inference_images_per_second"],
+        training_speed=found.pop("training_images_per_second"),
+        inference_speed=found.pop("inference_images_per_second"),
+        **found,
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import timeit
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+
+from keras_vit.accelerators import proc_field
 
 _TURNS = 3  # repetitions of a measurement; the fastest counts, as other processes only slow it down
 
@@ -54,12 +54,9 @@ def flops(model: keras.Model) -> int | None:
 
 def peak_memory() -> int | None:
     """Returns the peak memory of the current process in bytes; None if unknown."""
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        return None
     # Not `resource.getrusage`: in a child process its value starts at the parent's memory.
-    match = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
-    return int(match[1]) * 1024 if match else None
+    kib = proc_field("self/status", "VmHWM").removesuffix(" kB")
+    return int(kib) * 1024 if kib else None
 
 
 def inference_speed(model: keras.Model, images: int = 64, batch_size: int = 32) -> float:

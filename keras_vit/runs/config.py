@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from keras_vit import arguments, files
+from keras_vit.arguments import Count, PositiveInt
 from keras_vit.choices import PRETRAINING_TASKS, STRATEGIES
 from keras_vit.data import Augmentation, write_layers
 from keras_vit.data.image_audit import ON_BAD_IMAGE
@@ -46,21 +47,18 @@ class CommonConfig:
     model: str
     weights: str | None = None
     validation_fraction: float = 0.2
-    split_seed: int = 0
+    split_seed: Count = 0
     on_bad_image: str = "fail"
     strategy: str = "auto"
-    save_steps: int = 0
+    save_steps: Count = 0
     save_minutes: float = 5.0
-    keep: int = 2
+    keep: PositiveInt = 2
     recipe: Recipe = FINETUNE
 
     def __post_init__(self) -> None:
         arguments.check_kinds(self)
         arguments.one_of("on_bad_image", self.on_bad_image, ON_BAD_IMAGE)
         arguments.one_of("strategy", self.strategy, STRATEGIES)
-        arguments.positive_int("keep", self.keep)
-        arguments.count("save_steps", self.save_steps)
-        arguments.count("split_seed", self.split_seed)
         if not self.save_minutes >= 0:
             raise ValueError(
                 f"`save_minutes` must be 0 or more. Received: save_minutes={self.save_minutes}"
@@ -95,13 +93,12 @@ class RunConfig(CommonConfig):
     """
 
     teacher: str | None = None
-    model_parallel: int = 1
+    model_parallel: PositiveInt = 1
     task: str = "classification"
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arguments.positive_int("model_parallel", self.model_parallel)
         if self.task in PRETRAINING_TASKS:
             raise ValueError(
                 "`task` must be a task that trains on labeled images; use `keras-vit pretrain` "
@@ -153,15 +150,13 @@ class PretrainConfig(CommonConfig):
     method: str = "mae"
     mask_ratio: float | None = None
     norm_pix: bool = True
-    decoder_width: int = 128
-    decoder_depth: int = 4
-    decoder_heads: int = 4
+    decoder_width: PositiveInt = 128
+    decoder_depth: PositiveInt = 4
+    decoder_heads: PositiveInt = 4
 
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.one_of("method", self.method, tuple(METHODS))
-        for name in ("decoder_width", "decoder_depth", "decoder_heads"):
-            arguments.positive_int(name, getattr(self, name))
         if not 0 < self.masked < 1:
             raise ValueError(
                 f"`mask_ratio` must be in (0, 1). Received: mask_ratio={self.mask_ratio}"
@@ -281,7 +276,7 @@ def _mapping(path: str | os.PathLike[str], content: dict[str, Any], name: str) -
 
 def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
     """Converts strings in float fields to floats, because YAML reads `1e-4` as a string."""
-    floats = {field.name for field in dataclasses.fields(kind) if field.type == "float"}
+    floats = {field.name for field in dataclasses.fields(kind) if isinstance(field.default, float)}
     found = dict(fields)
     for name in floats & fields.keys():
         with contextlib.suppress(TypeError, ValueError):  # the class reports invalid values
@@ -301,12 +296,8 @@ def as_yaml(value: Any) -> Any:
 def versions() -> dict[str, str | None]:
     """Returns the versions of Python, this package, Keras, its backends and NumPy."""
     packages = ("keras-vit-toolkit", "keras", "tensorflow", "jax", "numpy")
-    found = {name: _version(name) for name in packages}
+    found = {
+        name: next((it.version for it in importlib.metadata.distributions(name=name)), None)
+        for name in packages
+    }
     return {"python": platform.python_version(), **found}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

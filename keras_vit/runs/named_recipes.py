@@ -6,15 +6,14 @@ learning rate (linearly, according to https://arxiv.org/abs/1706.02677).
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 from keras_vit import arguments
 from keras_vit.data import Augmentation
 from keras_vit.runs.recipe import Recipe
 
 
-@dataclasses.dataclass(frozen=True)
-class NamedRecipe:
+class NamedRecipe(NamedTuple):
     """Training recipe with its purpose and source.
 
     Args:
@@ -47,42 +46,18 @@ FROM_SCRATCH = Recipe(
     augmentation=Augmentation(crop_area=(0.8, 1.0)),
 )
 
-_PAPER_CROP = (0.05, 1.0)  # vit_jax/input_pipeline.py and big_vision: area_min 5%
+# Crops as in vit_jax/input_pipeline.py and big_vision: area_min 5%.
+PAPER = Recipe(
+    warmup_fraction=0.0, warmup_steps=10_000, augmentation=Augmentation(crop_area=(0.05, 1.0))
+)
 _IMAGENET_CROP = (0.08, 1.0)  # torchvision's RandomResizedCrop, hence timm, DeiT and MAE
 
-_PAPER_FINETUNE = Recipe(
-    epochs=8,
-    batch_size=512,
-    image_size=(384, 384),
-    optimizer="sgd",
-    learning_rate=0.03,
-    warmup_fraction=0.0,
-    warmup_steps=500,
-    weight_decay=0.0,
-    augmentation=Augmentation(crop_area=_PAPER_CROP),
-)
-
-_PAPER_PRETRAIN = Recipe(
+_PAPER_PRETRAIN = PAPER.replace(
     epochs=300,
     batch_size=4096,
     learning_rate=3e-3,
-    warmup_fraction=0.0,
-    warmup_steps=10_000,
     weight_decay=0.3,
     dropout_rate=0.1,
-    augmentation=Augmentation(crop_area=_PAPER_CROP),
-)
-
-_BIG_VISION = Recipe(
-    epochs=90,
-    batch_size=1024,
-    learning_rate=1e-3,
-    warmup_fraction=0.0,
-    warmup_steps=10_000,
-    weight_decay=0.1,
-    augmentation=Augmentation(
-        crop_area=_PAPER_CROP, rand_augment_ops=2, rand_augment_magnitude=10, mixup=0.2
-    ),
 )
 
 _DEIT = Recipe(
@@ -106,48 +81,6 @@ _DEIT = Recipe(
         cutmix=1.0,
         repeats=3,
     ),
-)
-
-_DEIT3 = Recipe(
-    epochs=800,
-    batch_size=2048,
-    learning_rate=4e-3,
-    warmup_fraction=5 / 800,
-    final_fraction=1e-5 / 4e-3,
-    weight_decay=0.05,
-    loss="sigmoid",
-    stochastic_depth_rate=0.05,
-    augmentation=Augmentation(
-        crop_area=_IMAGENET_CROP,
-        three_augment=True,
-        color_jitter=0.3,
-        mixup=0.8,
-        cutmix=1.0,
-        repeats=3,
-    ),
-)
-
-_MAE_FINETUNE = _DEIT.replace(
-    epochs=100,
-    learning_rate=2e-3,
-    warmup_fraction=0.05,
-    final_fraction=1e-6 / 2e-3,
-    layer_decay=0.65,
-    repeats=1,
-)
-
-_FLOWERS_REPORT = Recipe(
-    epochs=200,
-    batch_size=256,
-    optimizer="sgd",
-    learning_rate=0.001,
-    warmup_fraction=0.0,
-    final_fraction=0.01,
-    weight_decay=5e-5,
-    weight_decay_on="all",
-    weight_decay_coupled=True,
-    clip_norm=0.0,
-    augmentation=Augmentation(crop_area=_IMAGENET_CROP),
 )
 
 _TIMM_OPS = (
@@ -178,7 +111,15 @@ RECIPES = {
         "keras_vit",
     ),
     "paper_finetune": NamedRecipe(
-        _PAPER_FINETUNE,
+        PAPER.replace(
+            epochs=8,
+            batch_size=512,
+            image_size=(384, 384),
+            optimizer="sgd",
+            learning_rate=0.03,
+            warmup_steps=500,
+            weight_decay=0.0,
+        ),
         "Fine-tuning as in the ViT paper: SGD, cosine decay, gradient clipping, 384 pixels.",
         "Table 4 and appendix B.1.1 of https://arxiv.org/abs/2010.11929; warm-up and learning "
         "rate from google-research/vision_transformer, vit_jax/configs/common.py",
@@ -192,7 +133,15 @@ RECIPES = {
         "The paper says Adam; a weight decay of this size is that of AdamW.",
     ),
     "bigvision_s16_90ep": NamedRecipe(
-        _BIG_VISION,
+        PAPER.replace(
+            epochs=90,
+            batch_size=1024,
+            learning_rate=1e-3,
+            weight_decay=0.1,
+            rand_augment_ops=2,
+            rand_augment_magnitude=10,
+            mixup=0.2,
+        ),
         "ViT-S/16 on ImageNet-1k: 76.5% accuracy after 90 epochs.",
         "https://arxiv.org/abs/2205.01580 and big_vision/configs/vit_s16_i1k.py",
         "weight_decay is big_vision's 0.0001 divided by the learning rate, as Keras multiplies "
@@ -205,7 +154,24 @@ RECIPES = {
         f"The learning rate decreases at every step, not after every epoch. {_TIMM_OPS}",
     ),
     "deit3": NamedRecipe(
-        _DEIT3,
+        Recipe(
+            epochs=800,
+            batch_size=2048,
+            learning_rate=4e-3,
+            warmup_fraction=5 / 800,
+            final_fraction=1e-5 / 4e-3,
+            weight_decay=0.05,
+            loss="sigmoid",
+            stochastic_depth_rate=0.05,
+            augmentation=Augmentation(
+                crop_area=_IMAGENET_CROP,
+                three_augment=True,
+                color_jitter=0.3,
+                mixup=0.8,
+                cutmix=1.0,
+                repeats=3,
+            ),
+        ),
         "ViT-S on ImageNet-1k in 800 epochs: 3-Augment and a sigmoid loss.",
         "Table 1 of https://arxiv.org/abs/2204.07118; README_revenge.md of facebookresearch/deit",
         "AdamW replaces LAMB, whose learning rate is too high for AdamW: start with 1e-3. "
@@ -213,14 +179,33 @@ RECIPES = {
         "mixed images are weighted by their proportion.",
     ),
     "mae_finetune": NamedRecipe(
-        _MAE_FINETUNE,
+        _DEIT.replace(
+            epochs=100,
+            learning_rate=2e-3,
+            warmup_fraction=0.05,
+            final_fraction=1e-6 / 2e-3,
+            layer_decay=0.65,
+            repeats=1,
+        ),
         "Fine-tuning of ViT-B after masked-autoencoder pre-training: layer-wise decay.",
         "Table 9 of https://arxiv.org/abs/2111.06377; FINETUNE.md and main_finetune.py of "
         "facebookresearch/mae",
         _TIMM_OPS,
     ),
     "flowers_report": NamedRecipe(
-        _FLOWERS_REPORT,
+        Recipe(
+            epochs=200,
+            batch_size=256,
+            optimizer="sgd",
+            learning_rate=0.001,
+            warmup_fraction=0.0,
+            final_fraction=0.01,
+            weight_decay=5e-5,
+            weight_decay_on="all",
+            weight_decay_coupled=True,
+            clip_norm=0.0,
+            augmentation=Augmentation(crop_area=_IMAGENET_CROP),
+        ),
         "200 epochs of SGD, lr=0.001, lrf=0.01: the published result on the flowers.",
         "pytorch_classification/vision_transformer/train.py of "
         "WZMIAOMIAO/deep-learning-for-image-processing; epochs and batch size from docs/flowers.md",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keras_vit import arguments
 from keras_vit.data import Augmentation
-from keras_vit.runs.named_recipes import NamedRecipe
+from keras_vit.runs.named_recipes import PAPER, NamedRecipe
 from keras_vit.runs.recipe import Recipe
 
 # A few thousand photographs on one machine.
@@ -17,27 +17,6 @@ PHOTOGRAPHS = Recipe(
     augmentation=Augmentation(crop_area=(0.2, 1.0)),
 )
 
-_MAE = Recipe(
-    epochs=800,
-    batch_size=4096,
-    learning_rate=1.5e-4 * 4096 / 256,
-    warmup_fraction=40 / 800,
-    beta_2=0.95,
-    weight_decay=0.05,
-    clip_norm=0.0,
-    augmentation=Augmentation(crop_area=(0.2, 1.0)),
-)
-
-_MASKED_PATCHES = Recipe(
-    epochs=14,
-    batch_size=4096,
-    learning_rate=2e-4,
-    warmup_fraction=0.0,
-    warmup_steps=10_000,
-    weight_decay=0.01,
-    augmentation=Augmentation(crop_area=(0.05, 1.0)),
-)
-
 PRETRAINING_RECIPES = {
     "photographs": NamedRecipe(
         PHOTOGRAPHS,
@@ -45,14 +24,28 @@ PRETRAINING_RECIPES = {
         "keras_vit",
     ),
     "mae_paper": NamedRecipe(
-        _MAE,
+        Recipe(
+            epochs=800,
+            batch_size=4096,
+            learning_rate=1.5e-4 * 4096 / 256,
+            warmup_fraction=40 / 800,
+            beta_2=0.95,
+            weight_decay=0.05,
+            clip_norm=0.0,
+            augmentation=Augmentation(crop_area=(0.2, 1.0)),
+        ),
         "Masked autoencoder on ImageNet-1k in 800 epochs.",
         "Table 8 of https://arxiv.org/abs/2111.06377 and PRETRAIN.md of facebookresearch/mae",
         "The learning rate is the paper's 1.5e-4 for 256 images, times 4096 / 256. Set the "
         "decoder separately: 8 blocks, width 512, 16 heads. Tokens have no weight decay here.",
     ),
     "masked_patches_paper": NamedRecipe(
-        _MASKED_PATCHES,
+        PAPER.replace(
+            epochs=14,
+            batch_size=4096,
+            learning_rate=2e-4,
+            weight_decay=0.01,
+        ),
         "Masked patch prediction of the ViT paper: 1 M steps, 14 epochs of JFT-300M.",
         "Appendix B.1.2 of https://arxiv.org/abs/2010.11929",
         "The paper states no weight decay, clipping or cropping here: 0.01 is from BERT "

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from keras_vit import arguments
+from keras_vit.arguments import Count, Fraction, NonNegative, Positive, PositiveInt, Rate
 from keras_vit.choices import DECAYS
 from keras_vit.data import Augmentation
 
@@ -83,37 +84,37 @@ class Recipe:
     appendix B.1.1 of https://arxiv.org/abs/2010.11929
     """
 
-    epochs: int = 4
-    early_stopping: int = 0
-    batch_size: int = 16
-    accumulation_steps: int = 1
+    epochs: PositiveInt = 4
+    early_stopping: Count = 0
+    batch_size: PositiveInt = 16
+    accumulation_steps: PositiveInt = 1
     image_size: tuple[int, int] | None = None
     optimizer: str = "adamw"
-    learning_rate: float = 1e-4
-    warmup_fraction: float = 0.1
-    warmup_steps: int = 0
+    learning_rate: NonNegative = 1e-4
+    warmup_fraction: Rate = 0.1
+    warmup_steps: Count = 0
     decay: str = "cosine"
-    final_fraction: float = 0.0
-    timescale: float = 10_000.0
+    final_fraction: Fraction = 0.0
+    timescale: Positive = 10_000.0
     layer_decay: float = 1.0
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    weight_decay: float = 0.05
+    beta_1: Rate = 0.9
+    beta_2: Rate = 0.999
+    weight_decay: NonNegative = 0.05
     weight_decay_on: str = "kernels"
     weight_decay_coupled: bool = False
-    clip_norm: float = 1.0
-    clip_variable_norm: float = 0.0
-    sam_radius: float = 0.0
-    ema_momentum: float = 0.0
+    clip_norm: NonNegative = 1.0
+    clip_variable_norm: NonNegative = 0.0
+    sam_radius: NonNegative = 0.0
+    ema_momentum: Rate = 0.0
     trainable: tuple[str, ...] = ("*",)
     loss: str = "softmax"
-    label_smoothing: float = 0.0
+    label_smoothing: Rate = 0.0
     class_weights: str = "none"
     distillation: str = "none"
-    distillation_weight: float = 0.5
-    distillation_temperature: float = 1.0
-    dropout_rate: float = 0.0
-    stochastic_depth_rate: float = 0.0
+    distillation_weight: Fraction = 0.5
+    distillation_temperature: Positive = 1.0
+    dropout_rate: Rate = 0.0
+    stochastic_depth_rate: Rate = 0.0
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
     precision: str = "auto"
     remat: bool = False
@@ -131,32 +132,6 @@ class Recipe:
             ("distillation", DISTILLATIONS),
         ):
             arguments.one_of(name, getattr(self, name), options)
-        for name in ("epochs", "batch_size", "accumulation_steps"):
-            arguments.positive_int(name, getattr(self, name))
-        arguments.count("early_stopping", self.early_stopping)
-        arguments.count("warmup_steps", self.warmup_steps)
-        for name in (
-            "warmup_fraction",
-            "beta_1",
-            "beta_2",
-            "ema_momentum",
-            "label_smoothing",
-            "dropout_rate",
-            "stochastic_depth_rate",
-        ):
-            arguments.rate(name, getattr(self, name))
-        for name in (
-            "learning_rate",
-            "weight_decay",
-            "clip_norm",
-            "clip_variable_norm",
-            "sam_radius",
-        ):
-            arguments.non_negative(name, getattr(self, name))
-        for name in ("timescale", "distillation_temperature"):
-            arguments.positive(name, getattr(self, name))
-        for name in ("final_fraction", "distillation_weight"):
-            arguments.fraction(name, getattr(self, name))
         if not arguments.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
             raise ValueError(
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"

@@ -108,10 +108,7 @@ class Run:
         try:
             return read_config_of(kind, self.config)
         except ValueError as error:
-            raise ValueError(
-                f"`run` must be a run folder written by `keras-vit {command} --out`. Received: "
-                f"run={str(self.path)!r}: {error}"
-            ) from error
+            raise self._no_run(f": {error}", command) from error
 
     def model(self, *, compile: bool = False) -> keras.Model:
         """Loads the model of the last complete epoch, `last.keras`.
@@ -135,10 +132,13 @@ class Run:
 
     def _require_config(self, command: str = "train") -> None:
         if not self.config.is_file():
-            raise ValueError(
-                f"`run` must be a run folder written by `keras-vit {command} --out`. Received: "
-                f"run={str(self.path)!r}, which has no {self.config.name}"
-            )
+            raise self._no_run(f", which has no {self.config.name}", command)
+
+    def _no_run(self, why: str, command: str = "train") -> ValueError:
+        return ValueError(
+            f"`run` must be a run folder written by `keras-vit {command} --out`. Received: "
+            f"run={str(self.path)!r}{why}"
+        )
 
     @functools.cached_property
     def all_examples(self) -> Examples:
@@ -170,10 +170,7 @@ class Run:
         """
         found = self.as_written().get("resolved")
         if not isinstance(found, dict):
-            raise ValueError(
-                "`run` must be a run folder written by `keras-vit train --out`. Received: "
-                f"run={str(self.path)!r}, whose {self.config.name} has no `resolved` values"
-            )
+            raise self._no_run(f", whose {self.config.name} has no `resolved` values")
         return found
 
     def as_written(self) -> dict[str, Any]:

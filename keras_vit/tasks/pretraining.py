@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_vit import arguments, data, zoo
 from keras_vit.data.sources.load import load_images
@@ -22,6 +20,7 @@ class Pretraining(Task):
 
     command = "pretrain"
     unnamed = True
+    split = staticmethod(split_images)
     config: PretrainConfig
 
     @classmethod
@@ -30,11 +29,6 @@ class Pretraining(Task):
 
     def load(self) -> data.Examples:
         return load_images(self.config.data)
-
-    def split(
-        self, examples: data.Examples, digests: Mapping[str, str], **options: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return split_images(examples, digests, **options)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
         return build_encoder(self.config, dtype)

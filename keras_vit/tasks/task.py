@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -112,6 +111,8 @@ class Task:
     output: ClassVar[str] = "outputs"
     # Whether models do not name the task, as those of earlier versions do not.
     unnamed: ClassVar[bool] = False
+    # Splits the images; returns the indices of the training and the validation images.
+    split = staticmethod(data.split)
 
     def __init__(self, config: Any) -> None:
         self.config: Any = config
@@ -123,12 +124,6 @@ class Task:
     def load(self) -> data.Examples:
         """Loads all images of the run, without decoding them."""
         return data.load(self.config.data)
-
-    def split(
-        self, examples: data.Examples, digests: Mapping[str, str], **options: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Splits the images; returns the indices of the training and the validation images."""
-        return data.split(examples, digests, **options)
 
     def adapted(self, examples: data.Examples) -> Task:
         """Returns this task, or a different task if the targets of the dataset require it."""

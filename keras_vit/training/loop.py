@@ -238,28 +238,23 @@ def fit_remaining(
             "draws different random numbers and is not bit-identical."
         )
 
-    def validation_data() -> object:
+    def batches(make: Callable[..., Any], part: data.Examples, *args: Any, **options: Any) -> Any:
+        size = recipe.batch_size
         return where.distribute(
-            lambda shard: data.evaluation_dataset(
-                validation, preprocessing, batch_size=recipe.batch_size, pad=several, shard=shard
-            )
+            lambda shard: make(part, preprocessing, *args, batch_size=size, shard=shard, **options)
         )
 
     while save.progress.epoch < recipe.epochs and not save.stopped_early:
         progress = save.progress
         until = progress.epoch + 1 if progress.step else recipe.epochs
-        dataset = where.distribute(
-            lambda shard: data.training_dataset(
-                training,  # noqa: B023
-                preprocessing,
-                recipe.augmentation,
-                batch_size=recipe.batch_size,
-                epochs=until,  # noqa: B023
-                seed=recipe.seed,
-                initial_epoch=progress.epoch,  # noqa: B023
-                initial_step=progress.step,  # noqa: B023
-                shard=shard,
-            )
+        dataset = batches(
+            data.training_dataset,
+            training,
+            recipe.augmentation,
+            epochs=until,
+            seed=recipe.seed,
+            initial_epoch=progress.epoch,
+            initial_step=progress.step,
         )
         bar = ProgressBar(recipe, progress)
         bars = [bar] if where.is_chief else []
@@ -270,7 +265,7 @@ def fit_remaining(
                     epochs=until,
                     initial_epoch=progress.epoch,
                     steps_per_epoch=save.steps - progress.step,
-                    validation_data=validation_data(),
+                    validation_data=batches(data.evaluation_dataset, validation, pad=several),
                     callbacks=[EvaluateAverages(), save, *callbacks, *bars],
                     shuffle=False,  # the dataset has its own order
                     verbose=0,

@@ -132,10 +132,9 @@ def build_optimizer(
     optimizer: keras.Optimizer
     if recipe.optimizer == "sgd":
         optimizer = SGD(momentum=float(recipe.beta_1), **common)
-    elif recipe.optimizer == "adamw":
-        optimizer = AdamW(beta_1=float(recipe.beta_1), beta_2=float(recipe.beta_2), **common)
-    elif recipe.optimizer == "lion":
-        optimizer = Lion(beta_1=float(recipe.beta_1), beta_2=float(recipe.beta_2), **common)
+    elif recipe.optimizer in ("adamw", "lion"):
+        kind = AdamW if recipe.optimizer == "adamw" else Lion
+        optimizer = kind(beta_1=float(recipe.beta_1), beta_2=float(recipe.beta_2), **common)
     else:
         optimizer = Adafactor(relative_step=False, **common)
     if precision == "mixed_float16":

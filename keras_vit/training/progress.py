@@ -76,9 +76,6 @@ class ProgressBar(keras.callbacks.Callback):
         numbers = ", ".join(f"{name} {float(value):.4f}" for name, value in (logs or {}).items())
         self._say(f"Epoch {epoch + 1}/{self.recipe.epochs}: {numbers} ({seconds:.0f} s)")
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self.close()
-
     def close(self) -> None:
         """Stops the progress bar, even if the run was interrupted."""
         self._bar.stop()

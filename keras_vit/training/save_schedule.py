@@ -48,8 +48,6 @@ class SaveSchedule(keras.callbacks.Callback):
         self.steps = steps
         self.interruption = interruption
         self.where = where
-        self._alone = where.workers == 1
-        self._writes = where.is_chief
         self.checkpoints = StateFiles(run.checkpoints, task.config.keep)
         self.progress = Progress(steps=steps)
         self._copy: keras.Model | None = None
@@ -70,7 +68,7 @@ class SaveSchedule(keras.callbacks.Callback):
         # At the end of an epoch, the state is saved after the validation.
         if step == self.steps:
             return
-        if self._due(step) or (stop and self._alone):
+        if self._due(step) or (stop and self.where.workers == 1):
             self.save_state()
         if stop:
             self.interruption.stop(self._how_to_go_on())
@@ -110,7 +108,7 @@ class SaveSchedule(keras.callbacks.Callback):
         }  # fmt: skip
         weights = [values.get(id(v), v) for v in self.training_model.network.weights]
         self._copy.set_weights([keras.ops.convert_to_numpy(w) for w in weights])
-        if not self._writes:
+        if not self.where.is_chief:
             return
         with files.atomic_path(self.run.last) as temporary:
             self._copy.save(temporary)
@@ -128,7 +126,7 @@ class SaveSchedule(keras.callbacks.Callback):
         A run that was stopped before its first state was saved starts from the beginning.
         """
         run = self.run
-        if self._writes:
+        if self.where.is_chief:
             for path in (run.last, run.best, run.history):
                 for leftover in run.path.glob(f".{path.name}.*"):
                     shutil.rmtree(leftover, ignore_errors=True)
@@ -165,12 +163,12 @@ class SaveSchedule(keras.callbacks.Callback):
         self._metrics = None
         if progress.step:
             self._metrics = [state[name] for name in variables if name.startswith("metrics/")]
-        if self._writes:
+        if self.where.is_chief:
             self.write_history()
 
     def write_history(self) -> None:
         """Writes the metrics of every epoch to the history file."""
-        if self._writes and self.progress.history:
+        if self.where.is_chief and self.progress.history:
             history.write(self.run.history, self.progress.history)
 
     def _require_numbers(self, step: int, logs: dict[str, Any]) -> None:
@@ -201,7 +199,7 @@ class SaveSchedule(keras.callbacks.Callback):
 
     def _write(self, state: dict[str, np.ndarray]) -> None:
         self._saved_at = time.monotonic()
-        if self._writes:
+        if self.where.is_chief:
             steps = self.progress.epoch * self.steps + self.progress.step
             self.checkpoints.save(steps, self.progress, state)
 
@@ -209,7 +207,7 @@ class SaveSchedule(keras.callbacks.Callback):
         config = self.task.config
         if config.save_steps:
             return step % config.save_steps == 0
-        if not self._alone:
+        if self.where.workers > 1:
             return False  # clocks of several workers differ
         minutes = (time.monotonic() - self._saved_at) / 60
         return bool(config.save_minutes) and minutes >= config.save_minutes

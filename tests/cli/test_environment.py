@@ -57,7 +57,7 @@ def test_env_tells_nothing_private(call: Call, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_env_without_linux_and_extras(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "_of_linux", lambda file, name: "")
+    monkeypatch.setattr(environment, "proc_field", lambda file, name: "")
     monkeypatch.setattr(environment, "_PACKAGES", "no-such-package")
     found = rows(call("env")[1])
     assert (found["memory, free"], found["no-such-package"]) == ("-, -", "-")

@@ -13,7 +13,7 @@ from keras_vit.cli.options import (
     absolute,
     check_data,
     check_exists,
-    check_images,
+    check_files,
     check_out,
     check_resume,
     check_weights,
@@ -56,7 +56,7 @@ def test_pipes_and_devices_are_no_images(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")  # whoever opens it waits for a writer
     for path in (tmp_path / "pipe.jpg", Path(os.devnull)):
         with pytest.raises(ValueError, match=rf"`IMAGE` must be a regular file.*{path}"):
-            check_images([path])
+            check_files("IMAGE", [path])
 
 
 @pytest.mark.parametrize("text", ["", "x", "48x", "48 x 80", "-3", "4.5"])

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,27 +60,32 @@ def test_features_are_one_column() -> None:
 @pytest.mark.parametrize("suffix", prediction_table.SUFFIXES)
 def test_an_error_leaves_no_file(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"answers{suffix}"
-    with contextlib.suppress(KeyboardInterrupt), prediction_table.writing(path, ["file"]) as write:
-        write({"file": "a.jpg"})
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield {"file": "a.jpg"}
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prediction_table.write(path, ["file"], rows())
     assert os.listdir(tmp_path) == []
 
 
 def test_two_that_write_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
-    second = prediction_table.writing(path, ["file"])
-    refused = pytest.raises(ValueError, match="which is in use by another process")
-    with prediction_table.writing(path, ["file"]), refused:
-        second.__enter__()
-    assert path.read_text() == "file\n"
+
+    def rows() -> Iterator[dict[str, Any]]:
+        with pytest.raises(ValueError, match="which is in use by another process"):
+            prediction_table.write(path, ["file"], [])
+        yield {"file": "a.jpg"}
+
+    prediction_table.write(path, ["file"], rows())
+    assert path.read_text() == "file\na.jpg\n"
 
 
 def test_parquet_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prediction_table, "_PART", 2)
     path = tmp_path / "answers.parquet"
     rows = [{"file": f"{i}.jpg", "score": i / 4} for i in range(5)]
-    with prediction_table.writing(path, ["file", "score"]) as write:
-        for row in rows:
-            write(row)
+    prediction_table.write(path, ["file", "score"], rows)
     assert parquet.read_table(path).to_pylist() == rows
     assert parquet.ParquetFile(path).num_row_groups == 3

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -37,7 +39,7 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
 
 
 def test_peak_memory_where_nobody_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost.Path, "is_file", lambda path: False)
+    monkeypatch.setattr(Path, "is_file", lambda path: False)
     assert cost.peak_memory() is None
 
 

@@ -35,7 +35,7 @@ def run(bar: ProgressBar, epochs: range, steps: int) -> None:
         for step in range(steps):
             bar.on_train_batch_end(step, {"loss": 1.5, "accuracy": 0.25, "gradient_norm": 7.0})
         bar.on_epoch_end(epoch, {"loss": 1.25, "val_accuracy": 0.5})
-    bar.on_train_end()
+    bar.close()
 
 
 def test_clock_keeps_the_time_of_every_epoch(

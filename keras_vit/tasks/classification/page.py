@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from keras_vit.visualization.html_page import Section
 _MOST_PAIRS = 10  # pairs of confused classes
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Mistake:
+class Mistake(NamedTuple):
     """A misclassified image and its relevance map.
 
     Args:
@@ -60,13 +59,11 @@ class ClassificationDetails(Details):
 
     def to_json(self) -> dict[str, Any]:
         """Returns all results, without the images, as a dictionary that can be stored as JSON."""
-        mistakes = [
-            {f.name: getattr(m, f.name) for f in dataclasses.fields(m)[:4]} for m in self.mistakes
-        ]
+        shown = Mistake._fields[:4]
         return {
             "scores": self.scores.to_json(),
             "calibration": _calibration_json(self.calibration),
-            "mistakes": mistakes,
+            "mistakes": [dict(zip(shown, row, strict=False)) for row in self.mistakes],
             "slices": [row._asdict() for row in self.slices],
         }
 
@@ -175,12 +172,11 @@ def _calibration_json(calibration: Calibration | None) -> dict[str, Any] | None:
         return None
 
     def reliability(found: Any) -> dict[str, Any]:
-        filled = found.counts > 0
         return {
             "expected_calibration_error": found.error,
             "counts": found.counts.tolist(),
-            "confidence": np.where(filled, found.confidence, 0).tolist(),
-            "accuracy": np.where(filled, found.accuracy, 0).tolist(),
+            "confidence": np.nan_to_num(found.confidence).tolist(),
+            "accuracy": np.nan_to_num(found.accuracy).tolist(),
         }
 
     return {

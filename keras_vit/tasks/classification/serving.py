@@ -33,7 +33,7 @@ class ServedClassifier(ServedModel):
     def prepare(self, network: keras.Model) -> tuple[keras.Model, Callable[[tf.Tensor], Any]]:
         try:
             # All functions share one copy of the weights.
-            self._extractor: FeatureExtractor | None = FeatureExtractor(network, self._precision)
+            self._extractor: Any = FeatureExtractor(network, self._precision)
         except ValueError:
             self._extractor = None  # not a Vision Transformer: without `embed` and `explain`
             network, run = super().prepare(network)
@@ -73,34 +73,24 @@ class ServedClassifier(ServedModel):
 
     def embed(self, image_bytes: tf.Tensor) -> Answer:
         """Computes the features of encoded images in a string tensor of shape (B,)."""
-        extractor = self._opened()
         run, read = self.run_bytes(image_bytes)
         tokens = run["features"]
-        found = {"mean": tf.reduce_mean(tokens[:, extractor.num_prefix_tokens :], axis=1)}
-        if extractor.encoder.class_token:
+        found = {"mean": tf.reduce_mean(tokens[:, self._extractor.num_prefix_tokens :], axis=1)}
+        if self._extractor.encoder.class_token:
             found["token"] = tokens[:, 0]
         return self.guarded(found, read)
 
     def explain(self, image_bytes: tf.Tensor) -> Answer:
         """Classifies encoded images in a string tensor (B,); adds their attention rollout maps."""
         run, read = self.run_bytes(image_bytes)
-        return self.guarded({**self.outputs(run), "map": rollout_map(self._opened(), run)}, read)
+        return self.guarded({**self.outputs(run), "map": rollout_map(self._extractor, run)}, read)
 
     def _observe(self, images: tf.Tensor) -> dict[str, Any]:
         """Returns the activations of `FeatureExtractor.run` and the tokens after the final norm."""
-        extractor = self._opened()
-        run = extractor.run(images)
+        run, norm = self._extractor.run(images), self._extractor.norm
         tokens = run["tokens"][-1]
-        normed = tokens if extractor.norm is None else extractor.norm(tokens)
+        normed = tokens if norm is None else norm(tokens)
         return {**run, "features": tf.cast(normed, tf.float32)}
-
-    def _opened(self) -> FeatureExtractor:
-        if self._extractor is None:
-            raise ValueError(
-                "`model` must be a Vision Transformer of keras_vit to return its attention and "
-                f"features. Received: model={self.network.name!r}"
-            )
-        return self._extractor
 
     def outputs(self, found: Any) -> Answer:
         several = self.preprocessing.thresholds is not None

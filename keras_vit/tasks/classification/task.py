@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import sklearn.utils
 from sklearn.metrics import accuracy_score
 
 from keras_vit import arguments, data, files, models, zoo
@@ -212,12 +211,8 @@ def class_weights(training: data.Examples) -> np.ndarray:
     if training.multi_label:
         others = len(training) - counts
         return np.where(counts * others, others / np.maximum(counts, 1), 1.0)
-    present = np.flatnonzero(counts)
-    weights = np.zeros(len(counts))
-    weights[present] = sklearn.utils.compute_class_weight(
-        "balanced", classes=present, y=training.targets
-    )
-    return weights
+    present = np.count_nonzero(counts)
+    return np.where(counts, len(training) / (present * np.maximum(counts, 1)), 0.0)
 
 
 def _lines(class_names: tuple[str, ...]) -> str:

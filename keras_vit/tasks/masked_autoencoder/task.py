@@ -17,6 +17,7 @@ from keras_vit.tasks.masked_autoencoder.objective import (
 )
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.pretraining import Pretraining
+from keras_vit.visualization.drawing import save_figure
 
 _PICTURES = 8  # images in reconstruction.png
 
@@ -42,10 +43,9 @@ class MaskedAutoencoder(Pretraining):
         some = validation.subset(np.unique(chosen.round().astype(int)))
         batches = data.evaluation_dataset(some, preprocessing, batch_size=len(some))
         images, _ = next(iter(batches))
-        original, masked, completed = (
+        columns = (
             preprocessing.to_rgb(preprocessing.unscale(found))
             for found in reconstructions(objective, images.numpy())
         )
-        path = run.path / "reconstruction.png"
-        reconstruction_sheet(original, masked, completed, path)
-        return {"reconstruction": path}
+        figure = reconstruction_sheet(*columns)
+        return {"reconstruction": save_figure(figure, run.path / "reconstruction.png")}
