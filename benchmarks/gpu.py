@@ -6,9 +6,10 @@ as timm's are, compiled and with fused attention. Each is a process of its own o
 they take turns. A large product of matrices takes its turns as well: the share of its rate is the
 utilisation, by `keras_vit.models.count_flops`. Needs jax, torch, timm and a C compiler, but no
 TensorFlow. No turn begins that would end after `--minutes`, and no model gets ready in the last
-part of them; results are written after each.
+part of them; results are written after each. With `--attention`, the fused kernel is compared with
+attention whose weights are stored in memory, without timm.
 
-    python benchmarks/gpu.py [--attention cudnn] --out benchmarks/results/gpu.md
+    python benchmarks/gpu.py [--attention] --out benchmarks/results/gpu.md
     python benchmarks/gpu.py --small            # a try on a CPU: Ti/16 at 32 pixels
 """
 
@@ -129,24 +130,11 @@ def keras_vit_jit(options: Options) -> contestant.Run:
     return train
 
 
-def keras_vit_cudnn(options: Options) -> contestant.Run:
-    """As `keras_vit_jit`, with cuDNN's attention, which never writes the weights to memory."""
-    import jax
-    from keras import ops
+def keras_vit_stored(options: Options) -> contestant.Run:
+    """As `keras_vit_jit`, with the attention weights (B, K, T, T) in memory: no fused kernel."""
+    from keras_vit.layers import attention
 
-    from keras_vit import layers
-
-    implementation = "cudnn" if jax.default_backend() == "gpu" else "xla"
-
-    class FusedAttention(layers.MultiHeadSelfAttention):
-        def call(self, inputs: Any, num_tokens: Any = None, training: bool | None = None) -> Any:
-            d_model = inputs.shape[-1]
-            shape = (-1, num_tokens, 3, self.num_heads, d_model // self.num_heads)
-            q, k, v = ops.unstack(ops.reshape(self.qkv(inputs), shape), 3, axis=2)  # (B, T, K, d)
-            z = jax.nn.dot_product_attention(q, k, v, implementation=implementation)
-            return self.out(ops.reshape(z, (-1, d_model)))  # (BT, D)
-
-    layers.TransformerBlock.attention_class = FusedAttention
+    attention.has_fused_kernel = lambda: False  # type: ignore[assignment]
     return keras_vit_jit(options)
 
 
@@ -162,7 +150,7 @@ def jax_product(options: Options) -> contestant.Run:
 JAX: dict[str, Callable[[Options], contestant.Run]] = {
     "keras_vit-fit": keras_vit_fit,
     "keras_vit-jit": keras_vit_jit,
-    "keras_vit-cudnn": keras_vit_cudnn,
+    "keras_vit-stored": keras_vit_stored,
     f"jax{turns.PRODUCT}": jax_product,
 }
 TORCH: dict[str, Callable[[Options], contestant.Run]] = {
@@ -193,20 +181,21 @@ def compete(options: Options, deadline: float) -> str:
     given = [f"--{name.replace('_', '-')}={getattr(options, name)}" for name in NAMES]
     # Compiling needs a C compiler also on a GPU, and minutes on a CPU.
     compiler = any(map(shutil.which, ("cc", "gcc", "clang")))
-    timm = "timm-compile" if compiler and not options.small else "timm-eager"
-    competing = [timm, "keras_vit-fit", "keras_vit-jit", *(f"{n}{turns.PRODUCT}" for n in LIMITS)]
-    if options.attention == "cudnn":
-        competing.append("keras_vit-cudnn")
+    base = "timm-compile" if compiler and not options.small else "timm-eager"
+    competing = [base, "keras_vit-fit", "keras_vit-jit", *(f"{n}{turns.PRODUCT}" for n in LIMITS)]
+    if options.attention:
+        base, competing = "keras_vit-stored", ["keras_vit-stored", "keras_vit-jit"]
     commands = {n: [sys.executable, __file__, f"--contestant={n}", *given] for n in competing}
+    early = () if options.attention else (base,)
     # PyTorch compiles on the processor meanwhile; XLA tries kernels out, and should be alone.
-    found = turns.race(commands, options.rounds, options.seconds, (timm,), deadline)
+    found = turns.race(commands, options.rounds, options.seconds, early, deadline)
     size = models.size(f"{options.size}/16").replace(image_size=(options.image_size,) * 2)
     flops = models.count_flops(size) * contestant.PASSES[options.task]
     rounds = min((len(row["steps"]) for row in found.values()), default=0)
     title = f"{options.task.capitalize()}, {options.size}/16, {options.image_size} pixels"
     return (
         f"\n## {title}, batch {options.batch}, {rounds} turns of each\n\n"
-        f"{turns.table(found, options.batch, flops, options.matrix, library, timm)}\n"
+        f"{turns.table(found, options.batch, flops, options.matrix, library, base)}\n"
     )
 
 
@@ -217,7 +206,7 @@ def main() -> None:
     parser.add_argument("--size", nargs="+", choices=contestant.SIZES, default=["B", "L"])
     parser.add_argument("--batch", type=int, default=128, help="images in a step")
     parser.add_argument("--image-size", type=int, default=224, help="in pixels")
-    parser.add_argument("--attention", choices=["plain", "cudnn"], default="plain")
+    parser.add_argument("--attention", action="store_true", help="fused and stored weights alone")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each, at most")
     parser.add_argument("--seconds", type=float, default=3, help="of a turn")
     parser.add_argument("--minutes", type=float, default=8, help="for all of it")
@@ -235,7 +224,8 @@ def main() -> None:
     if options.small:
         vars(options).update(SMALL)
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # the compiler takes most of it
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    packages = PACKAGES[:2] if options.attention else PACKAGES
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
     name, on_gpu = card()
     text = (
         f"# On {name}\n\n{'' if on_gpu else NOT_RUN}Python {platform.python_version()}, "

@@ -121,9 +121,9 @@ def table(
         f"{spread([v / 1e9 for v in values], 0)} GFLOP/s in {name}"
         for name, values in limits.items()
     )
+    limit_line = f"Product of two matrices of {matrix} rows and columns: {', '.join(products)}."
     lines = [
-        f"Product of two matrices of {matrix} rows and columns: {', '.join(products)}.",
-        "",
+        *((limit_line, "") if limits else ()),
         f"| contestant | images/s | relative to {base} | share of the product's rate "
         "| until the first step s | peak memory MB |",
         "|---|---|---|---|---|---|",

@@ -35,8 +35,8 @@ class MultiHeadSelfAttention(BaseLayer):
     heads are concatenated and projected by U_msa. Queries, keys and values are computed by one
     matrix product and one transpose, then unstacked: the fastest form measured on the TensorFlow
     CPU backend (docs/decisions/0019-performance.md). On GPUs and TPUs with JAX the rest is
-    `keras.ops.dot_product_attention`, one kernel that stores no (T, T) weights in memory, unless
-    the weights are returned or dropout is applied to them.
+    `keras.ops.dot_product_attention`, in bfloat16 and float16 one kernel that stores no (T, T)
+    weights in memory, unless the weights are returned or dropout is applied to them.
 
     Args:
         num_heads: Number of heads K, each of size D / K.
@@ -114,7 +114,7 @@ class MultiHeadSelfAttention(BaseLayer):
             scores = self.attention_weights(q, k)  # (B, K, T, T)
             z = ops.matmul(self.dropout(scores, training=training), v)  # (B, K, T, d)
         else:
-            z = self.fused_attention(q, k, v)  # (B, K, T, d)
+            z = self.fused_attention(q, k, v, training)  # (B, K, T, d)
         z = self.project_out(z)  # (BT, D)
         if num_tokens is None:
             z = ops.reshape(z, (-1, t, inputs.shape[-1]))  # (B, T, D)
@@ -134,10 +134,16 @@ class MultiHeadSelfAttention(BaseLayer):
         z = ops.transpose(z, (0, 2, 1, 3))  # (B, T, K, d)
         return self.out(ops.reshape(z, (-1, self.num_heads * z.shape[-1])))  # (BT, D)
 
-    def fused_attention(self, q: Any, k: Any, v: Any) -> Any:
+    def fused_attention(self, q: Any, k: Any, v: Any, training: bool | None = None) -> Any:
         """Computes softmax(q k^T / sqrt(d)) v without storing the weights; returns (B, K, T, d)."""
+        t, mask = q.shape[2], None
         q, k, v = (ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v))  # (B, T, K, d)
-        z = ops.dot_product_attention(q, k, v, scale=1.0 if self.scale_folded else None)
+        if training and t % 2:
+            # cuDNN's kernel for training requires an even T; XLA would store the weights.
+            q, k, v = (ops.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))) for x in (q, k, v))
+            mask = np.tile(np.arange(t + 1) < t, (1, 1, t + 1, 1))  # (1, 1, T + 1, T + 1)
+        scale = 1.0 if self.scale_folded else None
+        z = ops.dot_product_attention(q, k, v, mask=mask, scale=scale)[:, :t]
         return ops.transpose(z, (0, 2, 1, 3))
 
     def attention_weights(self, q: Any, k: Any) -> Any:
