@@ -131,7 +131,8 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
         if response.status_code in _PASSING or response.status_code >= 500:
             raise _CutError(f"HTTP {response.status_code}, {terminal(response.reason)}")
         if known and response.status_code == HTTPStatus.PARTIAL_CONTENT:
-            if not _continues(response, known, start) or _differs(source.sha256, known.sha256):
+            hashes = {source.sha256, known.sha256} - {None}
+            if len(hashes) > 1 or not _continues(response, known, start):
                 discard(part)
                 raise _CutError("the file on the server changed while it was downloaded")
             say(f"Resuming {url} after {mebibytes(start)} of {mebibytes(known.size)}")
@@ -152,10 +153,6 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
             raise ConnectionError(f"HTTP {response.status_code}, {terminal(response.reason)}")
         _receive(response, part, start, source.size, limit if size is None else size)
     return source
-
-
-def _differs(stated: str | None, noted: str | None) -> bool:
-    return None not in (stated, noted) and stated != noted
 
 
 def _receive(

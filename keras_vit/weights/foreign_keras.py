@@ -15,9 +15,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from keras_vit.weights import containers
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.containers import guards
+from keras_vit.weights.containers import formats, guards, h5
 from keras_vit.weights.dialects import kecam, keras_hub
 from keras_vit.weights.positions import place_positions
 
@@ -42,7 +41,7 @@ def is_metadata(layer: Layer) -> bool:
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """Reads the tensors of a Keras 3 file (`.keras` or `.weights.h5`)."""
     with _weights(path) as weights:
-        layers = containers.read_h5(weights)
+        layers = h5.read_h5(weights)
     return {
         f"{layer}/{key}": array for layer, arrays in layers.items() for key, array in arrays.items()
     }
@@ -86,7 +85,7 @@ def complete(checkpoint: Checkpoint, layers: Sequence[Layer]) -> Checkpoint:
 @contextlib.contextmanager
 def _weights(path: Path) -> Iterator[Path]:
     """Yields the path of the weight file, extracted temporarily if inside a `.keras` file."""
-    if containers.format_of(path) != "keras":
+    if formats.format_of(path) != "keras":
         yield path
         return
     with tempfile.TemporaryDirectory() as folder, guards.open_zip(path) as archive:

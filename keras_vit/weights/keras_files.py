@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.weights import containers, foreign_keras, metadata
+from keras_vit.weights import foreign_keras, metadata
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.containers import h5
 from keras_vit.weights.containers.guards import reading, refused
 from keras_vit.weights.infer_config import infer_fields
 
@@ -19,7 +20,7 @@ _METADATA = ("model_metadata", "image_contract")
 
 def read_h5(path: Path) -> Checkpoint:
     """Reads a `.weights.h5` file of one of this package's models."""
-    layers = containers.read_h5(path)
+    layers = h5.read_h5(path)
     if "patch_encoder/projection" not in layers:
         raise ValueError(
             f"The weight file {path} must come from a model of keras_vit. "

@@ -13,16 +13,9 @@ import numpy as np
 from keras_vit.download.cache import accept, fetch
 from keras_vit.models.config import size
 from keras_vit.models.counting import count_parameters
-from keras_vit.weights import (
-    containers,
-    foreign_folders,
-    foreign_keras,
-    hub,
-    keras_files,
-    metadata,
-    registry,
-)
+from keras_vit.weights import foreign_folders, foreign_keras, hub, keras_files, metadata, registry
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.containers import formats, h5, npz, safetensors, torch
 from keras_vit.weights.dialects import DIALECTS, Dialect, default_preprocessing
 from keras_vit.weights.positions import settle_positions
 
@@ -91,21 +84,21 @@ def read_path(path: Path) -> Checkpoint:
 
 
 def _read_file(path: Path) -> Checkpoint:
-    kind = containers.format_of(path)
+    kind = formats.format_of(path)
     if kind in ("h5", "keras") and foreign_keras.is_ours(path, kind):
         return keras_files.read_h5(path) if kind == "h5" else keras_files.read_keras(path)
     readers = {
-        "npz": containers.read_npz,
-        "safetensors": containers.read_safetensors,
-        "torch": containers.read_torch,
-        "legacy_h5": containers.read_legacy_h5,
+        "npz": npz.read_npz,
+        "safetensors": safetensors.read_safetensors,
+        "torch": torch.read_torch,
+        "legacy_h5": h5.read_legacy_h5,
     }
     tensors = readers.get(kind, foreign_keras.read_tensors)(path)
     checkpoint = dialect_of(tensors, str(path)).read(tensors, str(path))
     checkpoint = foreign_keras.complete(checkpoint, foreign_keras.read_layers(path, kind))
     checkpoint = checkpoint.replace(preprocessing=default_preprocessing.preprocessing(checkpoint))
     if kind == "safetensors":
-        checkpoint = metadata.extend(checkpoint, containers.read_metadata(path))
+        checkpoint = metadata.extend(checkpoint, safetensors.read_metadata(path))
     return checkpoint
 
 
@@ -134,7 +127,7 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         read[:] = [checkpoint]
 
     if row.format == "pth":
-        containers.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
+        torch.need_torch(Path(PurePosixPath(row.urls[0]).name))  # before hundreds of megabytes
     found = fetch(
         row.urls,
         row.file_name,

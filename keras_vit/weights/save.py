@@ -13,10 +13,11 @@ import numpy as np
 from keras_vit import arguments, models
 from keras_vit.files import atomic_path, write_json
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import containers, metadata
+from keras_vit.weights import metadata
 from keras_vit.weights.checkpoint import Checkpoint, Tensors, variables_of
 from keras_vit.weights.configs import transformers
 from keras_vit.weights.consistency import check_consistency
+from keras_vit.weights.containers import npz, safetensors
 from keras_vit.weights.dialects import DIALECTS
 from keras_vit.weights.infer_config import infer_fields
 from keras_vit.weights.positions import grid_of
@@ -126,18 +127,18 @@ def write(
     written = {_published_name(name, format, config): tensor for name, tensor in named.items()}
     described = metadata.describe(config, preprocessing)
     if format == "npz":
-        containers.write_npz(path, written)
+        npz.write_npz(path, written)
     elif format == "huggingface":
         content = transformers.write_config(config, preprocessing.class_names)
         image = transformers.write_preprocessing(preprocessing)
         with atomic_path(path) as folder:
             folder.mkdir()
-            containers.write_safetensors(folder / "model.safetensors", written, described)
+            safetensors.write_safetensors(folder / "model.safetensors", written, described)
             write_json(folder / "config.json", content)
             write_json(folder / "preprocessor_config.json", image)
         return _hub_notes(preprocessing)
     else:
-        containers.write_safetensors(path, written, described)
+        safetensors.write_safetensors(path, written, described)
     return _notes(format, tensors, config)
 
 

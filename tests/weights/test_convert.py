@@ -13,7 +13,8 @@ from safetensors.numpy import save_file
 from keras_vit.models import build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import convert, read_checkpoint, save_weights
-from keras_vit.weights.containers import read_npz, read_safetensors
+from keras_vit.weights.containers.npz import read_npz
+from keras_vit.weights.containers.safetensors import read_safetensors
 from keras_vit.zoo import ViTTi16
 from tests.helpers import randomise, tiny_config, weights_of
 from tests.weights.files import SQUARE, official_tensors, save, save_old_h5

@@ -13,7 +13,7 @@ from keras_vit.models import build
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import read_checkpoint, save_weights
 from keras_vit.weights.checkpoint import variables_of
-from keras_vit.weights.containers import read_safetensors, write_safetensors
+from keras_vit.weights.containers.safetensors import read_safetensors, write_safetensors
 from keras_vit.weights.dialects import DIALECTS
 from tests.helpers import randomise, tiny_config
 

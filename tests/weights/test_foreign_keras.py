@@ -10,8 +10,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.weights import containers, read_checkpoint
+from keras_vit.weights import read_checkpoint
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.containers import formats
 from keras_vit.weights.containers.guards import LARGEST_JSON
 from keras_vit.weights.foreign_keras import complete, is_ours, read_layers, read_tensors
 from keras_vit.weights.infer_config import config_of
@@ -146,7 +147,7 @@ def test_read_layers_of_a_legacy_file(tmp_path: Path) -> None:
         file.attrs["model_config"] = json.dumps(full_config())
     names = [layer["name"] for layer in read_layers(path, "legacy_h5")]
     assert names == ["vit-b16", "input", "Transformer/encoderblock_0", "ExtractToken"]
-    assert containers.format_of(path) == "legacy_h5"
+    assert formats.format_of(path) == "legacy_h5"
 
 
 def test_an_over_large_model_config_of_keras_2_is_refused(

@@ -12,16 +12,11 @@ import h5py
 import numpy as np
 import pytest
 
-from keras_vit.weights.containers import (
-    format_of,
-    read_h5,
-    read_legacy_h5,
-    read_npz,
-    read_safetensors,
-    read_torch,
-    write_npz,
-    write_safetensors,
-)
+from keras_vit.weights.containers.formats import format_of
+from keras_vit.weights.containers.h5 import read_h5, read_legacy_h5
+from keras_vit.weights.containers.npz import read_npz, write_npz
+from keras_vit.weights.containers.safetensors import read_safetensors, write_safetensors
+from keras_vit.weights.containers.torch import read_torch
 
 MUTATIONS = int(os.environ.get("KERAS_VIT_FUZZ", "500"))
 READERS = {

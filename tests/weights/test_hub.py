@@ -14,7 +14,7 @@ import pytest
 from keras_vit.models import build
 from keras_vit.weights import read_checkpoint
 from keras_vit.weights.checkpoint import variables_of
-from keras_vit.weights.containers import read_safetensors, write_safetensors
+from keras_vit.weights.containers.safetensors import read_safetensors, write_safetensors
 from keras_vit.weights.dialects import DIALECTS
 from keras_vit.weights.infer_config import config_of
 from tests.bad_server import Loopback, Page

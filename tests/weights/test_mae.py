@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.containers import write_safetensors
+from keras_vit.weights.containers.safetensors import write_safetensors
 from keras_vit.weights.infer_config import config_of
 from tests.helpers import assert_close, numpy
 

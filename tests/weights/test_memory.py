@@ -14,7 +14,8 @@ import sys, threading, time
 from pathlib import Path
 import numpy as np
 from keras_vit import models
-from keras_vit.weights import containers, load_weights
+from keras_vit.weights.containers import npz, safetensors
+from keras_vit.weights import load_weights
 from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.dialects import DIALECTS
 
@@ -23,7 +24,7 @@ config = models.size("B/16")
 model = models.build(config)
 if not path.exists():
     tensors = {name: np.asarray(variable) for name, variable in variables_of(model).items()}
-    write = containers.write_npz if name == "npz" else containers.write_safetensors
+    write = npz.write_npz if name == "npz" else safetensors.write_safetensors
     write(path, DIALECTS[name].write(tensors, config))
     sys.exit()
 

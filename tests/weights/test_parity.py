@@ -19,7 +19,7 @@ from keras_vit.layers.position_embedding import resize_table, sincos_2d
 from keras_vit.models import build
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.checkpoint_adaptation import resize_patch_kernel
-from keras_vit.weights.containers import write_safetensors
+from keras_vit.weights.containers.safetensors import write_safetensors
 from keras_vit.weights.infer_config import config_of
 from tests.helpers import assert_close, numpy, weights_of
 from tests.weights import reference_cases

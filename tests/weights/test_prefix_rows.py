@@ -14,7 +14,7 @@ import keras_vit
 from keras_vit import models
 from keras_vit.weights import load_weights, read_checkpoint
 from keras_vit.weights.checkpoint import variables_of
-from keras_vit.weights.containers import write_safetensors
+from keras_vit.weights.containers.safetensors import write_safetensors
 from keras_vit.weights.dialects import DIALECTS
 from keras_vit.weights.infer_config import config_of
 from tests.helpers import normal, numpy, randomise, weights_of

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from keras_vit import models
-from keras_vit.weights import containers, metadata, save_weights
+from keras_vit.weights import metadata, save_weights
+from keras_vit.weights.containers import safetensors
 from keras_vit.weights.whole_models import load_model
 
 # Prints the error of loading each file, the seconds and the growth of the peak in MB; a sound model
@@ -89,15 +90,15 @@ def _positions(sound: Path, path: Path) -> None:
 
 def _image_size(sound: Path, path: Path) -> None:
     save_weights(load_model(sound), path, "timm")
-    told = json.loads(containers.read_metadata(path)[metadata.KEY])
+    told = json.loads(safetensors.read_metadata(path)[metadata.KEY])
     told["config"]["image_size"] = [20000, 20000]
-    tensors = containers.read_safetensors(path)
-    containers.write_safetensors(path, tensors, {metadata.KEY: json.dumps(told)})
+    tensors = safetensors.read_safetensors(path)
+    safetensors.write_safetensors(path, tensors, {metadata.KEY: json.dumps(told)})
 
 
 def _folder(sound: Path, path: Path) -> None:
     path.mkdir()
-    containers.write_safetensors(path / "model.safetensors", {"a": np.zeros(3)})
+    safetensors.write_safetensors(path / "model.safetensors", {"a": np.zeros(3)})
     (path / "config.json").touch()
     os.truncate(path / "config.json", 300 * 10**6)
 

@@ -15,7 +15,7 @@ from keras_vit.tasks.masked_autoencoder.objective import MaskedAutoencoderObject
 from keras_vit.training.distribution import Devices, devices
 from keras_vit.training.training_model import TrainingModel
 from keras_vit.weights import load_weights, read_checkpoint
-from keras_vit.weights.containers import write_safetensors
+from keras_vit.weights.containers.safetensors import write_safetensors
 from keras_vit.weights.infer_config import config_of
 from tests.helpers import assert_close, normal, numpy, randomise
 from tests.tasks.masked import (

@@ -7,7 +7,9 @@ import h5py
 import numpy as np
 import pytest
 
-from keras_vit.weights.containers import format_of, write_npz, write_safetensors
+from keras_vit.weights.containers.formats import format_of
+from keras_vit.weights.containers.npz import write_npz
+from keras_vit.weights.containers.safetensors import write_safetensors
 from tests.helpers import tiny_model
 
 

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.weights.containers import format_of, read_h5, read_legacy_h5
+from keras_vit.weights.containers.formats import format_of
+from keras_vit.weights.containers.h5 import read_h5, read_legacy_h5
 from tests.helpers import tiny_model
 
 READERS = pytest.mark.parametrize("read", [read_h5, read_legacy_h5])

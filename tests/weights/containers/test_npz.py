@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_vit.weights.containers import read_npz, write_npz
+from keras_vit.weights.containers.npz import read_npz, write_npz
 from tests.weights.containers.malicious_pickle import Explosive
 
 TENSORS = {

@@ -11,14 +11,14 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from keras_vit.weights.containers import (
-    format_of,
+from keras_vit.weights.containers import safetensors
+from keras_vit.weights.containers.formats import format_of
+from keras_vit.weights.containers.safetensors import (
+    LARGEST_INDEX,
     read_metadata,
     read_safetensors,
-    safetensors,
     write_safetensors,
 )
-from keras_vit.weights.containers.safetensors import LARGEST_INDEX
 
 INDEX = "model.safetensors.index.json"
 TENSORS = {

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keras_vit.weights.containers import format_of, read_torch
+from keras_vit.weights.containers.formats import format_of
+from keras_vit.weights.containers.torch import read_torch
 from tests.weights.containers.malicious_pickle import Explosive
 
 

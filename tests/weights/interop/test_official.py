@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import zoom
 
-from keras_vit.weights.containers import read_npz
+from keras_vit.weights.containers.npz import read_npz
 from keras_vit.zoo import ViTTi16
 from tests.helpers import assert_close, weights_of
 

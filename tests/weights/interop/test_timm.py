@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_vit.weights import load_weights, read_checkpoint, save_weights
-from keras_vit.weights.containers import read_safetensors
+from keras_vit.weights.containers.safetensors import read_safetensors
 from keras_vit.zoo import ViTR26S32, ViTRTi16, ViTTi16
 from tests.helpers import randomise
 from tests.weights.interop.torch_side import (
