@@ -27,8 +27,10 @@ def cpu_features() -> frozenset[str]:
 
 def proc_field(file: str, name: str) -> str:
     """Returns the first value of a field in a file in /proc; empty if there is none."""
-    path = Path("/proc", file)
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    try:
+        text = Path("/proc", file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
     return "".join(re.findall(rf"^{name}\s*:\s*(.*)", text, re.MULTILINE)[:1])
 
 

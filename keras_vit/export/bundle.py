@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,15 +318,12 @@ def _write_all(
         converter = tflite.TFLiteConverter(model, staged / "traced", calibration, batch_size)
         for quantization in quantizations:
             path = staged / "files" / f"{quantization}.tflite"
-            timed(
-                quantization,
-                lambda quantization=quantization, path=path: converter.write(quantization, path),
-            )
+            timed(quantization, partial(converter.write, quantization, path))
             yield Artifact(quantization, "tflite", path, exact=quantization == "float32")
     for kind in dict.fromkeys(runtimes):
         write, suffix = onnx_openvino.WRITERS[kind]
         path = staged / "files" / f"model.{suffix}"
-        timed(kind, lambda write=write, path=path: write(model, path))
+        timed(kind, partial(write, model, path))
         yield Artifact(kind, kind, path, exact=True)
 
 

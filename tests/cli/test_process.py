@@ -165,6 +165,7 @@ def test_help_and_mistakes_are_answered_without_keras(tmp_path: Path) -> None:
         assert expected in said, arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verbose", [False, True])
 def test_errors_that_tensorflow_logs_are_left_out(tmp_path: Path, verbose: bool) -> None:
     cut = next(write_photos(tmp_path / "photos").glob("ant/*.jpg"))

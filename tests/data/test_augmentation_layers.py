@@ -80,6 +80,7 @@ def test_layers_that_only_keras_cv_has_run_in_the_pipeline(
     check(name, cv_layers[name], noise(19))
 
 
+@pytest.mark.slow
 def test_grid_mask_and_fourier_mix_do_what_they_are_called_for(
     cv_layers: dict[str, keras.layers.Layer], noise: Noise
 ) -> None:

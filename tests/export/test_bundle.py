@@ -67,6 +67,7 @@ def test_bundle_has_its_files_where_servers_and_phones_look(whole) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_file_predicts(whole, model: keras.Model, images: list[bytes]) -> None:
     _, done = whole
     expected = load_predictor(model).probabilities(images)

@@ -57,7 +57,7 @@ def test_load_predictor_takes_every_exported_file(
         np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", onnx_openvino.WRITERS)
+@pytest.mark.parametrize("kind", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 def test_load_predictor_takes_files_of_other_runtimes(
     kind: str, model: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:

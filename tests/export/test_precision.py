@@ -71,6 +71,7 @@ def test_products_are_in_bfloat16_and_softmax_is_in_float32(written: dict[str, P
         assert not [node.op for node in nodes if "Xla" in node.op]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [True, False])
 def test_norms_are_one_operator_and_stay_right_without_onednn(
     model: keras.Model, fused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

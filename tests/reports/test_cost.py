@@ -39,7 +39,10 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
 
 
 def test_peak_memory_where_nobody_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "is_file", lambda path: False)
+    def missing(self: Path, **options: str) -> str:
+        raise FileNotFoundError(self)
+
+    monkeypatch.setattr(Path, "read_text", missing)
     assert cost.peak_memory() is None
 
 

@@ -159,6 +159,7 @@ def test_evaluate_command_repeats_the_report(
     assert (tmp_path / "label_scores.png").exists()
 
 
+@pytest.mark.slow
 def test_resumed_run_keeps_its_loss_and_ends_alike(
     found: tuple[Run, MultiLabelReport], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
