@@ -17,7 +17,8 @@ import pytest
 from keras_vit.training import Run
 from tests.training.photos import write_photos
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
+# Twenty rounds of two processes each that import TensorFlow.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROUNDS = 20
 REFUSED = r"must not be in use.*`keras-vit \w+`, process \d+ on"
