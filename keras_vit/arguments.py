@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import os
 import shlex
 import stat
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+_LARGEST = sys.float_info.max
 _TABLES = (".csv", ".tsv", ".jsonl")
 # Remedies for files with images or labels in unsupported formats.
 _REMEDIES = {
@@ -63,12 +64,12 @@ def count(name: str, value: object) -> int:
 
 def positive(name: str, value: object) -> float:
     """Returns `value` as a positive float; raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 < number < math.inf, "a positive number")
+    return _number(name, value, lambda number: 0 < number <= _LARGEST, "a positive number")
 
 
 def non_negative(name: str, value: object) -> float:
     """Returns `value` as a finite float of at least 0; raises `ValueError` otherwise."""
-    return _number(name, value, lambda number: 0 <= number < math.inf, "a non-negative number")
+    return _number(name, value, lambda number: 0 <= number <= _LARGEST, "a non-negative number")
 
 
 def fraction(name: str, value: object) -> float:

@@ -22,7 +22,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     Keras writes files in place, so a kill while saving destroys the earlier file. The new file has
     the permissions of the earlier file.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a symbolic link stays one
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FileExistsError(errno.EEXIST, "A device or pipe cannot be replaced", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,7 @@ RESIZE_METHODS = ("crop", "squash", "squash_crop")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
 NAMES_IN_FILES = "labels"  # key of `class_names`
+_MOST_PIXELS = 2**27  # before the center crop
 _LATER = ("exif_orientation", "dct_scaling")  # false in files of earlier versions
 
 
@@ -92,6 +93,11 @@ class Preprocessing:
             )
         # A frozen dataclass can only be normalized with object.__setattr__.
         object.__setattr__(self, "size", arguments.size_pair("size", self.size))
+        if math.prod(self.size) > _MOST_PIXELS * self.crop_fraction**2:
+            raise ValueError(
+                f"`size` must be at most {_MOST_PIXELS:,} pixels before the crop. Received: "
+                f"size={self.size}, crop_fraction={self.crop_fraction!r}"
+            )
         for name in ("mean", "std"):
             object.__setattr__(self, name, self._per_channel(name))
         if min(self.std) <= 0:
@@ -102,7 +108,10 @@ class Preprocessing:
             object.__setattr__(self, "thresholds", self._checked_thresholds())
 
     def _per_channel(self, name: str) -> tuple[float, ...]:
-        values = tuple(float(value) for value in np.ravel(getattr(self, name)))
+        try:
+            values = tuple(float(value) for value in np.ravel(getattr(self, name)))
+        except OverflowError:  # an integer beyond floats
+            values = (math.inf,)
         if len(values) == 1:
             values *= self.num_channels
         if len(values) != self.num_channels or not all(map(math.isfinite, values)):
@@ -231,6 +240,8 @@ class Preprocessing:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Preprocessing:
         """Creates a preprocessing from a `get_config` result of this or any earlier version."""
+        if not isinstance(config, dict):
+            raise ValueError(f"`config` must be a dictionary. Received: {type(config).__name__}")
         names = {NAMES_IN_FILES: "class_names"}
         values: dict[str, Any] = {
             names.get(k, k): tuple(v) if isinstance(v, list) else v for k, v in config.items()

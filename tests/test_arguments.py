@@ -205,3 +205,9 @@ def test_install_hint_names_the_checkout_or_pypi(
     assert arguments.install_hint("onnx") == 'run: pip install "keras-vit-toolkit[onnx]"'
     (tmp_path / "pyproject.toml").touch()
     assert arguments.install_hint("onnx").endswith('checkout, run: pip install -e ".[onnx]"')
+
+
+def test_numbers_beyond_floats_are_refused() -> None:
+    for check in (arguments.positive, arguments.non_negative):
+        with pytest.raises(ValueError, match="must be a"):
+            check("rate", 10**400)

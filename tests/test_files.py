@@ -135,6 +135,14 @@ def test_atomic_path_keeps_the_permissions_of_the_earlier_file(tmp_path: Path) -
         assert path.stat().st_mode & 0o777 == mode
 
 
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with atomic_path(tmp_path / "link") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+
+
 def test_write_json(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"epochs": 3, "labels": ["Gänseblümchen"]})
     text = (tmp_path / "a.json").read_text(encoding="utf-8")

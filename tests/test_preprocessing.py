@@ -46,6 +46,11 @@ def test_contract_is_hashable_and_frozen() -> None:
         PREPROCESSING.resize = "crop"  # type: ignore[misc]
 
 
+def test_config_that_is_none() -> None:
+    with pytest.raises(ValueError, match="`config` must be a dictionary"):
+        Preprocessing.from_config(None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -55,6 +60,9 @@ def test_contract_is_hashable_and_frozen() -> None:
         ({"channels": "rbg"}, "`channels` must be one of"),
         ({"crop_fraction": 0.0}, r"`crop_fraction` must be in \(0, 1\]. Received: .*0.0"),
         ({"crop_fraction": 1.1}, r"`crop_fraction` must be in \(0, 1\]. Received: .*1.1"),
+        ({"size": 20_000}, "`size` must be at most 134,217,728 pixels before the crop"),
+        ({"crop_fraction": 1e-300}, "`size` must be at most"),
+        ({"mean": (10**400,)}, "`mean` must be one finite number"),
         ({"mean": (0.1, 0.2)}, "`mean` must be .* 3 channels of 'rgb'. Received: mean=.0.1, 0.2."),
         ({"mean": IMAGENET_MEAN, "channels": "grayscale"}, "1 channels of 'grayscale'"),
         ({"std": (float("nan"),)}, "`std` must be one finite number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import platform
 import sys
@@ -83,6 +84,9 @@ app.command()(weights_commands.weights)
 
 def main() -> None:
     """Runs the command line; prints expected errors as a message instead of a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that the terminal's encoding lacks
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.resources
@@ -144,6 +145,8 @@ def check_out(
     there = path.absolute() if folder else path.absolute().parent
     while not there.exists():
         there = there.parent
+    if name == "--report" and not folder and path.suffix != ".json":
+        raise ValueError(f"`--report` must end in .json. Received: {path}")
     if path.exists() and not folder and not path.is_file():
         kind = "folder" if path.is_dir() else "device or pipe"
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
@@ -173,7 +176,7 @@ def read_settings(settings: list[str] | None, **options: Any) -> dict[str, Any]:
             if not equals or (found is None and name.strip() != "image_size"):
                 raise ValueError(setting)
             read[name.strip()] = found
-        except (ValueError, yaml.YAMLError) as error:
+        except Exception as error:  # of constructors of YAML, too
             raise ValueError(
                 f"`--set` must have the form NAME=VALUE. Received: --set {setting}"
             ) from error
@@ -223,7 +226,9 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
     path = out / "config.yaml"
     again = ["--config", str(path)]
     if context.info_name == "pretrain":
-        config = (path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}
+        config = {}
+        with contextlib.suppress(OSError, TypeError, ValueError, yaml.YAMLError):  # reported later
+            config = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
         again = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
     command = arguments.command(str(context.info_name), *again, "--weights", out)
     longer = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"

@@ -98,6 +98,7 @@ def predict(
 
     keras-vit predict --server localhost:8500 cat.jpg dog.png
     """
+    size = opt.parse_size(image_size)
     batch_size = batch_size or (16 if server else 32)  # a server takes at most 16
     model = None if server else sources[0]
     given = sources if server else sources[1:]
@@ -110,10 +111,12 @@ def predict(
         opt.check_exists("MODEL", model, "a run folder or an exported file")
     if model is not None and constructor:
         check_model(model, constructor)
+    if size and not constructor:
+        raise ValueError(f"`--image-size` needs `--model`. Received: --image-size {image_size}")
     for option in ["--all"] * every_class + ["--embed"] * embed:
         if to is None or server:
             raise ValueError(f"`{option}` needs `--to`, without `--server`. Received: {option}")
-    size, headers = opt.parse_size(image_size), dict(map(_header, header or ()))
+    headers = dict(map(_header, header or ()))
     opt.check_exists("--certificate", certificate, "a PEM file")
     opt.check_files("SOURCE", [p for p in given if p != _STANDARD_INPUT], folders=True)
     if to is not None:
@@ -199,7 +202,7 @@ def _find_images(sources: list[Path]) -> list[str]:
     found = []
     for source in sources:
         if source == _STANDARD_INPUT:
-            found += [line for line in sys.stdin.read().splitlines() if line.strip()]
+            found += [line for line in sys.stdin.read().split("\n") if line.strip()]
         elif source.is_dir():
             found += [str(source / name) for name in find_files(source).images]
         else:

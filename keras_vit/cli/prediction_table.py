@@ -88,4 +88,6 @@ def _parquet(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     left = iter(rows)
     with parquet.ParquetWriter(path, schema) as writer:
         while part := list(islice(left, _PART)):
+            for row in part:
+                row["file"] = row["file"].encode(errors="backslashreplace").decode()
             writer.write_table(pyarrow.Table.from_pylist(part, schema))

@@ -233,7 +233,7 @@ def _get(url: str, headers: Mapping[str, str]) -> requests.Response:
         return session.get(
             url, headers=headers, stream=True, timeout=_TIMEOUT, allow_redirects=False
         )
-    except requests.RequestException as error:
+    except OSError as error:  # of requests, and for missing certificate files
         passing = isinstance(error, (requests.ConnectionError, requests.Timeout))
         if passing and not isinstance(error.args[0], urllib3.exceptions.MaxRetryError):
             raise _CutError(f"the connection failed: {_words(error)}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -193,9 +194,9 @@ def bundle(
 
     with output_folder.writing(directory, "export", ()):
         folders = (directory / name, directory / f"{name}-files")
-        leftovers = (path for folder in folders for path in folder.glob(".[0-9]*.*"))
-        for path in (*directory.glob(f"{_HIDDEN}*"), *leftovers):  # of killed exports
-            shutil.rmtree(path, ignore_errors=True)
+        for path in (path for folder in (directory, *folders) for path in folder.glob(".*.*")):
+            if _is_leftover(path):
+                shutil.rmtree(path, ignore_errors=True)
         say(f"Keras model on {len(checked)} images")
         shown = int(bool(verbose) and sys.stdout.isatty())
         task = of(preprocessing_of(source.model))
@@ -275,7 +276,7 @@ class _Source:
                     "`examples` (--data) must be labeled images to verify the exported files on. "
                     "Received: None"
                 )
-            return cls(run, examples, examples, {"data": examples.source})
+            return cls(run, examples, examples, {"data": _shown(examples)})
         found = training.Run(run)
         found.require_complete()
         return cls(
@@ -284,7 +285,7 @@ class _Source:
             found.examples("train"),
             {
                 "run": found.path.resolve().name,
-                "data": (examples or found.all_examples).source,
+                "data": _shown(examples or found.all_examples),
                 "weights_sha256": manifest.sha256(found.last),
             },
         )
@@ -354,6 +355,21 @@ def _next(directory: Path, name: str) -> int:
     return max(
         int(saved_model.next_version(directory / part).name) for part in (name, f"{name}-files")
     )
+
+
+def _shown(examples: Examples) -> str:
+    """Returns the source of images without its folder, for privacy."""
+    path = Path(examples.source)
+    return path.name if path.is_absolute() else examples.source
+
+
+def _is_leftover(path: Path) -> bool:
+    """Returns whether a killed export left a temporary folder."""
+    names = rf"{re.escape(_HIDDEN)}[a-z0-9_]{{8}}|\.(\d+)\.[a-z0-9_]{{8}}"
+    match = re.fullmatch(names, path.name)
+    if not match or not path.is_dir():
+        return False
+    return not match[1] or {child.name for child in path.iterdir()} <= {match[1]}
 
 
 def _place(source: Path, target: Path) -> None:

@@ -164,11 +164,14 @@ def _of_saved_model(folder: Path, trust: bool) -> Predictor:
         preprocessing = dataclasses.replace(preprocessing, thresholds=thresholds)
     if not trust:
         check_operators(folder)
-    model = tf.saved_model.load(str(folder))
     output = of(preprocessing).output
+    try:
+        predict = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    except Exception as error:  # of many types, for damaged files
+        raise _foreign(folder) from error
 
     def run(images: list[bytes]) -> Answers:
-        answer = model.signatures["serving_default"](image_bytes=tf.constant(images))
+        answer = predict(image_bytes=tf.constant(images))
         messages = [message.decode() for message in answer["message"].numpy()]
         return answer[output].numpy(), messages
 

@@ -41,7 +41,7 @@ def check_operators(folder: Path) -> None:
     called = {gradient.function_name for gradient in graph.graph_def.library.gradient}
     for node in (node for nodes in functions.values() for node in nodes):
         inner = (f for value in node.attr.values() for f in (value.func, *value.list.func))
-        called |= {node.op, *(function.name for function in inner)}
+        called |= {node.op}.union(*map(_strings, inner))
     public = called | _strings(graph.object_graph_def)
     found = {
         node.op
@@ -51,6 +51,10 @@ def check_operators(folder: Path) -> None:
         or (node.op in _CHECKPOINT and name in public)
         or (node.op == _TABLE and (name in called or ":" in node.input[1]))
     }
+    # With attributes such as `api_implements`, TensorFlow replaces functions by others. Those of
+    # exported models begin with an underscore.
+    for function in graph.graph_def.library.function:
+        found |= {f"the attribute {name}" for name in function.attr if name[0] != "_"}
     captured = {node.constant.operation for node in graph.object_graph_def.nodes}
     for node in graph.graph_def.node:
         # A captured string may be the path of a table; that of exported models is empty.

@@ -52,15 +52,15 @@ class Comparison:
 
     def markdown(self) -> str:
         """Formats the comparison as Markdown."""
-        table = _table(["", *(c.name for c in self.results)], self._rows())
+        table = _table(["", *(markdown(c.name) for c in self.results)], self._rows())
         parts = [f"## Results on {self.reports[0].num_examples} held-out images", table]
-        parts += [test.text(*names) for names, test in self.tests.items()]
+        parts += [test.text(*map(markdown, names)) for names, test in self.tests.items()]
         if len(self.tests) > 1:
             parts.append(
                 f"Of {len(self.tests)} tests, one in twenty is expected to have p < 0.05 by "
                 "chance; the p-values are not corrected for multiple comparisons."
             )
-        random = [c.name for c in self.results if c.start is None]
+        random = [markdown(c.name) for c in self.results if c.start is None]
         if random:
             parts.append(
                 f"**Started from random weights: {', '.join(random)}.** Training from scratch on "
@@ -106,7 +106,7 @@ class Comparison:
             return number(None if value is None else value / unit, 2)
 
         return [
-            row("started from", lambda c: c.start or "**random weights**"),
+            row("started from", lambda c: markdown(c.start) if c.start else "**random weights**"),
             ["accuracy", *(f"**{report.accuracy:.4f}**" for report in self.reports)],
             ["95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
             ["mean F1", *(f"{report.macro_f1:.4f}" for report in self.reports)],

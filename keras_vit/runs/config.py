@@ -279,7 +279,9 @@ def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
     floats = {field.name for field in dataclasses.fields(kind) if isinstance(field.default, float)}
     found = dict(fields)
     for name in floats & fields.keys():
-        with contextlib.suppress(TypeError, ValueError):  # the class reports invalid values
+        with contextlib.suppress(
+            OverflowError, TypeError, ValueError
+        ):  # the class reports invalid values
             found[name] = float(fields[name])
     return found
 

@@ -21,6 +21,7 @@ from keras_vit.tf_serving.served_inputs import Signatures
 _BATCH_CODES = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL"}
 _BATCH_STATUSES = {400, 500}
 _UNAVAILABLE = 503  # HTTP status
+_MOST_NAMES = 1000
 
 
 class ServingError(RuntimeError):
@@ -114,6 +115,8 @@ class Grpc:
         found = get_model_metadata_pb2.SignatureDefMap()
         with _invalid(self._address):
             answer.metadata["signature_def"].Unpack(found)
+            _check_number(len(found.signature_def))
+            _check_number(sum(len(signature.inputs) for signature in found.signature_def.values()))
             return {
                 name: {
                     key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype)
@@ -139,6 +142,7 @@ class Grpc:
         except grpc.RpcError as error:
             self._fail(error, batched=True)
         with _invalid(self._address):
+            _check_number(len(answer.outputs))
             # `make_ndarray` repeats the last value up to the declared shape.
             shapes = {key: tf.TensorShape(o.tensor_shape) for key, o in answer.outputs.items()}
             if sum(shape.num_elements() for shape in shapes.values()) > answer.ByteSize():
@@ -203,6 +207,7 @@ class Rest:
 
         content = self._ask("GET", "/metadata", "metadata", timeout)
         with _invalid(f"{self._address}/metadata"):
+            _check_number(len(content["signature_def"]["signature_def"]))
             return {
                 name: {key: spec(info) for key, info in signature["inputs"].items()}
                 for name, signature in content["signature_def"]["signature_def"].items()
@@ -267,6 +272,12 @@ def _invalid(address: str) -> Iterator[None]:
         ValueError,
     ) as error:
         raise ServingError(f"{address}: invalid response: {error}") from error
+
+
+def _check_number(number: int) -> None:
+    """Raises `ValueError` for more signatures, inputs or outputs than a model has."""
+    if number > _MOST_NAMES:
+        raise ValueError(f"{number} signatures, inputs or outputs instead of at most {_MOST_NAMES}")
 
 
 def _as_json(value: np.ndarray) -> Any:

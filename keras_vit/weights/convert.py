@@ -59,7 +59,7 @@ def convert(
     """
     path = Path(target)
     format = format_of_target(path, format)
-    if path.exists() and os.path.exists(source) and path.samefile(source):
+    if path.exists() and path.resolve().is_relative_to(os.path.realpath(source)):
         raise ValueError(
             "`target` must differ from `source`, which is never changed. Received: "
             f"source={str(source)!r}, target={str(target)!r}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -52,12 +54,23 @@ def fetch_repository(repository: str) -> Path:
             size=large.get("size", files[name].get("size")),
             sha256=large.get("sha256"),
             limit=_LARGEST if large else _LIMIT,
+            publisher_first=not large,
+            check=None if large else functools.partial(_check_blob, files[name].get("blobId")),
         )
         if large and "https" not in listing.level:
             found = dataclasses.replace(found, level="the SHA-256 in a listing of unknown origin")
         if large:
             accept(found)
     return listing.path.parent
+
+
+def _check_blob(expected: str | None, path: Path) -> None:
+    """Raises `ValueError` if a small file differs from its git hash in the listing."""
+    content = path.read_bytes()
+    head = f"blob {len(content)}\0".encode()
+    found = hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
+    if expected not in (None, found):
+        raise ValueError(f"its git hash is {found} instead of {expected}")
 
 
 def _check_listing(path: Path) -> None:

@@ -30,19 +30,20 @@ def _check(path: Path) -> None:
         found = {name: read_json(path, archive, name) for name in names}
     # In a separate thread, so that the global state of Keras is discarded; variables get no values.
     with ThreadPoolExecutor(1) as thread:
-        declared = thread.submit(_declared, found.get("config.json")).result()
+        try:
+            declared = thread.submit(_declared, found.get("config.json")).result()
+        except Exception as error:  # any error of a custom layer
+            reason = f"{type(error).__name__}: {error}"
+            raise refused(path, f"not a model that can be loaded: {reason}") from error
     if declared > stored + ALLOWANCE:
         what = f"it describes a model of {declared:,} bytes but contains {stored:,} bytes"
         raise refused(path, f"too large: {what}")
 
 
 def _declared(config: Any) -> int:
-    """Returns the size of a model's variables in bytes, or 0 if deserialization fails."""
+    """Returns the size of a model's variables in bytes."""
     if isinstance(config, dict):
         config = config | {"compile_config": None}  # as without `compile`, whose errors are others
-    try:
-        with keras.StatelessScope(initialize_variables=False):
-            variables = keras.saving.deserialize_keras_object(config).variables
-            return sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in variables)
-    except Exception:  # any error of a custom layer; loading raises it again
-        return 0
+    with keras.StatelessScope(initialize_variables=False):
+        variables = keras.saving.deserialize_keras_object(config).variables
+        return sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in variables)

@@ -202,7 +202,11 @@ def test_methods_of_the_command_are_those_that_there_are() -> None:
 def test_card_is_written(run: Path, call: Call, tmp_path: Path) -> None:
     code, output, _ = call("card", run, "--out", tmp_path / "card")
     assert code == 0
-    assert (tmp_path / "card" / "README.md").is_file()
+    card = tmp_path / "card" / "README.md"
+    card.write_text("completed")
+    code, _, message = call("card", run, "--out", tmp_path / "card")
+    check_failure(code, message, "`--out` must not contain a README.md")
+    assert card.read_text() == "completed"
     assert "Complete the parts in italics" in output
 
 

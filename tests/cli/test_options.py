@@ -224,3 +224,14 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # for tests run as root
     with pytest.raises(ValueError, match=rf"`--out` must be writable\. .*new, but {tmp_path} is"):
         check_out("--out", tmp_path / "new")
+
+
+def test_report_is_json(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"`--report` must end in \.json"):
+        check_out("--report", tmp_path / "labels.csv", folder=False)
+
+
+@pytest.mark.parametrize("value", ["!!bool foo", "!!timestamp abc", "!!int ''"])
+def test_values_that_yaml_cannot_construct(value: str) -> None:
+    with pytest.raises(ValueError, match="`--set` must have the form NAME=VALUE"):
+        read_settings([f"mixup={value}"])

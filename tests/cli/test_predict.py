@@ -130,6 +130,7 @@ def test_predict_writes_features_of_weights_without_a_classifier(
         (("--to", "pyproject.toml/answers.csv"), "`--to` must be inside a folder"),
         (("--to", "answers.txt"), "`to` must end in .csv, .jsonl, .parquet"),
         (("--all",), "`--all` needs `--to`"),
+        (("--image-size", "512"), "`--image-size` needs `--model`"),
     ],
 )
 def test_predict_checks_before_it_loads(

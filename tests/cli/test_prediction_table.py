@@ -89,3 +89,9 @@ def test_parquet_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     prediction_table.write(path, ["file", "score"], rows)
     assert parquet.read_table(path).to_pylist() == rows
     assert parquet.ParquetFile(path).num_row_groups == 3
+
+
+def test_names_that_are_not_utf_8_are_written_to_parquet(tmp_path: Path) -> None:
+    table = Scores(LABELS)
+    prediction_table.write(tmp_path / "a.parquet", table.columns, [table.row("x\udcff.png", GOOD)])
+    assert parquet.read_table(tmp_path / "a.parquet")["file"].to_pylist() == [r"x\udcff.png"]

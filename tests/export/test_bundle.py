@@ -24,6 +24,7 @@ from keras_vit.export import (
     saved_model,
     tflite,
 )
+from keras_vit.export.bundle import _is_leftover
 from keras_vit.export.compare_artifacts import ArtifactComparison
 from tests.export.conftest import LABELS
 
@@ -277,6 +278,15 @@ model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=1
 options = {"quantizations": ["float32"], "warm_up": False, "verbose": 1}
 export.bundle(model, sys.argv[1], examples=digits, **options)
 """
+
+
+def test_only_leftovers_of_exports_are_removed(tmp_path: Path) -> None:
+    for name in (".2023.original", ".2023.originals", ".keras_vit_export.notes"):
+        (tmp_path / name / "a.raw").mkdir(parents=True)
+        assert not _is_leftover(tmp_path / name)
+    for name in (".12.abcd_012/12", ".keras_vit_export.abcd_012/saved_model"):
+        (tmp_path / name).mkdir(parents=True)
+        assert _is_leftover((tmp_path / name).parent)
 
 
 @pytest.mark.slow

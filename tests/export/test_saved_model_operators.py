@@ -128,9 +128,16 @@ def shadow(graph: Any) -> None:
     graph.graph_def.library.function[1].node_def[0].op = "WriteFile"
 
 
+def replace_by_device(graph: Any) -> None:
+    """TensorFlow runs a function with the same interface in its place, whose name is nowhere."""
+    function = graph.graph_def.library.function[0]
+    function.attr["api_implements"].s = b"interface"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (replace_by_device, "the attribute api_implements"),
         (outside, "the asset ../../../etc"),
         (publish_checkpoint, "SaveV2"),
         (publish_by_another_field, "SaveV2"),

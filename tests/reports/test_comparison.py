@@ -56,6 +56,16 @@ def cells(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
+def test_names_of_models_are_no_markup() -> None:
+    found = side_by_side()
+    named = dataclasses.replace(found.results[1], name="<b>|x", start="<i>")
+    tests = {("ViT", "<b>|x"): found.tests[("ViT", "ResNet")]}
+    text = dataclasses.replace(found, results=(found.results[0], named), tests=tests).markdown()
+    assert r"\<b\>\|x" in text
+    assert "<b>" not in text.replace("\\<b\\>", "")
+    assert r"\<i\>" in text
+
+
 def test_table_says_what_each_model_reached_and_cost() -> None:
     text = side_by_side().markdown()
     assert cells(text, "started from") == ["weights.npz", "**random weights**"]

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.export import ServingError
+from keras_vit.tf_serving import transports
 from keras_vit.tf_serving.transports import BatchError, Grpc, Rest, Transport, UnavailableError
 from tests.tf_serving.fake_serving import CODES, FakeServing, serving
 
@@ -29,6 +30,15 @@ def transport(kind: str, fake: FakeServing, name: str = "vit") -> Transport:
 
 
 kinds = pytest.mark.parametrize("kind", ["grpc", "rest"])
+
+
+@kinds
+def test_too_many_signatures_are_refused(
+    kind: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transports, "_MOST_NAMES", 3)
+    with pytest.raises(ServingError, match="signatures, inputs or outputs instead of at most 3"):
+        transport(kind, fake).signatures(20)
 
 
 @kinds

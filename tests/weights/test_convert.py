@@ -170,6 +170,14 @@ def test_what_contradicts_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["sources"]
 
 
+def test_the_file_of_a_source_folder_is_never_replaced(tmp_path: Path) -> None:
+    config = SQUARE.replace(gelu="tanh", epsilon=1e-12, patch_size=2, image_size=(10, 10))
+    build(config).save(tmp_path / "m.keras")
+    convert(tmp_path / "m.keras", tmp_path / "m", "huggingface")
+    with pytest.raises(ValueError, match="`target` must differ from `source`"):
+        convert(tmp_path / "m", tmp_path / "m" / "model.safetensors", "timm", overwrite=True)
+
+
 def test_a_name_of_published_weights_is_looked_up(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Did you mean 'imagenet'"):
         convert("imagenett", tmp_path / "m.npz", model="ViTB16")

@@ -16,6 +16,7 @@ from keras_vit.weights import read_checkpoint
 from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers.safetensors import read_safetensors, write_safetensors
 from keras_vit.weights.dialects import DIALECTS
+from keras_vit.weights.hub import fetch_repository
 from keras_vit.weights.infer_config import config_of
 from tests.bad_server import Loopback, Page
 from tests.helpers import randomise, weights_of
@@ -110,6 +111,18 @@ def test_listing_of_a_mirror_verifies_nothing(
     monkeypatch.setenv("KERAS_VIT_REQUIRE_HASH", "1")
     with pytest.raises(ValueError, match=r"SHA-256 in a listing of unknown origin"):
         read_checkpoint("timm/vit")
+
+
+def test_small_file_of_a_mirror_must_have_its_git_hash(hub: Loopback, tmp_path: Path) -> None:
+    files = {"model.safetensors": weights("huggingface", tmp_path)[1], "config.json": b"{}"}
+    listing = publish(hub, "me/vit", files)
+    listing["siblings"][1]["blobId"] = "9e26dfeeb6e641a33dae4961196235bdb965b21b"  # of {}
+    hub.pages["/api/models/me/vit"] = Page(json.dumps(listing).encode())
+    hub.pages[f"/me/vit/resolve/{SHA}/config.json"] = Page(b"[]")
+    with pytest.raises(ValueError, match=r"its git hash is [0-9a-f]{40} instead of 9e26dfee"):
+        fetch_repository("me/vit")
+    hub.pages[f"/me/vit/resolve/{SHA}/config.json"] = Page(b"{}")
+    assert (fetch_repository("me/vit") / "config.json").read_bytes() == b"{}"
 
 
 def test_hub_comes_before_the_registry(hub: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,13 @@ def _wide(sound: Path, path: Path) -> None:
     _reconfigured(path.with_name("a.keras"), path, '"units": 5', '"units": 1000000000')
 
 
+def _wide_and_wrong(sound: Path, path: Path) -> None:
+    """The last layer cannot be built, after the wide one."""
+    layers = [keras.layers.Dense(5), keras.layers.Reshape([5])]
+    keras.Sequential([keras.Input((7,)), *layers]).save(path.with_name("a.keras"))
+    _reconfigured(path.with_name("a.keras"), path, '"units": 5', '"units": 1000000000')
+
+
 def _positions(sound: Path, path: Path) -> None:
     _reconfigured(sound, path, '"position_grid": [2, 3]', '"position_grid": [9000, 9000]')
 
@@ -108,6 +115,7 @@ BOMBS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "b.metadata.keras": (_long_metadata, r"metadata\.json has 17,825,801 bytes .* 16,777,216"),
     "c.brackets.keras": (_brackets, r"config\.json has 5,000,001 brackets \(limit: 250,000"),
     "d.members.keras": (_members, r"list of members has 4,[\d,]+ bytes \(limit: 4,194,304"),
+    "e.wrong.keras": (_wide_and_wrong, "not a model that can be loaded"),
     "e.wide.keras": (_wide, r"describes a model of 32,0[\d,]+ bytes but contains \d"),
     "f.positions.keras": (_positions, r"`grid` must be .* 16,777,216 .*\(9000, 9000\)"),
     "g.safetensors": (_image_size, r"image_size=\(20000, 20000\) and a grid of \(5000, 5000\)"),

@@ -32,6 +32,11 @@ class MultiLabel(Classification):
     multi_label = True
 
     def adapted(self, examples: data.Examples) -> Task:
+        if not examples.multi_label:
+            raise ValueError(
+                "`data` must have a column `labels`, for any number of classes per image, with the "
+                f"task multi_label. Received: data={examples.source!r}"
+            )
         return MultiLabel(fit_to_labels(self.config, examples))
 
     def finish_models(self, run: Run, validation: data.Examples) -> None:

@@ -16,7 +16,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.evaluate import evaluate
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport, choose_thresholds
-from keras_vit.tasks.multi_label.task import fit_to_labels, set_thresholds
+from keras_vit.tasks.multi_label.task import MultiLabel, fit_to_labels, set_thresholds
 from keras_vit.training import Recipe, Run, RunConfig
 from tests.cli.commands import call_main
 from tests.training.conftest import Train
@@ -183,6 +183,12 @@ def test_loss_gives_way_only_where_it_must(
     assert fit_to_labels(asked, examples) is asked
     assert fit_to_labels(config, data.load("digits")) is config
     assert capsys.readouterr().out == ""
+
+
+def test_images_of_one_class_each_are_refused() -> None:
+    config = RunConfig("digits", "ViTMicro4", task="multi_label")
+    with pytest.raises(ValueError, match="`data` must have a column `labels`"):
+        MultiLabel(config).adapted(data.load("digits"))
 
 
 def test_teacher_is_refused(colors: Path) -> None:
