@@ -145,11 +145,11 @@ def check_out(
     there = path.absolute() if folder else path.absolute().parent
     while not there.exists():
         there = there.parent
-    if name == "--report" and not folder and path.suffix != ".json":
-        raise ValueError(f"`--report` must end in .json. Received: {path}")
     if path.exists() and not folder and not path.is_file():
         kind = "folder" if path.is_dir() else "device or pipe"
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
+    if name == "--report" and not folder and path.suffix != ".json":
+        raise ValueError(f"`--report` must end in .json. Received: {path}")
     if not there.is_dir():
         wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
         raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")

@@ -30,11 +30,7 @@ def _check(path: Path) -> None:
         found = {name: read_json(path, archive, name) for name in names}
     # In a separate thread, so that the global state of Keras is discarded; variables get no values.
     with ThreadPoolExecutor(1) as thread:
-        try:
-            declared = thread.submit(_declared, found.get("config.json")).result()
-        except Exception as error:  # any error of a custom layer
-            reason = f"{type(error).__name__}: {error}"
-            raise refused(path, f"not a model that can be loaded: {reason}") from error
+        declared = thread.submit(_declared, found.get("config.json")).result()
     if declared > stored + ALLOWANCE:
         what = f"it describes a model of {declared:,} bytes but contains {stored:,} bytes"
         raise refused(path, f"too large: {what}")
