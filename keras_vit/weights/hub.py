@@ -54,7 +54,7 @@ def fetch_repository(repository: str) -> Path:
             size=large.get("size", files[name].get("size")),
             sha256=large.get("sha256"),
             limit=_LARGEST if large else _LIMIT,
-            publisher_first=not large,
+            publisher_first=not large and "blobId" not in files[name],
             check=None if large else functools.partial(_check_blob, files[name].get("blobId")),
         )
         if large and "https" not in listing.level:

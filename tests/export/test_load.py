@@ -116,8 +116,10 @@ def test_load_predictor_says_that_a_file_is_damaged(
 
 @pytest.mark.parametrize("damage", [b"\0", b""])
 def test_load_predictor_says_that_an_onnx_file_is_damaged(damage: bytes, tmp_path: Path) -> None:
-    pytest.importorskip("tf2onnx", reason="needs the extra onnx")
-    onnx = pytest.importorskip("onnx")
+    for package in onnx_openvino._NEEDED["onnx"]:
+        pytest.importorskip(package, reason="needs the extra onnx")
+    import onnx
+
     proto = onnx.helper.make_model(onnx.helper.make_graph([], "empty", [], []))
     onnx.helper.set_model_props(proto, preprocessing_files.texts(PREPROCESSING))
     path = tmp_path / "model.onnx"
