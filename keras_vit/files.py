@@ -45,3 +45,14 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Writes `content` as indented JSON, atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def without_folders(value: Any) -> Any:
+    """Shortens all absolute paths in a value to their last component, for privacy."""
+    if isinstance(value, dict):
+        return {key: without_folders(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_folders(item) for item in value]
+    if isinstance(value, str) and "\n" not in value and Path(value).is_absolute():
+        return Path(value).name
+    return value

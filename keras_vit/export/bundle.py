@@ -276,7 +276,7 @@ class _Source:
                     "`examples` (--data) must be labeled images to verify the exported files on. "
                     "Received: None"
                 )
-            return cls(run, examples, examples, {"data": _shown(examples)})
+            return cls(run, examples, examples, {"data": files.without_folders(examples.source)})
         found = training.Run(run)
         found.require_complete()
         return cls(
@@ -285,7 +285,7 @@ class _Source:
             found.examples("train"),
             {
                 "run": found.path.resolve().name,
-                "data": _shown(examples or found.all_examples),
+                "data": files.without_folders((examples or found.all_examples).source),
                 "weights_sha256": manifest.sha256(found.last),
             },
         )
@@ -355,12 +355,6 @@ def _next(directory: Path, name: str) -> int:
     return max(
         int(saved_model.next_version(directory / part).name) for part in (name, f"{name}-files")
     )
-
-
-def _shown(examples: Examples) -> str:
-    """Returns the source of images without its folder, for privacy."""
-    path = Path(examples.source)
-    return path.name if path.is_absolute() else examples.source
 
 
 def _is_leftover(path: Path) -> bool:

@@ -51,7 +51,7 @@ def write_evaluation(
         True
     """
     out = Path(folder)
-    shown = without_folders(dict(configuration or {}))
+    shown = files.without_folders(dict(configuration or {}))
     source = Path(examples.source).name or examples.source  # folders are private
     bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
     checked = dataclasses.replace(data.check(bare, progress=progress), refused="")
@@ -72,14 +72,3 @@ def write_evaluation(
     content |= {"configuration": shown, "versions": dict(versions or {})}
     files.write_json(out / "report.json", content)
     return out / "index.html"
-
-
-def without_folders(value: Any) -> Any:
-    """Shortens all absolute paths in a value to their last component, for privacy."""
-    if isinstance(value, dict):
-        return {key: without_folders(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_folders(item) for item in value]
-    if isinstance(value, str) and "\n" not in value and Path(value).is_absolute():
-        return Path(value).name
-    return value

@@ -14,7 +14,6 @@ import yaml
 from keras_vit import arguments, files, models
 from keras_vit.escapes import markdown
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.reports.evaluation_page import without_folders
 from keras_vit.training import Run
 from keras_vit.weights import registry
 
@@ -79,7 +78,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         f"with keras_vit. Initial weights: {origin}.",
         _uses(preprocessing),
         f"## Data\n\nTrained on {markdown(resolved['training_examples'])} images of "
-        f"{markdown(without_folders(config.data))}; "
+        f"{markdown(files.without_folders(config.data))}; "
         f"{markdown(resolved['validation_examples'])} more images were held out for "
         "validation.\n\n*To complete: where the images come from, who took and "
         "labeled them, and which people or subjects they do not show.*",

@@ -10,8 +10,8 @@ import pytest
 
 from keras_vit import data
 from keras_vit.evaluation import slice_accuracies
+from keras_vit.files import without_folders
 from keras_vit.reports import write_evaluation
-from keras_vit.reports.evaluation_page import without_folders
 from keras_vit.tasks.classification.calibration import calibrate
 from keras_vit.tasks.classification.metrics import evaluate_predictions
 from keras_vit.tasks.classification.page import ClassificationDetails, Mistake
