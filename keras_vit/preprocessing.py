@@ -102,6 +102,12 @@ class Preprocessing:
             object.__setattr__(self, name, self._per_channel(name))
         if min(self.std) <= 0:
             raise ValueError(f"`std` must be positive. Received: std={self.std!r}")
+        factor, offset = self._linear()
+        if not (np.isfinite([factor, offset]).all() and factor.min() > 0):
+            raise ValueError(
+                "`mean` and `std` must scale pixels to float32 numbers. Received: "
+                f"mean={self.mean!r}, std={self.std!r}"
+            )
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         if self.thresholds is not None:
@@ -156,13 +162,17 @@ class Preprocessing:
         """
         if isinstance(pixels, np.ndarray):
             pixels = pixels.astype(np.float32)
-        mean, std = np.array(self.mean), np.array(self.std)
-        # Rounded to float32 only once, so that every backend uses the same factors.
-        factor = (1 / (255 * std)).astype(np.float32)
-        offset = (-mean / std).astype(np.float32)
+        factor, offset = self._linear()
         if len({*factor}) == len({*offset}) == 1:
             factor, offset = factor[0], offset[0]  # scalars are faster than vectors
         return pixels * factor + offset
+
+    def _linear(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the factor and the offset of each channel."""
+        mean, std = np.array(self.mean), np.array(self.std)
+        with np.errstate(over="ignore"):
+            # Rounded to float32 only once, so that every backend uses the same factors.
+            return (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
 
     def unscale(self, values: Any) -> Any:
         """Converts model inputs back to pixels in [0, 255]; the inverse of `scale`.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import keras
 
-from keras_vit import data
+from keras_vit import arguments, data
 from keras_vit.doctor.activations import check_activations
 from keras_vit.doctor.class_balance import check_classes
 from keras_vit.doctor.context import DoctorContext
@@ -86,6 +86,8 @@ def examine(
         ['classes without names', 'learning rate']
     """
     run = pool = None
+    if learning_rate is not None:
+        arguments.positive("learning_rate", learning_rate)
     if not isinstance(model, keras.Model):
         model, run = load_model(model)
     if examples is None:

@@ -76,6 +76,7 @@ class Run:
     def require_complete(self) -> None:
         """Raises `ValueError` if the run is not complete."""
         if not self.evaluation.is_file():
+            self.read_config()  # a run of `pretrain` has no evaluation
             raise ValueError(
                 f"`run` must be complete. Received: run={str(self.path)!r}, which has no "
                 f"{self.evaluation.name}; resume the run with:\n  "

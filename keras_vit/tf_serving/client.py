@@ -29,6 +29,7 @@ _OUTPUTS = {
     **{"probabilities": ("fiu", 2), "top_scores": ("fiu", 2), "top_labels": ("U", 2)},
     **{"ok": ("b", 1), "message": ("U", 1), "present": ("b", 2), "top_indices": ("iu", 2)},
 }
+_ROUNDING = 1e-3  # of probabilities from products in bfloat16
 _FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
 
 T = TypeVar("T")
@@ -279,6 +280,8 @@ def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Predict
                 f"{address}: invalid response: {key} is {array.dtype.name} of shape {array.shape}"
                 + ("" if finite else " with NaN or infinity")
             )
+        if key in ("probabilities", "top_scores") and np.any(np.abs(array - 0.5) > 0.5 + _ROUNDING):
+            raise ServingError(f"{address}: invalid response: {key} has numbers outside of [0, 1]")
     if not answer["top_labels"].size or answer["top_labels"].shape != answer["top_scores"].shape:
         raise ServingError(f"{address}: invalid response: no top_labels, or without a score each")
     try:

@@ -171,7 +171,7 @@ class Rollout:
         else:
             raise ValueError(
                 "The server must have loaded a version older than the stable one. Received: "
-                f"stable {stable or 'none'}, loaded {sorted(loaded)}"
+                f"stable {stable or 'none'}, loaded [{_numbers(loaded)}]"
             )
         self._move({to}, {STABLE: to, CANARY: to})
 
@@ -183,7 +183,8 @@ class Rollout:
         if not older:
             raise ValueError(
                 "`version` must be newer than at least one available version, which becomes the "
-                f"stable version. Received: version={before}, available {sorted(self._versions())}"
+                f"stable version. Received: version={before}, "
+                f"available [{_numbers(self._versions())}]"
             )
         return max(older)
 
@@ -329,6 +330,8 @@ class Rollout:
 
 
 def _named(versions: Collection[int]) -> str:
-    return ("version " if len(versions) == 1 else "versions ") + ", ".join(
-        map(str, sorted(versions))
-    )
+    return ("version " if len(versions) == 1 else "versions ") + _numbers(versions)
+
+
+def _numbers(versions: Collection[int]) -> str:
+    return arguments.shortlist([*map(str, sorted(versions))])

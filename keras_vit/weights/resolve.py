@@ -61,6 +61,8 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         # Many URLs end in the same file name.
         folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         name = Path(urlsplit(text).path).name
+        if urlsplit(text).username is not None:
+            raise ValueError("`weights` must be a URL without a user name and a password")
         return read_path(accept(fetch([text], name, folder=folder, limit=_limit(model))))
     if model is not None and not re.search(r"[/\\]|\.\w+$", text):
         registry.find_weights(model, text)  # raises, with the valid names

@@ -66,6 +66,9 @@ def test_next_step_of_a_pretraining_can_be_pasted(call: Call, folder: Path) -> N
     assert code == 0
     start = ["train", "--data", "LABELED", "--model", "ViTNano"]
     assert pasted(output) == [[*start, "--weights", f"{out}/last.keras", "--out", f"{out}_trained"]]
+    code, _, message = call("export", out, "--to", folder / "serving")
+    assert code == 1
+    assert "written by `keras-vit train --out`" in message
 
 
 def test_next_steps_of_images_to_convert_can_be_pasted(call: Call, folder: Path) -> None:

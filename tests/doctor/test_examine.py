@@ -139,3 +139,8 @@ def test_examples_are_needed_unless_a_run_is_examined(tmp_path: Path) -> None:
     solve().save(tmp_path / "m.keras")
     with pytest.raises(ValueError, match=r"`examples` must be given unless a run is examined\."):
         examine(tmp_path / "m.keras")
+
+
+def test_learning_rate_must_be_a_positive_number(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`learning_rate` must be a positive number"):
+        examine(tmp_path / "m.keras", learning_rate=float("nan"))

@@ -164,6 +164,8 @@ def test_sound_reply(replies: Replies) -> None:
         ({"ok": np.array([b"false", b"true"], object)}, "ok is str"),
         ({"probabilities": np.array([[np.nan, 1], [0, 1]], np.float32)}, "with NaN or infinity"),
         ({"top_scores": np.array([[np.inf, 1], [0, 1]], np.float32)}, "with NaN or infinity"),
+        ({"top_scores": np.array([[7, 1], [0, 1]], np.float32)}, r"numbers outside of \[0, 1\]"),
+        ({"probabilities": np.array([[-1, 1], [0, 1]], np.float32)}, r"outside of \[0, 1\]"),
         ({"probabilities": np.array([0.5, 0.5], np.float32)}, r"probabilities is float\d\d of sh"),
         ({"top_labels": np.array([[1, 2], [3, 4]], np.int32)}, "top_labels is int"),
         ({"top_indices": np.array([[1, 7], [0, 1]], np.int32)}, "index 7 is out of bounds"),

@@ -45,6 +45,12 @@ def test_what_does_not_exist(source: str) -> None:
         read_checkpoint(source)
 
 
+def test_url_with_a_password() -> None:
+    with pytest.raises(ValueError, match="`weights` must be a URL without a user name") as caught:
+        read_checkpoint("https://ann:secret@example.org/model.npz")
+    assert "secret" not in str(caught.value)
+
+
 def test_every_dialect_is_told_by_its_marks() -> None:
     for dialect in DIALECTS.values():
         assert dialect_of(dict.fromkeys(dialect.marks, np.zeros(0)), "x") is dialect

@@ -75,6 +75,11 @@ def prediction(
     if message:
         return Prediction(np.zeros_like(probabilities), (), (), message=message)
     labels = preprocessing.class_names or ()
+    if len(labels) != len(probabilities):
+        raise ValueError(
+            f"`class_names` must contain one name for each of the {len(probabilities)} outputs of "
+            f"the model. Received: {len(labels)} class names"
+        )
     best = np.argsort(-probabilities, kind="stable")
     present = None
     if preprocessing.thresholds:

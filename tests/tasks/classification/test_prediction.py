@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from keras_vit.export import Prediction, load_predictor
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification import prediction as predictions
 from tests.export.conftest import LABELS
 from tests.export.conftest import images as images
 from tests.export.conftest import model as model
@@ -34,6 +36,11 @@ def test_predictions_of_several_labels_name_all_that_are_present(
     ):
         yes = {LABELS[i] for i in np.flatnonzero(row >= np.float32(predictor.thresholds))}
         assert set(prediction.present or ()) == yes
+
+
+def test_fewer_names_than_outputs_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"one name for each of the 3 outputs .* Received: 2 cl"):
+        predictions.prediction(np.zeros(3), Preprocessing(class_names=("a", "b")))
 
 
 @pytest.mark.parametrize(
