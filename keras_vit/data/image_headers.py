@@ -17,6 +17,7 @@ _LENGTH = 66  # bytes; length of the longest header (of a BMP with masks)
 _BLOCKS = 1 << 15  # of up to 255 bytes (8 MB) before the end of a GIF's first frame, at most
 _LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders have lower limits
 _EXTENSION, _IMAGE = 0x21, 0x2C  # first bytes of blocks of a GIF
+_SCAN = b"\xff\xda"  # marker
 _ADOBE = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
 _CONTROL = 0xF9  # label of the extension with the transparent color
 
@@ -193,8 +194,8 @@ def first_frame(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return tf.where(drawn, frame, b""), size[:2], size[2:]
 
 
-def scans(encoded: tf.Tensor) -> tf.Tensor:
-    """Returns the number of scans in a JPEG.
+def has_more_scans(encoded: tf.Tensor, limit: int) -> tf.Tensor:
+    """Returns whether a JPEG has more than `limit` scans.
 
     A progressive JPEG has about ten scans. Decoding a scan takes as long as decoding a whole image,
     whatever its content, so a small file with many scans can occupy a processor for minutes.
@@ -202,8 +203,9 @@ def scans(encoded: tf.Tensor) -> tf.Tensor:
     Reference: "Two Issues with the JPEG Standard",
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
     """
-    data = tf.io.decode_raw(encoded, tf.uint8)
-    return tf.math.count_nonzero((data[:-1] == 0xFF) & (data[1:] == 0xDA))
+    # A third of the time of comparing all pairs of bytes.
+    parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=_SCAN, maxsplit=limit + 1)
+    return tf.size(parts.values) > limit + 1
 
 
 def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:

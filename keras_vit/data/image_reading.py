@@ -126,17 +126,18 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
             shape[2] == 4, lambda: image_headers.lacks_adobe(encoded), lambda: tf.constant(False)
         )
         kind = tf.constant(image_headers.FORMATS.index("jpeg"))
-        return tf.cast(shape[:2], tf.int64), image_headers.scans(encoded), kind, refused
+        scanned = image_headers.has_more_scans(encoded, SCANS)
+        return tf.cast(shape[:2], tf.int64), scanned, kind, refused
 
     def other() -> tuple[tf.Tensor, ...]:
         sides, kind, refused = _other_header(encoded)
-        return sides, tf.constant(0, tf.int64), kind, refused
+        return sides, tf.constant(False), kind, refused
 
     is_jpeg = tf.io.is_jpeg(encoded) & (length <= limits.max_bytes)
-    sides, scans, kind, refused = tf.cond(is_jpeg, jpeg, other)
+    sides, scanned, kind, refused = tf.cond(is_jpeg, jpeg, other)
     code = tf.constant(GOOD)
     for found, fails in (  # the last failed check counts
-        (_SCANNED, scans > SCANS),
+        (_SCANNED, scanned),
         (_LARGE, sides[0] * sides[1] > limits.max_pixels),
         (DAMAGED + kind, refused),
         (_FOREIGN, kind == image_headers.FORMATS.index("unknown")),
