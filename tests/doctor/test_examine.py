@@ -67,6 +67,7 @@ def test_a_healthy_run_has_no_alarms(run: Path) -> None:
     assert "on 256 images" in loss.evidence
 
 
+@pytest.mark.slow
 def test_a_runs_model_is_examined_without_the_run(run: Path) -> None:
     findings = examine(run / "last.keras", DIGITS, range_steps=0, batch_size=64)
     assert alarms(findings) == {}
