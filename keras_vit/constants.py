@@ -22,3 +22,10 @@ MAX_IN_MEMORY_BYTES = 4 * 2**30
 CROP_AREA = (0.5, 1.0)
 # Aspect ratio (width / height) of a random crop, from the same paper.
 CROP_RATIO = (3 / 4, 4 / 3)
+
+# Symbolic links that may lead to the same folder of a dataset: n folders with two links to the next
+# one are 2**n paths.
+MAX_LINKS = 8
+
+# Bytes of a configuration, which has about 3 kB. YAML takes 15 seconds for a megabyte.
+MAX_YAML = 2**18

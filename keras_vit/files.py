@@ -12,6 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keras_vit import arguments
+
+_LARGEST_IMAGE = 2**28  # bytes; 64 megapixels without compression are 192 MB
+
+
+def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
+    """Returns the content of an image file, after a check of its kind and size."""
+    arguments.regular_file(name, path)
+    if os.path.getsize(path) > _LARGEST_IMAGE:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
+    return Path(path).read_bytes()
+
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:

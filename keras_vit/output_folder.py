@@ -70,6 +70,12 @@ def writing(
     """
     folder = Path(folder)
     require_writable(folder, names)
+    links = [p for p in folder.glob("*") if p.is_symlink() and not p.is_dir()]
+    if links:
+        raise ValueError(
+            "`out` must not contain links, through which other files could be overwritten. "
+            f"Received: {links[0]}"
+        )
     marker, created = folder / MARKER, not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / _LOCK, lambda: f"out={str(folder)!r}, in use by {_holder(marker)}"):

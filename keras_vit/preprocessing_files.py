@@ -61,7 +61,7 @@ def parse(preprocessing: str | bytes, artifact: str) -> Preprocessing:
     """Parses the content of a `preprocessing.json` file."""
     try:
         return Preprocessing.from_config(json.loads(preprocessing))
-    except (TypeError, ValueError) as error:
+    except (RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"`path` must contain the {PREPROCESSING} that was exported with the model; export "
             f"the model again. Received: path={artifact!r}, with a damaged file: {error}"

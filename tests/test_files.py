@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.files import atomic_path, write_json
+from keras_vit.files import atomic_path, read_file, write_json
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -163,3 +163,10 @@ def test_devices_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="A device or pipe cannot be replaced"):
         write_json(tmp_path / "pipe", {})
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_read_file_refuses_a_huge_one(tmp_path: Path) -> None:
+    (tmp_path / "x.jpg").touch()
+    os.truncate(tmp_path / "x.jpg", 50 * 10**9)  # sparse
+    with pytest.raises(OSError, match="File too large"):
+        read_file("paths", tmp_path / "x.jpg")

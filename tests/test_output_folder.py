@@ -144,6 +144,23 @@ def test_writing_removes_a_new_folder_if_nothing_was_written(tmp_path: Path) -> 
     assert is_output(tmp_path / "kept")
 
 
+@pytest.mark.parametrize("name", [MARKER, "evaluation.json"])
+def test_writing_follows_no_links(name: str, tmp_path: Path) -> None:
+    with writing(tmp_path / "run", "train"):
+        (tmp_path / "run" / "split.csv").touch()
+    (tmp_path / "notes").write_text("of the user")
+    for target in ("notes", "nothing"):
+        (tmp_path / "run" / name).unlink(missing_ok=True)
+        (tmp_path / "run" / name).symlink_to(tmp_path / target)
+        with (
+            pytest.raises(ValueError, match="`out` must not contain links"),
+            writing(tmp_path / "run", "evaluate", ("evaluation.json",)),
+        ):
+            pass
+    assert (tmp_path / "notes").read_text() == "of the user"
+    assert not (tmp_path / "nothing").exists()
+
+
 @pytest.mark.parametrize("names", keras_vit.output_folder._EARLIER)
 def test_is_output_recognizes_folders_of_earlier_versions(
     tmp_path: Path, names: tuple[str, str]

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit import arguments, choices, output_folder
+from keras_vit.constants import MAX_YAML
 
 
 def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
@@ -150,6 +151,8 @@ def check_out(
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
     if name == "--report" and not folder and path.suffix != ".json":
         raise ValueError(f"`--report` must end in .json. Received: {path}")
+    if name == "--report" and not folder and path.exists():
+        raise ValueError(f"`--report` must not exist yet. Received: {path}")
     if not there.is_dir():
         wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
         raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")
@@ -227,8 +230,9 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
     again = ["--config", str(path)]
     if context.info_name == "pretrain":
         config = {}
-        with contextlib.suppress(OSError, TypeError, ValueError, yaml.YAMLError):  # reported later
-            config = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+        with contextlib.suppress(Exception):  # of many types, and reported later
+            found = yaml.safe_load(path.read_bytes() if path.stat().st_size <= MAX_YAML else b"")
+            config = {key: value for key, value in found.items() if isinstance(value, str)}
         again = [part for n in ("data", "model") for part in (f"--{n}", config.get(n, n.upper()))]
     command = arguments.command(str(context.info_name), *again, "--weights", out)
     longer = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keras_vit import arguments
+from keras_vit.files import read_file
 
 SPLITS = ("train", "validation", "test")
 # Names of the splits in folder names and tables.
@@ -158,9 +157,7 @@ class Examples:
         """Returns the encoded bytes of one image."""
         if self.encoded is not None:
             return self.encoded[index]
-        path = self.paths[index]  # type: ignore[index]
-        arguments.regular_file("paths", path)
-        return Path(path).read_bytes()
+        return read_file("paths", self.paths[index])  # type: ignore[index]
 
 
 def _brief(values: tuple | None) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from keras_vit import arguments
+from keras_vit.constants import MAX_LINKS
 from keras_vit.data.examples import Examples
 from keras_vit.image_formats import has_image_suffix, image_format, is_backup, read_head
 from keras_vit.output_folder import is_output
@@ -73,7 +74,7 @@ def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
     backup copies, outputs of this package and special files are not images.
     """
     names: dict[str, list[str]] = {"image": [], "folder": []}
-    for name, kind in sorted(_walk(Path(folder), "", frozenset())):
+    for name, kind in sorted(_walk(Path(folder), "", frozenset(), Counter())):
         names.setdefault(kind, []).append(name)
     images, folders = tuple(names.pop("image")), tuple(names.pop("folder"))
     ignored = sorted((-len(of_kind), kind) for kind, of_kind in names.items())
@@ -81,7 +82,11 @@ def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
 
 
 def _walk(
-    folder: Path, prefix: str, above: frozenset[tuple[int, int]], kind: str | None = None
+    folder: Path,
+    prefix: str,
+    above: frozenset[tuple[int, int]],
+    visits: Counter[tuple[int, int]],
+    kind: str | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yields the name and kind of each file and non-hidden folder; `kind` overrides all kinds."""
     try:
@@ -97,6 +102,12 @@ def _walk(
     here = (status.st_dev, status.st_ino)
     if here in above:  # a cycle of symbolic links
         return
+    visits[here] += 1
+    if visits[here] > MAX_LINKS:
+        raise ValueError(
+            f"Every folder in the data must be reached by at most {MAX_LINKS} links. "
+            f"Received: {folder}"
+        )
     if not entries and not kind:
         yield prefix, _EMPTY
     for entry in entries:
@@ -114,7 +125,7 @@ def _walk(
             inner = _OUTPUT
         if not inner:
             yield name, "folder"
-        yield from _walk(Path(entry.path), f"{name}/", above | {here}, inner)
+        yield from _walk(Path(entry.path), f"{name}/", above | {here}, visits, inner)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -304,4 +304,4 @@ def _words(error: BaseException) -> str:
     """Returns the message of the first of a chain of errors, which says most."""
     while inner := error.__cause__ or error.__context__:
         error = inner
-    return str(error) or type(error).__name__
+    return terminal(error) or type(error).__name__

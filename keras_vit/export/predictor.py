@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import tensorflow as tf
 
 from keras_vit import arguments
 from keras_vit.data.image_reading import LOCAL, read_each
+from keras_vit.files import read_file
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import of
@@ -208,8 +208,7 @@ def encoded(image: Image) -> tuple[bytes, str]:
         return _of_known_format(image)
     if isinstance(image, (str, os.PathLike)):
         try:
-            arguments.regular_file("images", image)
-            return _of_known_format(Path(image).read_bytes())
+            return _of_known_format(read_file("images", image))
         except OSError as error:
             return b"", f"cannot be read: {error.strerror}"
         except ValueError as error:

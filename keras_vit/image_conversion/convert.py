@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.progress import track
 
 from keras_vit import arguments, output_folder
+from keras_vit.files import write_json
 from keras_vit.image_conversion import copying, workers
 
 _MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
+_WRITTEN = f"{copying.OURS}.written.json"  # modification times
 _EXTRAS = {"HEIC": ("pillow_heif", "formats"), "DICOM": ("pydicom", "dicom")}  # module, extra
 
 
@@ -125,20 +127,37 @@ def convert_images(
         temporary = destination / f"{copying.OURS}.tmp-marker"
         temporary.write_text(marker, encoding="utf-8")
         temporary.replace(destination / _MARKER)
+        written = _read_written(destination / _WRITTEN)
         for file in files:
+            file.written = written.get(file.target)
             if file.outcome == copying.FOLDER:
                 (destination / file.target).mkdir(parents=True, exist_ok=True)
         done = [file for file in files if file.outcome or file.failure]
         tables = [file for file in files if file.is_table]
         jobs = [file for file in files if not (file.outcome or file.failure or file.is_table)]
         write = partial(copying.write, source, destination, options)
-        done += bar(run(partial(write, {}), jobs), "Converting images", len(jobs))
-        renames = {file.name: os.path.basename(file.target) for file in done if not file.failure}
-        done += map(partial(write, renames), tables)
+        try:
+            done += bar(run(partial(write, {}), jobs), "Converting images", len(jobs))
+            renames = {
+                file.name: os.path.basename(file.target) for file in done if not file.failure
+            }
+            done += map(partial(write, renames), tables)
+        finally:
+            written |= {file.target: file.written for file in done if file.written is not None}
+            write_json(destination / _WRITTEN, dict(sorted(written.items())))
     counts = Counter(file.outcome for file in done if file.outcome)
     counts.update({"Pages left out": sum(file.pages for file in done)})
     failed = sorted((file.name, file.failure) for file in done if file.failure)
     return Conversion(+counts, tuple(failed))
+
+
+def _read_written(path: Path) -> dict[str, int]:
+    """Returns the modification time of each file when it was written, in ns."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _check_folders(source: Path, destination: Path, marker: str) -> None:

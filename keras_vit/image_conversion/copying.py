@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit import image_formats
+from keras_vit.constants import MAX_LINKS
 from keras_vit.image_conversion import reading, tables
 
 FORMATS = {"jpg": "JPEG", "png": "PNG"}  # suffix -> name of the format in Pillow
@@ -33,10 +34,18 @@ class File:
     is_table: bool = False
     target: str = ""  # name in the new folder
     pages: int = 0  # left out
+    written: int | None = None  # modification time of the target, in ns, when it was written
 
 
-def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> Iterator[File]:
+def walk(
+    folder: Path,
+    prefix: str,
+    above: set[Path],
+    max_side: int | None,
+    visits: Counter[Path] | None = None,
+) -> Iterator[File]:
     """Yields all files and folders below a folder; stops at cyclic symbolic links."""
+    visits = Counter() if visits is None else visits
     try:
         paths = sorted(folder.iterdir())
     except PermissionError:
@@ -45,15 +54,23 @@ def walk(folder: Path, prefix: str, above: set[Path], max_side: int | None) -> I
     for path in paths:
         name = prefix + path.name
         if os.path.isdir(path):  # unlike Path.is_dir, False without permission
-            if (real := path.resolve()) not in above:
+            if (real := path.resolve()) in above:
+                continue
+            visits[real] += 1
+            if visits[real] > MAX_LINKS:
+                yield File(name, failure=f"more than {MAX_LINKS} links lead to this folder")
+            else:
                 yield File(name, FOLDER)
-                yield from walk(path, f"{name}/", above | {real}, max_side)
+                yield from walk(path, f"{name}/", above | {real}, max_side, visits)
         elif not os.path.exists(path):
             yield File(name, failure="a broken link, or no permission")
         elif not path.is_file():
             yield File(name, "Skipped pipes, sockets and devices")
         elif not name.startswith(OURS):
-            yield inspected(path, name, max_side)
+            file = inspected(path, name, max_side)
+            if path.is_symlink() and not (file.format or file.is_table or file.failure):
+                file.outcome = "Skipped links to files other than images and tables"
+            yield file
 
 
 def inspected(path: Path, name: str, max_side: int | None) -> File:
@@ -106,8 +123,12 @@ def write(
     old, new, content = source / file.name, destination / file.target, io.BytesIO()
     try:
         stat = old.stat()
-        if not file.is_table and new.exists() and new.stat().st_mtime_ns == stat.st_mtime_ns:
-            file.outcome = "Already converted"
+        there = new.stat().st_mtime_ns if new.exists() else None
+        if there not in (None, stat.st_mtime_ns, file.written):
+            file.outcome = "Kept, because they were changed in the new folder"
+            return file
+        if not file.is_table and there == stat.st_mtime_ns:
+            file.outcome, file.written = "Already converted", there
             return file
         if file.convert:
             window, max_side = options["window"], options["max_side"]
@@ -124,6 +145,7 @@ def write(
     else:
         shutil.copyfile(old, temporary)
     os.utime(temporary, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    file.written = temporary.stat().st_mtime_ns  # rounded by some file systems
     os.replace(temporary, new)
     copied = "Copied images" if file.format else "Copied other files"
     file.outcome = f"Converted from {file.format}" if file.convert else copied

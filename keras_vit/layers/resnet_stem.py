@@ -16,6 +16,8 @@ from keras_vit import arguments
 from keras_vit.layers.base import BaseLayer
 from keras_vit.layers.group_norm import GroupNorm, channels_in_groups
 
+_MOST_UNITS = 1000  # of all stages; R50 has 16
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class ResidualUnit(BaseLayer):
@@ -213,6 +215,11 @@ class ResNetStem(BaseLayer):
         self.num_blocks = tuple(
             arguments.positive_int(f"num_blocks[{i}]", units) for i, units in enumerate(num_blocks)
         )
+        if sum(self.num_blocks) > _MOST_UNITS:
+            raise ValueError(
+                f"`num_blocks` must have a sum of at most {_MOST_UNITS}. "
+                f"Received: num_blocks={num_blocks!r}"
+            )
         self.width = channels_in_groups("width", width)
         self.epsilon = arguments.positive("epsilon", epsilon)
         self.conv_root = self._part(StandardizedConv2D, self.width, 7, 2, name="conv_root")

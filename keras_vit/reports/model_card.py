@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import json
 import os
 import shutil
@@ -56,6 +57,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     config = source.read_config()
     source.require_complete()
     out = Path(folder) if folder is not None else source.path / "card"
+    _check_pictures(source, out)
     model = source.model()
     license_, origin = weights_license(config.weights, config.model)
     name, recipe, resolved = source.path.resolve().name, config.recipe, source.resolved()
@@ -164,6 +166,16 @@ def _metrics(scores: dict[str, Any]) -> str:
             *rows,
         ]
     )
+
+
+def _check_pictures(run: Run, out: Path) -> None:
+    for source in (getattr(run, name) for name in _PICTURES):
+        copy = out / source.name
+        if source.is_file() and copy.exists() and not filecmp.cmp(source, copy, shallow=False):
+            raise ValueError(
+                "`folder` must not contain other figures; move them, or choose another folder. "
+                f"Received: {copy}"
+            )
 
 
 def _pictures(run: Run, out: Path) -> str:

@@ -15,6 +15,7 @@ import yaml
 from keras_vit import arguments, files
 from keras_vit.arguments import Count, PositiveInt
 from keras_vit.choices import PRETRAINING_TASKS, STRATEGIES
+from keras_vit.constants import MAX_YAML
 from keras_vit.data import Augmentation, write_layers
 from keras_vit.data.image_audit import ON_BAD_IMAGE
 from keras_vit.runs.named_recipes import FINETUNE
@@ -255,6 +256,8 @@ _OF_TAGS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a YAML file that maps names to values."""
     try:
+        if (size := os.path.getsize(path)) > MAX_YAML:
+            raise ValueError(f"a file of {size:,} bytes, more than {MAX_YAML:,}")
         text = Path(path).read_text(encoding="utf-8")
         if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
             raise ValueError("an alias (*NAME), with which a small file can be a large one")

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from keras_vit import arguments
+from keras_vit.escapes import terminal
 from keras_vit.tasks.classification.prediction import Prediction, served_predictions
 from keras_vit.tf_serving import served_inputs
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
@@ -221,7 +222,9 @@ class Client:
             raise
         number = len(next(iter(inputs.values())))
         wrong = [
-            f"{key} of shape {a.shape}" for key, a in answer.items() if a.shape[:1] != (number,)
+            f"{terminal(key)} of shape {a.shape}"
+            for key, a in answer.items()
+            if a.shape[:1] != (number,)
         ]
         if wrong or not answer:
             raise ServingError(

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from keras_vit import arguments, files
+from keras_vit.escapes import terminal
 from keras_vit.tf_serving.rest import request_json
 
 STABLE, CANARY = "stable", "canary"
@@ -75,10 +76,10 @@ class Rollout:
         log: Callable[[str], None] = print,
     ) -> None:
         arguments.positive("timeout", timeout)
-        if not server.startswith(("http://", "https://")):
+        if not server.startswith(("http://", "https://")) or "@" in server:
             raise ValueError(
-                "`server` must be the REST address of the server, such as http://HOST:8501. "
-                f"Received: server={server!r}"
+                "`server` must be the REST address of the server, such as http://HOST:8501, "
+                f"without a password. Received: server={server!r}"
             )
         self.config = Path(config)
         self._address = f"{server.rstrip('/')}/v1/models/{quote(name, safe='')}"
@@ -211,7 +212,9 @@ class Rollout:
                 if not found[number].error:
                     old_errors.discard(number)
                 elif number not in old_errors:
-                    raise RuntimeError(f"version {number} did not load: {found[number].error}")
+                    raise RuntimeError(
+                        f"version {number} did not load: {terminal(found[number].error)}"
+                    )
             return all(n in found and found[n].state == AVAILABLE for n in versions)
 
         try:
@@ -237,7 +240,7 @@ class Rollout:
             try:
                 if done():
                     return
-                states = ", ".join(f"{v.number} {v.state}" for v in self.status())
+                states = ", ".join(f"{v.number} {terminal(v.state)}" for v in self.status())
             except UnreachableError as error:  # a server may be slow while loading a large model
                 states = str(error)
             if time.monotonic() > deadline:
@@ -265,6 +268,7 @@ class Rollout:
 
         try:
             with requests.Session() as session:
+                session.auth = lambda request: request  # no password from .netrc
                 url = self._address + part
                 found = request_json(session, "GET", url, _REQUEST_SECONDS)[1]
             if not isinstance(found, dict):

@@ -18,9 +18,15 @@ from keras_vit.weights.containers.guards import ALLOWANCE, open_zip, read_json, 
 def load_model(path: str | os.PathLike[str], *, compile: bool = False) -> keras.Model:
     """Loads a `.keras` file with `keras.saving.load_model`, after checking its declared size."""
     path = Path(path)
-    if zipfile.is_zipfile(path):
-        _check(path)
-    return keras.saving.load_model(path, compile=compile)
+    try:
+        if zipfile.is_zipfile(path):
+            _check(path)
+        return keras.saving.load_model(path, compile=compile)
+    except TypeError as error:
+        raise ValueError(
+            "`model` must be a file that keras.saving.load_model can load. Received: "
+            f"{path}: {str(error).splitlines()[-1].partition('. ')[0]}"
+        ) from error
 
 
 def _check(path: Path) -> None:
@@ -28,18 +34,19 @@ def _check(path: Path) -> None:
         stored = sum(member.file_size for member in archive.infolist())
         names = {"config.json", "metadata.json"}.intersection(archive.namelist())
         found = {name: read_json(path, archive, name) for name in names}
+    if not isinstance(found.get("config.json"), dict):
+        raise refused(path, "not a Keras model: it contains no config.json")
     # In a separate thread, so that the global state of Keras is discarded; variables get no values.
     with ThreadPoolExecutor(1) as thread:
-        declared = thread.submit(_declared, found.get("config.json")).result()
+        declared = thread.submit(_declared, found["config.json"]).result()
     if declared > stored + ALLOWANCE:
         what = f"it describes a model of {declared:,} bytes but contains {stored:,} bytes"
         raise refused(path, f"too large: {what}")
 
 
-def _declared(config: Any) -> int:
+def _declared(config: dict[str, Any]) -> int:
     """Returns the size of a model's variables in bytes."""
-    if isinstance(config, dict):
-        config = config | {"compile_config": None}  # as without `compile`, whose errors are others
+    config = config | {"compile_config": None}  # as without `compile`, whose errors are others
     with keras.StatelessScope(initialize_variables=False):
         variables = keras.saving.deserialize_keras_object(config).variables
         return sum(math.prod(v.shape) * np.dtype(v.dtype).itemsize for v in variables)

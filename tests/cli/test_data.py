@@ -85,8 +85,9 @@ def test_check_writes_its_report(call: Call, photos: Path, tmp_path: Path) -> No
     assert content["counts"] == {"ant": 5, "bee": 7}
     assert content == json.loads(json.dumps(data.check(data.load(photos)).to_json()))
     (photos / "bee" / "99.jpg").write_bytes(b"text")
-    assert call("check", photos, "--report", report)[0] == 1
-    assert "bee/99.jpg" in json.loads(report.read_text(encoding="utf-8"))["bad"]
+    again = report.with_name("again.json")
+    assert call("check", photos, "--report", again)[0] == 1
+    assert "bee/99.jpg" in json.loads(again.read_text(encoding="utf-8"))["bad"]
 
 
 def test_check_says_what_data_may_be(call: Call, tmp_path: Path) -> None:

@@ -85,6 +85,16 @@ def test_find_files_follows_links_but_not_round_in_circles(tmp_path: Path) -> No
     assert find_files(data).images == ("rose/a.jpg",)
 
 
+def test_find_files_ends_where_links_lead_to_links(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / str(number)).mkdir()
+        for link in "ab":
+            (tmp_path / str(number) / link).symlink_to(tmp_path / str(number + 1))
+    (tmp_path / "30").mkdir()
+    with pytest.raises(ValueError, match="must be reached by at most 8 links"):
+        find_files(tmp_path / "0")
+
+
 def test_find_files_passes_over_outputs_of_commands(tmp_path: Path) -> None:
     write(tmp_path / "rose" / "a.jpg")
     write(tmp_path / "report" / "confusion_matrix.png")

@@ -76,7 +76,7 @@ def test_convert_images_copies_and_converts(source: Path, tmp_path: Path) -> Non
         *("rose/a.jpg", "rose/a.tif.jpg", "b.png", "c.gif", "d.webp", "e.jpg", "f.jpg", "g.webp"),
         *("h.jpg", "i.jpg", "p3.jpg", "bad_profile.jpg", "pages.jpg", "k.jpg", "l.jpg"),
         *("labels.csv", "rose/other.csv", "notes.txt"),
-        *(".keras_vit_convert.json", ".keras_vit_convert.lock"),
+        *(f".keras_vit_convert.{end}" for end in ("json", "lock", "written.json")),
     }
     assert (new / "rose" / "empty").is_dir()
     after = contents(new)
@@ -118,6 +118,23 @@ def test_convert_images_goes_on(source: Path, tmp_path: Path) -> None:
         "Already converted": 15,
     }
     assert contents(new) == before
+
+
+def test_changes_in_the_new_folder_are_kept(source: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    convert(source, new)
+    (new / "labels.csv").write_text("file,label\nrose/a.jpg,corrected\n")
+    (new / "e.jpg").write_bytes(b"cropped")
+    with (source / "labels.csv").open("a") as file:
+        file.write("e.jp2,z\n")
+    with (source / "rose" / "other.csv").open("a") as file:
+        file.write("c.png\n")
+    for _ in range(2):
+        found = convert(source, new)
+        assert found.counts["Kept, because they were changed in the new folder"] == 2
+        assert "corrected" in (new / "labels.csv").read_text()
+        assert (new / "e.jpg").read_bytes() == b"cropped"
+        assert (new / "rose" / "other.csv").read_text().endswith("c.png\n")
 
 
 def test_convert_images_writes_png_and_shrinks(source: Path, tmp_path: Path) -> None:

@@ -32,10 +32,21 @@ def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
     ]
     assert [file for file in files if file.outcome != copying.FOLDER] == [
         File("again/b.txt"),
-        File("file.txt"),
+        File("file.txt", "Skipped links to files other than images and tables"),
         File("gone.jpg", failure="a broken link, or no permission"),
         File("link/b.txt"),
     ]
+
+
+def test_walk_ends_where_links_lead_to_links(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / str(number)).mkdir()
+        for link in "ab":
+            (tmp_path / str(number) / link).symlink_to(tmp_path / str(number + 1))
+    (tmp_path / "30").mkdir()
+    found = found_in(tmp_path / "0")
+    assert any(file.failure == "more than 8 links lead to this folder" for file in found)
+    assert len(found) < 1000
 
 
 def test_walk_stays_out_of_the_new_folder(tmp_path: Path) -> None:
@@ -174,8 +185,14 @@ def test_write_does_again_what_changed(tmp_path: Path) -> None:
     PIL.Image.new("RGB", (5, 7), "red").save(source / "a.tif")
     (source / "b.txt").write_text("one")
 
+    written: dict[str, int | None] = {}
+
     def outcomes() -> list[str]:
-        files = write(source, destination, new("a.tif"), File("b.txt"))
+        files = [new("a.tif"), File("b.txt")]
+        for file in files:
+            file.written = written.get(file.name)
+        files = write(source, destination, *files)
+        written.update({file.name: file.written for file in files})
         return [file.outcome for file in files]
 
     assert outcomes() == ["Converted from HEIC", "Copied other files"]
@@ -223,7 +240,7 @@ def test_write_that_fails_leaves_what_was_there(
 
     monkeypatch.setattr(copying.shutil, "copyfile", copyfile)
     with pytest.raises(OSError, match="full"):
-        write(source, destination, File("b.txt"))
+        write(source, destination, File("b.txt", written=0))
     assert (destination / "b.txt").read_text() == "old"
     copying.remove_unfinished(destination)
     assert [path.name for path in destination.iterdir()] == ["b.txt"]

@@ -112,6 +112,7 @@ def test_resnet_stem_is_stored_with_its_weights(tmp_path: Path) -> None:
     ("kwargs", "message"),
     [
         ({"num_blocks": 3}, r"`num_blocks` must be a tuple .* each stage\. Received: num_blocks=3"),
+        ({"num_blocks": (10**9,)}, r"`num_blocks` must have a sum of at most 1000"),
         ({"num_blocks": (3, 0)}, r"`num_blocks\[1\]` must be a positive integer"),
         (
             {"width": 16},

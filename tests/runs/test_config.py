@@ -163,3 +163,8 @@ def test_config_of_another_form_is_refused(text: str, message: str, tmp_path: Pa
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         read_config(path)
+
+
+def test_large_config_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a file of 300,0\d\d bytes, more than 262,144"):
+        read_config(written(tmp_path, "a: [" + "1, " * 100_000 + "]"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from keras_vit.export import Rollout
 from keras_vit.tf_serving import rollout
@@ -265,3 +266,27 @@ def test_arguments_are_checked(
     monkeypatch.setitem(sys.modules, "tensorflow_serving.config", None)
     with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):
         Rollout(config)
+
+
+def test_password_in_the_address_is_refused(config: Path) -> None:
+    with pytest.raises(ValueError, match="without a password"):
+        Rollout(config, "http://ann:secret@localhost:8501")
+
+
+def test_password_of_netrc_is_not_sent(
+    config: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine localhost login ann password secret\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    sent: list[Any] = []
+    send = requests.Session.send
+
+    def recorded(session: Any, request: Any, **options: Any) -> Any:
+        sent.append(request.headers)
+        return send(session, request, **options)
+
+    monkeypatch.setattr(requests.Session, "send", recorded)
+    rolling(config, server).status()
+    assert sent
+    assert not any("Authorization" in headers for headers in sent)

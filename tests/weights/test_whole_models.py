@@ -174,3 +174,19 @@ def test_load_model_compiles_where_asked(tmp_path: Path) -> None:
 def test_load_model_leaves_errors_to_keras(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="File not found"):
         load_model(tmp_path / "m.keras")
+
+
+def test_zip_without_a_model(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "weights.keras", "w") as archive:
+        archive.writestr("a.npy", b"")
+    with pytest.raises(ValueError, match=r"not a Keras model: it contains no config\.json"):
+        load_model(tmp_path / "weights.keras")
+
+
+def test_custom_layer_is_a_value_error(tmp_path: Path) -> None:
+    class Mine(keras.layers.Dense):
+        pass
+
+    keras.Sequential([keras.Input((5,)), Mine(3)]).save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match=r"load_model can load.*m\.keras.*not locate class 'Mine'"):
+        load_model(tmp_path / "m.keras")

@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_vit import arguments
 from keras_vit.data.pipeline import read_files
+from keras_vit.files import read_file
 from keras_vit.models import FeatureExtractor, last_activation
 from keras_vit.visualization import relevance_sheet
 from keras_vit.visualization.attention_maps import METHODS, OF_A_CLASS, maps_of
@@ -77,12 +78,10 @@ def explain(
         raise ValueError(
             f"`paths` must contain 1 to {_MOST_IMAGES} image files. Received: {len(paths)}"
         )
-    for path in paths:
-        arguments.regular_file("paths", path)
+    encoded = [read_file("paths", path) for path in paths]
     network, preprocessing = last_activation.with_probabilities(model)
     extractor = FeatureExtractor(network)
     chosen = None if of_class is None else find_class(of_class, preprocessing.class_names or ())
-    encoded = [Path(path).read_bytes() for path in paths]
     pixels = read_files(paths, encoded, preprocessing)
     scores = network.predict(preprocessing.scale(pixels), verbose=0)
     classes = scores.argmax(axis=1) if chosen is None else np.full(len(paths), chosen)

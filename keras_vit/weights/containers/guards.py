@@ -73,13 +73,9 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 def _check_directory(path: Path) -> None:
     """Raises `ValueError` for a huge list of zip members, before zipfile reads it."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 2**16 - 22))
-        tail = file.read()
-        end = max(0, tail.rfind(b"PK\5\6"))
-        size = int.from_bytes(tail[end + 12 : end + 16], "little")
-        if tail[max(0, end - 20) :].startswith(b"PK\6\7"):  # zip64, for more than 4 GiB
-            file.seek(int.from_bytes(tail[end - 12 : end - 4], "little") + 40)
-            size = int.from_bytes(file.read(8), "little")
+        # The function of zipfile itself: a second parser could find another list.
+        record = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    size = record[zipfile._ECD_SIZE] if record else 0  # type: ignore[attr-defined]
     if LARGEST_DIRECTORY < size <= path.stat().st_size:  # larger sizes mean a damaged file
         what = f"its list of members has {size:,} bytes (limit: {LARGEST_DIRECTORY:,})"
         raise refused(path, f"too large: {what}")
