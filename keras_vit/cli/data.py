@@ -124,8 +124,8 @@ def convert(
     """Copy a folder, converting images that training cannot read, such as HEIC or DICOM.
 
     Readable images are copied byte for byte, `labels.csv` gets the new names, and SOURCE is
-    never changed. The same command resumes after an interruption. Ends with status 1 if an image
-    could not be converted.
+    never changed. The same command resumes after an interruption, and keeps files that you
+    changed in DEST. Ends with status 1 if an image could not be converted.
 
     keras-vit data convert photos/ photos-jpg/
     """

@@ -204,7 +204,8 @@ def has_more_scans(encoded: tf.Tensor, limit: int) -> tf.Tensor:
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
     """
     # A third of the time of comparing all pairs of bytes.
-    parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=_SCAN, maxsplit=limit + 1)
+    text = tf.expand_dims(encoded, 0)
+    parts = tf.raw_ops.StringSplitV2(input=text, sep=_SCAN, maxsplit=limit + 1)
     return tf.size(parts.values) > limit + 1
 
 

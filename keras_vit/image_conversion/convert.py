@@ -65,7 +65,8 @@ def convert_images(
     profile other than sRGB, a palette in BMP) or 16 bits of a PNG would be cut to 8. All other
     images that Pillow, pillow-heif (extra `formats`) or pydicom (extra `dicom`) reads are written
     upright, in sRGB, without transparency. File names in `labels.csv` and other tables (CSV, TSV,
-    JSON Lines) are updated. The source is never changed, and an interrupted run resumes.
+    JSON Lines) are updated. The source is never changed, and an interrupted run resumes. Files that
+    were changed in `destination` after they were written are kept.
 
     Args:
         source: The folder to copy.

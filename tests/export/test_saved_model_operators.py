@@ -13,6 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_vit.export import load_predictor
 from keras_vit.export.saved_model_operators import check_operators
+from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -26,7 +27,7 @@ def foreign(folder: Path, exported: Path, answer: Callable[[tf.Tensor], Any]) ->
             n = tf.shape(image_bytes)[0]
             answer(image_bytes)
             return {
-                "probabilities": tf.fill([n, 3], 1 / 3),
+                "probabilities": tf.fill([n, len(LABELS)], 1 / len(LABELS)),
                 "message": tf.fill([n], ""),
             }
 
