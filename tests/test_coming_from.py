@@ -225,6 +225,7 @@ def test_keras_hub(page: Run) -> None:
     assert preprocessing.mean == pytest.approx((0.485, 0.456, 0.406))
 
 
+@pytest.mark.slow
 def test_timm(page: Run) -> None:
     write_classes()
     scope = page("timm")

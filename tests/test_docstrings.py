@@ -33,12 +33,13 @@ README = Path(__file__).parents[1] / "README.md"
 IN_PYTHON = README.parent / "docs" / "in_python.md"
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BLOCK = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
-# Examples that train a model; quicker tests go the same way.
+# Examples that train a model, or export it in several formats; quicker tests go the same way.
 SLOW = {
     "keras_vit.reports.model_card.write_card",
     "keras_vit.reports.evaluation_page.write_evaluation",
     "keras_vit.reports.feature_probe.probe",
     "keras_vit.training.loop.fit_run",
+    "keras_vit.export.bundle.bundle",
 }
 
 
@@ -101,6 +102,7 @@ def test_example_of_readme_runs() -> None:
     run_python(small, README, {"dataset": dataset})
 
 
+@pytest.mark.slow
 def test_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = marked_blocks(IN_PYTHON.read_text(encoding="utf-8"))
     assert len(blocks) == 3

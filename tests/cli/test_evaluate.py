@@ -38,7 +38,7 @@ def test_evaluate_writes_a_report(run: Path, call: Call, tmp_path: Path) -> None
     [
         ("", False),
         pytest.param("last.keras", False, marks=pytest.mark.slow),
-        ("last.keras", True),
+        pytest.param("last.keras", True, marks=pytest.mark.slow),
     ],
 )
 def test_evaluate_leaves_out_what_the_run_was_trained_on(

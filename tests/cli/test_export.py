@@ -185,7 +185,9 @@ def test_export_takes_a_model_and_images(
             "`--tflite all` and `--tflite none` must stand alone.",
         ),
         (("--name", "a/b"), "`name` must be a plain folder name"),
-        (("--max-pixels", "10"), "pixels, more than the limit of 10"),
+        pytest.param(
+            *(("--max-pixels", "10"), "pixels, more than the limit of 10"), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_export_that_fails_leaves_nothing(

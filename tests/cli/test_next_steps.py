@@ -34,6 +34,7 @@ def pasted(output: str) -> list[list[str]]:
     return [words.splitlines() for words in shown]
 
 
+@pytest.mark.slow
 def test_next_steps_of_a_training_can_be_pasted(
     call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

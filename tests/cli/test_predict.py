@@ -64,7 +64,9 @@ def test_predict_takes_folders_and_a_list_on_standard_input(
     assert dict(line.split(maxsplit=1) for line in output.splitlines()[-6:]) == lines
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix", [".csv", *(pytest.param(s, marks=pytest.mark.slow) for s in (".jsonl", ".parquet"))]
+)
 def test_predict_writes_a_table(
     run: Path, folder: Path, call: Call, tmp_path: Path, suffix: str
 ) -> None:
@@ -96,7 +98,9 @@ def test_predict_writes_the_probability_of_every_class(
     assert row["score"] == max(scores)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix", [".parquet", *(pytest.param(s, marks=pytest.mark.slow) for s in (".csv", ".jsonl"))]
+)
 def test_predict_writes_features(
     run: Path, folder: Path, call: Call, tmp_path: Path, suffix: str
 ) -> None:

@@ -317,6 +317,7 @@ def test_resume_of_a_finished_run_says_how_to_train_longer(run: Path, call: Call
     check_failure(code, message, command)
 
 
+@pytest.mark.slow
 def test_run_is_trained_longer_from_its_folder(run: Path, call: Call, tmp_path: Path) -> None:
     options = ("--config", run / "config.yaml", "--weights", run, "--epochs", 2)
     code, output, _ = call("train", *options, "--out", tmp_path / "longer", "--no-tensorboard")

@@ -73,7 +73,16 @@ def check(name: str, layer: keras.layers.Layer | dict, examples: Examples) -> No
     assert (name in MIXING) == bool(((mixed > 0.01) & (mixed < 0.99)).any())
 
 
-@pytest.mark.parametrize("name", ["GridMask", "FourierMix", "ChannelShuffle", "Mosaic"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FourierMix",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("GridMask", "ChannelShuffle", "Mosaic")
+        ),
+    ],
+)
 def test_layers_that_only_keras_cv_has_run_in_the_pipeline(
     name: str, cv_layers: dict[str, keras.layers.Layer], noise: Noise
 ) -> None:
@@ -98,7 +107,13 @@ def test_grid_mask_and_fourier_mix_do_what_they_are_called_for(
             assert label[own.argmax()] > 0 or max(share) < 0.999
 
 
-@pytest.mark.parametrize("name", list(keras_layers()))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if number else ())
+        for number, name in enumerate(keras_layers())
+    ],
+)
 def test_layers_of_keras_run_in_the_pipeline(name: str, noise: Noise) -> None:
     check(name, keras_layers()[name], noise(19))
 

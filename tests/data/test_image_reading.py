@@ -12,8 +12,9 @@ from PIL import Image, ImageOps
 
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.data.decode_and_resize import decode, resize_and_crop
-from keras_vit.data.image_reading import REFUSED, Limits, read_each
+from keras_vit.data.image_reading import REFUSED, Limits
 from keras_vit.preprocessing import Preprocessing
+from tests.data.readers import reader
 from tests.data.test_image_headers import ANIMATION, FILES, PHOTO, encoded
 
 pytestmark = pytest.mark.tensorflow
@@ -107,12 +108,8 @@ def bad(name: str) -> bytes:
 def read(
     *images: bytes, limits: Limits = LIMITS, preprocessing: Preprocessing = PREPROCESSING
 ) -> Any:
-    traced = tf.function(
-        lambda encoded: tuple(read_each(encoded, preprocessing, limits)),
-        input_signature=[tf.TensorSpec((None,), tf.string)],
-        autograph=False,
-    )
-    return [part.numpy() for part in traced(tf.constant(images, tf.string))]
+    read_batch = reader(preprocessing, limits)
+    return [part.numpy() for part in read_batch(tf.constant(images, tf.string))]
 
 
 def test_every_format_is_read_as_in_training() -> None:

@@ -108,7 +108,7 @@ def test_padded_batches_have_weights(eleven: Examples) -> None:
     np.testing.assert_array_equal(weight, np.ones(11))
 
 
-@pytest.mark.parametrize("workers", [2, 3, 6])
+@pytest.mark.parametrize("workers", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 6))])
 def test_evaluation_shards_make_up_the_batches_of_one_worker(
     eleven: Examples, workers: int
 ) -> None:

@@ -256,6 +256,7 @@ def test_plain_step_entered_directly_is_the_same_to_the_bit(fourteen: Examples) 
         assert_equal(rest, whole[start:])
 
 
+@pytest.mark.slow
 def test_step_with_layers_that_draw_nothing_is_the_same_to_the_bit(fourteen: Examples) -> None:
     layer = keras.layers.RandomBrightness((-0.3, -0.3))
     augmentation = Augmentation(erasing=0.5, mixup=0.4, layers=(layer,))
@@ -283,7 +284,7 @@ def test_shards_make_up_the_batches_of_one_worker(fourteen: Examples, everything
     assert_equal(joined(parts), everything[1:])
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_plain_shards_make_up_the_batches_of_one_worker(eleven: Examples, workers: int) -> None:
     options = {"batch_size": 6, "epochs": 3}
     shards = [(index, workers) for index in range(workers)]

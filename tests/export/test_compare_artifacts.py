@@ -137,6 +137,7 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
     assert results[2].agreement > 0.6  # each row of a batch has its own image
 
 
+@pytest.mark.slow
 def test_a_file_that_does_not_load_is_told_with_what_was_said(
     exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_weights_of_a_large_model_stay_variables(
     assert not [node for node in functions_of(folder) if node.op == "ReadVariableOp"]
 
 
+@pytest.mark.slow
 def test_other_networks_are_served_in_bfloat16(images: list[bytes], tmp_path: Path) -> None:
     inner = tiny()
     preprocessing = inner.get_layer("image_contract")

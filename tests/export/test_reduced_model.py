@@ -21,6 +21,7 @@ from tests.helpers import assert_close
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "pooling"), [("merge", "gap"), ("prune", "token")])
 def test_reduced_model_is_exported(
     method: str, pooling: str, images: list[bytes], tmp_path: Path

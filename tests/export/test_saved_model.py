@@ -154,6 +154,7 @@ def test_write_that_fails_leaves_nothing(
     assert list((tmp_path / "served").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_write_of_logits_serves_probabilities(images: list[bytes], tmp_path: Path) -> None:
     folder = saved_model.write(tiny(classifier_activation=None), tmp_path / "1")
     answer = tf.saved_model.load(folder).signatures["serving_default"](

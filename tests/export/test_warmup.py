@@ -13,6 +13,7 @@ pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
 
 
+@pytest.mark.slow
 def test_warm_up_requests_are_answered(
     exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:

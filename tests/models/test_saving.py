@@ -95,6 +95,7 @@ print(*keras_vit.models.preprocessing_of(model).class_names, sep="|")
 """
 
 
+@pytest.mark.slow
 def test_keras_file_predicts_the_same_in_another_process(tmp_path: Path) -> None:
     model = labeled(image_size=(None, None), position_grid=(3, 4), num_layers=3)
     model.save(tmp_path / "m.keras")

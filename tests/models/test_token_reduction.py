@@ -124,7 +124,7 @@ def test_reduced_model_within_a_users_model() -> None:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("method", ["merge", "prune"])
+@pytest.mark.parametrize("method", ["merge", pytest.param("prune", marks=pytest.mark.slow)])
 def test_reduced_model_is_exported(method: str, tmp_path: Path) -> None:
     import tensorflow as tf
 

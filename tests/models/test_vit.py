@@ -168,6 +168,7 @@ def test_build_follows_the_global_policy() -> None:
     assert build(tiny_config()).get_layer("block_00").compute_dtype == "bfloat16"
 
 
+@pytest.mark.slow
 def test_build_trains_every_weight_with_all_kinds_of_dropout() -> None:
     model = build(
         tiny_config(dropout_rate=0.1, attention_dropout_rate=0.1, stochastic_depth_rate=0.2)

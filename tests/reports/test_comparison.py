@@ -138,6 +138,7 @@ def test_two_runs_are_compared_without_training(
     assert found.reports[0].to_json() == {k: v for k, v in stored.items() if k != "inventory"}
 
 
+@pytest.mark.slow
 def test_a_run_with_another_split_is_refused_before_anything_is_trained(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

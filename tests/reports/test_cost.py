@@ -30,6 +30,7 @@ def test_flops_of_published_networks() -> None:
     assert cost.flops(keras.applications.ResNet50(weights=None)) == pytest.approx(7.7e9, rel=0.03)
 
 
+@pytest.mark.slow
 def test_peak_memory_is_what_was_held_at_once() -> None:
     before = cost.peak_memory()
     if before is None:

@@ -94,6 +94,7 @@ def test_images_of_several_classes_cannot_be_probed(model: keras.Model) -> None:
         probe(model, several, several)
 
 
+@pytest.mark.slow
 def test_no_class_is_said_to_have_more_examples_than_it_has(model: keras.Model) -> None:
     digits = data.load("digits")
     few = digits.subset([i for k in range(10) for i in np.flatnonzero(digits.targets == k)[:7]])

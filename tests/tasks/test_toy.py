@@ -56,6 +56,7 @@ class Stop(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_resumed_run_is_the_undisturbed_one(run: Path, call: Call, tmp_path: Path) -> None:
     config = training.read_config(run / "config.yaml")
     with pytest.raises(KeyboardInterrupt):
@@ -76,6 +77,7 @@ def test_evaluation_has_a_page(run: Path, call: Call, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report.json").read_text())["scores"]["num_examples"] > 0
 
 
+@pytest.mark.slow
 def test_exported_files_agree_and_predict(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def mirror(test_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield server
 
 
+@pytest.mark.slow
 def test_named_weights_download_once_and_load(mirror: Loopback, tmp_path: Path) -> None:
     model = keras_vit.ViTTi16(weights=NAME)
     (cached,) = (tmp_path / "keras" / "models" / "keras_vit").glob("*.npz")
