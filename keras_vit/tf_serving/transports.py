@@ -100,6 +100,12 @@ class Grpc:
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._address, self._name, self._version = address, name, version
         self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
+        binary = [key for key, _ in self._metadata if key.endswith("-bin")]
+        if binary:
+            raise ValueError(
+                "`headers` must have no names that end in -bin, which are bytes in gRPC. "
+                f"Received: {binary[0]}"
+            )
 
     def signatures(self, timeout: float) -> Signatures:
         import grpc

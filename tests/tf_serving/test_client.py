@@ -178,6 +178,11 @@ def test_an_address_where_nobody_answers_is_an_error(images: list[bytes]) -> Non
             client.predict(images[:1])
 
 
+def test_binary_headers_are_refused() -> None:
+    with pytest.raises(ValueError, match="`headers` must have no names that end in -bin"):
+        Client("localhost:8500", headers={"X-bin": "y"})
+
+
 def test_version_label_and_headers_are_sent(fake: FakeServing, images: list[bytes]) -> None:
     fake.requests.clear()
     fake.lookups.clear()
