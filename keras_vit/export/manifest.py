@@ -35,7 +35,8 @@ def write(
         "preprocessing": preprocessing.get_config(),
         "limits": dataclasses.asdict(limits),
         "versions": versions(),
-        "verification": {"images": images, "artifacts": [_as_json(result) for result in results]},
+        # With the British spelling of earlier manifests.
+        "verification": {"images": images, "artefacts": [_as_json(result) for result in results]},
     }
     extra = staged / "saved_model" / saved_model.EXTRA
     extra.mkdir(exist_ok=True)

@@ -87,7 +87,7 @@ def test_manifest_holds_what_was_proven(whole) -> None:
     assert manifest["source"] == {"data": "memory"}
     assert (manifest["name"], manifest["version"]) == ("vit", 1)
     assert manifest["verification"]["images"] == 10
-    proven = {row["name"]: row for row in manifest["verification"]["artifacts"]}
+    proven = {row["name"]: row for row in manifest["verification"]["artefacts"]}
     assert set(proven) == {"saved_model", *tflite.QUANTIZATIONS}
     assert proven["saved_model"]["agreement"] == 1.0
     for folder, files in hashes.items():

@@ -34,7 +34,7 @@ def test_both_folders_get_the_facts_and_the_hashes_of_their_files(tmp_path: Path
     assert (served["name"], served["version"]) == ("vit", 3)
     assert served["limits"]["max_bytes"] == Limits().max_bytes
     assert served["verification"]["images"] == 7
-    assert served["verification"]["artifacts"][0]["largest_difference"] is None  # not NaN
+    assert served["verification"]["artefacts"][0]["largest_difference"] is None  # not NaN
 
 
 def test_folder_without_files_gets_no_manifest(tmp_path: Path) -> None:

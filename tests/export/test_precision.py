@@ -135,7 +135,7 @@ def test_bundle_says_its_precision_and_how_it_agrees(
     path = done.saved_model / "assets.extra/manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     assert manifest["precision"] == "bfloat16"
-    (result,) = manifest["verification"]["artifacts"]
+    (result,) = manifest["verification"]["artefacts"]
     assert result["agreement"] == 1
     assert 1e-5 < result["largest_difference"] < 0.1  # more than float32 may differ by
 
