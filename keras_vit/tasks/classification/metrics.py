@@ -192,9 +192,13 @@ def evaluate_predictions(
     correct = int((predicted == true).sum())
     top5 = None
     if len(class_names) > 5:
-        blocks = np.array_split(scores, -(-len(true) // _BLOCK))
-        best = np.concatenate([block.argsort(axis=1, kind="stable")[:, -5:] for block in blocks])
-        top5 = float((best == true[:, None]).any(axis=1).mean())
+        blocks = (np.array_split(a, -(-len(true) // _BLOCK)) for a in (scores, true[:, None]))
+        hits = [
+            # No view of the order of all classes is kept.
+            (block.argsort(axis=1, kind="stable")[:, -5:] == classes).any(axis=1)
+            for block, classes in zip(*blocks, strict=True)
+        ]
+        top5 = float(np.concatenate(hits).mean())
     places = (np.searchsorted(present, true), np.searchsorted(present, predicted))
     shape = (len(present), len(present))
     confusion = sparse.coo_array((np.ones(len(true), int), places), shape).tocsr()
