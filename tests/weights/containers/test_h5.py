@@ -137,10 +137,10 @@ def test_groups_without_end_are_refused(read: object, tmp_path: Path) -> None:
         group = file.create_group("layers")
         for _ in range(1500):
             group = group.create_group("a")
-    start = time.process_time()
+    start = time.thread_time()
     with pytest.raises(ValueError, match=r"truncated or damaged .*recursion"):
         read(tmp_path / "m.h5")
-    assert time.process_time() - start < 1
+    assert time.thread_time() - start < 1
 
 
 @READERS
@@ -152,10 +152,10 @@ def test_bombs_are_refused_at_once(kind: str, read: object, tmp_path: Path) -> N
         else:
             options = {"maxshape": (None,), "chunks": (2**28,)}
             file.create_dataset("layers/a", (3,), "f4", **options)
-    start = time.process_time()
+    start = time.thread_time()
     with pytest.raises(ValueError, match=r"too large: it declares [\d,]+ bytes"):
         read(tmp_path / "m.h5")
-    assert time.process_time() - start < 1
+    assert time.thread_time() - start < 1
 
 
 @READERS
