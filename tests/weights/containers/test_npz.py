@@ -197,14 +197,14 @@ def test_header_of_an_unknown_version(tmp_path: Path) -> None:
 
 def test_a_bomb_is_refused_at_once(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "m.npz", a=np.zeros(21_000_000, "float32"))
-    start = time.process_time()
+    start = time.thread_time()
     tracemalloc.start()
     with pytest.raises(ValueError, match="too large: it declares 84,000,1"):
         read_npz(tmp_path / "m.npz")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**20
-    assert time.process_time() - start < 1
+    assert time.thread_time() - start < 1
 
 
 def test_zeros_are_no_bomb(tmp_path: Path) -> None:
