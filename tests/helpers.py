@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -162,3 +163,12 @@ def in_training(objective: Any, network: keras.Model, *arguments: Any, **setting
     names = ("accumulation_steps", "clip_norm", "clip_variable_norm", "sam_radius")
     steps = {name: settings.pop(name) for name in names if name in settings}
     return TrainingModel(objective(network, *arguments, **settings), **steps)
+
+
+def link_twice(folder: Path, number: int = 30) -> None:
+    """Makes folders `0` to `number`, each with two links to the next: 2**number paths."""
+    for index in range(number + 1):
+        (folder / str(index)).mkdir()
+    for index in range(number):
+        for link in "ab":
+            (folder / str(index) / link).symlink_to(folder / str(index + 1))

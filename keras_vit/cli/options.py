@@ -149,10 +149,9 @@ def check_out(
     if path.exists() and not folder and not path.is_file():
         kind = "folder" if path.is_dir() else "device or pipe"
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
-    if name == "--report" and not folder and path.suffix != ".json":
-        raise ValueError(f"`--report` must end in .json. Received: {path}")
-    if name == "--report" and not folder and path.exists():
-        raise ValueError(f"`--report` must not exist yet. Received: {path}")
+    if name == "--report" and not folder and (path.suffix != ".json" or path.exists()):
+        wanted = "not exist yet" if path.suffix == ".json" else "end in .json"
+        raise ValueError(f"`--report` must {wanted}. Received: {path}")
     if not there.is_dir():
         wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
         raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")

@@ -23,9 +23,10 @@ def load_model(path: str | os.PathLike[str], *, compile: bool = False) -> keras.
             _check(path)
         return keras.saving.load_model(path, compile=compile)
     except TypeError as error:
+        reason = str(error).rpartition("\n")[2].partition(". ")[0]  # of a custom layer, the last
         raise ValueError(
-            "`model` must be a file that keras.saving.load_model can load. Received: "
-            f"{path}: {str(error).splitlines()[-1].partition('. ')[0]}"
+            "`model` must be a file that keras.saving.load_model can load. "
+            f"Received: {path}: {reason}"
         ) from error
 
 

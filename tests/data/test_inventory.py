@@ -14,6 +14,7 @@ from keras_vit import output_folder
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import Inventory, count_images, find_files
 from keras_vit.data.sources.folder import load_folder
+from tests.helpers import link_twice
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
 
@@ -86,11 +87,7 @@ def test_find_files_follows_links_but_not_round_in_circles(tmp_path: Path) -> No
 
 
 def test_find_files_ends_where_links_lead_to_links(tmp_path: Path) -> None:
-    for number in range(30):
-        (tmp_path / str(number)).mkdir()
-        for link in "ab":
-            (tmp_path / str(number) / link).symlink_to(tmp_path / str(number + 1))
-    (tmp_path / "30").mkdir()
+    link_twice(tmp_path)
     with pytest.raises(ValueError, match="must be reached by at most 8 links"):
         find_files(tmp_path / "0")
 

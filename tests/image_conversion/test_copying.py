@@ -9,6 +9,7 @@ import pytest
 
 from keras_vit.image_conversion import copying
 from keras_vit.image_conversion.copying import File
+from tests.helpers import link_twice
 
 
 def found_in(source: Path) -> list[File]:
@@ -39,11 +40,7 @@ def test_walk_follows_links_but_not_in_circles(tmp_path: Path) -> None:
 
 
 def test_walk_ends_where_links_lead_to_links(tmp_path: Path) -> None:
-    for number in range(30):
-        (tmp_path / str(number)).mkdir()
-        for link in "ab":
-            (tmp_path / str(number) / link).symlink_to(tmp_path / str(number + 1))
-    (tmp_path / "30").mkdir()
+    link_twice(tmp_path)
     found = found_in(tmp_path / "0")
     assert any(file.failure == "more than 8 links lead to this folder" for file in found)
     assert len(found) < 1000
