@@ -75,12 +75,15 @@ def input_rates(rounds: int, batches: int) -> list[str]:
 
 
 def served_rates(
-    bundles: dict[str, Path], clients: list[int], rounds: int, work: Path
+    bundles: dict[str, Path], clients: list[int], rounds: int, work: Path, threads: int
 ) -> list[str]:
-    """Returns the table of the rates of bundles in the C API."""
+    """Returns the table of the rates of bundles in the C API; all but the first use `threads`."""
     for index, file in enumerate(photographs(1, SIZE, count=16).encoded or ()):
         (work / str(index)).write_bytes(file)
-    served = {name: Served(path, work) for name, path in bundles.items()}
+    served = {
+        name: Served(path, work, threads if index else 0)
+        for index, (name, path) in enumerate(bundles.items())
+    }
     batchings = {name: Batching.of(path.parents[1] / FILE) for name, path in bundles.items()}
     lines = [
         "| bundle | clients | images/s, median (range) | relative to the first |",
@@ -173,6 +176,12 @@ def main() -> None:
     parser.add_argument("--base", type=Path, help="version folder of a bundle to compare with")
     parser.add_argument("--count", type=int, default=200, help="photographs that are enlarged")
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 16])
+    parser.add_argument(
+        "--threads-of-operators",
+        type=int,
+        default=0,
+        help="--tensorflow_intra_op_parallelism, but for the first bundle; 0: one per core",
+    )
     parser.add_argument("--rounds", type=int, default=9, help="turns of each variant")
     parser.add_argument("--batches", type=int, default=4, help="batches of four in a turn")
     parser.add_argument("--out", type=Path, help="Markdown file to write the tables to")
@@ -192,7 +201,9 @@ def main() -> None:
             )
         work = Path(folder) / "work"
         work.mkdir()
-        sections["Served"] = served_rates(bundles, arguments.clients, arguments.rounds, work)
+        sections["Served"] = served_rates(
+            bundles, arguments.clients, arguments.rounds, work, arguments.threads_of_operators
+        )
     sections["Input"] = input_rates(arguments.rounds, arguments.batches)
     text = (
         f"# Photographs of {SIZE[0]} x {SIZE[1]} pixels\n\n{hardware()}; Python "

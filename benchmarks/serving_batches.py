@@ -133,13 +133,14 @@ class Served:
     Args:
         path: A version folder of a bundle, or the `.xml` file of another.
         work: Folder with the images, as `prepare` writes it.
+        threads: Threads of an operator, see `Session`.
     """
 
-    def __init__(self, path: Path, work: Path) -> None:
+    def __init__(self, path: Path, work: Path, threads: int = 0) -> None:
         if path.suffix != ".xml":
             _names(path, work).write_text(json.dumps(signatures_of(path)))
         self._process: Any = subprocess.Popen(
-            [sys.executable, __file__, "--child", str(path), str(work)],
+            [sys.executable, __file__, "--child", str(path), str(work), str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -159,10 +160,10 @@ class Served:
         self._process.wait()
 
 
-def child(path: Path, work: Path) -> None:
+def child(path: Path, work: Path, threads: int) -> None:
     """Answers in a process without TensorFlow's Python, or of OpenVINO."""
     images = [(work / str(index)).read_bytes() for index in range(len(list(work.glob("[0-9]*"))))]
-    compute = _openvino(path) if path.suffix == ".xml" else _saved_model(path, work)
+    compute = _openvino(path) if path.suffix == ".xml" else _saved_model(path, work, threads)
     for number in (1, 4, 16, 32, len(images)):  # what is made for a shape is made now
         compute(images[:number])
     for line in sys.stdin:
@@ -178,8 +179,8 @@ def _names(path: Path, work: Path) -> Path:
     return work / f"names{str(path.resolve()).replace('/', '-')}.json"
 
 
-def _saved_model(path: Path, work: Path) -> Callable[[list[bytes]], Sequence[Any]]:
-    session = Session(path, json.loads(_names(path, work).read_text()))
+def _saved_model(path: Path, work: Path, threads: int) -> Callable[[list[bytes]], Sequence[Any]]:
+    session = Session(path, json.loads(_names(path, work).read_text()), threads=threads)
     return lambda images: session.call("serving_default", image_bytes=images)["probabilities"]
 
 
@@ -226,11 +227,14 @@ def prepare(data: str, work: Path) -> float:
 def compare(arguments: argparse.Namespace, work: Path) -> str:
     """Returns the table of a race between bundles."""
     paths = [*arguments.bundles, *([arguments.openvino] if arguments.openvino else [])]
-    names = [str(path) for path in paths]
+    threads = arguments.threads_of_operators + [0] * len(paths)
+    names = [
+        f"{path}, threads: {n}" if n else str(path) for path, n in zip(paths, threads, strict=False)
+    ]
     batchings = [
         Batching.of(arguments.batching or path.parents[1] / "batching.config") for path in paths
     ]
-    served = [Served(path, work) for path in paths]
+    served = [Served(path, work, n) for path, n in zip(paths, threads, strict=False)]
     lines = [f"- {name}: {batching}" for name, batching in zip(names, batchings, strict=True)]
     lines += [
         "",
@@ -265,7 +269,7 @@ def sweep(arguments: argparse.Namespace, work: Path) -> str:
 
     The values are compared by the geometric mean over the numbers of clients.
     """
-    served = Served(arguments.bundles[0], work)
+    served = Served(arguments.bundles[0], work, *arguments.threads_of_operators[:1])
     settings = [
         Batching(*values)
         for values in itertools.product(arguments.sizes, arguments.timeouts, arguments.threads)
@@ -363,6 +367,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, default=[1, 8, 16, 32, 64])
     parser.add_argument("--timeouts", nargs="+", type=int, default=[0, 2000, 10000])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2, 4])
+    threads = "--tensorflow_intra_op_parallelism of each bundle; 0: one per core (default)"
+    parser.add_argument("--threads-of-operators", nargs="+", type=int, default=[], help=threads)
     parser.add_argument("--batching", type=Path, help="batching.config of all bundles")
     parser.add_argument("--openvino", type=Path, help="model.xml to compare with")
     parser.add_argument("--plot", type=Path, help="PNG file to draw a sweep to")
@@ -388,6 +394,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(Path(sys.argv[2]), Path(sys.argv[3]))
+        child(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
     else:
         main()

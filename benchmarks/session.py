@@ -37,6 +37,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "TF_Message": (c_char_p, c_void_p),
     "TF_NewGraph": (c_void_p,),
     "TF_NewSessionOptions": (c_void_p,),
+    "TF_SetConfig": (None, c_void_p, c_char_p, c_size_t, c_void_p),
     "TF_LoadSessionFromSavedModel": (
         *(c_void_p, c_void_p, c_void_p, c_char_p, POINTER(c_char_p)),
         *(c_int, c_void_p, c_void_p, c_void_p),
@@ -72,12 +73,16 @@ class Session:
         path: The folder with `saved_model.pb`.
         signatures: What `signatures_of` returned for it, in another process.
         xla: Whether operators that need XLA may run.
+        threads: Threads of an operator, as `--tensorflow_intra_op_parallelism` of the server; 0
+            for one per core.
 
     Raises:
         TensorFlowError: If it does not load.
     """
 
-    def __init__(self, path: str | Path, signatures: dict[str, Any], xla: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, signatures: dict[str, Any], xla: bool = False, threads: int = 0
+    ) -> None:
         self._signatures = signatures
         self._c = _library()
         if not xla:
@@ -86,6 +91,8 @@ class Session:
         tags = (c_char_p * 1)(b"serve")
         options = self._c.TF_NewSessionOptions()
         status = self._c.TF_NewStatus()
+        config = bytes([2 << 3, threads])  # `intra_op_parallelism_threads` of a ConfigProto
+        self._c.TF_SetConfig(options, config, len(config), status)
         self._session = self._c.TF_LoadSessionFromSavedModel(
             options, None, str(path).encode(), tags, 1, self._graph, None, status
         )
