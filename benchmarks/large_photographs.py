@@ -77,12 +77,12 @@ def input_rates(rounds: int, batches: int) -> list[str]:
 def served_rates(
     bundles: dict[str, Path], clients: list[int], rounds: int, work: Path, threads: int
 ) -> list[str]:
-    """Returns the table of the rates of bundles in the C API; all but the first use `threads`."""
+    """Returns the table of the rates of bundles in the C API; `threads` is not for `earlier`."""
     for index, file in enumerate(photographs(1, SIZE, count=16).encoded or ()):
         (work / str(index)).write_bytes(file)
     served = {
-        name: Served(path, work, threads if index else 0)
-        for index, (name, path) in enumerate(bundles.items())
+        name: Served(path, work, 0 if name == "earlier" else threads)
+        for name, path in bundles.items()
     }
     batchings = {name: Batching.of(path.parents[1] / FILE) for name, path in bundles.items()}
     lines = [
@@ -180,7 +180,7 @@ def main() -> None:
         "--threads-of-operators",
         type=int,
         default=0,
-        help="--tensorflow_intra_op_parallelism, but for the first bundle; 0: one per core",
+        help="--tensorflow_intra_op_parallelism, but for --base; 0: one per core",
     )
     parser.add_argument("--rounds", type=int, default=9, help="turns of each variant")
     parser.add_argument("--batches", type=int, default=4, help="batches of four in a turn")
