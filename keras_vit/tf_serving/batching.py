@@ -10,7 +10,7 @@ from keras_vit import arguments, files
 FILE = "batching.config"
 #: Largest batch size of the server, also for clients and warm-up requests.
 MAX_BATCH_SIZE = 16
-_TIMEOUT = 250  # microseconds
+_TIMEOUT = 100  # microseconds
 _WAITING = 32  # images of a signature; the memory of a server: docs/serving.md
 # Derivation of the values: docs/serving.md.
 _TEXT = """\
