@@ -67,6 +67,8 @@ class MultiHeadSelfAttention(BaseLayer):
 
     # Whether 1 / sqrt(d) is folded into the query weights; never so in a saved model.
     scale_folded = False
+    # Number of first tokens for which outputs are computed, None for all; never in a saved model.
+    num_queries: int | None = None
     # Whether a subclass reads or changes the attention weights; a fused kernel returns none.
     needs_weights = False
 
@@ -108,6 +110,8 @@ class MultiHeadSelfAttention(BaseLayer):
             )
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
         q, k, v = self.project_in(inputs, t)
+        if self.num_queries is not None:
+            q, t = q[:, :, : self.num_queries], self.num_queries
         scores = None
         drops = training is not False and self.dropout_rate > 0
         if self.needs_weights or return_attention_scores or drops or not has_fused_kernel():

@@ -124,6 +124,9 @@ class TransformerBlock(BaseLayer):
         _, t, d_model = ops.shape(inputs)
         z = self._in_one_matrix(inputs)  # (BT, D)
         branch = self.attention(self.norm_1(z, training=training), num_tokens=t, training=training)
+        if self.attention.num_queries is not None:
+            t = self.attention.num_queries
+            z = self._in_one_matrix(inputs[:, :t])
         z = self._add_attention(z, branch, t, training)
         z = self._add_perceptron(z, t, training)
         return ops.reshape(z, (-1, t, d_model))  # (B, T, D)

@@ -102,6 +102,14 @@ def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
             yield layer
 
 
+def graphs_of(model: keras.Model) -> Iterator[keras.Model]:
+    """Yields a model and the models nested in it."""
+    yield model
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from graphs_of(layer)
+
+
 def last_layer(model: keras.Model) -> Any:
     """Returns the last layer or operation of a model, descending into nested models."""
     # A subclassed model has no list of operations and may compute anything after its last layer.

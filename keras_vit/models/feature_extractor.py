@@ -57,8 +57,13 @@ class _OpenBlock(layers.TransformerBlock):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         self.entered = inputs if self.tap is None else inputs + self.tap
-        self.left = super().call(self.entered, training=training)
-        return self.left
+        self.left = outputs = super().call(self.entered, training=training)
+        if (num_queries := self.attention.num_queries) is not None:
+            # In a graph, only the tokens that are used are computed.
+            self.attention.num_queries = None
+            self.left = super().call(self.entered, training=training)
+            self.attention.num_queries = num_queries
+        return outputs
 
 
 class _OpenEncoder(layers.PatchEncoder):

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
 from keras_vit import arguments
-from keras_vit.layers import LayerNorm, ModelMetadata, TransformerBlock
+from keras_vit.layers import (
+    LayerNorm,
+    ModelMetadata,
+    ReducingBlock,
+    TokenPooling,
+    TransformerBlock,
+)
 from keras_vit.layers.fused_elementwise import is_enabled
 from keras_vit.models import cloning
 from keras_vit.models.inference_graphs import (
@@ -99,9 +106,11 @@ def optimize_for_inference(
 def fold(model: keras.Model) -> None:
     """Folds scale factors into the weights of Transformer blocks and enables fused layer norms.
 
+    The last block computes only the tokens that are used, for example only the class token.
     Changes the model in place. Weights in other dtypes would lose precision and stay unchanged.
     """
-    for layer in cloning.layers_of(model):
+    layers = list(cloning.layers_of(model))
+    for layer in layers:
         if layer.variable_dtype != "float32":
             continue
         if isinstance(layer, TransformerBlock):
@@ -109,6 +118,34 @@ def fold(model: keras.Model) -> None:
         for norm in (layer, *(getattr(layer, name, None) for name in _NORMS)):
             if isinstance(norm, LayerNorm):
                 norm.fused = True
+    for graph in cloning.graphs_of(model):
+        _drop_unused_tokens(graph, layers)
+
+
+def _drop_unused_tokens(model: keras.Model, layers: list[Any]) -> None:
+    """Limits the last block's output to the prefix tokens if the model's outputs use no others."""
+    blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
+    if not blocks or isinstance(blocks[-1], ReducingBlock) or _has_tokens(model.outputs):
+        return
+    if layers.count(blocks[-1]) > 1:  # part of several nested models
+        return
+    try:
+        rest = keras.Model(blocks[-1].output, model.outputs)
+    except ValueError:  # the outputs also depend on other tensors
+        return
+    used = 0
+    for layer in rest.operations:
+        if isinstance(layer, (keras.layers.InputLayer, LayerNorm)):
+            continue
+        if isinstance(layer, TokenPooling) and layer.mode == "token":
+            used = max(used, layer.index + 1)
+        elif _has_tokens(layer.input):
+            return
+    blocks[-1].attention.num_queries = used
+
+
+def _has_tokens(tensors: Any) -> bool:
+    return any(len(tensor.shape) > 2 for tensor in keras.tree.flatten(tensors))
 
 
 def without_xla(model: keras.Model) -> Compute:

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import keras_vit
 from keras_vit import models, optimize_for_inference
+from keras_vit.layers import TransformerBlock
 from keras_vit.models import cloning, inference_runtime
 from tests.helpers import assert_close, normal, tiny_model
 
@@ -50,6 +53,52 @@ def test_the_answer_is_not_rounded(dtype: str) -> None:
 def test_a_model_with_fewer_tokens_answers_the_same(method: str) -> None:
     model = models.reduce_tokens(tiny_model(), 2, method=method)
     assert_close(optimize_for_inference(model)(IMAGES), model(IMAGES), 5e-6)  # measured: 3e-7
+
+
+def mean_of_tokens(model: keras.Model) -> keras.Model:
+    return keras.Model(model.input, ops.mean(model.get_layer("block_01").output, axis=1))
+
+
+def with_its_mean(model: keras.Model) -> keras.Model:
+    """A model of two that share their blocks; one uses all tokens."""
+    images = keras.Input(model.input_shape[1:])
+    return keras.Model(
+        images, ops.concatenate([model(images), mean_of_tokens(model)(images)], axis=-1)
+    )
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
+@pytest.mark.parametrize(
+    ("changes", "around", "used"),
+    [
+        ({}, None, 1),
+        ({"layer_scale": 0.5, "register_tokens": 2, "representation_size": 5}, None, 1),
+        ({"distillation_token": True, "distillation_head": True}, None, 2),
+        ({}, lambda m: keras.Sequential([keras.Input((15, 14, 3)), m]), 1),
+        ({"pooling": "gap"}, None, None),
+        ({"pooling": "map"}, None, None),
+        ({"pooling": "none", "classes": 0}, None, None),
+        ({}, mean_of_tokens, None),
+        ({}, with_its_mean, None),
+        ({}, lambda m: keras.Model(m.input, [*m.outputs, m.get_layer("block_01").output]), None),
+    ],
+)
+def test_last_block_computes_only_tokens_that_are_used(
+    changes: dict[str, Any],
+    around: Callable[[keras.Model], keras.Model] | None,
+    used: int | None,
+) -> None:
+    model = tiny_model(**changes)
+    model = around(model) if around else model
+    folded = cloning.clone(model)
+    inference_runtime.fold(folded)
+    blocks = [layer for layer in cloning.layers_of(folded) if isinstance(layer, TransformerBlock)]
+    assert [block.attention.num_queries for block in blocks[:2]] == [None, used]
+    # measured: 1.4e-5 for tokens of up to 10, 2e-6 otherwise
+    for found, expected in zip(
+        *(keras.tree.flatten(m(IMAGES)) for m in (folded, model)), strict=True
+    ):
+        assert_close(found, expected, 5e-5)
 
 
 def test_the_model_stays_as_it_was() -> None:
