@@ -201,15 +201,34 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
         )
         scale *= tf.cast(stored.ratio, scale.dtype)
         # Only the pixels inside the crop are computed: no huge image between resize and crop.
-        resized = tf.raw_ops.ScaleAndTranslate(
-            images=stored.pixels[tf.newaxis],
-            size=size,
-            scale=tf.cast(scale, tf.float32),
-            translation=-tf.cast(offset, tf.float32),
-            kernel_type=_KERNELS[preprocessing.interpolation],
-            antialias=preprocessing.antialias,
-        )[0]
+        resized = stored.pixels
+        for axis in (0, 1):
+            resized = _resized_rows(resized, size[axis], scale[axis], offset[axis], preprocessing)
     return _rounded(exif.turn(resized, orientation), preprocessing)
+
+
+def _resized_rows(
+    image: tf.Tensor,
+    size: tf.Tensor,
+    scale: tf.Tensor,
+    offset: tf.Tensor,
+    preprocessing: Preprocessing,
+) -> tf.Tensor:
+    """Scales an image (H, W, C) along H and returns `size` rows from `offset`, as (W, size, C).
+
+    For both axes this is bit-identical to one `ScaleAndTranslate` and takes half the time: the
+    operator is slow along W, where it processes C values at a time instead of W * C.
+    """
+    resized = tf.raw_ops.ScaleAndTranslate(
+        images=tf.reshape(image, (1, tf.shape(image)[0], 1, -1)),
+        size=(size, 1),
+        scale=tf.cast((scale, 1), tf.float32),
+        translation=-tf.cast((offset, 0), tf.float32),
+        kernel_type=_KERNELS[preprocessing.interpolation],
+        antialias=preprocessing.antialias,
+    )
+    resized = tf.reshape(resized, (size, -1, preprocessing.num_channels))
+    return tf.transpose(resized, (1, 0, 2))
 
 
 def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> tf.Tensor:

@@ -165,6 +165,29 @@ def test_fit_equals_pil_on_a_smooth_image(interpolation: str, size: tuple[int, i
     assert difference.max() <= (0 if interpolation == "nearest" else 1)
 
 
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("shape", [(50, 37, 3), (7, 90, 1), (1, 1, 3)])
+def test_fit_has_the_bits_of_one_operator(shape: tuple[int, ...], antialias: bool) -> None:
+    image = np.random.default_rng(0).integers(0, 256, shape, "uint8")
+    size = (13, 17)
+    one = tf.raw_ops.ScaleAndTranslate(
+        images=image[np.newaxis],
+        size=size,
+        scale=[size[0] / shape[0], size[1] / shape[1]],
+        translation=[0, 0],
+        kernel_type="keyscubic",
+        antialias=antialias,
+    )
+    preprocessing = Preprocessing(
+        size=size,
+        resize="squash",
+        antialias=antialias,
+        channels="rgb" if shape[2] == 3 else "grayscale",
+    )
+    found = decode_and_resize.resize_and_crop(tf.constant(image), preprocessing)
+    np.testing.assert_array_equal(found, tf.saturate_cast(one[0] + 0.5, tf.uint8))
+
+
 @pytest.mark.parametrize("interpolation", ["nearest", "bicubic"])
 @pytest.mark.parametrize("shape", [(50, 37), (20, 61), (2, 300), (300, 2)])
 def test_fit_crop_is_the_center_of_the_resized_image(
