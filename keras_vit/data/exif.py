@@ -46,7 +46,8 @@ def turn(image: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
 
 def swapped(pair: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
     """Swaps a (row, column) pair if the Exif orientation swaps rows and columns."""
-    return tf.where(tf.cast(number, tf.int64) >= 5, pair[::-1], pair)
+    # Not `pair[::-1]`, for which TensorFlow's graph optimizer logs an error.
+    return tf.where(tf.cast(number, tf.int64) >= 5, tf.reverse(pair, [0]), pair)
 
 
 def mirrored(begin: tf.Tensor, rest: tf.Tensor, number: tf.Tensor | int) -> tf.Tensor:
