@@ -51,6 +51,7 @@ class _OpenBlock(layers.TransformerBlock):
     """Transformer block that adds `tap` to its input tokens, and stores its inputs and outputs."""
 
     attention_class = _OpenAttention
+    outputs_only = False
     tap: Any = None
     entered: Any = None
     left: Any = None
@@ -58,8 +59,8 @@ class _OpenBlock(layers.TransformerBlock):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         self.entered = inputs if self.tap is None else inputs + self.tap
         self.left = outputs = super().call(self.entered, training=training)
-        if (num_queries := self.attention.num_queries) is not None:
-            # In a graph, only the tokens that are used are computed.
+        num_queries = self.attention.num_queries
+        if num_queries is not None and not self.outputs_only:
             self.attention.num_queries = None
             self.left = super().call(self.entered, training=training)
             self.attention.num_queries = num_queries
@@ -304,6 +305,14 @@ class FeatureExtractor:
             "attention": [attention.seen for attention in attentions],
             "pooling": [layer.seen for layer in pooling],
         }
+
+    def run_outputs(self, images: Any) -> dict[str, Any]:
+        """Like `run`, but without activations, and with fewer operations after `fold`."""
+        self.blocks[-1].outputs_only = True
+        try:
+            return {"outputs": self.run(images)["outputs"]}
+        finally:
+            self.blocks[-1].outputs_only = False
 
     def _observation(self, run: dict[str, Any]) -> Activations:
         run = keras.tree.map_structure(ops.convert_to_numpy, run)

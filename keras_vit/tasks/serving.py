@@ -48,9 +48,10 @@ class ServedModel:
         self.pixels = tf.TensorSpec(shape, tf.uint8, "pixels")
         self.images = tf.TensorSpec(shape, tf.float32, "images")
         self.network, self.run = self.prepare(network)
+        self.has_constants = False  # in place of variables
         # Traced once and called by the functions of all inputs.
         self._answer_once = tf.function(
-            lambda images: self.outputs(self.run(images)),
+            lambda images: self.outputs(self.run_outputs(images)),
             input_signature=[self.images],
             autograph=False,
         )
@@ -70,6 +71,10 @@ class ServedModel:
             copy = cloning.with_dtype(network, "float32")
         return copy, partial(copy, training=False)
 
+    def run_outputs(self, images: tf.Tensor) -> Any:
+        """Runs the network to compute only `outputs`."""
+        return self.run(images)
+
     def outputs(self, found: Any) -> Answer:
         """Converts the result of running the network to a dictionary of named outputs."""
         return {self._output: tf.cast(found, tf.float32)}
@@ -86,6 +91,7 @@ class ServedModel:
         run, values = with_placeholders(self.network, self.run)
         # One function, so that the file contains the weights only once.
         self.run = tf.function(run, input_signature=[self.images], autograph=False)
+        self.has_constants = True
         return values
 
     def signatures(self) -> dict[str, Signature]:

@@ -92,6 +92,12 @@ class ServedClassifier(ServedModel):
         normed = tokens if norm is None else norm(tokens)
         return {**run, "features": tf.cast(normed, tf.float32)}
 
+    def run_outputs(self, images: tf.Tensor) -> Any:
+        # TensorFlow removes unused operations from the function with constants, but from no other.
+        if self._extractor is None or self.has_constants:
+            return self.run(images)
+        return self._extractor.run_outputs(images)
+
     def outputs(self, found: Any) -> Answer:
         several = self.preprocessing.thresholds is not None
         if self._extractor is None:

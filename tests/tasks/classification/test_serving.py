@@ -61,6 +61,12 @@ def test_explain_and_embed_are_what_looking_inside_tells(
         assert not any(np.any(value[-1]) for name, value in answer.items() if name != "message")
 
 
+def test_classifying_with_variables_computes_no_unused_tokens(tmp_path: Path) -> None:
+    graph = served(tiny(num_layers=2), tmp_path)._answer_once.get_concrete_function().graph
+    products = [op for op in graph.get_operations() if op.type in ("MatMul", "BatchMatMulV2")]
+    assert len(products) == 1 + 2 * 6 + 1  # patches, blocks, classifier
+
+
 def test_other_networks_are_served_without_what_looks_inside(
     images: list[bytes], tmp_path: Path
 ) -> None:
