@@ -47,10 +47,11 @@ class MultiHeadSelfAttention(BaseLayer):
         inputs: Tensor of shape (B, T, D), or of shape (B*T, D) with `num_tokens`.
         return_attention_scores: Whether the attention weights are returned as well.
         num_tokens: Number of tokens T per example, if `inputs` has rank 2.
+        num_queries: Number Q of first tokens whose outputs are computed; None for all T.
 
     Returns:
-        Tensor of the shape of `inputs`; with `return_attention_scores` a pair of this tensor and
-        the weights after the softmax, (B, K, T, T), whose rows sum to 1.
+        Tensor of the shape of `inputs`, with Q tokens; with `return_attention_scores` a pair of
+        this tensor and the weights after the softmax, (B, K, Q, T), whose rows sum to 1.
 
     Raises:
         ValueError: If an argument is out of range, D is not a multiple of `num_heads`, or
@@ -67,8 +68,6 @@ class MultiHeadSelfAttention(BaseLayer):
 
     # Whether 1 / sqrt(d) is folded into the query weights; never so in a saved model.
     scale_folded = False
-    # Number of first tokens for which outputs are computed, None for all; never in a saved model.
-    num_queries: int | None = None
     # Whether a subclass reads or changes the attention weights; a fused kernel returns none.
     needs_weights = False
 
@@ -101,6 +100,7 @@ class MultiHeadSelfAttention(BaseLayer):
         inputs: Any,
         return_attention_scores: bool = False,
         num_tokens: Any = None,
+        num_queries: int | None = None,
         training: bool | None = None,
     ) -> Any:
         if (num_tokens is None) != (len(inputs.shape) == 3):
@@ -110,8 +110,8 @@ class MultiHeadSelfAttention(BaseLayer):
             )
         t = ops.shape(inputs)[1] if num_tokens is None else num_tokens
         q, k, v = self.project_in(inputs, t)
-        if self.num_queries is not None:
-            q, t = q[:, :, : self.num_queries], self.num_queries
+        if num_queries is not None:
+            q, t = q[:, :, :num_queries], num_queries
         scores = None
         drops = training is not False and self.dropout_rate > 0
         if self.needs_weights or return_attention_scores or drops or not has_fused_kernel():
@@ -176,10 +176,15 @@ class MultiHeadSelfAttention(BaseLayer):
         inputs: Any,
         return_attention_scores: bool = False,
         num_tokens: Any = None,
+        num_queries: int | None = None,
         training: bool | None = None,
     ) -> Any:
-        z = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        batch, t = inputs.shape[:2] if num_tokens is None else (None, num_tokens)
+        queries = t if num_queries is None else num_queries
+        shape = inputs.shape
+        if num_queries is not None:
+            shape = (batch, queries, shape[-1]) if num_tokens is None else (None, shape[-1])
+        z = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return z
-        batch, t = inputs.shape[:2] if num_tokens is None else (None, num_tokens)
-        return z, keras.KerasTensor((batch, self.num_heads, t, t), dtype=self.compute_dtype)
+        return z, keras.KerasTensor((batch, self.num_heads, queries, t), dtype=self.compute_dtype)

@@ -99,6 +99,8 @@ class TransformerBlock(BaseLayer):
         # Whether the backward pass recomputes the block's activations instead of storing them
         # (rematerialization): a property of a run, not of the model, so no argument.
         self.remat = False
+        # Number of first tokens whose outputs are computed, None for all; only for inference.
+        self.num_queries: int | None = None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         for layer in (self.norm_1, self.attention, self.norm_2, self.mlp):
@@ -123,9 +125,14 @@ class TransformerBlock(BaseLayer):
     def _compute(self, inputs: Any, training: bool | None) -> Any:
         _, t, d_model = ops.shape(inputs)
         z = self._in_one_matrix(inputs)  # (BT, D)
-        branch = self.attention(self.norm_1(z, training=training), num_tokens=t, training=training)
-        if self.attention.num_queries is not None:
-            t = self.attention.num_queries
+        branch = self.attention(
+            self.norm_1(z, training=training),
+            num_tokens=t,
+            num_queries=self.num_queries,
+            training=training,
+        )
+        if self.num_queries is not None:
+            t = self.num_queries
             z = self._in_one_matrix(inputs[:, :t])
         z = self._add_attention(z, branch, t, training)
         z = self._add_perceptron(z, t, training)

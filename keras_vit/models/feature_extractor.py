@@ -59,11 +59,11 @@ class _OpenBlock(layers.TransformerBlock):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         self.entered = inputs if self.tap is None else inputs + self.tap
         self.left = outputs = super().call(self.entered, training=training)
-        num_queries = self.attention.num_queries
+        num_queries = self.num_queries
         if num_queries is not None and not self.outputs_only:
-            self.attention.num_queries = None
+            self.num_queries = None
             self.left = super().call(self.entered, training=training)
-            self.attention.num_queries = num_queries
+            self.num_queries = num_queries
         return outputs
 
 

@@ -9,13 +9,7 @@ from typing import Any
 import keras
 
 from keras_vit import arguments
-from keras_vit.layers import (
-    LayerNorm,
-    ModelMetadata,
-    ReducingBlock,
-    TokenPooling,
-    TransformerBlock,
-)
+from keras_vit.layers import LayerNorm, ModelMetadata, TokenPooling, TransformerBlock
 from keras_vit.layers.fused_elementwise import is_enabled
 from keras_vit.models import cloning
 from keras_vit.models.inference_graphs import (
@@ -48,14 +42,15 @@ def optimize_for_inference(
     """Returns a faster model with the same outputs, for use in the current process only.
 
     With `runtime="keras"` the result is a Keras model. With TensorFlow on a CPU it runs in the same
-    way as a SavedModel of `keras-vit export`: scales are folded into the weights, and weights are
-    constants up to 128 MiB in float32 and up to 512 MiB in bfloat16; for ViT-B/16 in bfloat16 the
-    conversion takes about 20 seconds and 6 GB of memory (docs/performance.md). XLA compiles a small
-    float32 model for up to four images. The model cannot be saved or exported, because saved models
-    must not need XLA. On other backends and devices the result is a plain copy, which the backend's
-    compiler optimizes. With `runtime="openvino"` the result is an `OpenVINOModel`, which has
-    `predict` and is called like a Keras model: the fastest runtime measured on a CPU. To write
-    files, use `keras-vit export` or `keras_vit.export`.
+    way as a SavedModel of `keras-vit export`: scales are folded into the weights, the last block
+    computes only the tokens that are used, and weights are constants up to 128 MiB in float32 and
+    up to 512 MiB in bfloat16; for ViT-B/16 in bfloat16 the conversion takes about 20 seconds and 6
+    GB of memory (docs/performance.md). XLA compiles a small float32 model for up to four images.
+    The model cannot be saved or exported, because saved models must not need XLA. On other backends
+    and devices the result is a plain copy, which the backend's compiler optimizes. With
+    `runtime="openvino"` the result is an `OpenVINOModel`, which has `predict` and is called like a
+    Keras model: the fastest runtime measured on a CPU. To write files, use `keras-vit export` or
+    `keras_vit.export`.
 
     Args:
         model: A functional or sequential Keras model; layers from outside keras_vit are unchanged.
@@ -125,7 +120,7 @@ def fold(model: keras.Model) -> None:
 def _drop_unused_tokens(model: keras.Model, layers: list[Any]) -> None:
     """Limits the last block's output to the prefix tokens if the model's outputs use no others."""
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
-    if not blocks or isinstance(blocks[-1], ReducingBlock) or _has_tokens(model.outputs):
+    if not blocks or _has_tokens(model.outputs):
         return
     if layers.count(blocks[-1]) > 1:  # part of several nested models
         return
@@ -141,7 +136,7 @@ def _drop_unused_tokens(model: keras.Model, layers: list[Any]) -> None:
             used = max(used, layer.index + 1)
         elif _has_tokens(layer.input):
             return
-    blocks[-1].attention.num_queries = used
+    blocks[-1].num_queries = used
 
 
 def _has_tokens(tensors: Any) -> bool:

@@ -112,6 +112,20 @@ def test_attention_of_tokens_in_one_matrix_is_the_same() -> None:
     assert (z.shape, weights.shape) == ((None, d), (None, 3, t, t))
 
 
+def test_outputs_of_the_first_tokens_are_the_same() -> None:
+    layer = attention()
+    expected, scores = layer(TOKENS, return_attention_scores=True)
+    batch, t, d = TOKENS.shape
+    found, some = layer(TOKENS, return_attention_scores=True, num_queries=2)
+    assert_close(found, numpy(expected)[:, :2], 1e-6)  # measured: 2.4e-7
+    assert_close(some, numpy(scores)[:, :, :2], 1e-6)
+    matrix = layer(TOKENS.reshape(batch * t, d), num_tokens=t, num_queries=2)
+    assert_close(matrix, numpy(found).reshape(batch * 2, d), 1e-6)
+    z, weights = layer(keras.Input((t, d)), return_attention_scores=True, num_queries=2)
+    assert (z.shape, weights.shape) == ((None, 2, d), (None, 3, 2, t))
+    assert layer(keras.Input((d,)), num_tokens=t, num_queries=2).shape == (None, d)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_scale_may_be_in_the_weights(bias: bool) -> None:
     layer = attention(qkv_bias=bias)

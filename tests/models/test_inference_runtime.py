@@ -93,7 +93,7 @@ def test_last_block_computes_only_tokens_that_are_used(
     folded = cloning.clone(model)
     inference_runtime.fold(folded)
     blocks = [layer for layer in cloning.layers_of(folded) if isinstance(layer, TransformerBlock)]
-    assert [block.attention.num_queries for block in blocks[:2]] == [None, used]
+    assert [block.num_queries for block in blocks[:2]] == [None, used]
     # measured: 1.4e-5 for tokens of up to 10, 2e-6 otherwise
     for found, expected in zip(
         *(keras.tree.flatten(m(IMAGES)) for m in (folded, model)), strict=True
