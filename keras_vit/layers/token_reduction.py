@@ -152,7 +152,7 @@ class ReducingBlock(TransformerBlock):
 class _ProportionalAttention(MultiHeadSelfAttention):
     """Self-attention that weights tokens by size, and also returns the keys."""
 
-    def call(
+    def call(  # type: ignore[override]
         self, inputs: Any, sizes: Any = None, num_tokens: Any = None, training: bool | None = None
     ) -> tuple[Any, Any]:
         q, k, v = self.project_in(inputs, num_tokens)  # (B, K, T, d)
