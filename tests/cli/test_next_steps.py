@@ -58,6 +58,7 @@ def test_next_steps_of_a_training_can_be_pasted(
     ]
 
 
+@pytest.mark.slow
 def test_next_step_of_a_pretraining_can_be_pasted(call: Call, folder: Path) -> None:
     data, out = write_photos(folder / "photos"), folder / "run"
     options = ("--model", "ViTNano", "--image-size", "8x12", "--epochs", 1, "--batch-size", 8)

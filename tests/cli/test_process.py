@@ -185,6 +185,7 @@ def test_errors_that_tensorflow_logs_are_left_out(tmp_path: Path, verbose: bool)
     assert bool(logged) == verbose
 
 
+@pytest.mark.slow
 def test_predict_finds_layers_and_leaves_out_the_log_of_tensorflow(tmp_path: Path) -> None:
     config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
     models.build(config).save(tmp_path / "model.keras")

@@ -15,7 +15,7 @@ import pytest
 from keras_vit.export import load_predictor, saved_model
 from tests.tf_serving.fake_serving import FakeServing, serving
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
+pytestmark = [pytest.mark.slow, pytest.mark.tensorflow, pytest.mark.usefixtures("nano")]
 pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
 
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
@@ -50,7 +50,7 @@ def addressed(block: str, server: FakeServing) -> str:
 
 @pytest.mark.parametrize(
     "block",
-    [pytest.param(b, marks=pytest.mark.slow if EXPORTS in b else ()) for b in blocks("python")],
+    blocks("python"),
 )
 def test_python_examples_run(
     block: str, server: FakeServing, folder: Path, run: Path, capsys: pytest.CaptureFixture[str]

@@ -126,6 +126,7 @@ def examples() -> tuple[Examples, Examples]:
     return make(turned), make([photo("png", image=with_pil(file)) for file in turned])
 
 
+@pytest.mark.slow
 def test_pipelines_see_upright_images(examples: tuple[Examples, Examples]) -> None:
     preprocessing = Preprocessing(size=(13, 17))
     for make in (

@@ -140,6 +140,7 @@ def test_bundle_says_its_precision_and_how_it_agrees(
     assert 1e-5 < result["largest_difference"] < 0.1  # more than float32 may differ by
 
 
+@pytest.mark.slow
 def test_bundle_that_names_other_classes_is_refused(
     model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def test_write_appends_labels_and_preprocessing(exported: dict[str, Path]) -> No
         assert json.loads(archive.read("preprocessing.json"))["size"] == [10, 14]
 
 
+@pytest.mark.slow
 def test_write_converts_a_mixed_precision_model_of_any_size(
     model: keras.Model, images: list[bytes], tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_file_for_several_images_answers_for_any_number(
         )
 
 
+@pytest.mark.slow
 def test_features_that_are_hundreds_of_times_as_large_spoil_no_16_bits(
     images: list[bytes], tmp_path: Path
 ) -> None:
