@@ -18,7 +18,8 @@ from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
-# Three times faster, without antialiasing; bicubic has a precision of 1 / 1024 of a pixel.
+# Without antialiasing; bicubic has a precision of 1 / 1024 of a pixel. No longer faster than
+# `_resized_rows`, but the pixels of earlier trainings (docs/decisions/0010).
 _QUICK = {"bilinear": tf.raw_ops.ResizeBilinear, "bicubic": tf.raw_ops.ResizeBicubic}
 _SHRINKING = 3 / 2  # from this factor on, training uses antialiasing
 # Divisors of the size at which a JPEG is decoded, and the minimum ratio of decoded to needed pixels
@@ -235,7 +236,7 @@ def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing)
     """Resizes a whole image to the model's size, like `resize_and_crop` with `"squash"`.
 
     Bilinear and bicubic filters skip antialiasing if the image shrinks to no less than two thirds,
-    which is three times faster (docs/decisions/0010).
+    as in earlier versions (docs/decisions/0010).
     """
     squashed = dataclasses.replace(preprocessing, resize="squash")
     stored = image if isinstance(image, Stored) else Stored.of(image)

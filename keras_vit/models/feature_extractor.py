@@ -59,8 +59,7 @@ class _OpenBlock(layers.TransformerBlock):
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         self.entered = inputs if self.tap is None else inputs + self.tap
         self.left = outputs = super().call(self.entered, training=training)
-        num_queries = self.num_queries
-        if num_queries is not None and not self.outputs_only:
+        if (num_queries := self.num_queries) is not None and not self.outputs_only:
             self.num_queries = None
             self.left = super().call(self.entered, training=training)
             self.num_queries = num_queries

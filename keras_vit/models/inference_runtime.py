@@ -120,9 +120,8 @@ def fold(model: keras.Model) -> None:
 def _drop_unused_tokens(model: keras.Model, layers: list[Any]) -> None:
     """Limits the last block's output to the prefix tokens if the model's outputs use no others."""
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
-    if not blocks or _has_tokens(model.outputs):
-        return
-    if layers.count(blocks[-1]) > 1:  # part of several nested models
+    # A block that is part of several nested models would be limited in all of them.
+    if not blocks or layers.count(blocks[-1]) > 1 or _has_tokens(model.outputs):
         return
     try:
         rest = keras.Model(blocks[-1].output, model.outputs)

@@ -48,10 +48,7 @@ def addressed(block: str, server: FakeServing) -> str:
     return found.replace("localhost:8500", server.grpc_address)
 
 
-@pytest.mark.parametrize(
-    "block",
-    blocks("python"),
-)
+@pytest.mark.parametrize("block", blocks("python"))
 def test_python_examples_run(
     block: str, server: FakeServing, folder: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
