@@ -374,6 +374,8 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="PNG file to draw a sweep to")
     parser.add_argument("--out", type=Path, help="Markdown file to write the table to")
     arguments = parser.parse_args()
+    if len(arguments.threads_of_operators) > len(arguments.bundles):
+        parser.error("--threads-of-operators has more values than there are bundles")
     from train_step import hardware
 
     with tempfile.TemporaryDirectory() as folder:

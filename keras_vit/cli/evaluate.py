@@ -209,13 +209,7 @@ def card(
     keras-vit card runs/photos
     """
     opt.check_exists("RUN", run / "config.yaml", "a run folder written by `keras-vit train --out`")
-    folder = out or run / "card"
-    opt.check_out("--out", folder)
-    if (folder / "README.md").exists():
-        raise ValueError(
-            "`--out` must not contain a README.md, which you may have completed: rename or delete "
-            f"it, or choose another folder. Received: {folder}"
-        )
+    opt.check_out("--out", out or run / "card")
     start_keras()
     from keras_vit import reports
 

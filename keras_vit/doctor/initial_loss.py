@@ -64,7 +64,7 @@ def check_start(context: DoctorContext) -> list[Finding]:
     elif trained and not context.learned and loss > 0.9 * start:
         found.add(
             "serious" if context.run or steps >= _ENOUGH else "warning",
-            "nothing learned",
+            "accuracy at chance level",
             "See the other findings about pixels, labels, learning rate and frozen layers.",
             f"{seen} This is chance level{after}.",
         )

@@ -35,13 +35,14 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
 
     Args:
         run: A complete run folder.
-        folder: Output folder; by default `card/` of the run.
+        folder: Output folder; by default `card/` of the run. It must not contain a README.md, which
+            may have been completed by hand.
 
     Returns:
         Path of the card.
 
     Raises:
-        ValueError: If the run is not complete.
+        ValueError: If the run is not complete, or the folder contains a README.md or other figures.
 
     Examples:
         >>> from keras_vit.training import Recipe, RunConfig, train
@@ -57,6 +58,11 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     config = source.read_config()
     source.require_complete()
     out = Path(folder) if folder is not None else source.path / "card"
+    if (out / "README.md").exists():
+        raise ValueError(
+            "`folder` must not contain a README.md, which you may have completed: rename or delete "
+            f"it, or choose another folder. Received: {out}"
+        )
     _check_pictures(source, out)
     model = source.model()
     license_, origin = weights_license(config.weights, config.model)

@@ -33,6 +33,7 @@ def request_json(
     end = time.monotonic() + timeout
     results: queue.SimpleQueue[tuple[int, bytes] | BaseException] = queue.SimpleQueue()
     options |= {"stream": True, "allow_redirects": False, "timeout": timeout}
+    options["auth"] = lambda request: request  # .netrc would replace a header
 
     def run() -> None:
         try:

@@ -268,9 +268,7 @@ class Rollout:
 
         try:
             with requests.Session() as session:
-                session.auth = lambda request: request  # no password from .netrc
-                url = self._address + part
-                found = request_json(session, "GET", url, _REQUEST_SECONDS)[1]
+                found = request_json(session, "GET", self._address + part, _REQUEST_SECONDS)[1]
             if not isinstance(found, dict):
                 raise ValueError(f"not a JSON object: {str(found)[:200]!r}")
             return found

@@ -197,7 +197,6 @@ class Rest:
         self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}"
         self._session = requests.Session()
         self._session.headers.update(headers or {})
-        self._session.auth = lambda request: request  # .netrc would replace the header
         self._trusted = str(certificate) if certificate else None  # None: the default of requests
 
     def signatures(self, timeout: float) -> Signatures:

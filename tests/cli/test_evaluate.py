@@ -205,7 +205,7 @@ def test_card_is_written(run: Path, call: Call, tmp_path: Path) -> None:
     card = tmp_path / "card" / "README.md"
     card.write_text("completed")
     code, _, message = call("card", run, "--out", tmp_path / "card")
-    check_failure(code, message, "`--out` must not contain a README.md")
+    check_failure(code, message, "`folder` must not contain a README.md")
     assert card.read_text() == "completed"
     assert "Complete the parts in italics" in output
 

@@ -132,7 +132,7 @@ def test_page_of_one_class_only(tmp_path: Path) -> None:
     scores = evaluate_predictions([1, 1], np.eye(3)[[1, 1]], ["ant", "bee", "cow"])
     text = write(details(60, 3, scores=scores), tmp_path)
     assert "<td>bee</td><td>1.000</td>" in text
-    assert "taken for" not in text
+    assert "predicted class</th>" not in text
 
 
 def test_page_of_a_class_without_predictions(tmp_path: Path) -> None:

@@ -61,9 +61,14 @@ def test_card_goes_beside_the_run_by_default_and_changes_nothing_else(
     assert {item.parent.name for item in new if item.is_file()} == {"card"}
 
 
-def test_card_replaces_no_other_figure(run: Path, tmp_path: Path) -> None:
-    write_card(run, tmp_path)
-    write_card(run, tmp_path)
+def test_card_replaces_no_other_file(run: Path, tmp_path: Path) -> None:
+    card = write_card(run, tmp_path)
+    card.write_text("completed")
+    with pytest.raises(ValueError, match=r"`folder` must not contain a README\.md.*completed"):
+        write_card(run, tmp_path)
+    assert card.read_text() == "completed"
+    card.unlink()
+    write_card(run, tmp_path).unlink()
     (tmp_path / "curves.png").write_bytes(b"of the user")
     with pytest.raises(ValueError, match=r"`folder` must not contain other figures.*curves\.png"):
         write_card(run, tmp_path)

