@@ -18,6 +18,8 @@ from keras_vit.layers.layer_norm import LayerNorm
 from keras_vit.layers.layer_scale import LayerScale
 from keras_vit.layers.mlp import MLP
 
+_NEGLIGIBLE = 1e-30  # float32 and bfloat16 have numbers down to 1e-38
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TransformerBlock(BaseLayer):
@@ -114,6 +116,11 @@ class TransformerBlock(BaseLayer):
         self.norm_1.fold_into(self.attention.qkv)
         self.norm_2.fold_into(self.mlp.expand)
         self.attention.fold_scale()
+        for dense in (self.attention.qkv, self.attention.out, self.mlp.expand, self.mlp.reduce):
+            # TensorFlow removes a sum with a constant of zeros, as in a new model, and then does
+            # not fuse the product with GELU and the residual sum.
+            if dense.bias is not None and not ops.any(dense.bias):
+                dense.bias.assign(ops.full_like(dense.bias, _NEGLIGIBLE))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if not (self.remat and training):

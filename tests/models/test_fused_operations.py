@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import pytest
 
-from tests.helpers import normal, tiny_model
+from keras_vit import models
+from keras_vit.models import inference_graphs, inference_runtime
+from tests.helpers import normal, tiny_config, tiny_model
 
 IMAGES = normal(3, 15, 14, 3)
 LAYERS = 2
@@ -21,12 +25,12 @@ pytestmark = [
 ]
 
 
-def operations(model: keras.Model) -> Counter:
+def operations(compute: Callable[[Any], Any]) -> Counter:
     """Counts what is left of a forward pass when TensorFlow has optimized it."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    forward = tf.function(lambda images: model(images, training=False))
+    forward = tf.function(lambda images: compute(images))
     context.context().enable_run_metadata()
     try:
         forward(tf.constant(IMAGES))
@@ -50,3 +54,12 @@ def test_products_bias_gelu_and_sums_are_one_operation(gelu: str) -> None:
     assert not found["Tanh"] + found["Erf"]
     # In each block of q, k and v, and of the heads; one cuts the patches.
     assert found["Transpose"] == 2 * LAYERS + 1
+
+
+def test_products_of_a_new_model_are_fused_when_its_weights_are_constants() -> None:
+    """TensorFlow removes sums with its biases, which are zeros."""
+    model = models.build(tiny_config())
+    inference_runtime.fold(model)
+    found = operations(inference_graphs.with_constants(model, model))
+    assert found["_FusedMatMul BiasAdd GeluApproximate"] == LAYERS
+    assert found["_FusedMatMul BiasAdd Add"] == 2 * LAYERS
