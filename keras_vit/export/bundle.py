@@ -252,7 +252,7 @@ def bundle(
             if any((staged / "files").iterdir()):
                 found = directory / f"{name}-files" / str(version)
                 _place(staged / "files", found)
-            batching.write(directory)
+            batching.write(directory, source.model.count_params())
             # Last: the server loads new versions from this folder.
             place = directory / name / str(version)
             _place(staged / "saved_model", place)
