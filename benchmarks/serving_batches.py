@@ -236,11 +236,8 @@ def compare(arguments: argparse.Namespace, work: Path) -> str:
     ]
     served = [Served(path, work, n) for path, n in zip(paths, threads, strict=False)]
     lines = [f"- {name}: {batching}" for name, batching in zip(names, batchings, strict=True)]
-    lines += [
-        "",
-        "| | clients | images/s | p50 ms | p99 ms | relative to the first |",
-        "|---" * 6 + "|",
-    ]
+    lines += ["", "| | clients | images/s | p50 ms | p99 ms | relative to the first |"]
+    lines += ["|---" * 6 + "|"]
     for clients in arguments.clients:
         rounds: list[list[dict[str, float]]] = []
         for _ in range(arguments.rounds):
