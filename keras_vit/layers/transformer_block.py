@@ -119,8 +119,8 @@ class TransformerBlock(BaseLayer):
         for dense in (self.attention.qkv, self.attention.out, self.mlp.expand, self.mlp.reduce):
             # TensorFlow removes a sum with a constant of zeros, as in a new model, and then does
             # not fuse the product with GELU and the residual sum.
-            if dense.bias is not None and not ops.any(dense.bias):
-                dense.bias.assign(ops.full_like(dense.bias, _NEGLIGIBLE))
+            if dense.bias is not None and not ops.convert_to_numpy(dense.bias).any():
+                dense.bias.assign(ops.full(dense.bias.shape, _NEGLIGIBLE))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if not (self.remat and training):
