@@ -33,7 +33,7 @@ from train_step import hardware
 from turns import spread
 
 from keras_vit import data, models
-from keras_vit.data.decode_and_resize import decode_as_stored, decode_resized, shrinkage_by_resizing
+from keras_vit.data.decode_and_resize import decode_as_stored, decode_resized, ratio_for_resizing
 from keras_vit.export import load_predictor, saved_model
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tf_serving import batching
@@ -133,7 +133,7 @@ def agreement(model: keras.Model, photos: data.Examples) -> list[str]:
         for size, pair in reads.items():
             encoded = tf.constant(file)
             whole, scaled = (decode_resized(encoded, each).numpy() for each in pair)
-            stored = decode_as_stored(encoded, pair[1], shrinkage_by_resizing(pair[1]))
+            stored = decode_as_stored(encoded, pair[1], ratio_for_resizing(pair[1]))
             ratios[size].add(int(stored.ratio))
             differences[size].append(np.abs(whole.astype(np.int16) - scaled))
         (base, other), (scaled, _) = (each.probabilities([file, control]) for each in predictors)

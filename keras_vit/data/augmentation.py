@@ -15,7 +15,12 @@ import tensorflow as tf
 from keras_vit import arguments
 from keras_vit.constants import CROP_AREA, CROP_RATIO
 from keras_vit.data import augmentation_ops, exif
-from keras_vit.data.decode_and_resize import Stored, resize_for_training
+from keras_vit.data.decode_and_resize import (
+    IN_TRAINING,
+    Stored,
+    ratio_of,
+    resize_for_training,
+)
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
 
@@ -132,17 +137,17 @@ def augment(
     return tf.reverse(image, axis=[-1]) if is_bgr else image
 
 
-def crop_shrinkage(
+def ratio_for_crop(
     seed: tf.Tensor, preprocessing: Preprocessing, augmentation: Augmentation
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the `shrinkage` argument of `decode_as_stored` for images that `augment` crops."""
+    """Returns the `ratio` argument of `decode_as_stored` for images that `augment` crops."""
 
-    def shrinkage(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
+    def ratio(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         crop_seed = tf.random.split(seed, 5)[0]
         size = _random_box(exif.swapped(sides, orientation), crop_seed, augmentation.crop_area)[1]
-        return tf.reduce_min(size) / max(preprocessing.size)
+        return ratio_of(tf.reduce_min(size) / max(preprocessing.size), IN_TRAINING)
 
-    return shrinkage
+    return ratio
 
 
 def random_resized_crop(
@@ -181,7 +186,8 @@ def random_resized_crop(
     begin = exif.mirrored(begin, sides - size, stored.orientation)
     begin, size = (exif.swapped(each, stored.orientation) // stored.ratio for each in (begin, size))
     crop = tf.slice(stored.pixels, tf.concat([begin, [0]], axis=0), tf.concat([size, [-1]], axis=0))
-    return resize_for_training(Stored.of(crop, stored.orientation), preprocessing)
+    cropped = Stored(crop, size * stored.ratio, stored.ratio, stored.orientation)
+    return resize_for_training(cropped, preprocessing)
 
 
 def _random_box(

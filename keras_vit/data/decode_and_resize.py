@@ -22,11 +22,13 @@ _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos
 # `_resized_rows`, but the pixels of earlier trainings (docs/decisions/0010).
 _QUICK = {"bilinear": tf.raw_ops.ResizeBilinear, "bicubic": tf.raw_ops.ResizeBicubic}
 _SHRINKING = 3 / 2  # from this factor on, training uses antialiasing
-# Divisors of the size at which a JPEG is decoded, and the minimum ratio of decoded to needed pixels
-# along each side: with 3, a pixel of a photograph differs by at most 2 gray levels at 1/2, and 3 at
-# 1/4 (docs/decisions/0017).
+# Divisors of the size at which a JPEG is decoded.
 _RATIOS = (1, 2, 4)
-_REMAINING = 3
+# The minimum ratios of the image's side to the resized side for 1/2 and 1/4. At 1/4 the rounding of
+# decoded pixels may change predictions unless six remain for each resized pixel; three suffice
+# for training (docs/decisions/0017).
+_IN_PREDICTION = (6, 24)
+IN_TRAINING = (6, 12)
 # Weights of red, green and blue in units of 1 / 65536 (ITU-R BT.601), rounded as PIL rounds them.
 _LUMA = (19595, 38470, 7471)
 
@@ -82,7 +84,7 @@ class Stored(NamedTuple):
 def decode_as_stored(
     encoded: tf.Tensor,
     preprocessing: Preprocessing,
-    shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    ratio: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
 ) -> Stored:
     """Decodes an image like `decode`, but does not apply the Exif orientation.
 
@@ -102,14 +104,13 @@ def decode_as_stored(
             # decode_image would use a faster DCT with an average error of one gray level.
             return tf.io.decode_jpeg(encoded, 3, ratio, dct_method="INTEGER_ACCURATE")
 
-        if shrinkage is None or not scales:
+        if ratio is None or not scales:
             image = decoded(1)
             return image, tf.shape(image)[:2], tf.constant(1)
         sides = tf.image.extract_jpeg_shape(encoded)[:2]
-        enough = shrinkage(sides, orientation) >= [_REMAINING * ratio for ratio in _RATIOS[1:]]
-        index = tf.reduce_sum(tf.cast(enough, tf.int32))
-        image = tf.switch_case(index, [functools.partial(decoded, ratio) for ratio in _RATIOS])
-        return image, sides, tf.gather(_RATIOS, index)
+        chosen = ratio(sides, orientation)
+        image = tf.switch_case(chosen // 2, [functools.partial(decoded, each) for each in _RATIOS])
+        return image, sides, chosen
 
     def other() -> tuple[tf.Tensor, ...]:
         image = _decode_others(encoded)
@@ -118,7 +119,7 @@ def decode_as_stored(
     # Not in parallel: a decoding error would cancel the search for the orientation, and
     # `Dataset.ignore_errors` does not ignore a cancellation.
     with tf.control_dependencies([orientation]):
-        image, sides, ratio = tf.cond(tf.io.is_jpeg(encoded), jpeg, other)
+        image, sides, decoded_at = tf.cond(tf.io.is_jpeg(encoded), jpeg, other)
     image = tf.ensure_shape(image, (None, None, 3))
     if preprocessing.channels == "bgr":
         image = tf.reverse(image, axis=[-1])
@@ -126,7 +127,7 @@ def decode_as_stored(
         # Not all decoders support one channel, and their luma weights differ.
         luma = tf.reduce_sum(tf.cast(image, tf.int32) * _LUMA, axis=-1, keepdims=True)
         image = tf.cast((luma + 32768) // 65536, tf.uint8)
-    return Stored(image, sides, ratio, orientation)
+    return Stored(image, sides, decoded_at, orientation)
 
 
 @one_operator(input_signature=[tf.TensorSpec((), tf.string)])
@@ -200,11 +201,16 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
         size, scale, offset = (
             exif.swapped(each, orientation) for each in (size, scaled / sides, offset)
         )
-        scale *= tf.cast(stored.ratio, scale.dtype)
+        ratio = tf.cast(stored.ratio, scale.dtype)
         # Only the pixels inside the crop are computed: no huge image between resize and crop.
         resized = stored.pixels
         for axis in (0, 1):
-            resized = _resized_rows(resized, size[axis], scale[axis], offset[axis], preprocessing)
+            step, start = scale[axis] * ratio, offset[axis]
+            resized = _resized_rows(resized, size[axis], step, start, preprocessing)
+        # Decoded at 1 / ratio, a pixel is the mean of ratio pixels along each axis, a box filter of
+        # variance (ratio^2 - 1) / 12.
+        blur = tf.cast((ratio**2 - 1) / 12 * scale**2, tf.float32)
+        resized = tf.cond(ratio > 1, lambda: _sharpened(resized, blur), lambda: resized)
     return _rounded(exif.turn(resized, orientation), preprocessing)
 
 
@@ -230,6 +236,17 @@ def _resized_rows(
     )
     resized = tf.reshape(resized, (size, -1, preprocessing.num_channels))
     return tf.transpose(resized, (1, 0, 2))
+
+
+def _sharpened(image: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
+    """Subtracts half the second derivative times the variance (2,) of a blur of an image."""
+    padded = tf.pad(image, [(1, 1), (1, 1), (0, 0)], "SYMMETRIC")
+    down, across = (variance[axis] / 2 for axis in (0, 1))
+    return (
+        (1 + 2 * down + 2 * across) * image
+        - down * (padded[:-2, 1:-1] + padded[2:, 1:-1])
+        - across * (padded[1:-1, :-2] + padded[1:-1, 2:])
+    )
 
 
 def resize_for_training(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> tf.Tensor:
@@ -321,14 +338,19 @@ def prepare(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Decodes, resizes and crops an image file to upright uint8 pixels (h, w, C)."""
     return resize_and_crop(
-        decode_as_stored(encoded, preprocessing, shrinkage_by_resizing(preprocessing)),
+        decode_as_stored(encoded, preprocessing, ratio_for_resizing(preprocessing)),
         preprocessing,
     )
 
 
-def shrinkage_by_resizing(
+def ratio_for_resizing(
     preprocessing: Preprocessing,
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Returns the `shrinkage` argument of `decode_as_stored` for use with `resize_and_crop`."""
+    """Returns the `ratio` argument of `decode_as_stored` for use with `resize_and_crop`."""
     longest = max(_cover(preprocessing))
-    return lambda sides, orientation: tf.reduce_min(sides) / longest
+    return lambda sides, orientation: ratio_of(tf.reduce_min(sides) / longest, _IN_PREDICTION)
+
+
+def ratio_of(shrinkage: tf.Tensor, minima: tuple[int, int]) -> tf.Tensor:
+    """Returns the divisor of the size at which a JPEG is decoded that shrinks by a factor."""
+    return tf.gather(_RATIOS, tf.reduce_sum(tf.cast(shrinkage >= minima, tf.int32)))

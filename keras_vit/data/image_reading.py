@@ -20,8 +20,8 @@ from keras_vit.data.decode_and_resize import (
     Stored,
     decode_as_stored,
     decode_resized,
+    ratio_for_resizing,
     resize_and_crop,
-    shrinkage_by_resizing,
 )
 from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
@@ -172,19 +172,19 @@ def message(header: Header, limits: Limits) -> tf.Tensor:
 def decode_in_turn(
     encoded: tf.Tensor,
     preprocessing: Preprocessing,
-    shrinkage: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    ratio: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
     area: tf.Tensor | None = None,
 ) -> Stored:
     """Like `decode_as_stored`, but decodes images with a large `area` one at a time."""
 
     @one_operator
     def large(encoded: tf.Tensor) -> Stored:
-        return _turns().execute(lambda: decode_as_stored(encoded, preprocessing, shrinkage))
+        return _turns().execute(lambda: decode_as_stored(encoded, preprocessing, ratio))
 
     return tf.cond(
         (_area(encoded) if area is None else area) > LARGE_PIXELS,
         lambda: large(encoded),
-        lambda: decode_as_stored(encoded, preprocessing, shrinkage),
+        lambda: decode_as_stored(encoded, preprocessing, ratio),
     )
 
 
@@ -268,7 +268,7 @@ def fit_within(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
     def fitted() -> tf.Tensor:
         area = header.height * header.width
-        stored = decode_in_turn(encoded, preprocessing, shrinkage_by_resizing(preprocessing), area)
+        stored = decode_in_turn(encoded, preprocessing, ratio_for_resizing(preprocessing), area)
         return resize_and_crop(stored, preprocessing)
 
     return tf.cond(header.code == GOOD, fitted, lambda: refused(header))

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit import arguments
-from keras_vit.data.augmentation import Augmentation, augment, crop_shrinkage, random_erasing
+from keras_vit.data.augmentation import Augmentation, augment, random_erasing, ratio_for_crop
 from keras_vit.data.augmentation_layers import apply_layers, read_layers
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.examples import Examples
@@ -208,8 +208,8 @@ class _Pipeline:
         """Reads and augments an image; also returns the seeds for erasing and mixing."""
         encoded, label = self.read(image // self.augmentation.repeats)
         seed = self.key(_AUGMENTATION, epoch, image)
-        shrinkage = crop_shrinkage(seed, self.preprocessing, self.augmentation)
-        stored = decode_in_turn(encoded, self.preprocessing, shrinkage)
+        ratio = ratio_for_crop(seed, self.preprocessing, self.augmentation)
+        stored = decode_in_turn(encoded, self.preprocessing, ratio)
         changed = augment(stored, seed, self.preprocessing, self.augmentation)
         erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))
         if not self.layers:
