@@ -89,7 +89,7 @@ def decode_as_stored(
     """Decodes an image like `decode`, but does not apply the Exif orientation.
 
     `resize_and_crop` and `resize_for_training` apply the orientation at the model's size, which is
-    faster.
+    faster. `ratio` computes the divisor of a JPEG's size, 1, 2 or 4, from (H, W) and orientation.
     """
     encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
     orientation = exif.orientation(encoded) if preprocessing.exif_orientation else one
