@@ -15,12 +15,7 @@ import tensorflow as tf
 from keras_vit import arguments
 from keras_vit.constants import CROP_AREA, CROP_RATIO
 from keras_vit.data import augmentation_ops, exif
-from keras_vit.data.decode_and_resize import (
-    IN_TRAINING,
-    Stored,
-    ratio_of,
-    resize_for_training,
-)
+from keras_vit.data.decode_and_resize import IN_TRAINING, Stored, ratio_of, resize_for_training
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
 

@@ -350,5 +350,5 @@ def ratio_for_resizing(
 
 
 def ratio_of(shrinkage: tf.Tensor, minima: tuple[int, int]) -> tf.Tensor:
-    """Returns the divisor of the size at which a JPEG is decoded that shrinks by a factor."""
+    """Returns the divisor, 1, 2 or 4, for a JPEG that resizing shrinks by a factor."""
     return tf.gather(_RATIOS, tf.reduce_sum(tf.cast(shrinkage >= minima, tf.int32)))
