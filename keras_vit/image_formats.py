@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from pathlib import Path
@@ -22,6 +23,15 @@ _SUFFIX = re.compile(
 # Formats without a signature, or whose signature could begin a text file.
 _BY_SUFFIX = {".svg": "SVG", **dict.fromkeys((".pgm", ".ppm", ".pbm", ".pnm"), "Netpbm")}
 _BACKUP_ENDINGS = ("~", "_original", ".bak", ".backup", ".old", ".orig")
+# Visible folders and files of other programs, in lower case: kind -> names (fnmatch patterns).
+_LEFTOVERS = {
+    "thumbnail": ("@eadir", "synophoto_thumb_*", "thumbs.db", "ehthumbs*.db", "*.lrdata"),
+    "deleted or earlier version": ("#recycle", "@recycle", "$recycle.bin", "#snapshot")
+    + ("@recently-snapshot", "found.[0-9][0-9][0-9]"),
+    "of the operating system": ("__macosx", "lost+found", "system volume information")
+    + ("desktop.ini",),
+    "of another program": ("__pycache__", "picasa.ini", "*.photoslibrary", "*.lrcat"),
+}
 
 # First bytes of each format; the first match decides.
 _SIGNATURES = {
@@ -80,6 +90,14 @@ def read_head(path: str | os.PathLike[str]) -> bytes:
 def has_image_suffix(name: str) -> bool:
     """Returns whether a file name ends with the suffix of an image format."""
     return bool(_SUFFIX.search(name) or _RAW_SUFFIX.search(name))
+
+
+def leftover(name: str) -> str | None:
+    """Returns the kind of a file or folder that another program left behind, or None."""
+    for kind, patterns in _LEFTOVERS.items():
+        if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns):
+            return kind
+    return None
 
 
 def is_backup(name: str) -> bool:

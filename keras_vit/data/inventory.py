@@ -12,7 +12,7 @@ from pathlib import Path
 from keras_vit import arguments
 from keras_vit.constants import MAX_LINKS
 from keras_vit.data.examples import Examples
-from keras_vit.image_formats import has_image_suffix, image_format, is_backup, read_head
+from keras_vit.image_formats import has_image_suffix, image_format, is_backup, leftover, read_head
 from keras_vit.output_folder import is_output
 
 OUTSIDE = "image outside of the class folders"
@@ -71,7 +71,8 @@ def find_files(folder: str | os.PathLike[str]) -> FoundFiles:
     """Finds all images below a folder, and counts the other files; follows symbolic links.
 
     Images are recognized by their content, or else by the suffix of an image format. Hidden files,
-    backup copies, outputs of this package and special files are not images.
+    backup copies, leftovers of other programs (`@eaDir`, `__MACOSX`), outputs of this package and
+    special files are not images.
     """
     names: dict[str, list[str]] = {"image": [], "folder": []}
     for name, kind in sorted(_walk(Path(folder), "", frozenset(), Counter())):
@@ -120,7 +121,7 @@ def _walk(
                 "The name of a class folder must not begin with two dots, because such folders "
                 f"are hidden. Rename the folder. Received: {entry.path}"
             )
-        inner = kind or (_HIDDEN if entry.name.startswith(".") else None)
+        inner = kind or (_HIDDEN if entry.name.startswith(".") else leftover(entry.name))
         if not inner and is_output(entry.path):
             inner = _OUTPUT
         if not inner:
@@ -133,6 +134,8 @@ def _kind(entry: os.DirEntry[str]) -> str:
     name = entry.name
     if name.startswith("."):
         return _HIDDEN
+    if kind := leftover(name):
+        return kind
     if is_backup(name):
         return _BACKUP
     suffix = Path(name).suffix.lower() or "without suffix"

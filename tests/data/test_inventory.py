@@ -49,7 +49,16 @@ def test_find_files_decides_by_content(tmp_path: Path) -> None:
         ("notes.TXT", ".txt"),
         ("a.xml", ".xml"),
         ("LICENSE", "without suffix"),
-        ("Thumbs.db", ".db"),
+        ("Thumbs.db", "thumbnail"),
+        ("@eaDir/a.jpg/SYNOPHOTO_THUMB_XL.jpg", "thumbnail"),
+        ("Preview.lrdata/1/a.jpg", "thumbnail"),
+        ("#recycle/a.jpg", "deleted or earlier version"),
+        ("$RECYCLE.BIN/S-1-5/a.jpg", "deleted or earlier version"),
+        ("lost+found/a.jpg", "of the operating system"),
+        ("__MACOSX/a.jpg", "of the operating system"),
+        ("__pycache__/a.jpg", "of another program"),
+        (".Trash-1000/files/a.jpg", "hidden"),
+        (".ipynb_checkpoints/a-checkpoint.jpg", "hidden"),
         ("._a.jpg", "hidden"),
         (".git/objects/a.jpg", "hidden"),
         ("a.jpg_original", "backup copy"),
@@ -58,7 +67,7 @@ def test_find_files_decides_by_content(tmp_path: Path) -> None:
 )
 def test_find_files_counts_what_is_no_image(tmp_path: Path, name: str, kind: str) -> None:
     write(tmp_path / name)  # an image by content: the name decides here
-    if name.endswith((".TXT", ".xml", "LICENSE", ".db")):
+    if name.endswith((".TXT", ".xml", "LICENSE")):
         write(tmp_path / name, b"words")
     found = find_files(tmp_path)
     assert (found.images, found.ignored) == ((), {kind: 1})

@@ -220,3 +220,27 @@ def test_folder_without_class_folders_is_refused(tmp_path: Path, write: Write) -
     write(tmp_path, ["1.jpg", "2.jpg", "notes/a.txt"])
     with pytest.raises(ValueError, match=r"with 1 subfolders, none .* and 2 images outside"):
         load_folder(tmp_path)
+
+
+def test_thumbnails_of_a_nas_change_neither_images_nor_classes(
+    tmp_path: Path, write: Write
+) -> None:
+    names = [f"{kind}/{i}.jpg" for kind in ("daisy", "rose") for i in range(5)]
+    write(tmp_path / "plain", names)
+    thumbs = [
+        f"{kind}/@eaDir/{i}.jpg/SYNOPHOTO_THUMB_{size}.jpg"
+        for kind in ("daisy", "rose")
+        for i in range(5)
+        for size in ("M", "XL")
+    ]
+    write(tmp_path / "nas", [*names, *thumbs, "#recycle/tulip/1.jpg", "@eaDir/a/1.jpg"])
+    plain, nas = load_folder(tmp_path / "plain"), load_folder(tmp_path / "nas")
+    assert nas.names == plain.names
+    assert nas.targets.tolist() == plain.targets.tolist()
+    assert nas.class_names == plain.class_names
+    assert nas.ignored == {"thumbnail": 21, "deleted or earlier version": 1}
+
+
+def test_classes_that_sound_like_leftovers_stay(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["recycled/1.png", "trash/2.png"])
+    assert load_folder(tmp_path).class_names == ("recycled", "trash")
