@@ -26,10 +26,11 @@ _BACKUP_ENDINGS = ("~", "_original", ".bak", ".backup", ".old", ".orig")
 # Visible folders and files of other programs, in lower case: kind -> names (fnmatch patterns).
 _LEFTOVERS = {
     "thumbnail": ("@eadir", "synophoto_thumb_*", "thumbs.db", "ehthumbs*.db", "*.lrdata"),
-    "deleted or earlier version": ("#recycle", "@recycle", "$recycle.bin", "#snapshot")
-    + ("@recently-snapshot", "found.[0-9][0-9][0-9]"),
-    "of the operating system": ("__macosx", "lost+found", "system volume information")
-    + ("desktop.ini",),
+    "deleted or earlier version": (
+        *("#recycle", "@recycle", "$recycle.bin"),
+        *("#snapshot", "@recently-snapshot", "found.[0-9][0-9][0-9]"),
+    ),
+    "of the operating system": ("__macosx", "lost+found", "system volume *", "desktop.ini"),
     "of another program": ("__pycache__", "picasa.ini", "*.photoslibrary", "*.lrcat"),
 }
 
