@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from pathlib import Path
@@ -23,15 +22,15 @@ _SUFFIX = re.compile(
 # Formats without a signature, or whose signature could begin a text file.
 _BY_SUFFIX = {".svg": "SVG", **dict.fromkeys((".pgm", ".ppm", ".pbm", ".pnm"), "Netpbm")}
 _BACKUP_ENDINGS = ("~", "_original", ".bak", ".backup", ".old", ".orig")
-# Visible folders and files of other programs, in lower case: kind -> names (fnmatch patterns).
+# Visible folders and files of other programs: kind -> whole names.
 _LEFTOVERS = {
-    "thumbnail": ("@eadir", "synophoto_thumb_*", "thumbs.db", "ehthumbs*.db", "*.lrdata"),
-    "deleted or earlier version": (
-        *("#recycle", "@recycle", "$recycle.bin"),
-        *("#snapshot", "@recently-snapshot", "found.[0-9][0-9][0-9]"),
-    ),
-    "of the operating system": ("__macosx", "lost+found", "system volume *", "desktop.ini"),
-    "of another program": ("__pycache__", "picasa.ini", "*.photoslibrary", "*.lrcat"),
+    kind: re.compile(names, re.IGNORECASE)
+    for kind, names in {
+        "thumbnail": r"@eaDir|SYNOPHOTO_THUMB_.*|(eh)?thumbs.*\.db|.*\.lrdata",
+        "deleted or earlier version": r"[#@]recycle|\$RECYCLE\.BIN|#snapshot|@Recently-Snapshot",
+        "of the operating system": r"__MACOSX|lost\+found|System Volume Information|desktop\.ini",
+        "of another program": r"__pycache__|Picasa\.ini|.*\.lrcat",
+    }.items()
 }
 
 # First bytes of each format; the first match decides.
@@ -95,10 +94,7 @@ def has_image_suffix(name: str) -> bool:
 
 def leftover(name: str) -> str | None:
     """Returns the kind of a file or folder that another program left behind, or None."""
-    for kind, patterns in _LEFTOVERS.items():
-        if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns):
-            return kind
-    return None
+    return next((kind for kind, names in _LEFTOVERS.items() if names.fullmatch(name)), None)
 
 
 def is_backup(name: str) -> bool:

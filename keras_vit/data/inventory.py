@@ -121,7 +121,7 @@ def _walk(
                 "The name of a class folder must not begin with two dots, because such folders "
                 f"are hidden. Rename the folder. Received: {entry.path}"
             )
-        inner = kind or (_HIDDEN if entry.name.startswith(".") else leftover(entry.name))
+        inner = kind or _kind_by_name(entry.name)
         if not inner and is_output(entry.path):
             inner = _OUTPUT
         if not inner:
@@ -129,12 +129,15 @@ def _walk(
         yield from _walk(Path(entry.path), f"{name}/", above | {here}, visits, inner)
 
 
+def _kind_by_name(name: str) -> str | None:
+    """Returns the kind of a hidden file or folder, or of another program's leftover, else None."""
+    return _HIDDEN if name.startswith(".") else leftover(name)
+
+
 def _kind(entry: os.DirEntry[str]) -> str:
     """Returns `"image"`, or the reason why a file is not an image."""
     name = entry.name
-    if name.startswith("."):
-        return _HIDDEN
-    if kind := leftover(name):
+    if kind := _kind_by_name(name):
         return kind
     if is_backup(name):
         return _BACKUP

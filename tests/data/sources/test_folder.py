@@ -242,5 +242,5 @@ def test_thumbnails_of_a_nas_change_neither_images_nor_classes(
 
 
 def test_classes_that_sound_like_leftovers_stay(tmp_path: Path, write: Write) -> None:
-    write(tmp_path, ["recycled/1.png", "trash/2.png"])
-    assert load_folder(tmp_path).class_names == ("recycled", "trash")
+    write(tmp_path, ["recycled/1.png", "system volume knob/2.png", "trash/3.png"])
+    assert load_folder(tmp_path).class_names == ("recycled", "system volume knob", "trash")
