@@ -85,7 +85,7 @@ pictures: install ## remake the pictures of docs/: make pictures RUN=runs/flower
 
 # Besides: serving_load.py wants an exported run, gpu.py a GPU and an environment without TensorFlow;
 # faithfulness.py and pretraining.py ask for quality, not speed.
-BENCHMARKS := operators startup train_step input_wait input_pipeline token_merging
+BENCHMARKS := onednn operators startup train_step input_wait input_pipeline token_merging
 RESULTS ?= benchmarks/results
 WHEN := $(shell date +%F)
 BENCH := .venv-bench/bin/python

@@ -7,6 +7,10 @@ runs on any Keras backend.
 
 from typing import TYPE_CHECKING, Any
 
+from keras_vit import accelerators
+
+accelerators.enable_onednn()  # before the first import of TensorFlow
+
 from keras_vit import layers, models, weights
 from keras_vit._version import __version__
 from keras_vit.adamw import AdamW

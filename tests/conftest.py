@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is first imported
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as importing keras_vit first does
 # Two devices on every machine, for the tests of distribution; read when JAX is first imported.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from keras_vit import accelerators
+from keras_vit.accelerators import ONEDNN
 
 PCI = "sys/bus/pci/devices/0000:00:04.0"
 
@@ -34,3 +38,59 @@ def test_found_tells_the_accelerator(tmp_path: Path, files: dict[str, str], kind
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert accelerators.detect(tmp_path) == kind
+
+
+def onednn_after(code: str, **environment: str) -> str:
+    """What TensorFlow uses in a process that runs `code` on a processor with AVX2 alone."""
+    limited = {"ONEDNN_MAX_CPU_ISA": "AVX2", "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
+    inherited = {name: value for name, value in os.environ.items() if name != ONEDNN}
+    code += f"; import os; from keras_vit import accelerators; value = os.environ.get('{ONEDNN}')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(value, accelerators.onednn())"],
+        env={**inherited, **limited},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+avx2 = pytest.mark.skipif("avx2" not in accelerators.cpu_features(), reason="no AVX2 here")
+
+
+@avx2
+@pytest.mark.tensorflow
+def test_importing_the_package_enables_onednn_before_tensorflow_reads_it() -> None:
+    assert onednn_after("import keras_vit") == "1 on"
+
+
+@avx2
+@pytest.mark.tensorflow
+def test_a_value_of_the_user_is_kept() -> None:
+    assert onednn_after("import keras_vit", **{ONEDNN: "0"}).startswith("0 off; with TF_ENABLE_ONE")
+
+
+@pytest.mark.tensorflow
+def test_nothing_is_set_after_tensorflows_import() -> None:
+    assert onednn_after("import keras, keras_vit").startswith("None o")
+
+
+@pytest.mark.parametrize(
+    ("features", "value"), [({"avx2"}, "1"), ({"avx2", "avx512_vnni"}, "1"), ({"asimd"}, None)]
+)
+def test_processors_that_gain_by_onednn(
+    monkeypatch: pytest.MonkeyPatch, features: set[str], value: str | None
+) -> None:
+    monkeypatch.setattr(accelerators, "cpu_features", lambda: features)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delenv(ONEDNN, raising=False)
+    accelerators.enable_onednn()
+    assert os.environ.get(ONEDNN) == value
+
+
+def test_a_processor_that_gains_nothing_gets_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = pytest.importorskip("tensorflow.python.util._pywrap_util_port")
+    monkeypatch.setattr(port, "IsMklEnabled", lambda: False)
+    monkeypatch.setattr(accelerators, "cpu_features", lambda: {"asimd"})
+    assert accelerators.onednn() == "off"

@@ -44,8 +44,10 @@ ONE_PACKAGE = {"cli", "__main__"}  # the command line
 
 WITH_TENSORFLOW = {"data", "training", "tf_serving", "reports", "export", "cli"}
 # Imported within a function, and only on TensorFlow: to ask tf.distribute which replica draws, to
-# compile a part of a graph, and for gradients outside of training, which Keras does not have.
+# compile a part of a graph, for gradients outside of training, which Keras does not have, and to
+# ask whether oneDNN is used.
 ON_TENSORFLOW_ONLY = {
+    PACKAGE / "accelerators.py",
     PACKAGE / "layers" / "fused_elementwise.py",
     PACKAGE / "layers" / "dropout.py",
     PACKAGE / "models" / "feature_extractor.py",

@@ -38,6 +38,8 @@ def env() -> None:
     seen, kind = _devices(keras.backend.backend()), accelerators.detect()
     _print("devices", ", ".join(f"{count} x {device}" for device, count in seen.items()))
     unused = ", not used" * all(device.startswith("CPU") for device in seen)
+    if keras.backend.backend() == "tensorflow":
+        _print("onednn", accelerators.onednn())
     _print("accelerator", "none found" if kind == "cpu" else kind + unused)
 
 

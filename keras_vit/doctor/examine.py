@@ -17,6 +17,7 @@ from keras_vit.doctor.initial_loss import check_start
 from keras_vit.doctor.label_order import check_labels, check_names
 from keras_vit.doctor.learning_rate import check_learning_rate
 from keras_vit.doctor.loading import load_model, preprocessing_for
+from keras_vit.doctor.onednn import check_onednn
 from keras_vit.doctor.outputs import check_outputs
 from keras_vit.doctor.pixel_scaling import assume_best, check_pixels
 from keras_vit.doctor.scaling_candidates import scaled
@@ -35,6 +36,7 @@ CHECKS: tuple[tuple[str, Check, bool], ...] = (
     ("class names", check_names, False),
     ("initial loss", check_start, True),
     ("learning rate", check_learning_rate, True),
+    ("use of oneDNN", check_onednn, False),
 )
 
 

@@ -56,8 +56,8 @@ def test_a_healthy_run_has_no_alarms(run: Path) -> None:
     lines: list[str] = []
     findings = examine(run, progress=lines.append)
     assert {f.name: f.severity for f in findings if f.severity != "fine"} == {}
-    assert len(findings) == len(CHECKS) == len(lines) == 9
-    assert lines[0] == "1/9 weights and activations"
+    assert len(findings) == len(CHECKS) == len(lines) == 10
+    assert lines[0] == "1/10 weights and activations"
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     rate = next(f for f in findings if f.name == "learning rate")
     assert rate.numbers["rate"] == 8e-3

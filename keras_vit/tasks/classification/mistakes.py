@@ -16,10 +16,10 @@ from keras_vit.visualization.contact_sheet import contact_sheet
 
 
 def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
-    """Returns the indices of the mistakes with the highest confidence."""
+    """Returns the indices of the mistakes with the highest confidence, rounded to 0.01%."""
     scores = np.asarray(probabilities)
     wrong = np.flatnonzero(scores.argmax(axis=1) != np.asarray(labels))
-    return wrong[np.argsort(-scores[wrong].max(axis=1), kind="stable")][:number]
+    return wrong[np.argsort(-scores[wrong].max(axis=1).round(4), kind="stable")][:number]
 
 
 _SHOWN = 32

@@ -20,6 +20,11 @@ def test_mistakes_are_ordered_by_how_sure_the_model_was() -> None:
     assert surest_mistakes([1, 0, 1, 1, 0], probabilities, 2).tolist() == [1, 2]
 
 
+def test_rounding_errors_do_not_change_the_order() -> None:
+    probabilities = [[0.99, 0.01], [0.99 + 1e-7, 0.01], [0.99 - 1e-7, 0.01]]
+    assert surest_mistakes([1, 1, 1], probabilities, 9).tolist() == [0, 1, 2]
+
+
 def test_no_mistakes() -> None:
     assert len(surest_mistakes([0, 1], np.eye(2), 3)) == 0
 
