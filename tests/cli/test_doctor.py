@@ -45,7 +45,7 @@ def test_doctor_of_a_healthy_model_ends_with_0(call: Call, healthy: Path, photos
     assert "Fix:" not in output
     assert "FINE     learning rate\n" in output
     assert "1/10 weights and activations\n" in messages
-    assert "9/9 learning rate\n" in messages
+    assert "9/10 learning rate\n" in messages
     assert healthy.read_bytes() == before
 
 
