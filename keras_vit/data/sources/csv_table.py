@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import os
 import re
 import unicodedata
-from pathlib import Path
+from collections import defaultdict
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, SPLITS, Examples
 from keras_vit.data.sources.csv_text import CLASS_COLUMNS, COLUMNS, SEPARATOR, Row, read_rows
+from keras_vit.image_formats import has_image_suffix, leftover
+from keras_vit.output_folder import is_output
 from keras_vit.preprocessing import imagenet_labels, imagenet_wnids
 
 _CLASS_COLUMNS = CLASS_COLUMNS[:-1]
 _SEVERAL = CLASS_COLUMNS[-1]
 _OUTSIDE = os.path.join(os.pardir, "")
 _ADDRESS = re.compile(r"\w+://")
+
+
+class NoClassesError(ValueError):
+    """A table without a column of image files or of classes."""
 
 
 def load_table(path: str | os.PathLike[str]) -> Examples:
@@ -37,21 +46,26 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     images.
 
     The table may also have no header line, or be a `metadata.csv` or `metadata.jsonl` of Hugging
-    Face, with `file_name` for `file`. `notes` list deviations: another encoding or separator,
-    other column names, images outside of the folder.
+    Face, with `file_name` for `file`. A table with other columns can be read if one contains the
+    names of images, and the others either are one column of classes or contain only 0 and 1, with
+    one column per class. Names without a folder or an extension are completed if only one image
+    below the table's folder has that name. `notes` list deviations: another encoding or separator,
+    other column names, completed names, images outside of the folder.
     """
     path = Path(path)
-    rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or _find(path, cell)))
+    images = _Images(path)
+    rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or images.find(cell)))
     header = list(next(iter(rows.values())))
     columns = [name for name in _CLASS_COLUMNS if name in header]
     if not columns and _SEVERAL in header:
         columns = [_SEVERAL]
     if "file" not in header or not columns:
-        raise ValueError(
+        raise NoClassesError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
-            f"of the columns {', '.join(CLASS_COLUMNS)}. Received: {path} with the columns {header}"
+            f"of the columns {', '.join(CLASS_COLUMNS)}; rename the column of the classes to "
+            f"`label`. Received: {path} with the columns {header}"
         )
-    names, file_notes = _files(path, rows)
+    names, file_notes = _files(path, rows, images)
     others = [name for name in header if name not in COLUMNS]
     labels: np.ndarray | list[int]
     # Cells of a row for the error messages.
@@ -78,48 +92,110 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     )
 
 
-def _find(path: Path, name: str) -> str | None:
-    """Returns the name as the file system spells it, or None if the file does not exist."""
-    slashed = name.replace("\\", "/")
-    forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
-    names = itertools.chain((name, slashed), forms)
-    # os.path.isfile, unlike Path.is_file, is False for a name that is too long.
-    return next((n for n in names if os.path.isfile(os.path.join(path.parent, n))), None)
+class _Images:
+    """Images that a table can name."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = path.parent
+        self.split = split_of(path.stem)
+
+    def find(self, name: str) -> str | None:
+        """Returns the path of an image, relative to the table, or None if there is not one."""
+        slashed = name.replace("\\", "/")
+        forms = (unicodedata.normalize(form, slashed) for form in ("NFC", "NFD"))
+        for form in itertools.chain((name, slashed), forms):
+            # os.path.isfile, unlike Path.is_file, is False for a name that is too long.
+            if os.path.isfile(os.path.join(self.folder, form)):
+                return form
+        path = PurePosixPath(_key(slashed))
+        inner = str(path.with_suffix("")) if has_image_suffix(path.name) else str(path)
+        for key in (str(path), inner, path.name, PurePosixPath(inner).name):
+            if found := self._by_key.get(key):
+                same = [n for n in found if split_of(n.partition("/")[0]) == self.split]
+                found = same if len(found) > 1 and self.split else found
+                return found[0] if len(found) == 1 else None
+        return None
+
+    def closest(self, name: str) -> str:
+        """Returns the image with the most similar name, or an empty string."""
+        close = difflib.get_close_matches(_key(name), self._by_key, n=1)
+        return self._by_key[close[0]][0] if close else ""
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[str]]:
+        """Paths by lowercase path and name, each with and without the extension."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for folder, inner, files in os.walk(self.folder):
+            inner[:] = sorted(n for n in inner if not _is_ignored(n, os.path.join(folder, n)))
+            for file in sorted(n for n in files if has_image_suffix(n) and not leftover(n)):
+                name = os.path.relpath(os.path.join(folder, file), self.folder)
+                path = PurePosixPath(_key(name))
+                for key in {str(path), str(path.with_suffix("")), path.name, path.stem}:
+                    found[key].append(name)
+        return dict(found)
 
 
-def _files(path: Path, rows: dict[int, Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def split_of(name: str) -> str | None:
+    """Returns the split that a name such as `train_images` begins with, or None."""
+    first = re.split(r"[\W_]+", name.strip("_").lower())[0]
+    return SPLIT_NAMES.get(first)
+
+
+def _key(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _is_ignored(name: str, path: str) -> bool:
+    return name.startswith(".") or bool(leftover(name)) or is_output(path)
+
+
+def _files(
+    path: Path, rows: dict[int, Row], images: _Images
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the image names and any notes; raises `ValueError` if a file is missing."""
     lines: dict[str, int] = {}
-    missing, written, outside = [], 0, 0
+    missing, written, completed, outside = [], 0, [], 0
     for line, row in rows.items():
         if not row["file"] or _ADDRESS.match(row["file"]):
             raise ValueError(
                 "`file` must be a local path, not a URL; download the images first. Received: "
                 f"{row['file']!r} in line {line} of {path}"
             )
-        found = _find(path, row["file"])
+        found = images.find(row["file"])
         name = found or row["file"]
         if (first := lines.setdefault(name, line)) != line:
             raise ValueError(
-                f"Each image must appear only once in the table. Received: {name!r} in lines "
-                f"{first} and {line} of {path}"
+                "Each image must appear only once in the table; a table with one row for each "
+                f"box or mask cannot be used. Received: {name!r} in lines {first} and {line} of "
+                f"{path}"
             )
         if not found:
-            missing.append(name)
-        written += name != row["file"]
+            missing.append(line)
+        elif _key(name) in {_key(row["file"]), _key(row["file"].replace("\\", "/"))}:
+            written += name != row["file"]
+        else:
+            completed.append(f"{row['file']!r} as {name!r}")
         if os.path.isabs(name) or os.pardir in name:
             outside += os.path.relpath(path.parent / name, path.parent).startswith(_OUTSIDE)
     if missing:
+        close = images.closest(rows[missing[0]]["file"])
+        guess = f" (the closest name is {close!r})" if close else ""
         raise ValueError(
             f"Every file in the table must exist; paths are relative to {path.parent}. Correct "
             f"the column `file` or remove the rows. Received: {len(missing)} missing files, "
-            f"starting with {missing[:20]}, in {path}"
+            f"starting with {[rows[line]['file'] for line in missing[:20]]}, the first in line "
+            f"{missing[0]}{guess}, in {path}"
         )
     notes = []
     if written:
         notes.append(
-            f"File names read with / instead of \\, or in another Unicode form: {written} of "
+            f"File names read with / instead of \\, in another case or Unicode form: {written} of "
             f"{len(rows)} names in {path.name}."
+        )
+    if completed:
+        notes.append(
+            f"File names completed by a folder or an extension: {len(completed)} of {len(rows)} "
+            f"names in {path.name}, such as {completed[0]}."
         )
     if outside:
         lie = "image lies" if outside == 1 else "images lie"
@@ -144,11 +220,12 @@ def _splits(path: Path, rows: dict[int, Row]) -> tuple[str, ...] | None:
 
 def _several(path: Path, rows: dict[int, Row]) -> tuple[np.ndarray, tuple[str, ...]]:
     shown = []
+    separator = _separator([row[_SEVERAL] for row in rows.values()])
     for line, row in rows.items():
-        names = [name.strip() for name in row[_SEVERAL].split(SEPARATOR)] if row[_SEVERAL] else []
+        names = [name.strip() for name in row[_SEVERAL].split(separator)] if row[_SEVERAL] else []
         if not all(names) or len(set(names)) < len(names):
             raise ValueError(
-                f"`labels` must contain different class names separated by {SEPARATOR!r}, or be "
+                f"`labels` must contain different class names separated by {separator!r}, or be "
                 f"empty for an image that shows no class. Received: {row} in line {line} of {path}"
             )
         shown.append(names)
@@ -160,6 +237,17 @@ def _several(path: Path, rows: dict[int, Row]) -> tuple[np.ndarray, tuple[str, .
     for row_of_labels, names in zip(labels, shown, strict=True):
         row_of_labels[[position[name] for name in names]] = 1
     return labels, class_names
+
+
+def _separator(cells: list[str]) -> str:
+    """Returns the separator of class names: `|`, or another if the names also occur alone."""
+    for separator in (SEPARATOR, ";", ",", " "):
+        parts = [[part.strip() for part in cell.split(separator)] for cell in cells if cell]
+        names = {name for row in parts for name in row}
+        mixed = len({len(row) for row in parts}) > 1 and len(names) <= len({*cells})
+        if any(len(row) > 1 for row in parts) and (separator == SEPARATOR or mixed):
+            return separator
+    return SEPARATOR
 
 
 def _classes(

@@ -23,10 +23,18 @@ SEPARATOR = "|"
 _SYNONYMS = (
     ("file", {"file"}, ("file_name", "filename", "image_path", "path", "image")),
     ("label", {*CLASS_COLUMNS}, ("class", "category", "target")),
+    ("labels", {*CLASS_COLUMNS}, ("tags",)),
 )
 _NAMES = {*COLUMNS, *(name for _, _, names in _SYNONYMS for name in names)}
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _SHOWN = 80  # characters of a damaged line
+_EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?[^\S\n]*(?=\n|$)', re.IGNORECASE)
+_INDEX = "unnamed:"  # begins the name of an index column that pandas wrote
+# Cells of a column that says whether an image shows a class.
+_FLAGS = {
+    **dict.fromkeys(("0", "0.0", "0,0", "false"), False),
+    **dict.fromkeys(("1", "1.0", "1,0", "true"), True),
+}
 
 Row = dict[str, str]
 
@@ -44,6 +52,8 @@ def read_rows(
     if not lines:
         raise ValueError(f"The table must contain at least one image. Received: {path}")
     header = _known_names(path, header, notes)
+    if "file" not in header:
+        _find_file_column(path, header, lines, names_image, notes)
     for line, cells in lines.items():
         if any(cells[len(header) :]):
             raise ValueError(
@@ -56,7 +66,11 @@ def read_rows(
     rows = {}
     for line, cells in lines.items():
         filled = itertools.zip_longest(header, cells[: len(header)], fillvalue="")
-        rows[line] = {name: cell for name, cell in filled if name}
+        rows[line] = {
+            name: cell for name, cell in filled if name and not name.lower().startswith(_INDEX)
+        }
+    if "file" in header and not {*CLASS_COLUMNS} & {*header}:
+        _find_class_columns(path, rows, notes)
     return rows, tuple(notes)
 
 
@@ -92,24 +106,33 @@ def _decode(path: Path, notes: list[str]) -> str:
 def _read_cells(
     path: Path, text: str, names_image: Callable[[str], bool], notes: list[str]
 ) -> tuple[list[str], dict[int, list[str]]]:
-    def fit(delimiter: str) -> tuple[int, bool]:
+    def fit(delimiter: str) -> tuple[int, bool, int]:
         first: list[str] = []
         with contextlib.suppress(ValueError):
             first = next(_cells(path, text, delimiter), (0, first))[1]
-        return len({cell.lower() for cell in first} & _NAMES), any(map(names_image, first))
+        known = len({cell.lower() for cell in first} & _NAMES)
+        return known, not known and any(map(names_image, first)), len(first)
 
-    delimiter = max(_DELIMITERS, key=fit)
+    if named := _EXCEL_SEPARATOR.match(text):
+        text = text[
+            named.end() :
+        ]  # the line break stays, so that line numbers are those of the file
+    delimiter = named[1] if named else max(_DELIMITERS, key=fit)
     lines = dict(_cells(path, text, delimiter))
     if not lines:
         return [], lines
     if delimiter != ",":
-        notes.append(f"The columns of {path.name} are separated by {_DELIMITERS[delimiter]}.")
+        notes.append(f"The columns of {path.name} are separated by {_shown(delimiter)}.")
     first_line, header = next(iter(lines.items()))
-    if fit(delimiter) == (0, True) and (guess := _guess_header(lines, names_image)):
+    if fit(delimiter)[:2] == (0, True) and (guess := _guess_header(lines, names_image)):
         notes.append(f"{path.name} has no header line: its columns are {', '.join(guess)}.")
         return guess, lines
     del lines[first_line]
     return header, lines
+
+
+def _shown(delimiter: str) -> str:
+    return _DELIMITERS.get(delimiter, repr(delimiter))
 
 
 def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -203,3 +226,39 @@ def _known_names(path: Path, header: list[str], notes: list[str]) -> list[str]:
             f"once in {path}"
         )
     return header
+
+
+def _find_file_column(
+    path: Path,
+    header: list[str],
+    lines: dict[int, list[str]],
+    names_image: Callable[[str], bool],
+    notes: list[str],
+) -> None:
+    """Renames the first column whose cells name images to `file`."""
+    some = list(itertools.islice(lines.values(), 20))
+    for i, name in enumerate(header):
+        column = [cells[i] if i < len(cells) else "" for cells in some]
+        if name and not names_image(name) and all(map(names_image, column)):
+            notes.append(f"The column `{name}` of {path.name} is used as `file`.")
+            header[i] = "file"
+            return
+
+
+def _find_class_columns(path: Path, rows: dict[int, Row], notes: list[str]) -> None:
+    """Renames the only other column to `label`, or joins columns of zeros and ones."""
+    rest = [name for name in next(iter(rows.values())) if name not in ("file", "split")]
+    if len(rest) == 1:
+        notes.append(f"The column `{rest[0]}` of {path.name} is used as `label`.")
+        for row in rows.values():
+            row["label"] = row.pop(rest[0])
+    elif len(rest) > 1 and all(
+        row[name].lower() in _FLAGS for row in rows.values() for name in rest
+    ):
+        for row in rows.values():
+            flags = {name: _FLAGS[row.pop(name).lower()] for name in rest}
+            row["labels"] = SEPARATOR.join(name for name, flag in flags.items() if flag)
+        if all(row["labels"] and SEPARATOR not in row["labels"] for row in rows.values()):
+            for row in rows.values():
+                row["label"] = row.pop("labels")
+        notes.append(f"The columns of {path.name} are read as classes: {', '.join(rest)}.")

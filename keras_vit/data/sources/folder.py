@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -12,6 +13,19 @@ import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.inventory import OUTSIDE, FoundFiles, find_files
+from keras_vit.data.sources.annotations import unusable_annotations
+
+# Names of folders that contain the images or annotations of all classes, in lowercase.
+_SPLIT = "|".join(SPLIT_NAMES)
+_CONTENT = (
+    r"(.*[\W_])?(jpeg)?(images?|imgs?)([\W_]?part)?|jpe?gs?|pngs?|photos?|pictures?|frames?|masks?"
+    r"|labels?|gt|ground_?truth|segmentation\w*|annotations?"
+)
+_NO_CLASS = re.compile(rf"(({_SPLIT})([\W_]?({_CONTENT}))?|{_CONTENT})[\W_]?\d*")
+
+
+class NoClassFoldersError(ValueError):
+    """A folder whose subfolders are not classes."""
 
 
 def load_folder(folder: str | os.PathLike[str]) -> Examples:
@@ -21,10 +35,11 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
     (`keras_vit.data.inventory.find_files`); unreadable images are included and reported by
     `keras_vit.data.image_audit`. Symbolic links are followed.
 
-    If every visible subfolder has the name of a split (`train`, `training`, `val`, `valid`,
-    `validation`, `dev`, `test`, `testing`, in any case), at least one is for training, and each has
-    subfolders, these are the class folders. A single subfolder that contains all class folders is
-    skipped.
+    If every visible subfolder with images has the name of a split (`train`, `training`, `val`,
+    `valid`, `validation`, `dev`, `test`, `testing`, in any case), and at least one is for training
+    and has subfolders, these are the class folders. A single subfolder that contains all class
+    folders is skipped. Folders that are all named like splits, images or annotations (`train`,
+    `images`, `masks`) are refused.
     """
     folder = Path(folder)
     found = find_files(folder)
@@ -32,10 +47,16 @@ def load_folder(folder: str | os.PathLike[str]) -> Examples:
     levels = {name: name.removeprefix(prefix).split("/") for name in found.images}
     inside = [name for name, parts in levels.items() if len(parts) > depth + 1]
     if not inside:
-        raise ValueError(_nothing_found(folder, found))
+        raise NoClassFoldersError(_nothing_found(folder, found))
     classes = [levels[name][depth] for name in inside]
     class_names = sorted(set(classes))
     _check_names(folder, class_names)
+    if all(_NO_CLASS.fullmatch(name.lower()) for name in class_names):
+        raise NoClassFoldersError(
+            "`data` must be a folder with one subfolder of images for each class, or with a table "
+            f"of the classes. Received: data={str(folder)!r}, where the folders "
+            f"{class_names[:20]} are not classes by their names{unusable_annotations(folder)}"
+        )
     ignored = Counter(found.ignored)
     if outside := len(found.images) - len(inside):
         ignored[OUTSIDE] = outside
@@ -75,20 +96,26 @@ def _layout(folder: Path, found: FoundFiles) -> tuple[str, int, list[str]]:
         prefix = ""
     if prefix:
         notes.append(f"The class folders are in {folder / prefix}.")
-    subfolders = _subfolders(found.folders, prefix)
+    folders = _subfolders(found.folders, prefix)
+    subfolders = [n for n in folders if any(i.startswith(f"{prefix}{n}/") for i in found.images)]
     named = [name for name in subfolders if name.lower() in SPLIT_NAMES]
-    training = [name for name in named if SPLIT_NAMES[name.lower()] == "train"]
-    flat = [name for name in named if not _subfolders(found.folders, f"{prefix}{name}/")]
-    split = bool(training) and len(named) == len(subfolders) > 1 and not flat
+    nested = [name for name in named if _subfolders(found.folders, f"{prefix}{name}/")]
+    split = len(named) == len(subfolders) > 1 and any(
+        SPLIT_NAMES[name.lower()] == "train" for name in nested
+    )
     if split:
-        notes.append(f"Found splits, each with class folders: {', '.join(subfolders)}.")
-    elif named and training:
-        rest = [name for name in subfolders if name not in named]
-        why = (
-            f"{flat[0]} has no subfolders" if flat else f"{rest[0]} is not a split" if rest else ""
+        notes.append(f"Found splits, each with class folders: {', '.join(nested)}.")
+        if flat := sorted({*named} - {*nested}):
+            notes.append(f"Without labels, because there are no class folders: {', '.join(flat)}.")
+    elif len(named) > 1 and len(named) < len(subfolders):
+        rest = sorted({*subfolders} - {*named})
+        raise NoClassFoldersError(
+            "`data` must be a folder of class folders, or of the folders of splits alone. Move or "
+            f"rename the others. Received: data={str(folder)!r} with the splits {named} and the "
+            f"folders {rest[:20]}{unusable_annotations(folder)}"
         )
-        if why:
-            notes.append(f"Treated as classes, not splits, because {why}: {', '.join(named)}.")
+    elif named and len(subfolders) > 1:
+        notes.append(f"Treated as a class, not as a split: {', '.join(named)}.")
     return prefix, int(split), notes
 
 
@@ -119,5 +146,5 @@ def _nothing_found(folder: Path, found: FoundFiles) -> str:
         "`data` must be a folder with one subfolder of images for each class, or with a "
         f"labels.csv. Received: data={str(folder)!r}, with {len(_subfolders(found.folders, ''))} "
         f"subfolders, none of which contains an image, and {len(found.images)} images outside of "
-        f"them; other files: {ignored}"
+        f"them; other files: {ignored}{unusable_annotations(folder)}"
     )

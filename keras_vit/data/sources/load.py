@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections import Counter
@@ -15,11 +16,11 @@ from keras_vit import arguments
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import UNNAMED, find_files
 from keras_vit.data.sources.csv_table import load_table
-from keras_vit.data.sources.folder import load_folder
+from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
+from keras_vit.data.sources.tables import TABLES, load_tables, other_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
 
 _NO_CLASS = "image"
-TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 
 
 def load(data: str | os.PathLike[str]) -> Examples:
@@ -31,6 +32,8 @@ def load(data: str | os.PathLike[str]) -> Examples:
             - a folder of class folders (`keras_vit.data.sources.folder.load_folder`);
             - a folder with a `labels.csv`, `metadata.csv` or `metadata.jsonl`, the first of which
               is read, or the path of such a file (`keras_vit.data.sources.csv_table.load_table`);
+            - a folder with a table for each split, such as `train.csv` or `train/_classes.csv`, or
+              with images and a single table instead of class folders;
             - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.sources.tfds.load_tfds`);
             - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, without a
               download.
@@ -50,16 +53,23 @@ def load(data: str | os.PathLike[str]) -> Examples:
     spec = str(data)
     path = Path(data).expanduser()
     if path.is_dir():
-        tables = [name for name in TABLES if (path / name).is_file()]
+        tables = tables_of(path)
         if not tables:
-            return load_folder(path)
-        examples = load_table(path / tables[0])
+            try:
+                return load_folder(path)
+            except NoClassFoldersError:
+                tables = other_tables(path)
+                if not tables:
+                    raise
+        examples = load_tables(path, tables)
         found = find_files(path)
         unnamed = set(found.images) - {os.path.normpath(name) for name in examples.names}
         others = Counter({**found.ignored, UNNAMED: len(unnamed)})
-        others[Path(tables[0]).suffix] -= 1
-        ignored = f"Reading {tables[0]}; ignoring {' and '.join(tables[1:])} in the same folder."
-        notes = (ignored,) if tables[1:] else ()
+        others.subtract(table.suffix for table, _ in tables)
+        read = tables[0][0].name
+        left = [name for name in TABLES if name != read and (path / name).is_file()]
+        ignored = f"Reading {read}; ignoring {' and '.join(left)} in the same folder."
+        notes = (ignored,) if left else ()
         return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+others)
     if path.is_file():
         return load_table(path)
@@ -69,11 +79,11 @@ def load(data: str | os.PathLike[str]) -> Examples:
 def load_images(data: str | os.PathLike[str]) -> Examples:
     """Loads the images of a data source, with or without labels."""
     folder = Path(data).expanduser()
-    if not folder.is_dir() or any((folder / name).is_file() for name in TABLES):
+    if not folder.is_dir() or tables_of(folder) or not (found := find_files(folder)).images:
         return load(data)
-    found = find_files(folder)
     if all("/" in name for name in found.images):
-        return load(data)
+        with contextlib.suppress(NoClassFoldersError):
+            return load(data)
     return Examples(
         names=found.images,
         targets=np.zeros(len(found.images), "int32"),

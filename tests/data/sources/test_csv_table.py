@@ -66,8 +66,9 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
     ("text", "message"),
     [
         ("", "must contain at least one image."),
-        ("name,label\n1.png,a\n", r"must have a header line .*columns \['name', 'label'\]"),
-        ("file,kind\n1.png,a\n", "one of the columns class_index, wnid, label, labels. "),
+        ("name,label\na,b\n", r"must have a header line .*columns \['name', 'label'\]"),
+        ("file,kind,site\n1.png,a,b\n", "one of the columns class_index, wnid, label, labels; "),
+        ("file,label\n1.png,a\n3.pgn,b\n", r"first in line 3 \(the closest name is 'sub/3.png'\)"),
         ("file,label\n", "must contain at least one image."),
         (
             "file,label\n1.png,a\n2.png,b\n1.png,b\n",
@@ -165,7 +166,7 @@ def test_backslashes_are_slashes_where_the_file_exists_so(table: Callable[[str],
     examples = load_table(path)
     assert examples.names == ("sub/3.png", "sub\\4.png", "1.png")
     assert examples.notes == (
-        "File names read with / instead of \\, or in another Unicode form: "
+        "File names read with / instead of \\, in another case or Unicode form: "
         "1 of 3 names in labels.csv.",
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.data.sources.folder import load_folder
+from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
 
 Write = Callable[..., Path]
 
@@ -142,35 +142,49 @@ def test_three_splits(tmp_path: Path, write: Write) -> None:
     assert load_folder(tmp_path).splits == ("test", "train", "train", "validation")
 
 
+def test_split_without_class_folders_has_no_labels(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["train/a/1.png", "train/b/2.png", "test/3.png", "docs/readme.txt"])
+    examples = load_folder(tmp_path)
+    assert (examples.class_names, examples.splits) == (("a", "b"), ("train", "train"))
+    assert examples.ignored["image outside of the class folders"] == 1
+    assert examples.notes == (
+        "Found splits, each with class folders: train.",
+        "Without labels, because there are no class folders: test.",
+    )
+
+
 @pytest.mark.parametrize(
-    ("names", "classes", "note"),
+    ("names", "message"),
     [
-        (["train/1.png", "test/2.png"], ("test", "train"), "test has no subfolders: test, train"),
+        (["train/1.png", "test/2.png"], r"\['test', 'train'\] are not classes by their names$"),
+        (["train_images/1.png", "test-imgs/2.png"], "are not classes by their names"),
+        (["ham_images_part_1/1.png", "ham_images_part_2/2.png"], "are not classes by their names"),
         (
-            ["train/a/1.png", "train/b/2.png", "test/3.png"],
-            ("test", "train"),
-            "test has no subfolders: test, train",
+            ["JPEGImages/1.png", "SegmentationClass/1.png"],
+            "SegmentationClass/1.png contains a mask",
         ),
-        (
-            ["train/a/1.png", "test/b/2.png", "bus/3.png"],
-            ("bus", "test", "train"),
-            "bus is not a split: test, train",
-        ),
+        (["train/a/1.png", "test/b/2.png", "bus/3.png"], r"splits \['test', 'train'\] and .*bus"),
     ],
 )
-def test_folders_that_only_look_like_splits_are_classes(
-    tmp_path: Path, write: Write, names: list[str], classes: tuple[str, ...], note: str
+def test_folders_that_are_no_classes_are_refused(
+    tmp_path: Path, write: Write, names: list[str], message: str
 ) -> None:
     write(tmp_path, names)
-    examples = load_folder(tmp_path)
-    assert (examples.class_names, examples.splits) == (classes, None)
-    assert examples.notes[0] == f"Treated as classes, not splits, because {note}."
+    with pytest.raises(NoClassFoldersError, match=message):
+        load_folder(tmp_path)
 
 
-def test_class_called_test(tmp_path: Path, write: Write) -> None:
-    write(tmp_path, ["test/1.png", "rose/2.png"])
+@pytest.mark.parametrize("names", [["0", "1"], ["photo", "drawing"], ["mask", "no_mask"]])
+def test_classes_that_sound_like_contents(tmp_path: Path, write: Write, names: list[str]) -> None:
+    write(tmp_path, [f"{name}/1.png" for name in names])
+    assert load_folder(tmp_path).class_names == tuple(sorted(names))
+
+
+def test_class_called_train(tmp_path: Path, write: Write) -> None:
+    write(tmp_path, ["train/1.png", "bus/2.png"])
     examples = load_folder(tmp_path)
-    assert (examples.class_names, examples.splits, examples.notes) == (("rose", "test"), None, ())
+    assert (examples.class_names, examples.splits) == (("bus", "train"), None)
+    assert examples.notes == ("Treated as a class, not as a split: train.",)
 
 
 @pytest.mark.parametrize("above", ["flowers", "data/flowers", "train"])

@@ -1,0 +1,41 @@
+"""Recognition of annotation files that classification cannot use."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_MASKS = r"masks?|labels?|gt|ground_?truth|segmentation\w*|annotations?"
+# Kind of a file by its path relative to the data folder, in lowercase and with /.
+_KINDS = {
+    r"(.*/)?(_annotations\.coco|instances_.*|captions_.*|.*coco.*)\.json": "COCO annotations",
+    r"(.*/)?(data|dataset)\.ya?ml": "the configuration of YOLO boxes",
+    r"(.*/)?(labels|obj_train_data)/.*\.txt": "YOLO boxes",
+    r"(.*/)?annotations?\.xml": "CVAT annotations",
+    r".*\.xml": "Pascal VOC boxes",
+    r"(.*/)?_annotations\.(csv|txt)": "a table of boxes",
+    rf"(.*/)?({_MASKS})/.*\.(png|gif|bmp|tiff?)": "a mask of pixels",
+    r".*\.json": "annotations such as those of labelme",
+}
+
+
+def unusable_annotations(folder: Path) -> str:
+    """Returns a sentence on the first annotation file of a known kind, or an empty string."""
+    names = sorted(_names(folder))
+    for pattern, kind in _KINDS.items():
+        found = [name for name in names if re.fullmatch(pattern, name.lower())]
+        if found:
+            return (
+                f"; {found[0]} contains {kind}, which classification cannot use: export the "
+                "dataset again with one class per image (class folders, or a table with the "
+                "columns file and label)"
+            )
+    return ""
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for path, _, files in os.walk(folder):
+        for file in files:
+            yield Path(os.path.relpath(os.path.join(path, file), folder)).as_posix()

@@ -1,0 +1,104 @@
+"""Datasets described by the tables of a folder: one table, or one for each split."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.data.examples import SPLIT_NAMES, Examples
+from keras_vit.data.sources.csv_table import NoClassesError, load_table
+
+TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
+_IN_SPLITS = ("_classes.csv", *TABLES)
+_OF_SPLIT = re.compile(
+    rf"({'|'.join(SPLIT_NAMES)})"
+    r"([ _-]?(labels?|set|data|list|info|metadata|annotations?|classes|images?))?",
+    re.IGNORECASE,
+)
+_SUFFIXES = (".csv", ".tsv", ".jsonl")
+_WITHOUT_LABELS = re.compile("submission|predict", re.IGNORECASE)
+
+#: Path of each table and its split, or None for all splits.
+Tables = list[tuple[Path, str | None]]
+
+
+def tables_of(folder: Path) -> Tables:
+    """Returns the tables that determine the classes of a folder, whatever its subfolders.
+
+    That is the first of `TABLES`, or else the tables of the splits, such as `train.csv` or
+    `train/_classes.csv`, if there is one for training.
+    """
+    for name in TABLES:
+        if (folder / name).is_file():
+            return [(folder / name, None)]
+    found: Tables = []
+    for path in sorted(folder.iterdir()):
+        if path.name.lower() in SPLIT_NAMES:
+            inner = [path / name for name in _IN_SPLITS if (path / name).is_file()]
+            found += [(table, SPLIT_NAMES[path.name.lower()]) for table in inner[:1]]
+        elif path.suffix.lower() in _SUFFIXES and (named := _OF_SPLIT.fullmatch(path.stem)):
+            found.append((path, SPLIT_NAMES[named[1].lower()]))
+    return found if any(split == "train" for _, split in found) else []
+
+
+def other_tables(folder: Path) -> Tables:
+    """Returns the table of a folder without class folders, whatever the table's name."""
+    tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _SUFFIXES]
+    tables = [path for path in tables if not _WITHOUT_LABELS.search(path.stem)]
+    if len(tables) > 1:
+        raise ValueError(
+            "`data` must be the path of a table if a folder without class folders contains "
+            f"several. Received: data={str(folder)!r} with {[path.name for path in tables[:20]]}"
+        )
+    return [(path, None) for path in tables]
+
+
+def load_tables(folder: Path, tables: Tables) -> Examples:
+    """Loads the images of tables as one dataset, whose names are relative to `folder`."""
+    parts: list[tuple[str | None, Examples]] = []
+    notes = []
+    for path, split in tables:
+        try:
+            parts.append((split, load_table(path)))
+        except NoClassesError:
+            if split in (None, "train"):
+                raise
+            notes.append(f"{path.relative_to(folder)} is not read, because it has no classes.")
+    if len(tables) == 1 and tables[0][0].parent == folder:
+        return parts[0][1]
+    class_names = parts[0][1].class_names
+    if any(part.class_names != class_names for _, part in parts):
+        class_names = tuple(sorted({name for _, part in parts for name in part.class_names}))
+    several = any(part.multi_label for _, part in parts)
+    paths = [path for _, part in parts for path in part.paths or ()]
+    splits = [split or "train" for split, part in parts for _ in range(len(part))]
+    shared = set.intersection(*(set(part.columns) for _, part in parts))
+    read = ", ".join(str(path.relative_to(folder)) for path, _ in tables)
+    return Examples(
+        names=tuple(Path(os.path.relpath(path, folder)).as_posix() for path in paths),
+        targets=np.concatenate([_targets(part, class_names, several) for _, part in parts]),
+        class_names=class_names,
+        source=str(folder),
+        paths=tuple(paths),
+        splits=tuple(splits) if {*splits} != {"train"} else None,
+        columns={
+            name: tuple(cell for _, part in parts for cell in part.columns[name])
+            for name in parts[0][1].columns
+            if name in shared
+        },
+        notes=(f"Read: {read}.", *(note for _, part in parts for note in part.notes), *notes),
+    )
+
+
+def _targets(part: Examples, class_names: tuple[str, ...], several: bool) -> np.ndarray:
+    """Returns the targets of a part as indices of, or (N, K) for, the classes of all parts."""
+    position = np.array([class_names.index(name) for name in part.class_names], int)
+    if not several:
+        return position[part.targets]
+    targets = np.zeros((len(part), len(class_names)), np.uint8)
+    own = part.targets if part.multi_label else np.eye(len(part.class_names))[part.targets]
+    targets[:, position] = own
+    return targets
