@@ -19,7 +19,9 @@ from keras_vit.weights.containers import formats, h5, npz, safetensors, torch
 from keras_vit.weights.dialects import DIALECTS, Dialect, default_preprocessing
 from keras_vit.weights.positions import settle_positions
 
-_HUB = re.compile(r"(?:hf://(?P<repo>[\w.-]+/[\w.-]+)|timm/(?P<timm>[\w.-]+))")
+# No part of a name begins with a dot, as a path to another folder does.
+_HUB = re.compile(r"(?:hf://(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)|timm/(?P<timm>[\w-][\w.-]*))")
+_PASSWORD = re.compile(r"[\w+.-]+:/+[^/?#]*@")  # in a URL of any kind
 
 
 def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) -> Checkpoint:
@@ -51,6 +53,8 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
     text = os.fspath(source)
     if os.path.exists(text):
         return read_path(Path(text))
+    if _PASSWORD.match(text):
+        raise ValueError("`weights` must be a URL without a user name and a password")
     match = _HUB.fullmatch(text)
     # The hub's hash of a file is better than most entries of the registry.
     if model is not None and not (match and match["repo"]) and registry.is_known(model, text):
@@ -61,8 +65,6 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         # Many URLs end in the same file name.
         folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         name = Path(urlsplit(text).path).name
-        if urlsplit(text).username is not None:
-            raise ValueError("`weights` must be a URL without a user name and a password")
         return read_path(accept(fetch([text], name, folder=folder, limit=_limit(model))))
     if model is not None and not re.search(r"[/\\]|\.\w+$", text):
         registry.find_weights(model, text)  # raises, with the valid names

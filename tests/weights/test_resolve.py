@@ -45,10 +45,26 @@ def test_what_does_not_exist(source: str) -> None:
         read_checkpoint(source)
 
 
-def test_url_with_a_password() -> None:
+@pytest.mark.parametrize("start", ["https://", "http://", "HTTPS://", "http:/", "ftp://", "hf://"])
+@pytest.mark.parametrize("model", [None, "ViTTi16"])
+def test_url_with_a_password(start: str, model: str | None) -> None:
     with pytest.raises(ValueError, match="`weights` must be a URL without a user name") as caught:
-        read_checkpoint("https://ann:secret@example.org/model.npz")
+        read_checkpoint(f"{start}ann:secret@example.org/model.npz", model)
     assert "secret" not in str(caught.value)
+
+
+def test_url_with_an_at_sign_in_its_path_has_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    with pytest.raises(ConnectionError, match="KERAS_VIT_OFFLINE forbids connections"):
+        read_checkpoint("https://example.org/package@1/model.npz")
+
+
+@pytest.mark.parametrize(
+    "source", ["hf://../x", "hf://./x", "hf://owner/..", "hf://owner/../..", "timm/.."]
+)
+def test_repository_is_no_path(source: str) -> None:
+    with pytest.raises(ValueError, match="which does not exist"):
+        read_checkpoint(source)
 
 
 def test_every_dialect_is_told_by_its_marks() -> None:
