@@ -127,7 +127,7 @@ class Constructor:
             )
             unasked = {k: v for k, v in report.differing.items() if k not in (overrides or {})}
             report = dataclasses.replace(report, differing=unasked)
-            for note in report.notes() if include_top else report.resized:
+            for note in report.notes() if include_top else (*report.read, *report.resized):
                 warnings.warn(note, UserWarning, stacklevel=2)
         return model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import re
@@ -21,6 +22,8 @@ from keras_vit.weights.positions import settle_positions
 
 # No part of a name begins with a dot, as a path to another folder does.
 _HUB = re.compile(r"(?:hf://(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)|timm/(?P<timm>[\w-][\w.-]*))")
+# Before all tensor names, in checkpoints of models inside of other modules.
+_PREFIX = re.compile(r"(?:(?:module|_orig_mod|teacher|backbone|model|encoder)\.)+")
 _PASSWORD = re.compile(r"[\w+.-]+:/+[^/?#]*@")  # in a URL of any kind
 
 
@@ -108,7 +111,11 @@ def _read_file(path: Path) -> Checkpoint:
 
 def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
     """Returns the `Dialect` that matches a file's tensor names."""
-    for dialect in DIALECTS.values():
+    dialects = [*DIALECTS.values()]
+    shared = os.path.commonprefix([*tensors])  # noqa: RUF071 character by character
+    if prefix := _PREFIX.match(shared):
+        dialects += [dataclasses.replace(dialect, prefix=prefix[0]) for dialect in dialects]
+    for dialect in dialects:
         if dialect.speaks(tensors):
             return dialect
     raise ValueError(

