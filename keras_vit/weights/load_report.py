@@ -73,8 +73,7 @@ class LoadReport:
         Returns:
             The sentences; an empty list if the file was loaded unchanged.
         """
-        sentences = (*self.read, *self.resized, *self.differing.values())
-        notes = [f"{sentence}." for sentence in sentences]
+        notes = [f"{text}." for text in (*self.read, *self.resized, *self.differing.values())]
         if reset := self.of("reset"):
             verb = "starts" if len(reset) == 1 else "start"
             notes.append(f"{', '.join(reset)} {verb} from initial values, not from {self.source}.")

@@ -87,7 +87,9 @@ def read_path(path: Path) -> Checkpoint:
     """Reads a local file or folder as a checkpoint (see `read_checkpoint`)."""
     if path.is_dir():
         return foreign_folders.read(path, _read_file)
-    return _read_file(path)
+    checkpoint = _read_file(path)
+    assumed = "preprocessing" in checkpoint.notes
+    return foreign_folders.configure(checkpoint, path.parent) if assumed else checkpoint
 
 
 def _read_file(path: Path) -> Checkpoint:
@@ -103,7 +105,7 @@ def _read_file(path: Path) -> Checkpoint:
     tensors = readers.get(kind, foreign_keras.read_tensors)(path)
     checkpoint = dialect_of(tensors, str(path)).read(tensors, str(path))
     checkpoint = foreign_keras.complete(checkpoint, foreign_keras.read_layers(path, kind))
-    checkpoint = checkpoint.replace(preprocessing=default_preprocessing.preprocessing(checkpoint))
+    checkpoint = default_preprocessing.assume(checkpoint)
     if kind == "safetensors":
         checkpoint = metadata.extend(checkpoint, safetensors.read_metadata(path))
     return checkpoint
@@ -156,7 +158,8 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         grid = (row.image_size // patch[0], row.image_size // patch[1])
         checkpoint = settle_positions(checkpoint, grid)
     inferred = checkpoint.inferred | {"gelu": row.gelu, "epsilon": row.epsilon}
-    return checkpoint.replace(inferred=inferred, preprocessing=registry.preprocessing_for(row))
+    preprocessing = registry.preprocessing_for(row)
+    return checkpoint.replace(inferred=inferred, preprocessing=preprocessing, notes={})
 
 
 def _limit(model: str | None, classes: int = 21_843) -> int:
