@@ -6,6 +6,9 @@ from __future__ import annotations
 # as in DeiT, MAE, DINO and torchvision (pytorch-image-models, timm/data/constants.py).
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+# Those of CLIP's training images (https://github.com/openai/CLIP, clip/clip.py).
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 # Minimum side of an image in pixels; smaller images are errors in the dataset.
 MIN_IMAGE_SIDE = 2

@@ -97,12 +97,20 @@ class Constructor:
             "stochastic_depth_rate": stochastic_depth_rate,
             **_checked(overrides),
         }
+        if "position_grid" in (overrides or {}):
+            grid = arguments.size_pair("position_grid", fields["position_grid"])
+            inferred = inferred | {"position_grid": grid}
         size = self.config
         if "patch_size" in fields:  # need not divide the default size of 224 pixels
             size = size.replace(patch_size=fields["patch_size"], image_size=(None, None))
         config = size.replace(
             **{**_image_fields(size, inferred, input_tensor, input_shape), **fields}
         )
+        if config.position_embedding == "none" and "position_grid" in (overrides or {}):
+            raise ValueError(
+                "`overrides` must not contain `position_grid` for a model without position "
+                f"embeddings. Received: position_grid={config.position_grid}"
+            )
         learned = config.position_embedding == "learned"  # otherwise no table is read
         if checkpoint and learned and "prefix_position" not in (overrides or {}):
             rows = has_prefix_rows(checkpoint, config.grid)
@@ -115,9 +123,8 @@ class Constructor:
             dtype=dtype,
         )
         if checkpoint:
-            if position_interpolation:
-                config_fields = {"position_interpolation": position_interpolation}
-                checkpoint = checkpoint.replace(inferred=inferred | config_fields)
+            config_fields = {"position_interpolation": config.position_interpolation}
+            checkpoint = checkpoint.replace(inferred=inferred | config_fields)
             report = weight_files.load_weights(
                 model,
                 checkpoint,
@@ -127,7 +134,7 @@ class Constructor:
             )
             unasked = {k: v for k, v in report.differing.items() if k not in (overrides or {})}
             report = dataclasses.replace(report, differing=unasked)
-            for note in report.notes() if include_top else report.resized:
+            for note in report.notes() if include_top else (*report.read, *report.resized):
                 warnings.warn(note, UserWarning, stacklevel=2)
         return model
 

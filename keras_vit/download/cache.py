@@ -289,7 +289,7 @@ def _addresses(urls: Sequence[str], publisher_first: bool) -> list[tuple[str, st
             raise ValueError(
                 "`KERAS_VIT_MIRROR` must contain http or https URLs without a password, "
                 "separated by spaces or commas. Received: "
-                f"KERAS_VIT_MIRROR={os.environ['KERAS_VIT_MIRROR']!r}"
+                f"KERAS_VIT_MIRROR={re.sub('//[^/]*@', '//...@', mirror)!r}"
             )
         found += [(mirror.rstrip("/") + urlsplit(url).path, url) for url in urls]
     originals = [(url, url) for url in urls]

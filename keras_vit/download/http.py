@@ -215,8 +215,9 @@ def _open(url: str, ranges: Mapping[str, str]) -> tuple[requests.Response, Seque
         target = urljoin(url, response.headers["Location"])
         old, new = urlsplit(url), urlsplit(target)
         if new.scheme not in ("https", old.scheme):
+            shown = new._replace(netloc=new.netloc.rpartition("@")[2]).geturl()  # no password
             raise ConnectionError(
-                f"refused to follow a redirect from {old.scheme} to {terminal(target)}"
+                f"refused to follow a redirect from {old.scheme} to {terminal(shown)}"
             )
         if old.netloc != new.netloc:
             sent = {}

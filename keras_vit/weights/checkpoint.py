@@ -48,6 +48,7 @@ class Checkpoint:
         origin: Names of the tensors in the file.
         loose_positions: Whether the table under `POSITIONS` may lack rows for the prefix tokens.
             `inferred` then contains the more likely layout, see `has_prefix_rows`.
+        notes: Sentences on what was ignored or assumed when the file was read, by topic.
     """
 
     source: str
@@ -56,6 +57,7 @@ class Checkpoint:
     preprocessing: Preprocessing | None = None
     origin: Origin = dataclasses.field(default_factory=Origin)
     loose_positions: bool = False
+    notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def replace(self, **changes: Any) -> Checkpoint:
         """Returns a copy with some fields changed."""

@@ -81,7 +81,8 @@ def convert(
         load_weights(network, checkpoint.replace(tensors=tensors))
         save_keras(network, path)
         return
-    for note in write(path, format, tensors, config, preprocessing):
+    notes = write(path, format, tensors, config, preprocessing)
+    for note in (*checkpoint.notes.values(), *notes):
         warnings.warn(note, UserWarning, stacklevel=2)
 
 

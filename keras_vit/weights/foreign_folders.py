@@ -40,9 +40,13 @@ def read(folder: Path, read_file: Callable[[Path], Checkpoint]) -> Checkpoint:
     config = _json(folder / "config.json")
     if keras_hub.is_preset(config):
         return keras_hub.read(folder, _json)
-    checkpoint = read_file(found[0])
+    return configure(read_file(found[0]), folder)
+
+
+def configure(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    """Adds what the configuration files in a folder contain to a checkpoint."""
     try:
-        return _told(checkpoint, config, folder)
+        return _told(checkpoint, _json(folder / "config.json"), folder)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"The configuration in {folder} must be valid: {error}") from error
 
@@ -52,12 +56,14 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
     base = checkpoint.preprocessing or Preprocessing()
     classes = checkpoint.inferred.get("classes", 0)
     library = timm if "pretrained_cfg" in config else transformers
+    image = config if library is timm else _json(folder / "preprocessor_config.json")
     if library is transformers and "model_type" not in config:
-        return checkpoint
+        if not image:
+            return checkpoint
+        config = {"model_type": "vit"}  # preprocessor_config.json alone
     config_fields = library.read_config(config, str(folder))
     image_size = library.read_image_size(config)
     labels = library.read_labels(config, classes)
-    image = config if library is timm else _json(folder / "preprocessor_config.json")
     preprocessing = base
     # Integer pixel sizes are less exact than the metadata of this package's files, which are the
     # base then. So the metadata have priority unless preprocessor_config.json was changed.
@@ -67,8 +73,10 @@ def _told(checkpoint: Checkpoint, config: dict[str, Any], folder: Path) -> Check
         preprocessing = dataclasses.replace(preprocessing, class_names=labels)
     if image_size:
         checkpoint = _placed(checkpoint, image_size)
+    described = "mean" in (config["pretrained_cfg"] or ()) if library is timm else bool(image)
+    notes = {k: v for k, v in checkpoint.notes.items() if k != "preprocessing" or not described}
     inferred = checkpoint.inferred | config_fields
-    return checkpoint.replace(inferred=inferred, preprocessing=preprocessing)
+    return checkpoint.replace(inferred=inferred, preprocessing=preprocessing, notes=notes)
 
 
 def _placed(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Checkpoint:

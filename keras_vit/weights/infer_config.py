@@ -65,8 +65,8 @@ def config_of(checkpoint: Checkpoint, **known: Any) -> ViTConfig:
     if "image_size" not in config_fields:
         stride = ViTConfig(**config_fields | {"image_size": (None, None)}).stride
         config_fields["image_size"] = (grid[0] * stride[0], grid[1] * stride[1])
-    elif None in config_fields["image_size"]:
-        config_fields["position_grid"] = grid  # a model for any size resizes it in its graph
+    elif None in config_fields["image_size"] or "position_grid" in known:
+        config_fields["position_grid"] = grid  # the graph resizes it to the size of the images
     elif "prefix_position" not in known:
         config = ViTConfig(**config_fields)
         return config.replace(prefix_position=has_prefix_rows(checkpoint, config.grid))

@@ -46,8 +46,8 @@ def load_weights(
         resize_patches: Whether the file may have another patch size; the kernel is then resized
             as in FlexiViT.
         report: Whether the caller reads the report. Otherwise a warning lists resized, reset and
-            dropped tensors, and differences between the computation of the model and of the
-            file's source (GELU, epsilon, pooling).
+            dropped tensors, what was assumed when the file was read, and differences between the
+            computation of the model and of the file's source (GELU, epsilon, pooling).
 
     Returns:
         The status of every tensor; it prints as a table.
@@ -86,6 +86,7 @@ def load_weights(
         _rows(checkpoint, shapes, resized, reset, dropped),
         tuple(dict.fromkeys(resized.values())),
         _differing(config, checkpoint),
+        tuple(checkpoint.notes.values()),
     )
     for note in [] if report else found.notes():
         warnings.warn(note, UserWarning, stacklevel=2)

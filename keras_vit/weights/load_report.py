@@ -44,6 +44,7 @@ class LoadReport:
         resized: Sentences about the resized tensors.
         differing: Fields of `ViTConfig` in which the model's computation differs from that of the
             file's source, with a sentence for each.
+        read: Sentences on what was ignored or assumed when the file was read.
 
     Examples:
         >>> row = TensorReport("reset", "head/kernel", (6, 5))
@@ -55,6 +56,7 @@ class LoadReport:
     rows: tuple[TensorReport, ...]
     resized: tuple[str, ...]
     differing: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    read: tuple[str, ...] = ()
 
     def of(self, status: str) -> tuple[str, ...]:
         """Returns the names of the variables, or unused tensors, with a given status.
@@ -66,12 +68,12 @@ class LoadReport:
         return tuple(row.variable or ", ".join(row.names) for row in found)
 
     def notes(self) -> list[str]:
-        """Returns sentences on resized, reset and dropped tensors, and on differing fields.
+        """Returns sentences on reading, on resized, reset and dropped tensors, and on fields.
 
         Returns:
             The sentences; an empty list if the file was loaded unchanged.
         """
-        notes = [f"{sentence}." for sentence in (*self.resized, *self.differing.values())]
+        notes = [f"{text}." for text in (*self.read, *self.resized, *self.differing.values())]
         if reset := self.of("reset"):
             verb = "starts" if len(reset) == 1 else "start"
             notes.append(f"{', '.join(reset)} {verb} from initial values, not from {self.source}.")

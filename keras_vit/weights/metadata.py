@@ -64,6 +64,7 @@ def extend(checkpoint: Checkpoint, metadata: Mapping[str, str]) -> Checkpoint:
         inferred=config.get_config() | {"position_grid": config.grid},
         preprocessing=preprocessing,
         origin=dataclasses.replace(checkpoint.origin, names=names, left=left),
+        notes={},
     )
 
 

@@ -119,7 +119,7 @@ def place_positions(checkpoint: Checkpoint, image_size: tuple[int, int]) -> Chec
 
 
 def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -> None:
-    """Splits position embeddings into prefix and patch parts, on a square grid if possible."""
+    """Splits position embeddings into prefix and patch parts, on a square grid by default."""
     bare = tensors.pop(PATCH_POSITIONS, None)
     table = tensors.pop(POSITIONS, bare)
     if table is None:
@@ -127,10 +127,10 @@ def split_as_read(tensors: Tensors, checkpoint: Checkpoint, config: ViTConfig) -
     p = 0
     if bare is None and has_prefix_rows(checkpoint, config.grid, config.prefix_position):
         p = _num_prefix(tensors)  # of the file, not of the model
-    h, w = config.grid
     number = len(table) - p
-    # A square number of positions means a square grid: 24 x 24 patches, not 18 x 32.
-    grid = grid_of(number) or (config.grid if number == h * w else None)
+    # If none is given, a square number means a square grid: 24 x 24 patches, not 18 x 32.
+    grids = (checkpoint.inferred.get("position_grid"), grid_of(number), config.grid)
+    grid = next((grid for grid in grids if grid and grid[0] * grid[1] == number), None)
     if grid is None:
         raise ValueError(
             f"The position embedding of {checkpoint.source} has {number} positions, which match "

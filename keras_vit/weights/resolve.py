@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import re
@@ -19,7 +20,11 @@ from keras_vit.weights.containers import formats, h5, npz, safetensors, torch
 from keras_vit.weights.dialects import DIALECTS, Dialect, default_preprocessing
 from keras_vit.weights.positions import settle_positions
 
-_HUB = re.compile(r"(?:hf://(?P<repo>[\w.-]+/[\w.-]+)|timm/(?P<timm>[\w.-]+))")
+# No part of a name begins with a dot, as a path to another folder does.
+_HUB = re.compile(r"(?:hf://(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)|timm/(?P<timm>[\w-][\w.-]*))")
+# Before all tensor names, in checkpoints of models inside of other modules.
+_PREFIX = re.compile(r"(?:(?:module|_orig_mod|teacher|backbone|model|encoder)\.)+")
+_PASSWORD = re.compile(r"[\w+.-]+:/+[^/?#]*@")  # in a URL of any kind
 
 
 def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) -> Checkpoint:
@@ -51,6 +56,8 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
     text = os.fspath(source)
     if os.path.exists(text):
         return read_path(Path(text))
+    if _PASSWORD.match(text):
+        raise ValueError("`weights` must be a URL without a user name and a password")
     match = _HUB.fullmatch(text)
     # The hub's hash of a file is better than most entries of the registry.
     if model is not None and not (match and match["repo"]) and registry.is_known(model, text):
@@ -61,8 +68,6 @@ def read_checkpoint(source: str | os.PathLike[str], model: str | None = None) ->
         # Many URLs end in the same file name.
         folder = f"url-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         name = Path(urlsplit(text).path).name
-        if urlsplit(text).username is not None:
-            raise ValueError("`weights` must be a URL without a user name and a password")
         return read_path(accept(fetch([text], name, folder=folder, limit=_limit(model))))
     if model is not None and not re.search(r"[/\\]|\.\w+$", text):
         registry.find_weights(model, text)  # raises, with the valid names
@@ -82,7 +87,9 @@ def read_path(path: Path) -> Checkpoint:
     """Reads a local file or folder as a checkpoint (see `read_checkpoint`)."""
     if path.is_dir():
         return foreign_folders.read(path, _read_file)
-    return _read_file(path)
+    checkpoint = _read_file(path)
+    assumed = "preprocessing" in checkpoint.notes
+    return foreign_folders.configure(checkpoint, path.parent) if assumed else checkpoint
 
 
 def _read_file(path: Path) -> Checkpoint:
@@ -98,7 +105,7 @@ def _read_file(path: Path) -> Checkpoint:
     tensors = readers.get(kind, foreign_keras.read_tensors)(path)
     checkpoint = dialect_of(tensors, str(path)).read(tensors, str(path))
     checkpoint = foreign_keras.complete(checkpoint, foreign_keras.read_layers(path, kind))
-    checkpoint = checkpoint.replace(preprocessing=default_preprocessing.preprocessing(checkpoint))
+    checkpoint = default_preprocessing.assume(checkpoint)
     if kind == "safetensors":
         checkpoint = metadata.extend(checkpoint, safetensors.read_metadata(path))
     return checkpoint
@@ -106,7 +113,11 @@ def _read_file(path: Path) -> Checkpoint:
 
 def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
     """Returns the `Dialect` that matches a file's tensor names."""
-    for dialect in DIALECTS.values():
+    dialects = [*DIALECTS.values()]
+    shared = os.path.commonprefix([*tensors])  # noqa: RUF071 character by character
+    if prefix := _PREFIX.match(shared):
+        dialects += [dataclasses.replace(dialect, prefix=prefix[0]) for dialect in dialects]
+    for dialect in dialects:
         if dialect.speaks(tensors):
             return dialect
     raise ValueError(
@@ -147,7 +158,8 @@ def _published(row: registry.PublishedWeights) -> Checkpoint:
         grid = (row.image_size // patch[0], row.image_size // patch[1])
         checkpoint = settle_positions(checkpoint, grid)
     inferred = checkpoint.inferred | {"gelu": row.gelu, "epsilon": row.epsilon}
-    return checkpoint.replace(inferred=inferred, preprocessing=registry.preprocessing_for(row))
+    preprocessing = registry.preprocessing_for(row)
+    return checkpoint.replace(inferred=inferred, preprocessing=preprocessing, notes={})
 
 
 def _limit(model: str | None, classes: int = 21_843) -> int:

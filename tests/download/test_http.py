@@ -300,6 +300,12 @@ def answers(monkeypatch: pytest.MonkeyPatch, location: str) -> list[tuple[str, d
     return asked
 
 
+def test_transfer_shows_no_password_of_a_redirect(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, "http://ann:secret@127.0.0.1/a")
+    with pytest.raises(ConnectionError, match=r"from https to http://127\.0\.0\.1/a$"):
+        module._open("https://127.0.0.1/a", {})
+
+
 def test_transfer_refuses_redirects_from_https(monkeypatch: pytest.MonkeyPatch) -> None:
     """As above, where there is no openssl."""
     asked = answers(monkeypatch, "http://127.0.0.1/a")

@@ -69,6 +69,13 @@ def test_fetch_verifies_by_what_the_hub_states(hub: Loopback, home: Path) -> Non
     assert (pin["sha256"], pin["level"]) == (found.sha256, STATED)
 
 
+def test_fetch_shows_no_password_of_a_mirror(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_VIT_MIRROR", "http://ann:secret@127.0.0.1:1/")
+    message = r"without a password.* KERAS_VIT_MIRROR='http://\.\.\.@127\.0\.0\.1:1/'$"
+    with pytest.raises(ValueError, match=message):
+        fetch([URL], NAME)
+
+
 def test_fetch_without_a_commit_names_none(hub: Loopback, home: Path) -> None:
     put(hub, CONTENT)
     hub.pages[PATH].headers["X-Repo-Commit"] = "main"

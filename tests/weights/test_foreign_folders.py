@@ -11,7 +11,7 @@ import pytest
 
 from keras_vit.models import build
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights import read_checkpoint, save_weights
+from keras_vit.weights import load_weights, read_checkpoint, save_weights
 from keras_vit.weights.checkpoint import variables_of
 from keras_vit.weights.containers.safetensors import read_safetensors, write_safetensors
 from keras_vit.weights.dialects import DIALECTS
@@ -70,6 +70,47 @@ def test_what_is_changed_beside_our_metadata_goes_first(folder: Path) -> None:
     change(folder / "preprocessor_config.json", resample=2)
     found = read_checkpoint(folder).preprocessing
     assert (found.interpolation, found.crop_fraction) == ("bilinear", 15 / 19)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vit.bin"])
+def test_configurations_beside_a_file_are_read(name: str, folder: Path) -> None:
+    path = (strip(folder) / "model.safetensors").rename(folder / name)
+    checkpoint = read_checkpoint(path)
+    assert checkpoint.notes == {}
+    assert (checkpoint.inferred["num_heads"], checkpoint.inferred["epsilon"]) == (4, 1e-4)
+    assert checkpoint.preprocessing.class_names == LABELS
+    assert checkpoint.preprocessing.crop_fraction == 15 / 19
+
+
+def test_preprocessing_is_assumed_without_its_configuration(folder: Path, tmp_path: Path) -> None:
+    told = (strip(folder) / "preprocessor_config.json").rename(tmp_path / "told.json")
+    source = folder / "model.safetensors"
+    note = f"{source} does not contain its preprocessing: mean=(0.5, 0.5, 0.5), "
+    for path in (folder, source):
+        checkpoint = read_checkpoint(path)
+        assert checkpoint.notes["preprocessing"].startswith(note)
+        assert checkpoint.inferred["epsilon"] == 1e-4  # config.json is read
+    model = build(tiny_config(image_size=(15, 15), patch_size=3, epsilon=1e-4, gelu="tanh"))
+    with pytest.warns(UserWarning, match=r"mean=\(0\.5, .* beside the file\.$"):
+        load_weights(model, source)
+    (folder / "config.json").unlink()
+    assert "preprocessing" in read_checkpoint(source).notes
+    told.rename(folder / "preprocessor_config.json")
+    for path in (folder, source):
+        checkpoint = read_checkpoint(path)
+        assert checkpoint.notes == {}
+        assert checkpoint.preprocessing.crop_fraction == 15 / 19
+
+
+def test_pretrained_cfg_without_a_mean_is_incomplete(tmp_path: Path) -> None:
+    path = tmp_path / "timm" / "m.safetensors"
+    save_weights(build(tiny_config(gelu="exact")), path, "timm")
+    write_safetensors(path, read_safetensors(path), {"format": "pt"})
+    change(path.parent / "config.json", pretrained_cfg={"crop_pct": 0.7})
+    assert "preprocessing" in read_checkpoint(path).notes
+    change(path.parent / "config.json", pretrained_cfg={"mean": [0.1, 0.2, 0.3]})
+    checkpoint = read_checkpoint(path)
+    assert (checkpoint.notes, checkpoint.preprocessing.mean) == ({}, (0.1, 0.2, 0.3))
 
 
 def test_placeholders_are_no_labels(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,40 @@ def built(weights: Path, *size: int | None, **options: Any) -> keras.Model:
         classifier_activation=None,
         **options,
     )
+
+
+def test_a_grid_given_in_the_overrides_is_that_of_the_table(tmp_path: Path) -> None:
+    """4 x 9 positions, which alone are read as 6 x 6."""
+    model, path = published(tmp_path, image_size=(16, 36), class_token=False, pooling="gap")
+    table = weights_of(model)["patch_encoder/position"]
+    for size, expected in (
+        ((), (16, 36)),
+        ((16, 36), (16, 36)),
+        ((None, None), (None, None)),
+    ):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Position embeddings resized")
+            found = built(path, *size, overrides={"position_grid": (4, 9)})
+        assert found.input_shape == (None, *expected, 3)
+        np.testing.assert_array_equal(weights_of(found)["patch_encoder/position"], table)
+    with pytest.warns(UserWarning, match=r"resized from \(6, 6\) to \(4, 9\)"):
+        built(path, 16, 36)
+    with pytest.raises(ValueError, match=r"`overrides` must not contain `position_grid` for a m"):
+        built(path, overrides={"position_grid": (4, 9), "position_embedding": "none"})
+    known = {"image_size": (24, 24), "num_heads": 3}
+    config = config_of(read_checkpoint(path), **known, position_grid=(4, 9))
+    assert (config.grid, config.image_size) == ((4, 9), (24, 24))
+
+
+def test_a_method_of_resizing_given_in_the_overrides_is_used(tmp_path: Path) -> None:
+    _, path = published(tmp_path, image_size=(16, 16))
+    options = {"position_interpolation": "bilinear"}
+    found = []
+    for given in (options, {"overrides": options}, {}):
+        with pytest.warns(UserWarning, match="Position embeddings resized"):
+            found.append(weights_of(built(path, 24, 24, **given))["patch_encoder/position"])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(found[0] - found[2]).max() > 0.01
 
 
 def test_the_image_size_asked_for_tells_bare_registers(

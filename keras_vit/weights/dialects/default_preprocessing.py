@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_vit.constants import IMAGENET_MEAN, IMAGENET_STD
+from keras_vit.constants import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from keras_vit.preprocessing import Preprocessing, imagenet_labels
 from keras_vit.weights.checkpoint import Checkpoint
+from keras_vit.weights.positions import POSITIONS
+
+# Libraries whose weights were trained with different preprocessings.
+_SEVERAL = ("timm", "huggingface", "tf_transformers")
+
+
+def assume(checkpoint: Checkpoint) -> Checkpoint:
+    """Adds the default preprocessing to a checkpoint, with a note if its library has several."""
+    found, notes = preprocessing(checkpoint), dict(checkpoint.notes)
+    if checkpoint.origin.dialect in _SEVERAL:
+        notes["preprocessing"] = (
+            f"{checkpoint.source} does not contain its preprocessing: mean={found.mean}, "
+            f"std={found.std}, crop_fraction={found.crop_fraction} are assumed; to change them, "
+            "store the publisher's config.json or preprocessor_config.json beside the file"
+        )
+    return checkpoint.replace(preprocessing=found, notes=notes)
 
 
 def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
-    """Returns the most common preprocessing in the library that a checkpoint comes from.
+    """Returns the most common preprocessing for the library and tensors of a checkpoint.
 
-    Official and most timm weights were trained on pixels in [-1, 1]; torchvision weights and those
-    with a distillation token (DeiT) on pixels normalized by ImageNet's mean and standard deviation.
-    Classifiers with 1000 classes get the ImageNet class names. A configuration file or the registry
-    overrides these values.
+    Official and most timm weights were trained on pixels in [-1, 1]; torchvision weights, and those
+    with tensors of DeiT, DeiT III, DINOv2 or MAE, on pixels normalized by ImageNet's mean and
+    standard deviation; those with a norm before the blocks (CLIP) by CLIP's. Classifiers with 1000
+    classes get the ImageNet class names. A configuration file or the registry overrides these
+    values.
     """
     inferred = checkpoint.inferred
     labels = imagenet_labels()
@@ -28,7 +45,22 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
     }
     if checkpoint.origin.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
-    normalized = checkpoint.origin.dialect == "torchvision" or inferred.get("distillation_token")
-    if normalized and not grayscale:
+    # DeiT III and DINOv2, which has no classifier; other models with layer scale average patches.
+    scaled = inferred.get("layer_scale") and inferred.get("class_token")
+    clip, distilled = inferred.get("pre_norm"), inferred.get("distillation_token")
+    if clip or (scaled and not inferred.get("classes")):
+        fields["crop_fraction"] = 1.0
+    torchvision = checkpoint.origin.dialect == "torchvision"
+    if clip and not grayscale:
+        fields |= {"mean": CLIP_MEAN, "std": CLIP_STD}
+    elif not grayscale and (torchvision or distilled or scaled or _is_mae(checkpoint)):
         fields |= {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     return Preprocessing(**fields)
+
+
+def _is_mae(checkpoint: Checkpoint) -> bool:
+    """Returns whether a file contains MAE's decoder, or its fixed position of the class token."""
+    table = checkpoint.tensors.get(POSITIONS)
+    fixed = table is not None and checkpoint.inferred.get("class_token") and not table[0].any()
+    decodes = any("decoder_embed" in name for name in checkpoint.origin.left)
+    return checkpoint.origin.dialect in _SEVERAL and bool(fixed or decodes)

@@ -86,6 +86,7 @@ class Dialect:
         left: Patterns of names to ignore deliberately, for example of a decoder.
         tidy: Converts names and tensors of older or newer files to those of the table.
         loose_positions: Whether a position table may lack rows for the prefix tokens.
+        prefix: Text before all tensor names of a file, which is ignored.
 
     Examples:
         >>> rows = (Row("head/kernel", "fc", "YF -> FY"),)  # theirs is (classes, channels)
@@ -102,6 +103,7 @@ class Dialect:
     left: tuple[str, ...] = ()
     tidy: Tidy = lambda tensors: {name: (name, tensor) for name, tensor in tensors.items()}
     loose_positions: bool = False
+    prefix: str = ""
 
     def speaks(self, names: Iterable[str]) -> bool:
         """Returns whether tensors with these names come from this library.
@@ -109,7 +111,7 @@ class Dialect:
         Args:
             names: Names of the tensors in a file.
         """
-        return set(self.marks) <= self.tidy(dict.fromkeys(names, np.zeros(0))).keys()
+        return set(self.marks) <= self._tidied(dict.fromkeys(names, np.zeros(0))).keys()
 
     def read(self, tensors: Mapping[str, np.ndarray], source: str) -> Checkpoint:
         """Converts a file's tensors to a checkpoint; each name must be in the table or ignored.
@@ -125,7 +127,7 @@ class Dialect:
             ValueError: If tensors are missing or unknown, or have a shape that contradicts the
                 others; the message lists all of them.
         """
-        tidied = self.tidy(dict(tensors))
+        tidied = self._tidied(tensors)
         original = {name: before for name, (before, _) in tidied.items()}
         left = tuple(n for n in tidied if any(re.fullmatch(p, n) for p in self.left))
         named = {name: tensor for name, (_, tensor) in tidied.items() if name not in left}
@@ -167,7 +169,9 @@ class Dialect:
             inferred |= {"norm_after_pooling": True, "pooling": "gap"}
         inferred.setdefault("position_embedding", "none")
         origin = Origin(self.name, origins, tuple(original[name] for name in left))
-        return Checkpoint(source, found, inferred, None, origin, self.loose_positions)
+        ignored = f"The prefix {self.prefix!r} of all tensor names in {source} is ignored"
+        notes = {"prefix": ignored} if self.prefix else {}
+        return Checkpoint(source, found, inferred, None, origin, self.loose_positions, notes)
 
     def write(self, tensors: Mapping[str, np.ndarray], config: ViTConfig) -> dict[str, np.ndarray]:
         """Converts a model's weights to the tensor names and layouts of this library.
@@ -209,6 +213,11 @@ class Dialect:
                 tensor = row.layout.write(share, sizes)
                 written[_fill(theirs, index)] = np.ascontiguousarray(tensor)
         return written
+
+    def _tidied(self, tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[str, np.ndarray]]:
+        """Returns the names and tensors of a file by the names of the table."""
+        tidied = self.tidy({n.removeprefix(self.prefix): tensor for n, tensor in tensors.items()})
+        return {name: (self.prefix + old, tensor) for name, (old, tensor) in tidied.items()}
 
     def _expected(self, names: set[str]) -> Iterator[tuple[Row, Index, list[str]]]:
         """Yields the rows that a file with these names must contain, with indices filled in.
