@@ -183,7 +183,7 @@ def probe(
             known, asked = run.examples("train"), run.examples()
         else:
             examples, found = sources.usable_images(sources.load(data), on_bad_image)
-            known, asked = map(examples.subset, sources.split(examples, found.digests))
+            known, asked = map(examples.subset, sources.split(examples, found.digests, found.twins))
         result = reports.probe(
             network,
             known,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,9 @@ class DatasetReport:
         source: Data source.
         counts: Number of usable images of each class.
         audit: Unusable images and duplicates.
-        leaks: Images with the same content in several splits of the source.
+        leaks: Images with the same content, or of the same photograph, in several splits of the
+            source.
+        twin_classes: Names of classes that differ only in case, outer blanks or Unicode form.
         sizes: Smallest, median and largest height and width in pixels.
         odd_sizes: Names of images of an unusual size.
         flat: Names of images whose pixels all have the same value.
@@ -57,6 +61,7 @@ class DatasetReport:
     images: int | None = None
     without_class: int = 0
     notes: tuple[str, ...] = ()
+    twin_classes: tuple[tuple[str, ...], ...] = ()
 
     @property
     def blocking(self) -> bool:
@@ -98,6 +103,11 @@ class DatasetReport:
         rare = "Classes below a tenth of the largest class (see class_weights=balanced)"
         parts += sections(
             ("Duplicate images in several splits", map(" = ".join, self.leaks)),
+            (
+                "Classes whose names differ only in case, outer blanks or Unicode form; move the "
+                "images into one folder, or write one name in the table",
+                map(self._twins_text, self.twin_classes),
+            ),
             ("Unusual size", self.odd_sizes),
             ("Images with a single pixel value", self.flat),
             ("Nearly black images (were values in [0, 1] saved as 0 to 255?)", self.dark),
@@ -107,6 +117,14 @@ class DatasetReport:
             parts.append(self.refused)
         parts = parts or ["No problems found; no two images have the same pixels."]
         return "\n".join([*lines, "", *parts])
+
+    def _twins_text(self, names: tuple[str, ...]) -> str:
+        counts = " = ".join(f"{name!r} ({self.counts[name]} images)" for name in names)
+        folders = [Path(self.source, name) for name in names]
+        if not all(folder.is_dir() for folder in folders):
+            return counts
+        keep, *others = (shlex.quote(str(folder)) for folder in folders)
+        return f"{counts}: {'; '.join(f'mv -n {other}/* {keep}/' for other in others)}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a JSON-serializable dictionary."""
@@ -153,10 +171,11 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         odd = [kept.names[i] for i in np.flatnonzero(ratio > _ODD)]
     ranges = found.ranges
     splits = dict(zip(examples.names, examples.splits, strict=True)) if examples.splits else {}
-    leaks = [group for group in found.duplicates if len({*map(splits.get, group)}) > 1]
+    groups = (*found.duplicates, *found.twins)
+    leaks = [group for group in groups if len({*map(splits.get, group)}) > 1]
     refused = ""
     try:
-        split(kept, found.digests)
+        split(kept, found.digests, found.twins)
     except ValueError as error:
         refused = str(error)
     return DatasetReport(
@@ -172,4 +191,5 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         images=len(kept) if kept.multi_label else None,
         without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else 0,
         notes=examples.notes,
+        twin_classes=examples.twin_classes(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -141,6 +142,18 @@ class Examples:
         if self.multi_label:
             return tuple(self.class_names[k] for k in np.flatnonzero(self.targets[index]))
         return (self.class_names[self.targets[index]],)
+
+    def twin_classes(self) -> tuple[tuple[str, ...], ...]:
+        """Returns groups of class names that differ only in case, outer blanks or Unicode form.
+
+        In each group, the name with the most images is first.
+        """
+        groups: dict[str, list[str]] = {}
+        counts = dict(zip(self.class_names, self.class_counts().tolist(), strict=True))
+        for name in sorted(counts, key=lambda name: -counts[name]):
+            key = unicodedata.normalize("NFC", name).strip().casefold()
+            groups.setdefault(key, []).append(name)
+        return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> Examples:
         """Returns a dataset of the images at `indices`, in that order, with the same classes."""

@@ -21,6 +21,7 @@ from keras_vit.constants import MIN_IMAGE_SIDE
 from keras_vit.data import image_reading
 from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import Inventory, count_images
+from keras_vit.data.twins import content_hash, find_twins
 from keras_vit.escapes import say
 from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
 
@@ -46,6 +47,7 @@ class ImageAudit:
         oriented: Number of usable images whose Exif orientation is not upright.
         inventory: Counts of all files of the source.
         narrow: Names of 16-bit images that use less than a quarter of their range.
+        twins: Names of images of the same photograph, by name or content, that differ in pixels.
 
     Examples:
         >>> bad = (("rose/a.jpg", "not an image"),)
@@ -64,6 +66,7 @@ class ImageAudit:
     oriented: int = 0
     inventory: Inventory = dataclasses.field(default_factory=Inventory)
     narrow: tuple[str, ...] = ()
+    twins: tuple[tuple[str, ...], ...] = ()
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
         """Returns the usable images; by default, raises `ValueError` if any images are bad.
@@ -122,6 +125,10 @@ class ImageAudit:
         parts += sections(
             ("Duplicate images with different labels", map(" = ".join, self.contradictions)),
             ("Duplicate images with the same label", map(" = ".join, agreeing)),
+            (
+                "Images of the same photograph by name or content, kept on one side of a new split",
+                map(" = ".join, self.twins),
+            ),
             (narrow, self.narrow),
         )
         return "\n".join(parts)
@@ -183,6 +190,11 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
         sum(found.oriented for found in good.values()),
         count_images(examples, bad),
         tuple(name for name, found in good.items() if found.narrow),
+        tuple(
+            group
+            for group in find_twins({name: found.hash for name, found in good.items()})
+            if len({good[name].digest for name in group}) > 1
+        ),
     )
 
 
@@ -236,6 +248,11 @@ def usable_images(
     """
     for note in examples.notes:
         say(note)
+    for group in examples.twin_classes():
+        say(
+            f"Classes whose names differ only in case, outer blanks or Unicode form: {group}; "
+            "`keras-vit data check` shows how to merge them."
+        )
     say(f"Checking the images of {examples.source} ...")
     found = audit(examples, progress=progress)
     accepted = found.accept(examples, on_bad_image)
@@ -253,6 +270,7 @@ class _Image:
     range: tuple[int, int]
     oriented: bool
     narrow: bool
+    hash: np.ndarray | None
 
 
 def _with_bar(images: Iterable[_Image | str], total: int) -> Iterator[_Image | str]:
@@ -308,4 +326,5 @@ def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
     # Includes the shape: 2 x 6 black pixels differ from 3 x 4 black pixels.
     digest = hashlib.sha256(str(image.shape).encode())
     digest.update(image.data)
-    return _Image(digest.hexdigest(), (height, width), (low, high), oriented, narrow)
+    size, values = (height, width), (low, high)
+    return _Image(digest.hexdigest(), size, values, oriented, narrow, content_hash(image))

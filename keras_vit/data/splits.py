@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +59,7 @@ def require_trainable(examples: Examples) -> None:
 def split(
     examples: Examples,
     digests: Mapping[str, str],
+    twins: Iterable[Sequence[str]] = (),
     *,
     validation_fraction: float = 0.2,
     seed: int = 0,
@@ -66,8 +67,9 @@ def split(
     """Divides the images into a training and a validation set.
 
     The split is stratified, with at least one image of each class in each set. Images with the same
-    content stay together, whatever their names and labels. The result depends on the names and the
-    seed, not on the order of the examples. Splits of the source are kept, except that training
+    content stay together, whatever their names and labels, and so do those of the same photograph
+    unless a class would then have no image in one of the sets. The result depends on the names and
+    the seed, not on the order of the examples. Splits of the source are kept, except that training
     images that also occur in the validation or the test set are removed, and validation images that
     also occur in the test set. If a source has only a training and a test set, the validation set
     is split off the training set; test images are in neither.
@@ -79,6 +81,7 @@ def split(
     Args:
         examples: The images.
         digests: Name of each image -> digest of its content, from `audit`.
+        twins: Names of images of the same photograph, from `audit`.
         validation_fraction: Fraction of each class that is held out, in (0, 1).
         seed: Seed of the split.
 
@@ -106,7 +109,7 @@ def split(
         train, validation = _own_split(examples, content)
         if len(train) and "validation" not in examples.splits:
             alone = dataclasses.replace(examples.subset(train), splits=None)
-            parts = split(alone, digests, validation_fraction=validation_fraction, seed=seed)
+            parts = split(alone, digests, twins, validation_fraction=validation_fraction, seed=seed)
             return train[parts[0]], train[parts[1]]
         require_trainable(examples)
         if not len(train) or not len(validation):
@@ -137,12 +140,32 @@ def split(
     if examples.multi_label:
         _put_on_both_sides(chosen, labels)
     held_out = np.isin(content, content[different[chosen]])
+    _join_twins(held_out, examples, content, twins)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _join_twins(
+    held_out: np.ndarray, examples: Examples, content: np.ndarray, twins: Iterable[Sequence[str]]
+) -> None:
+    """Moves each group to the side of its first image, unless a class would leave a side."""
+    position = {name: i for i, name in enumerate(examples.names)}
+    labels = examples.targets
+    if not examples.multi_label:
+        labels = np.eye(len(examples.class_names), dtype=np.uint8)[labels]
+    for group in twins:
+        found = [position[name] for name in group if name in position]
+        members = np.flatnonzero(np.isin(content, content[found]))
+        moved = held_out.copy()
+        moved[members] = held_out[found[:1]].any()
+        concerned = labels[:, labels[members].any(axis=0)]
+        if all(concerned[moved].any(axis=0)) and all(concerned[~moved].any(axis=0)):
+            held_out[:] = moved
 
 
 def split_images(
     examples: Examples,
     digests: Mapping[str, str],
+    twins: Iterable[Sequence[str]] = (),
     *,
     validation_fraction: float = 0.2,
     seed: int = 0,
@@ -154,7 +177,7 @@ def split_images(
     stratified. Images with the same content stay together.
     """
     if examples.splits is not None or _has_classes(examples, digests):
-        return split(examples, digests, validation_fraction=validation_fraction, seed=seed)
+        return split(examples, digests, twins, validation_fraction=validation_fraction, seed=seed)
     by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
     contents = list(dict.fromkeys(digests[examples.names[i]] for i in by_name))
     if len(contents) < 2:
@@ -164,6 +187,8 @@ def split_images(
         )
     validation = {contents[i] for i in _drawn(len(contents), validation_fraction, seed)}
     held_out = np.array([digests[name] in validation for name in examples.names])
+    content = np.array([digests[name] for name in examples.names])
+    _join_twins(held_out, examples, content, twins)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

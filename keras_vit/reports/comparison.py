@@ -233,7 +233,9 @@ def _check_images(config: RunConfig, models: Sequence[str], examples: data.Examp
     if len(runs) < len(models):
         usable, found = data.usable_images(examples, config.on_bad_image)
         fraction, seed = config.validation_fraction, config.split_seed
-        _, held_out = data.split(usable, found.digests, validation_fraction=fraction, seed=seed)
+        _, held_out = data.split(
+            usable, found.digests, found.twins, validation_fraction=fraction, seed=seed
+        )
         expected = {usable.names[i] for i in held_out}
     else:
         expected = _held_out(runs[0], examples)

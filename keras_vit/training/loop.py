@@ -191,6 +191,7 @@ def find_parts(
         training, validation = split(
             examples,
             found.digests,
+            found.twins,
             validation_fraction=config.validation_fraction,
             seed=config.split_seed,
         )

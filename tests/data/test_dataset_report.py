@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.data import DatasetReport, Examples, ImageAudit, check, load
+from keras_vit.data import DatasetReport, Examples, ImageAudit, check, load, split
 from tests.training.photos import write_photos
 
 Noise = Callable[..., Examples]
@@ -166,6 +167,7 @@ def test_report_is_json(noise: Noise, save: Save) -> None:
         "source": "noise",
         "counts": {"a": 3, "b": 2, "c": 2},
         "leaks": [["000.png", "006.png"]],
+        "twin_classes": [],
         "sizes": {"smallest": [7, 11], "median": [7, 11], "largest": [7, 11]},
         "odd_sizes": [],
         "flat": [],
@@ -237,3 +239,70 @@ def test_images_that_can_be_converted_come_with_the_command(tmp_path: Path) -> N
     (source / "ant" / "a.heic").write_bytes(bytes(4) + b"ftypheic" + bytes(200))
     text = check(load(source)).text()
     assert f"`keras-vit data convert '{source}' NEW_FOLDER`" in text
+
+
+def photos_of(folder: Path, seeds: dict[str, int]) -> Path:
+    """Photographs by name; those of one seed differ in quality only."""
+    for number, (name, seed) in enumerate(seeds.items()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(jpeg(seed, 90 - number))
+    return folder
+
+
+def jpeg(seed: int, quality: int) -> bytes:
+    noise = np.random.default_rng(seed).integers(0, 256, (9, 13, 3), "uint8")
+    file = io.BytesIO()
+    PIL.Image.fromarray(noise).resize((130, 90)).save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def test_one_photograph_in_several_splits_is_a_leak(tmp_path: Path) -> None:
+    seeds = {"train/a/1.jpg": 1, "train/b/2.jpg": 2, "val/a/3.jpg": 1, "val/b/4.jpg": 4}
+    found = check(load(photos_of(tmp_path, seeds)), progress=False)
+    assert found.leaks == (("train/a/1.jpg", "val/a/3.jpg"),)
+    assert "Duplicate images in several splits (1):\n  train/a/1.jpg = val/a/3.jpg" in found.text()
+
+
+def test_one_photograph_stays_on_one_side_of_a_new_split(tmp_path: Path) -> None:
+    seeds = {f"{name}/{i}{e}.jpg": i for name in "ab" for i in range(12) for e in ("", "-edited")}
+    seeds = {name: seed + 100 * name.startswith("b") for name, seed in seeds.items()}
+    examples = load(photos_of(tmp_path, seeds))
+    found = check(examples, progress=False)
+    assert len(found.audit.twins) == 24
+    assert "Images of the same photograph by name or content, kept on one side" in found.text()
+    for seed in range(5):
+        apart, joined = (
+            split(examples, found.audit.digests, twins, seed=seed)[1]
+            for twins in ((), found.audit.twins)
+        )
+        sides = [
+            {examples.names[i].replace("-edited", "") for i in part} for part in (apart, joined)
+        ]
+        assert len(sides[0]) > len(apart) / 2
+        assert len(sides[1]) == len(joined) / 2
+
+
+def test_a_class_of_one_photograph_is_on_both_sides(tmp_path: Path) -> None:
+    seeds = {"a/1.jpg": 1, "a/2.jpg": 1, "b/3.jpg": 2, "b/4.jpg": 3}
+    examples = load(photos_of(tmp_path, seeds))
+    found = check(examples, progress=False)
+    assert found.audit.twins == (("a/1.jpg", "a/2.jpg"),)
+    for part in split(examples, found.audit.digests, found.audit.twins):
+        assert sorted(examples.targets[part]) == [0, 1]
+
+
+@pytest.mark.parametrize("other", ["daisy", "Daisy ", "DAISY"])
+def test_classes_that_differ_in_little_are_a_finding(tmp_path: Path, other: str) -> None:
+    seeds = {"Daisy/1.jpg": 1, "Daisy/2.jpg": 2, f"{other}/3.jpg": 3, "rose/4.jpg": 4}
+    found = check(load(photos_of(tmp_path, seeds)), progress=False)
+    assert found.twin_classes == (("Daisy", other),)
+    merge = f"mv -n {shlex.quote(str(tmp_path / other))}/* {tmp_path / 'Daisy'}/"
+    assert f"  'Daisy' (2 images) = '{other}' (1 images): {merge}" in found.text()
+
+
+def test_classes_in_two_unicode_forms_are_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "1.jpg").write_bytes(jpeg(1, 90))
+    (tmp_path / "2.jpg").write_bytes(jpeg(2, 90))
+    (tmp_path / "labels.csv").write_text("file,label\n1.jpg,caf\u00e9\n2.jpg,cafe\u0301\n")
+    found = check(load(tmp_path), progress=False)
+    assert "'cafe\u0301' (1 images) = 'caf\u00e9' (1 images)" in found.text()
