@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import keras
@@ -9,7 +10,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from keras_vit.export import Predictor, load_predictor
+from keras_vit.export import Predictor, load_predictor, onnx_openvino
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
@@ -102,6 +103,27 @@ def test_other_kinds_are_refused(wrong: object, received: str, model: keras.Mode
 def test_a_single_image_is_no_list(single: object, model: keras.Model) -> None:
     with pytest.raises(ValueError, match=r"`images` must be a list, even for a single image\."):
         load_predictor(model).predict(single)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "onnx", "openvino"])
+def test_threads_get_the_answers_of_one_thread(
+    kind: str, model: keras.Model, exported: dict[str, Path], tmp_path: Path
+) -> None:
+    if kind in KINDS:
+        path = exported[kind]
+    else:
+        for package in onnx_openvino._NEEDED[kind]:
+            pytest.importorskip(package, reason=f"needs the extra {kind}")
+        write, suffix = onnx_openvino.WRITERS[kind]
+        path = write(model, tmp_path / f"model.{suffix}")
+    predictor = load_predictor(path)
+    pixels = np.random.default_rng(3).integers(0, 256, (13, 11, 17, 3), np.uint8)
+    alone = [predictor.probabilities([image]) for image in pixels]
+    with ThreadPoolExecutor(8) as threads:
+        calls = range(1000)
+        found = threads.map(lambda i: predictor.probabilities([pixels[i % 13]]), calls)
+        wrong = [i for i in calls if not np.array_equal(next(found), alone[i % 13])]
+    assert not wrong
 
 
 def test_predict_needs_an_image(predictor: Predictor) -> None:
