@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +86,7 @@ class Predictor:
 
         Raises:
             ValueError: If `images` is empty, not a list, or contains other objects.
+            RuntimeError: In a process that was forked after its parent had loaded a predictor.
 
         Examples:
             >>> from keras_vit import models
@@ -115,7 +117,7 @@ class Predictor:
             A prediction for each image, in their order.
 
         Raises:
-            ValueError: As `predict` does.
+            ValueError, RuntimeError: As `predict` does.
         """
         for output, message in rows(images, batch_size, self._read, self._run):
             yield self.task.prediction(output, self.preprocessing, message, top)
@@ -151,6 +153,22 @@ class Predictor:
         return np.stack([prediction.probabilities for prediction in found])
 
 
+def check_process() -> None:
+    """Raises `RuntimeError` in a fork of a process with predictors, where TensorFlow would hang."""
+    if _first_process() != os.getpid():
+        raise RuntimeError(
+            "A predictor must be loaded after the fork, in the process that calls it, or in "
+            "processes started by multiprocessing's 'spawn'. Received: a process that was forked "
+            "after its parent had loaded a predictor"
+        )
+
+
+@functools.cache
+def _first_process() -> int:
+    """Returns the process that called this function first, also in its forks."""
+    return os.getpid()
+
+
 def rows(
     images: Iterable[Image],
     batch_size: int,
@@ -160,6 +178,7 @@ def rows(
     """Yields a network's outputs for each image, and an error message or `""`."""
     left = iter(images)
     arguments.positive_int("batch_size", batch_size)
+    check_process()
 
     def batches() -> Iterator[tuple[list[str], Any]]:
         while batch := list(islice(left, batch_size)):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -124,6 +126,31 @@ def test_threads_get_the_answers_of_one_thread(
         found = threads.map(lambda i: predictor.probabilities([pixels[i % 13]]), calls)
         wrong = [i for i in calls if not np.array_equal(next(found), alone[i % 13])]
     assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_forked_process_gets_an_error(
+    loads: bool, predictor: Predictor, exported: dict[str, Path]
+) -> None:
+    image = np.zeros((5, 7, 3), np.uint8)
+
+    def load_and_predict() -> None:
+        found = load_predictor(exported["keras"]) if loads else predictor
+        found.predict([image])
+
+    def call() -> None:
+        with pytest.raises(RuntimeError, match="A predictor must be loaded after the fork, in"):
+            load_and_predict()
+
+    predictor.predict([image])
+    child = multiprocessing.get_context("fork").Process(target=call)
+    child.start()
+    child.join(20)
+    child.kill()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_predict_needs_an_image(predictor: Predictor) -> None:
