@@ -75,8 +75,9 @@ class Predictor:
         """Predicts the classes of a list of images.
 
         Args:
-            images: Paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), (H, W, 1) or
-                (H, W), N of any of these.
+            images: Paths, image files as bytes, PIL images, or arrays (H, W), (H, W, 1), (H, W, 3)
+                or (H, W, 4) of uint8 or uint16, N of any of these. As in files, the alpha channel
+                and the lower half of 16 bits are dropped.
             batch_size: Batch size.
             top: Number of classes in each prediction, for exclusive classes.
 
@@ -232,18 +233,22 @@ def encoded(image: Image) -> tuple[bytes, str]:
             return b"", f"cannot be read: {error.strerror}"
         except ValueError as error:
             return b"", str(error)
-    if isinstance(image, PIL.Image.Image):
-        image = np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        pixels = image[..., np.newaxis] if image.ndim == 2 else image
-        if pixels.ndim == 3 and pixels.shape[-1] in (1, 3) and pixels.size:
-            return tf.io.encode_png(pixels, compression=0).numpy(), ""
     what = type(image).__name__
-    if isinstance(image, np.ndarray):
+    if isinstance(image, PIL.Image.Image):
+        what = f"a PIL image of mode {image.mode}"
+        image = PIL.ImageOps.exif_transpose(image)
+        deep = image.mode.startswith(("I", "F"))  # `convert` would clip them at 255
+        image = np.asarray(image if deep else image.convert("RGB"))
+    elif isinstance(image, np.ndarray):
         what = f"an array of {image.dtype} and shape {image.shape}"
+    if isinstance(image, np.ndarray) and image.dtype.kind == "u" and image.dtype.itemsize <= 2:
+        pixels = image[..., np.newaxis] if image.ndim == 2 else image
+        if pixels.ndim == 3 and pixels.shape[-1] in (1, 3, 4) and pixels.size:
+            native = pixels.astype(pixels.dtype.newbyteorder("="))
+            return tf.io.encode_png(native, compression=0).numpy(), ""
     raise ValueError(
-        "`images` must contain paths, image files as bytes, PIL images, or uint8 arrays (H, W, "
-        f"3), (H, W, 1) or (H, W). Received: {what}"
+        "`images` must contain paths, image files as bytes, PIL images of 8 or 16 bits, or arrays "
+        "(H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8 or uint16. Received: " + what
     )
 
 

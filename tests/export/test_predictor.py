@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
 from keras_vit.export import Predictor, load_predictor, onnx_openvino
 from tests.export.conftest import LABELS
@@ -87,11 +88,33 @@ def test_gray_arrays_have_two_or_three_axes(model: keras.Model) -> None:
     np.testing.assert_allclose(rows, rows[[0, 0, 0]], atol=1e-6)  # measured: 1.2e-7
 
 
+@pytest.mark.parametrize("shape", [(12, 20), (12, 20, 1), (12, 20, 3), (12, 20, 4)])
+@pytest.mark.parametrize("dtype", ["uint8", "<u2", ">u2"])
+def test_arrays_are_read_as_png_files_are(
+    shape: tuple[int, ...], dtype: str, model: keras.Model, tmp_path: Path
+) -> None:
+    levels = 256 ** np.dtype(dtype).itemsize
+    pixels = np.random.default_rng(3).integers(0, levels, shape).astype(dtype)
+    channels = pixels[..., None] if pixels.ndim == 2 else pixels
+    path = tmp_path / "a.png"
+    path.write_bytes(tf.io.encode_png(channels.astype(pixels.dtype.newbyteorder("="))).numpy())
+    kinds = [path, pixels]
+    if len(shape) == 2:
+        with PIL.Image.open(path) as image:
+            kinds.append(image.copy())
+    rows = load_predictor(model).probabilities(kinds)
+    np.testing.assert_allclose(rows, rows[[0] * len(kinds)], atol=1e-6)  # measured: 2.4e-7
+
+
 @pytest.mark.parametrize(
     ("wrong", "received"),
     [
         (np.zeros((5, 7, 3), np.float32), "an array of float32 and shape"),
         (np.zeros((2, 5, 7, 3), np.uint8), r"an array of uint8 and shape \(2, 5, 7, 3\)"),
+        (np.zeros((5, 7, 2), np.uint8), r"an array of uint8 and shape \(5, 7, 2\)"),
+        (np.zeros((5, 7), np.uint32), r"an array of uint32 and shape \(5, 7\)"),
+        (PIL.Image.new("I", (5, 7)), "a PIL image of mode I"),
+        (PIL.Image.new("F", (5, 7)), "a PIL image of mode F"),
         (7, "int"),
         (None, "NoneType"),
     ],
