@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_vit import arguments
 from keras_vit.data.image_reading import LOCAL, read_each
 from keras_vit.files import read_file
-from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
+from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format, text_format
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import of
 
@@ -254,7 +254,7 @@ def encoded(image: Image) -> tuple[bytes, str]:
 
 def _of_known_format(content: bytes) -> tuple[bytes, str]:
     """Returns encoded bytes, or an error message if their format is not supported."""
-    kind = image_format(content)
+    kind = image_format(content) or text_format(content)
     if kind is None or kind in DECODED:
         return content, ""
     remedy = ", which `keras-vit data convert` can convert to JPEG" if kind in CONVERTIBLE else ""

@@ -208,6 +208,11 @@ def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: li
             "TIFF, which `keras-vit data convert` can convert to JPEG",
         ),
         (b"v/1\x01" + bytes(200), "OpenEXR"),
+        (
+            b"data:image/png;base64,iVBORw0KGgoAAAANSUhEUg==",
+            "a data URI: decode the base64 text after its comma",
+        ),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer: run `git lfs pull`"),
     ],
 )
 def test_other_formats_are_named_with_a_remedy(
