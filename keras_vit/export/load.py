@@ -61,7 +61,13 @@ def load_predictor(
     check_process()
     if isinstance(source, keras.Model):
         return _of_model(source, source.name)
-    path = Path(source)
+    predictor = _of_path(Path(source), trust)
+    predictor.reload = partial(load_predictor, os.path.abspath(source), trust=trust)
+    return predictor
+
+
+def _of_path(path: Path, trust: bool) -> Predictor:
+    source = os.fspath(path)
     if path.is_dir():
         last = training.Run(path).last
         complete = [n for n in saved_model.versions(path) if _is_saved_model(path / str(n))]
@@ -77,7 +83,7 @@ def load_predictor(
     raise ValueError(
         f"`source` must be a file that ends in {', '.join(_LOADERS)}, a SavedModel folder (or "
         "the folder that contains its versions), the folder of a complete training run, or a "
-        f"Keras model. Received: source={os.fspath(source)!r}, {problem}"
+        f"Keras model. Received: source={source!r}, {problem}"
     )
 
 

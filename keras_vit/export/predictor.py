@@ -60,6 +60,17 @@ class Predictor:
         self.task = of(preprocessing)
         self._read = read
         self._run = run
+        #: Function that loads the predictor again, for pickle; None for one of a Keras model.
+        self.reload: Callable[[], Predictor] | None = None
+
+    def __reduce__(self) -> tuple[Callable[[], Predictor], tuple[()]]:
+        if self.reload is None:
+            raise TypeError(
+                "A predictor must be loaded from a file or folder to be pickled or copied. Save "
+                "the model, and pass the path to `load_predictor`. Received: the predictor of the "
+                f"Keras model {self.name!r}"
+            )
+        return self.reload, ()
 
     @property
     def labels(self) -> tuple[str, ...]:

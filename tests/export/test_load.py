@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from keras_vit import preprocessing_files
 from keras_vit.data.decode_and_resize import prepare
-from keras_vit.export import load_predictor, onnx_openvino
+from keras_vit.export import load, load_predictor, onnx_openvino
 from tests.export.conftest import LABELS, PREPROCESSING
 
 pytestmark = pytest.mark.tensorflow
@@ -68,6 +69,39 @@ def test_load_predictor_takes_files_of_other_runtimes(
     assert predictor.labels == LABELS
     expected = load_predictor(model).probabilities(images)
     np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["keras", "saved_model", "tflite"])
+def test_a_predictor_is_pickled_by_its_path(
+    kind: str,
+    exported: dict[str, Path],
+    images: list[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(exported[kind].parent)
+    predictor = load_predictor(exported[kind].name)
+    pickled = pickle.dumps(predictor)
+    assert len(pickled) < 1000
+    monkeypatch.chdir(tmp_path)
+    again = pickle.loads(pickled)  # noqa: S301
+    assert again.name == str(exported[kind])
+    np.testing.assert_array_equal(again.probabilities(images), predictor.probabilities(images))
+
+
+def test_a_predictor_is_pickled_with_its_options(
+    exported: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = load_predictor(exported["saved_model"], trust=True)
+    checked: list[Path] = []
+    monkeypatch.setattr(load, "check_operators", checked.append)
+    pickle.loads(pickle.dumps(predictor))  # noqa: S301
+    assert not checked
+
+
+def test_a_predictor_of_a_model_is_not_pickled(model: keras.Model) -> None:
+    with pytest.raises(TypeError, match=r"must be loaded from a file .* the Keras model 'vit'"):
+        pickle.dumps(load_predictor(model))
 
 
 def test_load_predictor_takes_the_last_epoch_of_a_run(
