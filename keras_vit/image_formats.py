@@ -56,6 +56,13 @@ _BRANDS = {
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
     b"crx ": "camera raw",
 }
+# Texts that are often found in place of an image, with the remedy: kind -> start.
+_TEXTS = {
+    "a data URI: decode the base64 text after its comma": rb"data:[\w/+.-]*[;,]",
+    "base64 text: decode it": rb"/9j/|iVBORw0KGgo|R0lGOD|UklGR",
+    "an HTML page: download the image again": rb"(\xef\xbb\xbf)?\s*<(?i:(!doctype\s+)?html\b)",
+    "a Git LFS pointer: run `git lfs pull`": rb"version https://git-lfs\.",
+}
 _BMP_HEADERS = frozenset((12, 16, 40, 52, 56, 64, 108, 124))  # sizes in bytes
 _HEAD = 132  # bytes; the longest signature (DICOM's) ends there
 
@@ -79,6 +86,11 @@ def image_format(head: bytes, name: str = "") -> str | None:
     if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_HEADERS:
         return "BMP"
     return _BY_SUFFIX.get(Path(name).suffix.lower())
+
+
+def text_format(head: bytes) -> str | None:
+    """Returns the kind of a text that is not an image, with a remedy; None if it is not known."""
+    return next((kind for kind, start in _TEXTS.items() if re.match(start, head)), None)
 
 
 def read_head(path: str | os.PathLike[str]) -> bytes:

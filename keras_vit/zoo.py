@@ -76,6 +76,9 @@ class Constructor:
             if include_top and not reset_head:
                 self._check_classes(weights, classes)
             checkpoint = weight_files.read_checkpoint(weights, self.__name__)
+            # Another number is not the default: the classifier is new, with a warning.
+            if include_top and not reset_head and classes == self.config.classes:
+                _require_classes(checkpoint.inferred.get("classes"), weights, classes)
         inferred = checkpoint.inferred if checkpoint else {}
         chosen = {
             "class_token": class_token,
@@ -143,13 +146,16 @@ class Constructor:
         name = os.fspath(weights)
         if os.path.exists(name) or not registry.is_known(self.__name__, name):
             return
-        row = registry.find_weights(self.__name__, name)
-        if row.classes and classes != row.classes:
-            raise ValueError(
-                f"`classes` must be {row.classes} with the classifier of weights={name!r}. For "
-                "another number of classes, pass `reset_head=True`, which initializes the "
-                f"classifier with zeros, or `include_top=False`. Received: classes={classes}"
-            )
+        _require_classes(registry.find_weights(self.__name__, name).classes, weights, classes)
+
+
+def _require_classes(expected: int | None, weights: str | os.PathLike[str], classes: int) -> None:
+    if expected and classes != expected:
+        raise ValueError(
+            f"`classes` must be {expected} with the classifier of weights={os.fspath(weights)!r}. "
+            "For another number of classes, pass `reset_head=True`, which initializes the "
+            f"classifier with zeros, or `include_top=False`. Received: classes={classes}"
+        )
 
 
 def _fields_of_source(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import io
 from pathlib import Path
 
@@ -21,6 +22,12 @@ WRITTEN = {
     "JPEG2000": "JPEG 2000",
     "AVIF": "AVIF",
 }
+STARTS = [
+    b"\xff\xd8\xff\xe0\0\x10JFIF",
+    b"\x89PNG\r\n\x1a\n\0\0\0",
+    b"GIF89a",
+    b"RIFF\x24\0\0\0WEBPVP8 ",
+]
 
 
 @pytest.mark.parametrize(("written", "expected"), WRITTEN.items())
@@ -53,6 +60,23 @@ def test_image_format_of_what_pillow_writes(written: str, expected: str | None) 
 )
 def test_image_format_of_other_files(head: bytes, name: str, expected: str | None) -> None:
     assert image_formats.image_format(head, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        *((base64.b64encode(head), "base64 text") for head in STARTS),
+        (b"data:image/jpeg;base64,/9j/4AAQ", "a data URI"),
+        (b"<!DOCTYPE html>\n<html>", "an HTML page"),
+        (b"\xef\xbb\xbf\r\n<html lang='en'>", "an HTML page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "a Git LFS pointer"),
+        (b"<htmlx>", "None"),
+        (b"data: a table", "None"),
+        *((head, "None") for head in STARTS),
+    ],
+)
+def test_text_format(head: bytes, expected: str) -> None:
+    assert str(image_formats.text_format(head)).startswith(expected)
 
 
 def test_read_head_is_as_long_as_the_longest_signature(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from keras_vit import preprocessing_files, training
 from keras_vit.export import onnx_openvino, runtime_worker, saved_model
-from keras_vit.export.predictor import Answers, Image, Predictor, on_pixels, rows
+from keras_vit.export.predictor import Answers, Image, Predictor, check_process, on_pixels, rows
 from keras_vit.export.saved_model_operators import check_operators
 from keras_vit.models import preprocessing_of
 from keras_vit.models.features import representation
@@ -47,6 +47,7 @@ def load_predictor(
     Raises:
         ValueError: If `source` does not exist, is none of these, or has other operators.
         ImportError: If the package that runs the file is not installed.
+        RuntimeError: In a process that was forked after its parent had loaded a predictor.
 
     Examples:
         >>> import tempfile
@@ -57,9 +58,16 @@ def load_predictor(
         >>> load_predictor(path).labels
         ('0', '1', '2')
     """
+    check_process()
     if isinstance(source, keras.Model):
         return _of_model(source, source.name)
-    path = Path(source)
+    predictor = _of_path(Path(source), trust)
+    predictor.reload = partial(load_predictor, os.path.abspath(source), trust=trust)
+    return predictor
+
+
+def _of_path(path: Path, trust: bool) -> Predictor:
+    source = os.fspath(path)
     if path.is_dir():
         last = training.Run(path).last
         complete = [n for n in saved_model.versions(path) if _is_saved_model(path / str(n))]
@@ -75,7 +83,7 @@ def load_predictor(
     raise ValueError(
         f"`source` must be a file that ends in {', '.join(_LOADERS)}, a SavedModel folder (or "
         "the folder that contains its versions), the folder of a complete training run, or a "
-        f"Keras model. Received: source={os.fspath(source)!r}, {problem}"
+        f"Keras model. Received: source={source!r}, {problem}"
     )
 
 
@@ -103,6 +111,7 @@ def embed(
         >>> row.shape, message
         ((96,), '')
     """
+    check_process()
     if not isinstance(source, keras.Model):
         path = Path(source)
         path = training.Run(path).last if path.is_dir() else path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import tensorflow as tf
 from keras_vit import arguments
 from keras_vit.data.image_reading import LOCAL, read_each
 from keras_vit.files import read_file
-from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format
+from keras_vit.image_formats import CONVERTIBLE, DECODED, image_format, text_format
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import of
 
@@ -59,6 +60,17 @@ class Predictor:
         self.task = of(preprocessing)
         self._read = read
         self._run = run
+        #: Function that loads the predictor again, for pickle; None for one of a Keras model.
+        self.reload: Callable[[], Predictor] | None = None
+
+    def __reduce__(self) -> tuple[Callable[[], Predictor], tuple[()]]:
+        if self.reload is None:
+            raise TypeError(
+                "A predictor must be loaded from a file or folder to be pickled or copied. Save "
+                "the model, and pass the path to `load_predictor`. Received: the predictor of the "
+                f"Keras model {self.name!r}"
+            )
+        return self.reload, ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -74,8 +86,9 @@ class Predictor:
         """Predicts the classes of a list of images.
 
         Args:
-            images: Paths, image files as bytes, PIL images, or uint8 arrays (H, W, 3), (H, W, 1) or
-                (H, W), N of any of these.
+            images: Paths, image files as bytes, PIL images, or arrays (H, W), (H, W, 1), (H, W, 3)
+                or (H, W, 4) of uint8 or uint16, N of any of these. As in files, the alpha channel
+                and the lower half of 16 bits are dropped.
             batch_size: Batch size.
             top: Number of classes in each prediction, for exclusive classes.
 
@@ -85,6 +98,7 @@ class Predictor:
 
         Raises:
             ValueError: If `images` is empty, not a list, or contains other objects.
+            RuntimeError: In a process that was forked after its parent had loaded a predictor.
 
         Examples:
             >>> from keras_vit import models
@@ -115,7 +129,7 @@ class Predictor:
             A prediction for each image, in their order.
 
         Raises:
-            ValueError: As `predict` does.
+            ValueError, RuntimeError: As `predict` does.
         """
         for output, message in rows(images, batch_size, self._read, self._run):
             yield self.task.prediction(output, self.preprocessing, message, top)
@@ -151,6 +165,22 @@ class Predictor:
         return np.stack([prediction.probabilities for prediction in found])
 
 
+def check_process() -> None:
+    """Raises `RuntimeError` in a fork of a process with predictors, where TensorFlow would hang."""
+    if _first_process() != os.getpid():
+        raise RuntimeError(
+            "A predictor must be loaded after the fork, in the process that calls it, or in "
+            "processes started by multiprocessing's 'spawn'. Received: a process that was forked "
+            "after its parent had loaded a predictor"
+        )
+
+
+@functools.cache
+def _first_process() -> int:
+    """Returns the process that called this function first, also in its forks."""
+    return os.getpid()
+
+
 def rows(
     images: Iterable[Image],
     batch_size: int,
@@ -160,6 +190,7 @@ def rows(
     """Yields a network's outputs for each image, and an error message or `""`."""
     left = iter(images)
     arguments.positive_int("batch_size", batch_size)
+    check_process()
 
     def batches() -> Iterator[tuple[list[str], Any]]:
         while batch := list(islice(left, batch_size)):
@@ -213,24 +244,28 @@ def encoded(image: Image) -> tuple[bytes, str]:
             return b"", f"cannot be read: {error.strerror}"
         except ValueError as error:
             return b"", str(error)
-    if isinstance(image, PIL.Image.Image):
-        image = np.asarray(PIL.ImageOps.exif_transpose(image).convert("RGB"))
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
-        pixels = image[..., np.newaxis] if image.ndim == 2 else image
-        if pixels.ndim == 3 and pixels.shape[-1] in (1, 3) and pixels.size:
-            return tf.io.encode_png(pixels, compression=0).numpy(), ""
     what = type(image).__name__
-    if isinstance(image, np.ndarray):
+    if isinstance(image, PIL.Image.Image):
+        what = f"a PIL image of mode {image.mode}"
+        image = PIL.ImageOps.exif_transpose(image)
+        deep = image.mode.startswith(("I", "F"))  # `convert` would clip them at 255
+        image = np.asarray(image if deep else image.convert("RGB"))
+    elif isinstance(image, np.ndarray):
         what = f"an array of {image.dtype} and shape {image.shape}"
+    if isinstance(image, np.ndarray) and image.dtype.kind == "u" and image.dtype.itemsize <= 2:
+        pixels = image[..., np.newaxis] if image.ndim == 2 else image
+        if pixels.ndim == 3 and pixels.shape[-1] in (1, 3, 4) and pixels.size:
+            native = pixels.astype(pixels.dtype.newbyteorder("="))
+            return tf.io.encode_png(native, compression=0).numpy(), ""
     raise ValueError(
-        "`images` must contain paths, image files as bytes, PIL images, or uint8 arrays (H, W, "
-        f"3), (H, W, 1) or (H, W). Received: {what}"
+        "`images` must contain paths, image files as bytes, PIL images of 8 or 16 bits, or arrays "
+        "(H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8 or uint16. Received: " + what
     )
 
 
 def _of_known_format(content: bytes) -> tuple[bytes, str]:
     """Returns encoded bytes, or an error message if their format is not supported."""
-    kind = image_format(content)
+    kind = image_format(content) or text_format(content)
     if kind is None or kind in DECODED:
         return content, ""
     remedy = ", which `keras-vit data convert` can convert to JPEG" if kind in CONVERTIBLE else ""

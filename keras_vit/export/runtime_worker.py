@@ -42,12 +42,14 @@ def tflite(path: str, threads: int) -> tuple[Runner, int]:
     interpreter = Interpreter(model_path=path, num_threads=threads)
     interpreter.allocate_tensors()
     given, answer = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    lock = threading.Lock()  # an interpreter has one set of tensors
 
     def run(pixels: np.ndarray) -> np.ndarray:
         full = np.resize(pixels, given["shape"])  # the last batch is padded
-        interpreter.set_tensor(given["index"], full.astype(given["dtype"]))
-        interpreter.invoke()
-        found = interpreter.get_tensor(answer["index"])[: len(pixels)]
+        with lock:
+            interpreter.set_tensor(given["index"], full.astype(given["dtype"]))
+            interpreter.invoke()
+            found = interpreter.get_tensor(answer["index"])[: len(pixels)]
         scale, zero = answer["quantization"]
         return (found.astype(np.float32) - zero) * scale if scale else found
 
@@ -71,7 +73,13 @@ def openvino(path: str, threads: int) -> tuple[Runner, int]:
 
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
     model = ov.Core().compile_model(path, "CPU", settings)
-    return lambda pixels: model(pixels)[0], 1
+    lock = threading.Lock()  # calls share one inference request and its outputs
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        with lock:
+            return model(pixels, share_outputs=False)[0]
+
+    return run, 1
 
 
 def saved_model(path: str, names: list[str], output: str, folder: Path) -> dict[str, float]:

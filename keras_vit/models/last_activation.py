@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import keras
+import numpy as np
 
-from keras_vit.models.cloning import last_layer, to_float32
+from keras_vit.models.cloning import clone, clone_layer, last_layer, to_float32
 from keras_vit.models.metadata import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -16,20 +18,32 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 
     The missing activation is inferred from the last operation: a linear Dense or Activation means
     logits. Logits get a sigmoid (multi-label) if the preprocessing has thresholds, otherwise a
-    softmax. A model that already ends in a sigmoid or softmax gets no further activation. The copy
-    computes in float32, because other dtypes are only for training.
+    softmax. A model that already ends in a sigmoid or softmax gets no further activation, except
+    that one sigmoid output without thresholds, the probability of the second of two classes,
+    becomes two outputs. The copy computes in float32, because other dtypes are only for training.
     """
     preprocessing = preprocessing_of(model)
     _check(model, preprocessing)
     classes = model.output_shape[-1]
-    labels = preprocessing.class_names or tuple(map(str, range(classes)))
+    ending = ending_of(model)
+    names = preprocessing.class_names
+    if classes == 1 and not preprocessing.thresholds:
+        if ending == "linear":
+            raise ValueError(
+                "`model` must end in at least two outputs, or in one with activation='sigmoid' "
+                f"for two classes. Received: model={model.name!r} with one output without an "
+                "activation, a number as in regression, for which there is no task"
+            )
+        if ending == "sigmoid":
+            model, ending, classes = _with_two_outputs(model), "softmax", 2
+            names = (f"not {names[0]}", *names) if names and len(names) == 1 else names
+    labels = names or tuple(map(str, range(classes)))
     if len(labels) != classes:
         raise ValueError(
             "`model` must have one output per label of its preprocessing. "
             f"Received: {classes} outputs and {len(labels)} labels"
         )
     model = to_float32(model)
-    ending = ending_of(model)
     if ending == "unknown":
         last = getattr(model, "operations", model.layers)[-1]
         raise ValueError(
@@ -51,6 +65,25 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
                 f"outputs and {len(thresholds)} thresholds"
             )
     return model, dataclasses.replace(preprocessing, class_names=labels, thresholds=thresholds)
+
+
+def _with_two_outputs(model: keras.Model) -> keras.Model:
+    """Returns a copy of a model with one sigmoid output p that returns (1 - p, p) by a softmax."""
+    last = last_layer(model)
+
+    def without_sigmoid(layer: Any) -> Any:
+        if layer is not last:
+            return None
+        if not hasattr(layer, "activation"):
+            return keras.layers.Identity()  # the layer or operation is only an activation
+        return clone_layer(layer, activation="linear")
+
+    logit = clone(model, without_sigmoid)
+    head = keras.layers.Dense(2, activation="softmax", dtype="float32", name="two_classes")
+    outputs = head(logit.outputs[0])
+    # Symmetric, so that relevance maps have a gradient for both classes.
+    head.set_weights([np.array([[-0.5, 0.5]]), np.zeros(2)])
+    return keras.Model(logit.inputs[0], outputs, name=model.name)
 
 
 def ending_of(model: keras.Model) -> str:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import pickle
 import shutil
 from pathlib import Path
 
@@ -9,9 +11,11 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import preprocessing_files
+from keras_vit.data import Examples
 from keras_vit.data.decode_and_resize import prepare
-from keras_vit.export import load_predictor, onnx_openvino
-from tests.export.conftest import LABELS, PREPROCESSING
+from keras_vit.export import load, load_predictor, onnx_openvino, saved_model, tflite
+from keras_vit.tasks.evaluate import evaluate
+from tests.export.conftest import LABELS, PREPROCESSING, tiny
 
 pytestmark = pytest.mark.tensorflow
 
@@ -38,6 +42,33 @@ def test_predictor_of_a_model_does_not_compile_by_xla_for_each_batch_size(
     together = predictor.probabilities(images)
     alone = np.concatenate([predictor.probabilities([image]) for image in images])
     np.testing.assert_allclose(alone, together, atol=1e-6)  # measured: 1.5e-7
+
+
+def test_predictor_of_one_sigmoid_output_predicts_two_classes(
+    images: list[bytes], labeled: Examples, tmp_path: Path
+) -> None:
+    preprocessing = dataclasses.replace(PREPROCESSING, class_names=("daisy", "rose"))
+    model = tiny(preprocessing, classes=1, classifier_activation="sigmoid")
+    prepared = np.stack([prepare(image, PREPROCESSING) for image in images])
+    answers = model.predict(prepared, verbose=0)
+    model.layers[-1].bias.assign_sub([np.median(np.log(answers / (1 - answers)))])
+    expected = model.predict(prepared, verbose=0)[:, 0]
+    assert 0 < np.count_nonzero(expected > 0.5) < len(images)
+    model.save(tmp_path / "model.keras")
+    for path in (
+        tmp_path / "model.keras",
+        saved_model.write(model, tmp_path / "1"),
+        tflite.write(model, tmp_path / "model.tflite"),
+    ):
+        predictor = load_predictor(path)
+        assert predictor.labels == ("daisy", "rose")
+        found = predictor.predict(images)
+        assert [p.label for p in found] == [("daisy", "rose")[int(p > 0.5)] for p in expected]
+        rose = [p.probabilities[1] for p in found]
+        np.testing.assert_allclose(rose, expected, atol=1e-5)
+    targets = (expected > 0.5).astype(int)
+    two = dataclasses.replace(labeled, targets=1 - targets, class_names=("rose", "daisy"))
+    assert evaluate(model, two).accuracy == 1
 
 
 def test_load_predictor_takes_every_exported_file(
@@ -68,6 +99,39 @@ def test_load_predictor_takes_files_of_other_runtimes(
     assert predictor.labels == LABELS
     expected = load_predictor(model).probabilities(images)
     np.testing.assert_allclose(predictor.probabilities(images), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["keras", "saved_model", "tflite"])
+def test_a_predictor_is_pickled_by_its_path(
+    kind: str,
+    exported: dict[str, Path],
+    images: list[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(exported[kind].parent)
+    predictor = load_predictor(exported[kind].name)
+    pickled = pickle.dumps(predictor)
+    assert len(pickled) < 1000
+    monkeypatch.chdir(tmp_path)
+    again = pickle.loads(pickled)  # noqa: S301
+    assert again.name == str(exported[kind])
+    np.testing.assert_array_equal(again.probabilities(images), predictor.probabilities(images))
+
+
+def test_a_predictor_is_pickled_with_its_options(
+    exported: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = load_predictor(exported["saved_model"], trust=True)
+    checked: list[Path] = []
+    monkeypatch.setattr(load, "check_operators", checked.append)
+    pickle.loads(pickle.dumps(predictor))  # noqa: S301
+    assert not checked
+
+
+def test_a_predictor_of_a_model_is_not_pickled(model: keras.Model) -> None:
+    with pytest.raises(TypeError, match=r"must be loaded from a file .* the Keras model 'vit'"):
+        pickle.dumps(load_predictor(model))
 
 
 def test_load_predictor_takes_the_last_epoch_of_a_run(

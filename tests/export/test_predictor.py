@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import keras
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
-from keras_vit.export import Predictor, load_predictor
+from keras_vit.export import Predictor, load_predictor, onnx_openvino
 from tests.export.conftest import LABELS
 
 pytestmark = pytest.mark.tensorflow
@@ -84,11 +88,33 @@ def test_gray_arrays_have_two_or_three_axes(model: keras.Model) -> None:
     np.testing.assert_allclose(rows, rows[[0, 0, 0]], atol=1e-6)  # measured: 1.2e-7
 
 
+@pytest.mark.parametrize("shape", [(12, 20), (12, 20, 1), (12, 20, 3), (12, 20, 4)])
+@pytest.mark.parametrize("dtype", ["uint8", "<u2", ">u2"])
+def test_arrays_are_read_as_png_files_are(
+    shape: tuple[int, ...], dtype: str, model: keras.Model, tmp_path: Path
+) -> None:
+    levels = 256 ** np.dtype(dtype).itemsize
+    pixels = np.random.default_rng(3).integers(0, levels, shape).astype(dtype)
+    channels = pixels[..., None] if pixels.ndim == 2 else pixels
+    path = tmp_path / "a.png"
+    path.write_bytes(tf.io.encode_png(channels.astype(pixels.dtype.newbyteorder("="))).numpy())
+    kinds = [path, pixels]
+    if len(shape) == 2:
+        with PIL.Image.open(path) as image:
+            kinds.append(image.copy())
+    rows = load_predictor(model).probabilities(kinds)
+    np.testing.assert_allclose(rows, rows[[0] * len(kinds)], atol=1e-6)  # measured: 2.4e-7
+
+
 @pytest.mark.parametrize(
     ("wrong", "received"),
     [
         (np.zeros((5, 7, 3), np.float32), "an array of float32 and shape"),
         (np.zeros((2, 5, 7, 3), np.uint8), r"an array of uint8 and shape \(2, 5, 7, 3\)"),
+        (np.zeros((5, 7, 2), np.uint8), r"an array of uint8 and shape \(5, 7, 2\)"),
+        (np.zeros((5, 7), np.uint32), r"an array of uint32 and shape \(5, 7\)"),
+        (PIL.Image.new("I", (5, 7)), "a PIL image of mode I"),
+        (PIL.Image.new("F", (5, 7)), "a PIL image of mode F"),
         (7, "int"),
         (None, "NoneType"),
     ],
@@ -102,6 +128,52 @@ def test_other_kinds_are_refused(wrong: object, received: str, model: keras.Mode
 def test_a_single_image_is_no_list(single: object, model: keras.Model) -> None:
     with pytest.raises(ValueError, match=r"`images` must be a list, even for a single image\."):
         load_predictor(model).predict(single)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "onnx", "openvino"])
+def test_threads_get_the_answers_of_one_thread(
+    kind: str, model: keras.Model, exported: dict[str, Path], tmp_path: Path
+) -> None:
+    if kind in KINDS:
+        path = exported[kind]
+    else:
+        for package in onnx_openvino._NEEDED[kind]:
+            pytest.importorskip(package, reason=f"needs the extra {kind}")
+        write, suffix = onnx_openvino.WRITERS[kind]
+        path = write(model, tmp_path / f"model.{suffix}")
+    predictor = load_predictor(path)
+    pixels = np.random.default_rng(3).integers(0, 256, (13, 11, 17, 3), np.uint8)
+    alone = [predictor.probabilities([image]) for image in pixels]
+    with ThreadPoolExecutor(8) as threads:
+        calls = range(1000)
+        found = threads.map(lambda i: predictor.probabilities([pixels[i % 13]]), calls)
+        wrong = [i for i in calls if not np.array_equal(next(found), alone[i % 13])]
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_forked_process_gets_an_error(
+    loads: bool, predictor: Predictor, exported: dict[str, Path]
+) -> None:
+    image = np.zeros((5, 7, 3), np.uint8)
+
+    def load_and_predict() -> None:
+        found = load_predictor(exported["keras"]) if loads else predictor
+        found.predict([image])
+
+    def call() -> None:
+        with pytest.raises(RuntimeError, match="A predictor must be loaded after the fork, in"):
+            load_and_predict()
+
+    predictor.predict([image])
+    child = multiprocessing.get_context("fork").Process(target=call)
+    child.start()
+    child.join(20)
+    child.kill()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_predict_needs_an_image(predictor: Predictor) -> None:
@@ -136,6 +208,11 @@ def test_images_are_read_while_they_are_asked_for(model: keras.Model, images: li
             "TIFF, which `keras-vit data convert` can convert to JPEG",
         ),
         (b"v/1\x01" + bytes(200), "OpenEXR"),
+        (
+            b"data:image/png;base64,iVBORw0KGgoAAAANSUhEUg==",
+            "a data URI: decode the base64 text after its comma",
+        ),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer: run `git lfs pull`"),
     ],
 )
 def test_other_formats_are_named_with_a_remedy(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.models import last_activation
+from keras_vit.models import FeatureExtractor, last_activation
 from keras_vit.models.cloning import layers_of
 from tests.export.conftest import PREPROCESSING, randomise, tiny
 from tests.helpers import tiny_model
@@ -126,6 +126,66 @@ def test_prepare_knows_probabilities_however_they_are_made(ending) -> None:
 def test_prepare_rejects_a_model_without_a_classifier() -> None:
     with pytest.raises(ValueError, match=r"`model` must end in a classifier: .*'pooling'"):
         last_activation.with_probabilities(backbone())
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        keras.layers.Dense(1, activation="sigmoid"),
+        keras.Sequential([keras.layers.Dense(1), keras.layers.Activation("sigmoid")]),
+        lambda z: keras.ops.sigmoid(keras.layers.Dense(1)(z)),
+    ],
+)
+def test_one_sigmoid_output_becomes_two_classes(ending) -> None:
+    base = backbone()
+    user = randomise(keras.Model(base.inputs[0], ending(base.outputs[0])))
+    network, preprocessing = last_activation.with_probabilities(user)
+    positive = np.array(user(IMAGES))
+    expected = np.concatenate([1 - positive, positive], axis=1)
+    np.testing.assert_allclose(network(IMAGES), expected, atol=1e-6)  # measured: 6e-8
+    assert (preprocessing.class_names, preprocessing.thresholds) == (("0", "1"), None)
+    assert last_activation.with_probabilities(network)[0] is network
+    np.testing.assert_array_equal(user(IMAGES), positive)
+
+
+def test_both_classes_of_one_sigmoid_output_have_gradients() -> None:
+    binary = tiny(
+        dataclasses.replace(PREPROCESSING, class_names=None),
+        classes=1,
+        classifier_activation="sigmoid",
+    )
+    extractor = FeatureExtractor(last_activation.with_probabilities(binary)[0])
+    first, second = (
+        extractor.activations_and_gradients(IMAGES, [k] * 3).token_gradients for k in (0, 1)
+    )
+    assert np.abs(second).max() > 0
+    np.testing.assert_array_equal(first, -second)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [(("rose",), ("not rose", "rose")), (("daisy", "rose"), ("daisy", "rose"))],
+)
+def test_one_sigmoid_output_is_the_last_class(
+    names: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    named = dataclasses.replace(PREPROCESSING, class_names=names)
+    binary = tiny(named, classes=1, classifier_activation="sigmoid")
+    assert last_activation.with_probabilities(binary)[1].class_names == expected
+
+
+def test_one_sigmoid_output_with_a_threshold_stays_a_label() -> None:
+    label = dataclasses.replace(PREPROCESSING, class_names=("rose",), thresholds=(0.3,))
+    one = tiny(label, classes=1, classifier_activation="sigmoid")
+    network, preprocessing = last_activation.with_probabilities(one)
+    assert (network, preprocessing) == (one, label)
+
+
+def test_one_linear_output_is_refused() -> None:
+    base = backbone()
+    user = keras.Model(base.inputs[0], keras.layers.Dense(1)(base.outputs[0]))
+    with pytest.raises(ValueError, match=r"`model` must end in at least two .* as in regression"):
+        last_activation.with_probabilities(user)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from keras_vit.models import build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import keras_files, load_weights
 from keras_vit.weights.checkpoint import variables_of
+from keras_vit.zoo import ViTMicro4
 from tests.helpers import tiny_config, tiny_model
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -181,3 +182,15 @@ def test_h5_with_a_layer_that_is_not_ours(tmp_path: Path) -> None:
     keras.Model(model.input, normal).save_weights(tmp_path / "m.weights.h5")
     with pytest.raises(ValueError, match="Missing in the model: mine/"):
         load_weights(tiny_model(classes=0), tmp_path / "m.weights.h5")
+
+
+def test_a_file_of_other_classes_than_the_default_is_refused(tmp_path: Path) -> None:
+    build(ViTMicro4.config.replace(classes=3)).save(tmp_path / "own.keras")
+    with pytest.raises(
+        ValueError, match=r"`classes` must be 3 with .*own\.keras'\. .* Received: classes=1000"
+    ):
+        ViTMicro4(weights=tmp_path / "own.keras")
+    assert ViTMicro4(weights=tmp_path / "own.keras", classes=3).output_shape == (None, 3)
+    assert ViTMicro4(weights=tmp_path / "own.keras", include_top=False).output_shape[-1] == 96
+    with pytest.warns(UserWarning, match="start from initial values"):
+        ViTMicro4(weights=tmp_path / "own.keras", reset_head=True)

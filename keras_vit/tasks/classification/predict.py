@@ -21,6 +21,7 @@ def predict(
             "`model` must end in a sigmoid for multi-label data. Received: "
             f"model={model.name!r}, whose classes are mutually exclusive"
         )
-    labels = align(models.preprocessing_of(model).class_names, examples)
+    named = models.preprocessing_of(model).class_names is not None
+    labels = align(preprocessing.class_names if named else None, examples)
     probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)
     return Predictions(labels, probabilities, preprocessing)
