@@ -36,7 +36,6 @@ from keras_vit.tf_serving import batching
 _SAMPLE = 200  # images to verify with by default
 _BFLOAT16_AGREEMENT = 0.995  # of a SavedModel with matrix products in bfloat16
 _CALIBRATION = 100  # images for the calibration of ranges
-_WARM_UP_IMAGES = 4
 _HIDDEN = ".keras_vit_export."
 
 
@@ -233,8 +232,7 @@ def bundle(
                     artifact.path.unlink()
             if warm_up:
                 say("Warm-up requests")
-                smallest = sorted((checked.read(i) for i in range(min(50, len(checked)))), key=len)
-                warmup.write(staged / "saved_model", smallest[:_WARM_UP_IMAGES], name=name)
+                warmup.write(staged / "saved_model", name=name)
             version = _next(directory, name)
             manifest.write(
                 staged,
