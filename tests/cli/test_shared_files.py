@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -52,3 +54,15 @@ def containing(folder: Path, text: bytes) -> list[str]:
 def test_metadata_of_images_is_in_no_file(written: Path) -> None:
     assert len(list((written / "run" / "samples").iterdir())) == 6
     assert containing(written, MARK) == []
+
+
+def test_reports_and_bundles_do_not_name_the_machine_that_wrote_them(written: Path) -> None:
+    host = platform.node().encode()
+    for folder in ("serving", "report", "card", "scores"):
+        names = [name for name in containing(written / folder, host) if ".keras_vit" in name]
+        assert names == []
+
+
+def test_reports_and_bundles_contain_no_temporary_folder(written: Path) -> None:
+    for folder in ("serving", "report", "card", "scores"):
+        assert containing(written / folder, f"{tempfile.gettempdir()}/".encode()) == []
