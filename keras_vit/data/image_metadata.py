@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import struct
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,8 @@ _FORMATS: tuple[tuple[bytes, *tuple[Any, ...]], ...] = (
     (b"\x89PNG", 8, 0, 4, "big", 12, rb"(?s).{4}(IHDR|PLTE|tRNS|IDAT|IEND)"),
     (b"RIFF", 12, 4, 4, "little", 8, rb"VP8[X L]|ALPH"),
 )
+# A segment with a directory of one entry, up to the orientation.
+_EXIF = b"\xff\xe1\0\x22Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0"
 
 
 def without_metadata(encoded: bytes) -> bytes:
@@ -44,9 +45,8 @@ def _stripped(
 ) -> bytes:
     number, jpeg = int(orientation(tf.constant(encoded))), encoded.startswith(b"\xff\xd8")
     parts = [encoded[:at]]
-    if jpeg and number > 1:  # a directory with one entry
-        entry = struct.pack("<4sIHHHIII", b"II*\0", 8, 1, 0x0112, 3, 1, number, 0)
-        parts.append(b"\xff\xe1\0\x22Exif\0\0" + entry)
+    if jpeg and number > 1:
+        parts.append(_EXIF + bytes((number, *bytes(7))))
     while at < len(encoded) and encoded[at : at + 2] != b"\xff\xda":
         size = int.from_bytes(encoded[at + place : at + place + length], order)
         end = at + rest + size + (size % 2 if order == "little" else 0)

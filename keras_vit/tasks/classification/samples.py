@@ -27,8 +27,7 @@ def write_samples(run: Run, validation: data.Examples) -> None:
         label, name = "_".join(validation.shown(index)) or "none", validation.names[index]
         label = label if not validation.multi_label else label[:_LONGEST_LABEL]
         name = name if name.startswith(f"{label}/") else f"{label}_{name}"
-        encoded = validation.read(int(index))
-        content = without_metadata(encoded)
+        content = without_metadata(encoded := validation.read(int(index)))
         name = name if content[:2] == encoded[:2] else f"{name}.png"
         # Neither a slash nor a name of dots alone, so that the path stays inside the folder.
         stem, suffix = os.path.splitext(re.sub(r"[^\w.-]", "_", name))
