@@ -357,11 +357,11 @@ def _next(directory: Path, name: str) -> int:
 
 def _is_leftover(path: Path) -> bool:
     """Returns whether a killed export left a temporary folder."""
-    names = rf"{re.escape(_HIDDEN)}[a-z0-9_]{{8}}|\.(\d+)\.[a-z0-9_]{{8}}"
-    match = re.fullmatch(names, path.name)
-    if not match or not path.is_dir():
-        return False
-    return not match[1] or {child.name for child in path.iterdir()} <= {match[1]}
+    names = (
+        rf"{re.escape(_HIDDEN)}[a-z0-9_]{{8}}|\.(\d+|{re.escape(batching.FILE)})\.[a-z0-9_]{{8}}"
+    )
+    match = re.fullmatch(names, path.name) if path.is_dir() else None
+    return match is not None and (not match[1] or {p.name for p in path.iterdir()} <= {match[1]})
 
 
 def _place(source: Path, target: Path) -> None:

@@ -39,8 +39,7 @@ def write(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATCH_SIZES) 
     """Writes one warm-up request per signature and batch size into a SavedModel folder."""
     require()
     # Not an image of the data, since bundles are shared: a color gradient.
-    gradient = np.sum(np.indices((480, 640, 3)), axis=0) // 5
-    image = tf.io.encode_jpeg(gradient.astype(np.uint8)).numpy()
+    image = tf.io.encode_jpeg(np.uint8(np.indices((480, 640, 3)).sum(axis=0) // 5)).numpy()
     signatures = tf.saved_model.load(str(folder)).signatures
     path = folder / EXTRA / FILE
     path.parent.mkdir(exist_ok=True)
