@@ -66,7 +66,8 @@ def writing(
 ) -> Iterator[None]:
     """Locks a folder for writing by one process; adds the marker file to a new folder.
 
-    A new folder without any output is removed if the block raises.
+    The marker describes the process while it writes and is empty afterwards, since folders are
+    shared. A new folder without any output is removed if the block raises.
     """
     folder = Path(folder)
     require_writable(folder, names)
@@ -93,6 +94,9 @@ def writing(
                 if created:
                     folder.rmdir()
             raise
+        finally:
+            if marker.exists():
+                marker.write_bytes(b"")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -66,6 +68,21 @@ def test_writing_refuses_a_folder_in_use_and_names_its_holder(tmp_path: Path) ->
         process.kill()
     with writing(folder, "export"):
         assert json.loads((folder / MARKER).read_text())["process"] == os.getpid()
+
+
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_a_finished_folder_does_not_name_its_writer(
+    tmp_path: Path, error: type[KeyError] | None
+) -> None:
+    folder = tmp_path / "report"
+    for _ in range(2):
+        with contextlib.suppress(KeyError), writing(folder, "evaluate"):
+            (folder / "report.json").touch()
+            assert platform.node() in (folder / MARKER).read_text()
+            if error:
+                raise error
+        assert (folder / MARKER).read_bytes() == b""
+        assert is_output(folder)
 
 
 def test_of_processes_that_start_at_once_one_wins(tmp_path: Path) -> None:

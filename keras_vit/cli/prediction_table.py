@@ -51,6 +51,7 @@ def write(path: Path, names: list[str], rows: Iterable[Row]) -> None:
         try:
             write_rows = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
             write_rows(partial, names, rows)
+            check(path)  # another program may have written it meanwhile
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)

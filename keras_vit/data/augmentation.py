@@ -140,7 +140,8 @@ def ratio_for_crop(
     def ratio(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         crop_seed = tf.random.split(seed, 5)[0]
         size = _random_box(exif.swapped(sides, orientation), crop_seed, augmentation.crop_area)[1]
-        return ratio_of(tf.reduce_min(size) / max(preprocessing.size), IN_TRAINING)
+        shrinkage = tf.reduce_min(size) / max(preprocessing.size)
+        return ratio_of(sides, shrinkage, IN_TRAINING, preprocessing)
 
     return ratio
 

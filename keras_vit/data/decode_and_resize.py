@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_vit.constants import MAX_PIXELS
 from keras_vit.data import exif, image_headers
 from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
+Ratio = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # see `decode_as_stored`
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
 # Without antialiasing; bicubic has a precision of 1 / 1024 of a pixel. No longer faster than
 # `_resized_rows`, but the pixels of earlier trainings (docs/decisions/0010).
@@ -82,9 +84,7 @@ class Stored(NamedTuple):
 
 
 def decode_as_stored(
-    encoded: tf.Tensor,
-    preprocessing: Preprocessing,
-    ratio: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    encoded: tf.Tensor, preprocessing: Preprocessing, ratio: Ratio | None = None
 ) -> Stored:
     """Decodes an image like `decode`, but does not apply the Exif orientation.
 
@@ -93,22 +93,14 @@ def decode_as_stored(
     """
     encoded, one = tf.convert_to_tensor(encoded), tf.constant(1, tf.int64)
     orientation = exif.orientation(encoded) if preprocessing.exif_orientation else one
-    scales = (
-        preprocessing.dct_scaling
-        and preprocessing.antialias
-        and preprocessing.interpolation != "nearest"
-    )
 
     def jpeg() -> tuple[tf.Tensor, ...]:
         def decoded(ratio: int) -> tf.Tensor:
             # decode_image would use a faster DCT with an average error of one gray level.
             return tf.io.decode_jpeg(encoded, 3, ratio, dct_method="INTEGER_ACCURATE")
 
-        if ratio is None or not scales:
-            image = decoded(1)
-            return image, tf.shape(image)[:2], tf.constant(1)
         sides = tf.image.extract_jpeg_shape(encoded)[:2]
-        chosen = ratio(sides, orientation)
+        chosen = tf.constant(1) if ratio is None else ratio(sides, orientation)
         image = tf.switch_case(chosen // 2, [functools.partial(decoded, each) for each in _RATIOS])
         return image, sides, chosen
 
@@ -177,7 +169,8 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
     """
     stored = image if isinstance(image, Stored) else Stored.of(image)
     if preprocessing.interpolation == "nearest":  # the only asymmetric one
-        stored = Stored.of(exif.turn(stored.pixels, stored.orientation))
+        pixels, sides, ratio, orientation = stored
+        stored = Stored(exif.turn(pixels, orientation), exif.swapped(sides, orientation), ratio, 1)
     orientation = stored.orientation
     size = tf.constant(preprocessing.size)
     sides = exif.swapped(stored.sides, orientation)  # (H, W) of the upright image
@@ -195,7 +188,7 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
             # floor((i + 1/2) * side / scaled), without rounding errors
             nearest = (2 * tf.cast(centers, tf.int64) + 1) * tf.cast(sides[axis], tf.int64)
             nearest //= 2 * tf.cast(scaled[axis], tf.int64)
-            resized = tf.gather(resized, nearest, axis=axis)
+            resized = tf.gather(resized, nearest // tf.cast(stored.ratio, tf.int64), axis=axis)
     else:
         offset = exif.mirrored(offset, scaled - size, orientation)
         size, scale, offset = (
@@ -341,14 +334,22 @@ def decode_resized(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tenso
     )
 
 
-def ratio_for_resizing(
-    preprocessing: Preprocessing,
-) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+def ratio_for_resizing(preprocessing: Preprocessing) -> Ratio:
     """Returns the `ratio` argument of `decode_as_stored` for use with `resize_and_crop`."""
     longest = max(_cover(preprocessing))
-    return lambda sides, orientation: ratio_of(tf.reduce_min(sides) / longest, _IN_PREDICTION)
+    return lambda sides, orientation: ratio_of(
+        sides, tf.reduce_min(sides) / longest, _IN_PREDICTION, preprocessing
+    )
 
 
-def ratio_of(shrinkage: tf.Tensor, minima: tuple[int, int]) -> tf.Tensor:
-    """Returns the divisor, 1, 2 or 4, for a JPEG that resizing shrinks by a factor."""
-    return tf.gather(_RATIOS, tf.reduce_sum(tf.cast(shrinkage >= minima, tf.int32)))
+def ratio_of(
+    sides: tf.Tensor, shrinkage: tf.Tensor, minima: tuple[int, int], preprocessing: Preprocessing
+) -> tf.Tensor:
+    """Returns the divisor, 1, 2 or 4, for a JPEG that resizing shrinks by a factor.
+
+    It is at least the one that is required to decode at most `MAX_PIXELS`.
+    """
+    enough = tf.reduce_prod(tf.cast(sides, tf.int64)) > (MAX_PIXELS, 4 * MAX_PIXELS)
+    if preprocessing.dct_scaling and preprocessing.antialias:
+        enough |= (shrinkage >= minima) & (preprocessing.interpolation != "nearest")
+    return tf.gather(_RATIOS, tf.reduce_sum(tf.cast(enough, tf.int32)))

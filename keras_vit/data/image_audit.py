@@ -313,7 +313,9 @@ def _inspect_alone(encoded: bytes, name: str) -> _Image | str:
             return f"damaged or truncated {kind}"
         text = image_reading.message(header, image_reading.LOCAL).numpy().decode()
         return text.removeprefix("The image ")
-    return _image(pixels.numpy(), bool(oriented), encoded)
+    found = _image(pixels.numpy(), bool(oriented), encoded)
+    size = (int(header.height), int(header.width))  # before a JPEG is decoded at 1/2 or 1/4
+    return found if isinstance(found, str) else dataclasses.replace(found, size=size)
 
 
 def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.exif import one_operator
+from keras_vit.data.exif import contains, one_operator
 
 FORMATS = ("unknown", "jpeg", "png", "gif", "bmp", "webp")
 _LENGTH = 66  # bytes; length of the longest header (of a BMP with masks)
@@ -18,6 +18,8 @@ _BLOCKS = 1 << 15  # of up to 255 bytes (8 MB) before the end of a GIF's first f
 _LONGEST_SIDE = 2**31  # a product of two does not overflow; decoders have lower limits
 _EXTENSION, _IMAGE = 0x21, 0x2C  # first bytes of blocks of a GIF
 _SCAN = b"\xff\xda"  # marker
+# Begin progressive frames (Huffman and arithmetic), and scans of one and of two components.
+_WHOLE = (b"\xff\xc2\0", b"\xff\xca\0", _SCAN + b"\0\x08", _SCAN + b"\0\x0a")
 _ADOBE = b"\xff\xee\x00\x0eAdobe"  # marker, length and name of a segment
 _CONTROL = 0xF9  # label of the extension with the transparent color
 
@@ -203,10 +205,15 @@ def has_more_scans(encoded: tf.Tensor, limit: int) -> tf.Tensor:
     Reference: "Two Issues with the JPEG Standard",
         https://libjpeg-turbo.org/pmwiki/uploads/About/TwoIssueswiththeJPEGStandard.pdf
     """
-    # A third of the time of comparing all pairs of bytes.
-    text = tf.expand_dims(encoded, 0)
-    parts = tf.raw_ops.StringSplitV2(input=text, sep=_SCAN, maxsplit=limit + 1)
-    return tf.size(parts.values) > limit + 1
+    return contains(encoded, _SCAN, limit)
+
+
+def keeps_coefficients(encoded: tf.Tensor) -> tf.Tensor:
+    """Returns whether the decoder keeps the coefficients of a whole JPEG, at any decoded size.
+
+    They take 6 bytes a pixel if the JPEG is progressive or a scan does not have all colors.
+    """
+    return tf.reduce_any([contains(encoded, marker) for marker in _WHOLE])
 
 
 def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
@@ -215,8 +222,7 @@ def lacks_adobe(encoded: tf.Tensor) -> tf.Tensor:
     Adobe's programs invert the values of a four-channel JPEG. Without the segment, TensorFlow does
     not invert the channels, but Pillow does.
     """
-    parts = tf.raw_ops.StringSplitV2(input=encoded[tf.newaxis], sep=_ADOBE, maxsplit=1)
-    return tf.size(parts.values) < 2
+    return ~contains(encoded, _ADOBE)
 
 
 def _first_bytes(encoded: tf.Tensor) -> tf.Tensor:

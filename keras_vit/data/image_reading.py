@@ -17,6 +17,7 @@ from keras_vit import arguments
 from keras_vit.constants import LARGE_PIXELS, MAX_PIXELS
 from keras_vit.data import exif, image_headers
 from keras_vit.data.decode_and_resize import (
+    Ratio,
     Stored,
     decode_as_stored,
     decode_resized,
@@ -48,8 +49,9 @@ class Limits:
 
     Args:
         max_bytes: Maximum size of the file.
-        max_pixels: Maximum height times width, checked before decoding; by default the size of an
-            image of a 64-megapixel camera.
+        max_pixels: Maximum number of decoded pixels, checked before decoding; by default the size
+            of an image of a 64-megapixel camera. JPEGs decoded at 1/2 or 1/4 of their sides may
+            have 4 or 16 times as many, unless they are progressive.
 
     Raises:
         ValueError: If a limit is not positive.
@@ -85,6 +87,7 @@ class Limits:
 
 
 LOCAL = Limits(max_bytes=2**31 - 1)  # of local files
+_LEAST = ratio_for_resizing(Preprocessing(dct_scaling=False))  # as the limit requires
 GOOD, _EMPTY, _LONG, _FOREIGN, _LARGE, _SCANNED, DAMAGED = range(7)
 
 
@@ -116,8 +119,8 @@ class Read(NamedTuple):
     message: tf.Tensor
 
 
-def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
-    """Checks an image's header against the size limits."""
+def read_header(encoded: tf.Tensor, limits: Limits, ratio: Ratio) -> Header:
+    """Checks an image's header against the size limits; `ratio` is that of `decode_as_stored`."""
     length = tf.strings.length(encoded)
 
     def jpeg() -> tuple[tf.Tensor, ...]:
@@ -127,18 +130,24 @@ def read_header(encoded: tf.Tensor, limits: Limits) -> Header:
         )
         kind = tf.constant(image_headers.FORMATS.index("jpeg"))
         scanned = image_headers.has_more_scans(encoded, SCANS)
-        return tf.cast(shape[:2], tf.int64), scanned, kind, refused
+        sides = tf.cast(shape[:2], tf.int64)
+        divisor = tf.cond(
+            tf.reduce_prod(sides) > limits.max_pixels,
+            lambda: tf.where(image_headers.keeps_coefficients(encoded), 1, ratio(shape[:2], 1)),
+            lambda: 1,
+        )
+        return sides, -(-sides // tf.cast(divisor, tf.int64)), scanned, kind, refused
 
     def other() -> tuple[tf.Tensor, ...]:
         sides, kind, refused = _other_header(encoded)
-        return sides, tf.constant(False), kind, refused
+        return sides, sides, tf.constant(False), kind, refused
 
     is_jpeg = tf.io.is_jpeg(encoded) & (length <= limits.max_bytes)
-    sides, scanned, kind, refused = tf.cond(is_jpeg, jpeg, other)
+    sides, decoded, scanned, kind, refused = tf.cond(is_jpeg, jpeg, other)
     code = tf.constant(GOOD)
     for found, fails in (  # the last failed check counts
         (_SCANNED, scanned),
-        (_LARGE, sides[0] * sides[1] > limits.max_pixels),
+        (_LARGE, tf.reduce_prod(decoded) > limits.max_pixels),
         (DAMAGED + kind, refused),
         (_FOREIGN, kind == image_headers.FORMATS.index("unknown")),
         (_LONG, length > limits.max_bytes),
@@ -172,7 +181,7 @@ def message(header: Header, limits: Limits) -> tf.Tensor:
 def decode_in_turn(
     encoded: tf.Tensor,
     preprocessing: Preprocessing,
-    ratio: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    ratio: Ratio | None = None,
     area: tf.Tensor | None = None,
 ) -> Stored:
     """Like `decode_as_stored`, but decodes images with a large `area` one at a time."""
@@ -214,7 +223,7 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
         """Returns codes and sizes of all images, and pixels of either the small or `large` ones."""
 
         def each(image: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            header = read_header(image, limits)
+            header = read_header(image, limits, ratio_for_resizing(preprocessing))
             now = (header.height * header.width > LARGE_PIXELS) == large
             fitted = tf.cond(
                 (header.code == GOOD) & now,
@@ -258,7 +267,8 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
 
 def fit_within(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Decodes, resizes and crops an image; raises an error if it exceeds the limits."""
-    header = read_header(encoded, LOCAL)
+    ratio = ratio_for_resizing(preprocessing)
+    header = read_header(encoded, LOCAL, ratio)
 
     @one_operator
     def refused(header: Header) -> tf.Tensor:
@@ -268,7 +278,7 @@ def fit_within(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
     def fitted() -> tf.Tensor:
         area = header.height * header.width
-        stored = decode_in_turn(encoded, preprocessing, ratio_for_resizing(preprocessing), area)
+        stored = decode_in_turn(encoded, preprocessing, ratio, area)
         return resize_and_crop(stored, preprocessing)
 
     return tf.cond(header.code == GOOD, fitted, lambda: refused(header))
@@ -306,7 +316,7 @@ def inspect(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Header]:
     none = tf.constant(0, tf.int64)
     damaged = (tf.zeros((0, 0, 3), tf.uint8), False, Header(tf.constant(DAMAGED), none, none))
     images = tf.data.Dataset.from_tensors(encoded).map(
-        lambda image: _inspected(image, LOCAL.max_pixels)
+        lambda image: _inspected(image, 16 * LOCAL.max_pixels)  # of a JPEG decoded at 1/4
     )
     images = images.ignore_errors().concatenate(tf.data.Dataset.from_tensors(damaged))
     return images.take(1).get_single_element()
@@ -326,11 +336,11 @@ def inspect_small(encoded: tf.Tensor) -> list[tf.Tensor]:
 
 def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tensor, Header]:
     """Returns the result of `inspect`, with empty pixels if there are more than `max_pixels`."""
-    header = read_header(encoded, LOCAL)
+    header = read_header(encoded, LOCAL, _LEAST)
     area = header.height * header.width
 
     def decoded() -> tuple[tf.Tensor, tf.Tensor]:
-        stored = decode_in_turn(encoded, Preprocessing(), area=area)
+        stored = decode_in_turn(encoded, Preprocessing(), _LEAST, area)
         return stored.pixels, stored.orientation
 
     image, orientation = tf.cond(
@@ -338,4 +348,5 @@ def _inspected(encoded: tf.Tensor, max_pixels: int) -> tuple[tf.Tensor, tf.Tenso
         decoded,
         lambda: (tf.zeros((0, 0, 3), tf.uint8), tf.constant(1, tf.int64)),
     )
-    return exif.turn(image, orientation), orientation != 1, header
+    sides = tf.unstack(exif.swapped(tf.stack(header[1:]), orientation))
+    return exif.turn(image, orientation), orientation != 1, Header(header.code, *sides)

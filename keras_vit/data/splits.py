@@ -302,8 +302,8 @@ def read_split(
         path: The file.
         examples: The images; images that are not in the file are in no split.
         splits: The splits to read.
-        digests: Name of each image -> digest of its content, compared with the digests in the file,
-            if any.
+        digests: Name of each readable image -> digest of its content, compared with the digests in
+            the file, if any.
         on_missing: `"skip"` omits images that no longer exist.
 
     Returns:
@@ -330,7 +330,7 @@ def read_split(
             changes["missing"].append(name)
         elif SEPARATOR.join(examples.shown(index[name])) != row.get(_column(examples)):
             changes["under another label"].append(name)
-        elif digests and not digests[name].startswith(row.get(_PIXELS) or ""):
+        elif digests is not None and not digests.get(name, "").startswith(row.get(_PIXELS) or ""):
             changes["replaced"].append(name)
     if on_missing == "skip" and changes["missing"]:
         print(f"Leaving out {len(changes['missing'])} missing images that are listed in {path}.")

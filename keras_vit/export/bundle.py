@@ -36,7 +36,6 @@ from keras_vit.tf_serving import batching
 _SAMPLE = 200  # images to verify with by default
 _BFLOAT16_AGREEMENT = 0.995  # of a SavedModel with matrix products in bfloat16
 _CALIBRATION = 100  # images for the calibration of ranges
-_WARM_UP_IMAGES = 4
 _HIDDEN = ".keras_vit_export."
 
 
@@ -233,8 +232,7 @@ def bundle(
                     artifact.path.unlink()
             if warm_up:
                 say("Warm-up requests")
-                smallest = sorted((checked.read(i) for i in range(min(50, len(checked)))), key=len)
-                warmup.write(staged / "saved_model", smallest[:_WARM_UP_IMAGES], name=name)
+                warmup.write(staged / "saved_model", name=name)
             version = _next(directory, name)
             manifest.write(
                 staged,
@@ -359,11 +357,11 @@ def _next(directory: Path, name: str) -> int:
 
 def _is_leftover(path: Path) -> bool:
     """Returns whether a killed export left a temporary folder."""
-    names = rf"{re.escape(_HIDDEN)}[a-z0-9_]{{8}}|\.(\d+)\.[a-z0-9_]{{8}}"
-    match = re.fullmatch(names, path.name)
-    if not match or not path.is_dir():
-        return False
-    return not match[1] or {child.name for child in path.iterdir()} <= {match[1]}
+    names = (
+        rf"{re.escape(_HIDDEN)}[a-z0-9_]{{8}}|\.(\d+|{re.escape(batching.FILE)})\.[a-z0-9_]{{8}}"
+    )
+    match = re.fullmatch(names, path.name) if path.is_dir() else None
+    return match is not None and (not match[1] or {p.name for p in path.iterdir()} <= {match[1]})
 
 
 def _place(source: Path, target: Path) -> None:

@@ -82,7 +82,7 @@ def write(
         for name, (function, spec) in served.signatures().items():
             archive.add_endpoint(name, function, [spec])
         archive.write_out(str(temporary), verbose=False)
-        _fill(temporary, constants)
+        _fill(temporary, constants, os.fsencode(texts))
         preprocessing_files.write(
             preprocessing, temporary / ASSETS
         )  # including files that the graph does not read
@@ -114,8 +114,11 @@ def chosen_precision(precision: str, processor: str | None = None) -> str:
     return "bfloat16" if features & _MULTIPLY_BFLOAT16 else "float32"
 
 
-def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:
-    """Replaces the zeros that stand for constants in a SavedModel with the actual values."""
+def _fill(path: Path, constants: dict[str, np.ndarray], texts: bytes) -> None:
+    """Replaces the zeros that stand for constants in a SavedModel with the actual values.
+
+    In the names of lookup tables, only the last part of the temporary folder `texts` is kept.
+    """
     file = path / "saved_model.pb"
     content = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for function in content.meta_graphs[0].graph_def.library.function:
@@ -123,7 +126,9 @@ def _fill(path: Path, constants: dict[str, np.ndarray]) -> None:
             if node.op == "Const" and node.name in constants:
                 value = tf.make_tensor_proto(constants[node.name])
                 node.attr["value"].tensor.CopyFrom(value)
-    file.write_bytes(content.SerializeToString())
+    # Of the same length, as the format requires, and unique: TensorFlow shares tables by name.
+    unique = os.path.basename(texts).rjust(len(texts), b"_")
+    file.write_bytes(content.SerializeToString().replace(texts, unique))
     (path / "fingerprint.pb").unlink(missing_ok=True)  # checksum of the previous graph
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit import arguments
@@ -34,24 +35,18 @@ def require() -> None:
         raise ImportError(f"Warm-up requests cannot be written: {NEEDED}")
 
 
-def write(
-    folder: Path,
-    images: Sequence[bytes],
-    *,
-    name: str,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
-) -> Path:
+def write(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATCH_SIZES) -> Path:
     """Writes one warm-up request per signature and batch size into a SavedModel folder."""
     require()
-    if not images:
-        raise ValueError("`images` must contain at least one encoded image. Received: images=[]")
+    # Not an image of the data, since bundles are shared: a color gradient.
+    image = tf.io.encode_jpeg(np.uint8(np.indices((480, 640, 3)).sum(axis=0) // 5)).numpy()
     signatures = tf.saved_model.load(str(folder)).signatures
     path = folder / EXTRA / FILE
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as records:
         for (signature, function), size in itertools.product(signatures.items(), batch_sizes):
             ((key, spec),) = function.structured_input_signature[1].items()
-            log = _prediction(name, signature, key, _tensor(spec, images, size))
+            log = _prediction(name, signature, key, _tensor(spec, image, size))
             records.write(log.SerializeToString())
     return path
 
@@ -76,10 +71,9 @@ def _prediction(name: str, signature: str, key: str, tensor: Any) -> Any:
     return prediction_log_pb2.PredictionLog(predict_log=log)
 
 
-def _tensor(spec: tf.TensorSpec, images: Sequence[bytes], size: int) -> Any:
+def _tensor(spec: tf.TensorSpec, image: bytes, size: int) -> Any:
     if spec.dtype == tf.string:
-        sent = list(itertools.islice(itertools.cycle(images), size))
-        return tf.make_tensor_proto(sent, tf.string, [size])
+        return tf.make_tensor_proto([image] * size, tf.string, [size])
     # Uniform pixels: TensorFlow repeats the last given value of a tensor proto.
     tensor = tf.make_tensor_proto(0, spec.dtype, [1])
     tensor.tensor_shape.CopyFrom(tf.TensorShape([size, *spec.shape[1:]]).as_proto())

@@ -147,8 +147,17 @@ class Run:
         return data.load(self.read_config().data)
 
     def indices(self, part: str = "validation") -> np.ndarray:
-        """Returns the indices in `all_examples` of the images in a split."""
-        return data.read_split(self.split, self.all_examples, (part,))[0]
+        """Returns the indices in `all_examples` of the images in a split.
+
+        Raises:
+            ValueError: If an image is missing or has another label, or if the content of an image
+                that was not trained on has changed: it may be a training image now.
+        """
+        (found,) = data.read_split(self.split, self.all_examples, (part,))
+        if part != "train":
+            digests = data.audit(self.all_examples.subset(found), progress=False).digests
+            data.read_split(self.split, self.all_examples, (part,), digests)
+        return found
 
     def examples(self, part: str = "validation") -> Examples:
         """Returns the images in a split (`"train"`, `"validation"` or `"test"`)."""

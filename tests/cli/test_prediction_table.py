@@ -70,6 +70,20 @@ def test_an_error_leaves_no_file(suffix: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_a_table_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield {"file": "a.jpg"}
+        path.write_text("of another program")
+
+    with pytest.raises(ValueError, match=r"`to` must not exist yet\. Received: .*table\.csv"):
+        prediction_table.write(path, ["file"], rows())
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [
+        ("table.csv", "of another program")
+    ]
+
+
 def test_two_that_write_are_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
 

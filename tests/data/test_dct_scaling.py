@@ -11,7 +11,7 @@ import pytest
 import sklearn.datasets
 import tensorflow as tf
 
-from keras_vit.data import Augmentation, Examples, training_dataset
+from keras_vit.data import Augmentation, Examples, audit, training_dataset
 from keras_vit.data.augmentation import ratio_for_crop
 from keras_vit.data.decode_and_resize import (
     Stored,
@@ -150,3 +150,75 @@ def test_damaged_large_jpeg_is_refused_alone() -> None:
     good = jpeg(641, 431)
     read = read_each(tf.constant([good, good[:3000], good]), PREPROCESSING, Limits())
     assert read.ok.numpy().tolist() == [True, False, True]
+
+
+def gray_jpeg(width: int, height: int) -> bytes:
+    """A JPEG of gray 128, in whose blocks of 8 x 8 pixels all coefficients are zero: 14 bits."""
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (8, 8), (128, 128, 128)).save(file, "JPEG", subsampling=0)
+    head = bytearray(file.getvalue())
+    frame, scan = head.index(b"\xff\xc0"), head.index(b"\xff\xda")
+    head[frame + 5 : frame + 9] = height.to_bytes(2) + width.to_bytes(2)
+    four_blocks = int("00101000000000" * 4, 2).to_bytes(7)
+    blocks = -(-width // 8) * -(-height // 8)
+    return bytes(head[: scan + 14]) + four_blocks * (blocks // 4 + 1) + b"\xff\xd9"
+
+
+PHONE = (12000, 9000)  # 108 megapixels
+OTHERS = {
+    "large": {},
+    "exact": {"dct_scaling": False},
+    "sharp": {"antialias": False},
+    "nearest": {"interpolation": "nearest"},
+}
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_photographs_of_108_megapixels_are_read_at_a_smaller_size(change: dict) -> None:
+    preprocessing = dataclasses.replace(Preprocessing(size=(30, 40)), **change)
+    for width, height, floor in ((*PHONE, 2), (16320, 12240, 2), (20000, 15000, 4)):
+        chosen = ratio_for_resizing(preprocessing)(tf.constant([height, width]), tf.constant(1))
+        assert int(chosen) == (floor if change else 4)
+    file = tf.constant(gray_jpeg(*PHONE))
+    read = read_each(file[tf.newaxis], preprocessing, Limits())
+    assert (read.ok.numpy().tolist(), read.message[0].numpy()) == ([True], b"")
+    for pixels in (read.pixels[0], fit_within(file, preprocessing)):
+        assert np.unique(pixels) == [128]
+
+
+def test_photographs_of_108_megapixels_are_trained_on() -> None:
+    examples = Examples(
+        names=("a.jpg",),
+        targets=np.array([0]),
+        class_names=("a", "b"),
+        source="",
+        encoded=(gray_jpeg(*PHONE),),
+    )
+    found = audit(examples, progress=False)
+    assert (found.bad, found.sizes) == ((), {"a.jpg": PHONE[::-1]})
+    exact = Preprocessing(size=(20, 20), dct_scaling=False)
+    (batch,) = training_dataset(examples, exact, Augmentation(), batch_size=1, epochs=1)
+    np.testing.assert_allclose(batch[0], exact.scale(np.float32(128)), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["progressive", "arithmetic", "one color a scan", "gigapixels"])
+def test_limit_counts_the_pixels_that_the_decoder_keeps(kind: str) -> None:
+    file = gray_jpeg(*PHONE)
+    start = file.index(b"\xff\xc0")
+    if kind == "gigapixels":
+        file = gray_jpeg(8, 8).replace(b"\0\x08\0\x08", b"\xff\x00\xff\x00")
+    elif kind == "one color a scan":
+        file = file[:-2] + b"\xff\xda\0\x08\x01" + file[-2:]
+    else:
+        marker = b"\xff\xc2" if kind == "progressive" else b"\xff\xca"
+        file = file[:start] + marker + file[start + 2 :]
+    read = read_each(tf.constant([file]), PREPROCESSING, Limits())
+    size = "65280 x 65280" if kind == "gigapixels" else "9000 x 12000"
+    expected = f"The image has {size} pixels, more than the limit of 64218112"
+    assert (read.ok.numpy().tolist(), read.message[0].numpy().decode()) == ([False], expected)
+
+
+def test_limits_count_decoded_pixels() -> None:
+    file = tf.constant([gray_jpeg(961, 961)])  # decoded at 1/4
+    for limit, ok in ((241 * 241, True), (241 * 241 - 1, False)):
+        assert read_each(file, PREPROCESSING, Limits(max_pixels=limit)).ok.numpy() == [ok]

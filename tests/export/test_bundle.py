@@ -284,7 +284,11 @@ def test_only_leftovers_of_exports_are_removed(tmp_path: Path) -> None:
     for name in (".2023.original", ".2023.originals", ".keras_vit_export.notes"):
         (tmp_path / name / "a.raw").mkdir(parents=True)
         assert not _is_leftover(tmp_path / name)
-    for name in (".12.abcd_012/12", ".keras_vit_export.abcd_012/saved_model"):
+    for name in (
+        ".12.abcd_012/12",
+        ".batching.config.abcd_012/batching.config",
+        ".keras_vit_export.abcd_012/saved_model",
+    ):
         (tmp_path / name).mkdir(parents=True)
         assert _is_leftover((tmp_path / name).parent)
 

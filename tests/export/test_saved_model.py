@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import keras
@@ -115,6 +116,12 @@ def test_write_carries_labels_and_preprocessing_as_text(exported: dict[str, Path
     assets = exported["saved_model"] / "assets"
     assert (assets / "labels.txt").read_text().split() == list(LABELS)
     assert json.loads((assets / "preprocessing.json").read_text())["size"] == [10, 14]
+
+
+def test_write_leaves_no_path_of_the_machine_in_the_files(exported: dict[str, Path]) -> None:
+    files = [path for path in exported["saved_model"].rglob("*") if path.is_file()]
+    folder = f"{tempfile.gettempdir()}/".encode()
+    assert [path.name for path in files if folder in path.read_bytes()] == []
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

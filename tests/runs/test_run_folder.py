@@ -40,6 +40,26 @@ def test_examples_are_those_of_a_split(tmp_path: Path) -> None:
     assert run.all_examples.names == digits.names
 
 
+@pytest.mark.parametrize("content", ["a training image", "damaged"])
+def test_a_replaced_image_is_not_held_out(tmp_path: Path, content: str) -> None:
+    digits = data.load("digits").subset(range(5))
+    for name, label in zip(digits.names, digits.targets % 2, strict=True):
+        path = tmp_path / "images" / "ab"[label] / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(digits.read(digits.names.index(name)))
+    run, images = Run(tmp_path / "run"), data.load(tmp_path / "images")
+    run.path.mkdir()
+    run.write_config(RunConfig(str(tmp_path / "images"), "ViTMicro4"), {})
+    digests = data.audit(images, progress=False).digests
+    data.write_split(run.split, images, [0, 2], [1], digests)
+    assert run.examples().names == (images.names[1],)
+    trained = images.read(0)
+    Path(images.paths[1]).write_bytes(trained if content == "a training image" else b"damaged")
+    with pytest.raises(ValueError, match=r"must match those listed in .*Received: 1 replaced: \["):
+        run.examples()
+    assert len(run.examples("train")) == 2
+
+
 def test_model_is_that_of_the_last_epoch(tmp_path: Path) -> None:
     run = Run(tmp_path)
     with pytest.raises(ValueError, match=r"no config\.yaml"):
