@@ -19,6 +19,8 @@ from keras_vit.doctor.output_kind import head_of
 from keras_vit.training import param_groups
 from keras_vit.training.optimizers import build_optimizer
 
+# A weight of the first steps in the average above this fraction is too high.
+_REMEMBERED = 0.1
 # Lowest and highest rate tested; the step size of adaptive optimizers is the rate itself.
 _ADAPTIVE, _PLAIN = {"low": 1e-6, "high": 1.0}, {"low": 1e-5, "high": 10.0}
 # A classifier with a loss below this fraction of log K is trained, and is reset for the test.
@@ -52,7 +54,21 @@ def check_learning_rate(context: DoctorContext) -> list[Finding]:
     targets = np.eye(context.num_classes, dtype="float32")[context.labels[:count]]  # (B, K)
     curve = range_test(network, images, targets, optimizer=optimizer, renewed=renewed, **settings)
     name, steps = type(optimizer).__name__, _steps(context)
-    return [judge(curve, rate_of(context), name, steps, bool(renewed))]
+    return [judge(curve, rate_of(context), name, steps, bool(renewed)), *_averaging(context, steps)]
+
+
+def _averaging(context: DoctorContext, steps: int | None) -> list[Finding]:
+    """Reports an average of the weights whose momentum is too high for the length of the run."""
+    momentum = context.config.recipe.ema_momentum if context.config else 0.0
+    if not steps or momentum**steps <= _REMEMBERED:
+        return []
+    evidence = (
+        f"`ema_momentum` {momentum} to the power of {steps} steps is {momentum**steps:.2f}: the "
+        "run ends within the warm-up of the average; without a warm-up, as in runs of earlier "
+        "versions, the average is mostly that of the first steps."
+    )
+    fix = f"Train longer, or set ema_momentum to at most {_REMEMBERED ** (1 / steps):.4f}."
+    return [Finding("averaged weights", "warning", evidence, fix)]
 
 
 def judge(

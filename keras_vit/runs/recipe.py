@@ -53,7 +53,8 @@ class Recipe:
         sam_radius: Radius rho of sharpness-aware minimization, with two gradients per step; 0
             for none.
         ema_momentum: Momentum of the moving average of the weights, which is evaluated, saved and
-            exported in place of the weights, in [0, 1); 0 for none.
+            exported in place of the weights, in [0, 1); 0 for none. After t steps it is at most
+            (1 + t) / (10 + t), so that the average of a short run is not that of its first steps.
         trainable: Patterns of the trainable parameters, such as `("head/*",)`.
         loss: `"softmax"` cross-entropy, or `"sigmoid"`, binary cross-entropy for each class, which
             multi-label data require.

@@ -154,10 +154,12 @@ def fit_run(
             if not where.is_chief:
                 return None
             average = averages(training_model.optimizer)  # the weights in last.keras
+            current = None
             if average is not None:
+                current = task.finished_model(training_model.network)
                 assign(objective.trainable_variables, average)
             pictures = task.draw_training(run, objective, validation)
-        result = _finish(task, run, validation, pictures)
+        result = _finish(task, run, validation, pictures, current)
         return save.progress.history[-1] if result is None else result
 
 
@@ -288,16 +290,27 @@ def fit_remaining(
 
 
 def _finish(
-    task: Task, run: Run, validation: data.Examples, pictures: dict[str, Path]
+    task: Task,
+    run: Run,
+    validation: data.Examples,
+    pictures: dict[str, Path],
+    current: keras.Model | None,
 ) -> Result | None:
-    """Evaluates the weights saved after the last epoch, and prints which files were written."""
+    """Evaluates the weights saved after the last epoch, and prints which files were written.
+
+    If these are averages, `current` contains the weights without averaging.
+    """
     task.finish_models(run, validation)
     model = run.model(compile=True)
     result = task.score(task.predict(model, validation)) if task.monitor else None
     names = ["last.keras"]
     if result is not None:
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
-        files.write_json(run.evaluation, {**result.to_json(), "inventory": inventory})
+        content = {**result.to_json(), "inventory": inventory}
+        if current is not None:
+            without = task.score(task.predict(current, validation))
+            content["without_averaging"] = without.to_json()
+        files.write_json(run.evaluation, content)
         pictures |= task.draw(result, run.path) | task.draw_examples(model, validation, run.path)
         names += ["best.keras"] * run.best.exists() + [run.evaluation.name]
     training_curves(run.history, run.curves)  # last: marks the run as complete
@@ -307,6 +320,9 @@ def _finish(
     if result is not None:
         print(f"\nResults of the last epoch's weights on the {len(validation)} held-out images:\n")
         say(result.text())
+        if current is not None:
+            print("\nResults of the weights without averaging (`ema_momentum=0`):\n")
+            say(without.text())
     names += [path.name for path in pictures.values()]
     commands = "\n  ".join(task.next_commands(run))
     print(f"\n{run.path} contains {', '.join(names[:-1])} and {names[-1]}. Next:\n  {commands}")

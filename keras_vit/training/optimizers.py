@@ -49,6 +49,20 @@ class PerVariable:
         # continues from the weights; saving and evaluation use the averages.
         pass
 
+    def _update_model_variables_moving_average(self: Any, trainable_variables: Any) -> None:
+        # Keras' hook after each step. With a constant momentum, the average of a short run would
+        # be close to its first weights.
+        if not self.use_ema:
+            return
+        step = keras.ops.cast(self.iterations, "float32")
+        momentum = keras.ops.minimum(float(self.ema_momentum), (1 + step) / (10 + step))
+        momentum = keras.ops.where(step > 0, momentum, 0.0)  # the first step sets the average
+        for variable, average in zip(
+            trainable_variables, self._model_variables_moving_average, strict=True
+        ):
+            m = keras.ops.cast(momentum, variable.dtype)
+            average.assign(m * average + (1 - m) * variable)
+
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
         # Keras' hook under tf.distribute; the gradients are already summed.
         return grads_and_vars

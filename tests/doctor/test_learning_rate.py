@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
+from keras_vit.doctor import learning_rate
 from keras_vit.doctor.context import DoctorContext
 from keras_vit.doctor.finding import Finding
 from keras_vit.doctor.learning_rate import check_learning_rate, judge, rate_of
@@ -167,3 +170,20 @@ def test_a_run_is_tested_with_its_own_recipe(tmp_path: Path) -> None:
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     assert all(variable.trainable for variable in model.weights)
+
+
+@pytest.mark.parametrize(("momentum", "images", "found"), [
+    (0.9999, 2000, True), (0.9, 2000, False), (0.0, 2000, False), (0.9999, None, False),
+])  # fmt: skip
+def test_average_over_more_steps_than_the_run_is_a_finding(
+    momentum: float, images: int | None, found: bool
+) -> None:
+    recipe = Recipe(ema_momentum=momentum, epochs=1)
+    run = SimpleNamespace(resolved=lambda: {"training_examples": images})
+    context: Any = SimpleNamespace(config=SimpleNamespace(recipe=recipe), run=run)
+    steps = learning_rate._steps(context)
+    findings = learning_rate._averaging(context, steps)
+    assert bool(findings) == found
+    if found:
+        assert "0.9999 to the power of 125 steps is 0.99" in findings[0].evidence
+        assert findings[0].fix == "Train longer, or set ema_momentum to at most 0.9817."
