@@ -17,7 +17,7 @@ import numpy as np
 
 from keras_vit import arguments
 
-RESIZE_METHODS = ("crop", "squash", "squash_crop")
+RESIZE_METHODS = ("crop", "squash", "squash_crop", "pad")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
 CHANNELS = {"rgb": 3, "bgr": 3, "grayscale": 1}
 NAMES_IN_FILES = "labels"  # key of `class_names`
@@ -38,9 +38,10 @@ class Preprocessing:
         resize: `"crop"` scales the image to cover `size / crop_fraction`, keeping the aspect
             ratio, and crops the center; `"squash"` scales to `size` without keeping the aspect
             ratio; `"squash_crop"` scales to `size / crop_fraction` without keeping the aspect
-            ratio and crops the center.
+            ratio and crops the center; `"pad"` adds gray borders for the aspect ratio of `size`,
+            and scales to `size`.
         crop_fraction: Fraction of the scaled image's side in the crop, in (0, 1]; ignored by
-            `"squash"`.
+            `"squash"` and `"pad"`.
         interpolation: `"nearest"`, `"bilinear"`, `"bicubic"` or `"lanczos3"`.
         antialias: Whether the filter is widened when the image shrinks, as in PIL.
         mean: Subtracted from each channel, in units of pixel / 255; one number for all channels.

@@ -15,9 +15,17 @@ import tensorflow as tf
 from keras_vit import arguments
 from keras_vit.constants import CROP_AREA, CROP_RATIO
 from keras_vit.data import augmentation_ops, exif
-from keras_vit.data.decode_and_resize import IN_TRAINING, Stored, ratio_of, resize_for_training
+from keras_vit.data.decode_and_resize import (
+    IN_TRAINING,
+    Stored,
+    padded,
+    ratio_of,
+    resize_for_training,
+)
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
+
+_CANVAS = 2**12  # sides of a square, in which crops of squashed images are drawn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +34,8 @@ class Augmentation:
 
     Args:
         crop_area: Smallest and largest fraction of the image's area in a random crop, in (0, 1].
-            A crop has an aspect ratio of 3/4 to 4/3 and is resized to the model's size.
+            A crop has an aspect ratio of 3/4 to 4/3, relative to that of the model's input, and is
+            resized to the model's size.
         flip: Whether images are flipped at random; never in a dataset such as digits, where
             a flipped image no longer shows its class (`Examples.flip_safe`).
         rand_augment_ops: Number of operations that RandAugment applies to an image; 0 for none.
@@ -139,7 +148,8 @@ def ratio_for_crop(
 
     def ratio(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         crop_seed = tf.random.split(seed, 5)[0]
-        size = _random_box(exif.swapped(sides, orientation), crop_seed, augmentation.crop_area)[1]
+        upright = exif.swapped(sides, orientation)
+        size = _random_box(upright, crop_seed, preprocessing, augmentation.crop_area)[1]
         shrinkage = tf.reduce_min(size) / max(preprocessing.size)
         return ratio_of(sides, shrinkage, IN_TRAINING, preprocessing)
 
@@ -159,13 +169,16 @@ def random_resized_crop(
     Args:
         image: Pixels (H, W, C), uint8, [0, 255], of an upright image, or a `Stored` image.
         seed: Two integers (2,).
-        preprocessing: Preprocessing; only `size`, `interpolation` and `antialias` are used.
+        preprocessing: Preprocessing; only `size`, `resize`, `interpolation` and `antialias` are
+            used.
         area: Smallest and largest fraction of the image's area, in (0, 1].
-        ratio: Smallest and largest aspect ratio (width / height) of the rectangle.
+        ratio: Smallest and largest aspect ratio (width / height) of the rectangle, relative to that
+            of the model's input. With another `resize` than `"crop"`, the ratio is that after the
+            image is squashed or padded.
 
     Returns:
-        Pixels (h, w, C), uint8, with a static shape, upright. The whole image, squashed, if no
-        rectangle fits into it in ten attempts.
+        Pixels (h, w, C), uint8, with a static shape, upright. The largest rectangle in the center
+        that has such a ratio if none fits in ten attempts, as in torchvision.
 
     Examples:
         >>> image = tf.zeros((50, 37, 3), "uint8")
@@ -176,9 +189,9 @@ def random_resized_crop(
         Szegedy et al., "Going deeper with convolutions", section 6,
         https://arxiv.org/abs/1409.4842
     """
-    stored = image if isinstance(image, Stored) else Stored.of(image)
+    stored = padded(image if isinstance(image, Stored) else Stored.of(image), preprocessing)
     sides = exif.swapped(stored.sides, stored.orientation)
-    begin, size = _random_box(sides, seed, area, ratio)
+    begin, size = _random_box(sides, seed, preprocessing, area, ratio)
     begin = exif.mirrored(begin, sides - size, stored.orientation)
     begin, size = (exif.swapped(each, stored.orientation) // stored.ratio for each in (begin, size))
     crop = tf.slice(stored.pixels, tf.concat([begin, [0]], axis=0), tf.concat([size, [-1]], axis=0))
@@ -189,12 +202,17 @@ def random_resized_crop(
 def _random_box(
     sides: tf.Tensor,
     seed: tf.Tensor,
+    preprocessing: Preprocessing,
     area: tuple[float, float],
     ratio: tuple[float, float] = CROP_RATIO,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first row and column of a random crop, and its height and width."""
+    crops, canvas = preprocessing.resize == "crop", tf.constant([_CANVAS, _CANVAS])
+    if crops:
+        canvas, (height, width) = sides, preprocessing.size
+        ratio = (ratio[0] * width / height, ratio[1] * width / height)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.concat([sides, [1]], axis=0),
+        tf.concat([canvas, [1]], axis=0),
         bounding_boxes=tf.zeros((0, 0, 4)),
         seed=seed,
         min_object_covered=0.0,
@@ -203,7 +221,14 @@ def _random_box(
         max_attempts=10,
         use_image_if_no_bounding_boxes=True,
     )
-    return begin[:2], size[:2]
+    begin, size = begin[:2], size[:2]
+    if not crops:
+        return begin * sides // _CANVAS, tf.maximum(size * sides // _CANVAS, 1)
+    # The operator returns the whole image if no crop was found.
+    largest = tf.cast(tf.reverse(sides, [0]), tf.float32) * (1 / ratio[0], ratio[1])
+    fitting = tf.minimum(sides, tf.maximum(tf.cast(tf.round(largest), tf.int32), 1))
+    whole = tf.reduce_all(size == sides)
+    return tf.where(whole, (sides - fitting) // 2, begin), tf.where(whole, fitting, size)
 
 
 def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from keras_vit.data.examples import Examples
+from keras_vit.data.geometry import cut_off
 from keras_vit.data.image_audit import ImageAudit, audit, sections
 from keras_vit.data.splits import split
+from keras_vit.preprocessing import Preprocessing
 
 # A class is rare below this fraction of the largest class's number of images.
 _RARE = 0.1
@@ -32,6 +34,7 @@ class DatasetReport:
         audit: Unusable images and duplicates.
         leaks: Images with the same content, or of the same photograph, in several splits of the
             source.
+        cut_off: Images of which evaluation at 224 x 224 pixels sees a small part, or empty.
         twin_classes: Names of classes that differ only in case, outer blanks or Unicode form.
         sizes: Smallest, median and largest height and width in pixels.
         odd_sizes: Names of images of an unusual size.
@@ -62,6 +65,7 @@ class DatasetReport:
     without_class: int = 0
     notes: tuple[str, ...] = ()
     twin_classes: tuple[tuple[str, ...], ...] = ()
+    cut_off: str = ""
 
     @property
     def blocking(self) -> bool:
@@ -93,6 +97,8 @@ class DatasetReport:
                 "image sizes, height x width in pixels: "
                 + ", ".join(f"{name} {h} x {w}" for name, (h, w) in self.sizes.items())
             )
+        if self.cut_off:
+            lines.append(self.cut_off)
         if self.audit.oriented:
             lines.append(
                 f"images rotated according to their EXIF orientation: {self.audit.oriented}"
@@ -192,4 +198,5 @@ def check(examples: Examples, *, progress: bool = True) -> DatasetReport:
         without_class=int((~kept.targets.any(axis=1)).sum()) if kept.multi_label else 0,
         notes=examples.notes,
         twin_classes=examples.twin_classes(),
+        cut_off=cut_off(found.sizes, Preprocessing()),
     )

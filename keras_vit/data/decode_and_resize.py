@@ -19,6 +19,8 @@ from keras_vit.data.exif import one_operator
 from keras_vit.preprocessing import Preprocessing
 
 Ratio = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]  # see `decode_as_stored`
+_WHOLE = ("squash", "pad")  # values of `Preprocessing.resize` without a crop
+_GRAY = 128  # of borders, as in `augmentation_ops`
 _KERNELS = {"bilinear": "triangle", "bicubic": "keyscubic", "lanczos3": "lanczos3"}
 # Without antialiasing; bicubic has a precision of 1 / 1024 of a pixel. No longer faster than
 # `_resized_rows`, but the pixels of earlier trainings (docs/decisions/0010).
@@ -167,14 +169,14 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
         >>> resize_and_crop(image, Preprocessing(size=(13, 17))).shape
         TensorShape([13, 17, 3])
     """
-    stored = image if isinstance(image, Stored) else Stored.of(image)
+    stored = padded(image if isinstance(image, Stored) else Stored.of(image), preprocessing)
     if preprocessing.interpolation == "nearest":  # the only asymmetric one
         pixels, sides, ratio, orientation = stored
         stored = Stored(exif.turn(pixels, orientation), exif.swapped(sides, orientation), ratio, 1)
     orientation = stored.orientation
     size = tf.constant(preprocessing.size)
     sides = exif.swapped(stored.sides, orientation)  # (H, W) of the upright image
-    if preprocessing.resize == "squash":
+    if preprocessing.resize in _WHOLE:
         scaled, offset = size, tf.constant([0, 0])
     else:
         cover = tf.constant(_cover(preprocessing))
@@ -205,6 +207,21 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
         blur = tf.cast((ratio**2 - 1) / 12 * scale**2, tf.float32)
         resized = tf.cond(ratio > 1, lambda: _sharpened(resized, blur), lambda: resized)
     return _rounded(exif.turn(resized, orientation), preprocessing)
+
+
+def padded(stored: Stored, preprocessing: Preprocessing) -> Stored:
+    """Adds gray borders for the aspect ratio of the model's input if `resize` is `"pad"`."""
+    if preprocessing.resize != "pad":
+        return stored
+    pixels, _, ratio, orientation = stored
+    size = exif.swapped(tf.constant(preprocessing.size), orientation)
+    sides = tf.shape(pixels)[:2]
+    # (H, W) enlarged to (W h / w, H w / h) where these are larger
+    canvas = tf.maximum(sides, -(-tf.reverse(sides, [0]) * size // tf.reverse(size, [0])))
+    before = (canvas - sides) // 2
+    borders = tf.pad(tf.stack([before, canvas - sides - before], axis=1), [[0, 1], [0, 0]])
+    pixels = tf.pad(pixels, borders, constant_values=tf.cast(_GRAY, pixels.dtype))
+    return Stored(pixels, canvas * ratio, ratio, orientation)
 
 
 def _resized_rows(
@@ -275,7 +292,7 @@ def _rounded(pixels: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
 
 def _cover(preprocessing: Preprocessing) -> tuple[int, int]:
     """Returns the size before the center crop, which is a lower bound if `resize="crop"`."""
-    fraction = 1.0 if preprocessing.resize == "squash" else preprocessing.crop_fraction
+    fraction = 1.0 if preprocessing.resize in _WHOLE else preprocessing.crop_fraction
     height, width = preprocessing.size
     return int(height / fraction), int(width / fraction)
 

@@ -9,6 +9,7 @@ from keras_vit import arguments
 from keras_vit.arguments import Count, Fraction, NonNegative, Positive, PositiveInt, Rate
 from keras_vit.choices import DECAYS
 from keras_vit.data import Augmentation
+from keras_vit.preprocessing import RESIZE_METHODS
 
 OPTIMIZERS = ("adamw", "sgd", "lion", "adafactor")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
@@ -33,6 +34,9 @@ class Recipe:
         accumulation_steps: Number of micro-batches per batch, computed in sequence to need less
             memory; the result is the same.
         image_size: Height and width in pixels; None for the size of the weights.
+        resize: How images of another aspect ratio are resized in training, evaluation and serving:
+            `"crop"`, `"squash"`, `"squash_crop"` or `"pad"`, see `keras_vit.Preprocessing`; None
+            for that of the weights.
         optimizer: `"adamw"`, `"sgd"` with momentum, `"lion"` or `"adafactor"`.
         learning_rate: Peak learning rate, 0 or more, for this batch size.
         warmup_fraction: Fraction of the steps for linear warm-up from 0, in [0, 1).
@@ -90,6 +94,7 @@ class Recipe:
     batch_size: PositiveInt = 16
     accumulation_steps: PositiveInt = 1
     image_size: tuple[int, int] | None = None
+    resize: str | None = None
     optimizer: str = "adamw"
     learning_rate: NonNegative = 1e-4
     warmup_fraction: Rate = 0.1
@@ -133,6 +138,8 @@ class Recipe:
             ("distillation", DISTILLATIONS),
         ):
             arguments.one_of(name, getattr(self, name), options)
+        if self.resize is not None:
+            arguments.one_of("resize", self.resize, RESIZE_METHODS)
         if not arguments.is_number(self.layer_decay) or not 0 < self.layer_decay <= 1:
             raise ValueError(
                 f"`layer_decay` must be in (0, 1]. Received: layer_decay={self.layer_decay!r}"

@@ -35,9 +35,9 @@ def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
 
 
 def complete_preprocessing(
-    network: keras.Model, run: Run, task: str | None, *, resume: bool
+    network: keras.Model, run: Run, task: str | None, resize: str | None, *, resume: bool
 ) -> None:
-    """Stores the task name and the image decoding options in the network's preprocessing.
+    """Stores the task name and the options for reading images in the network's preprocessing.
 
     New runs use the default decoding options; resumed runs use their original options.
     """
@@ -54,6 +54,7 @@ def complete_preprocessing(
         layer.preprocessing,
         exif_orientation=reads.exif_orientation,
         dct_scaling=reads.dct_scaling,
+        resize=resize or layer.preprocessing.resize,
         task=task,
     )
 

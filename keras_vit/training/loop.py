@@ -14,8 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import data, files, models, output_folder, tasks
+from keras_vit.data.geometry import cut_off
 from keras_vit.data.inventory import Inventory
 from keras_vit.escapes import say
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.build import complete_preprocessing
@@ -85,11 +87,17 @@ def fit_run(
         ...
         359
     """
-    run = Run(out)
+    run, earlier = Run(out), False
     kind = tasks.get(config.task)
     if resume:
         config = run.read_config(type(config), kind.command)
         kind = tasks.get(config.task)
+        earlier = "resize" not in run.as_written().get("recipe", {})
+        if earlier:
+            print(
+                "Note: an earlier version began this run: images much wider or higher than the "
+                "model's input are now cropped in training, not squashed."
+            )
         # The precision that "auto" resolved to at the start of the run.
         recipe = config.recipe.replace(precision=run.resolved()["precision"])
         config = dataclasses.replace(config, recipe=recipe)
@@ -115,11 +123,17 @@ def fit_run(
                 objective = task.objective(network)
                 param_groups.set_trainable(network, config.recipe.trainable)
             named = None if task.unnamed else task.name
-            complete_preprocessing(network, run, named, resume=resume)
+            complete_preprocessing(network, run, named, config.recipe.resize, resume=resume)
             if resume:
                 task.check_resumed(run, examples)
             training, validation, inventory = find_parts(
-                config, examples, run, resume=resume, writes=where.is_chief, split=task.split
+                config,
+                examples,
+                run,
+                models.preprocessing_of(network) if task.monitor else None,
+                resume=resume,
+                writes=where.is_chief,
+                split=task.split,
             )
             if smaller_batches and not resume:
                 config = task.config = _with_full_batch(config, len(training), where)
@@ -127,6 +141,9 @@ def fit_run(
             steps = data.steps_per_epoch(training, config.recipe.batch_size)
             with where.scope():
                 training_model = build_training_model(objective, config, steps)
+                if earlier:
+                    optimizer: Any = training_model.optimizer
+                    getattr(optimizer, "inner_optimizer", optimizer).warms_up_average = False
             with SignalHandler() as interruption:
                 save = SaveSchedule(run, training_model, task, where, steps, interruption)
                 if resume:
@@ -178,6 +195,7 @@ def find_parts(
     config: CommonConfig,
     examples: data.Examples,
     run: Run,
+    preprocessing: Preprocessing | None = None,
     *,
     resume: bool,
     writes: bool,
@@ -185,6 +203,8 @@ def find_parts(
 ) -> tuple[data.Examples, data.Examples, Inventory]:
     """Checks a run's images; returns the training set, the validation set and an inventory."""
     examples, found = data.usable_images(examples, config.on_bad_image)
+    if preprocessing and (text := cut_off(found.sizes, preprocessing)):
+        say(text)
     if resume:
         training, validation = data.read_split(
             run.split, examples, digests=found.digests, on_missing=config.on_bad_image

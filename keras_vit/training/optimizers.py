@@ -22,6 +22,9 @@ class PerVariable:
     results depend on the number of replicas.
     """
 
+    #: Whether the momentum of averaged weights rises; runs of earlier versions resume without.
+    warms_up_average = True
+
     def __init__(
         self,
         rates: Sequence[float],
@@ -55,7 +58,9 @@ class PerVariable:
         if not self.use_ema:
             return
         step = keras.ops.cast(self.iterations, "float32")
-        momentum = keras.ops.minimum(float(self.ema_momentum), (1 + step) / (10 + step))
+        momentum = keras.ops.convert_to_tensor(float(self.ema_momentum), "float32")
+        if self.warms_up_average:
+            momentum = keras.ops.minimum(momentum, (1 + step) / (10 + step))
         momentum = keras.ops.where(step > 0, momentum, 0.0)  # the first step sets the average
         for variable, average in zip(
             trainable_variables, self._model_variables_moving_average, strict=True

@@ -36,7 +36,7 @@ def test_crop_keeps_area_and_ratio_in_their_ranges() -> None:
         # 13 x 17 samples at the centers of equal cells
         height, width = (bottom - top) * 13 / 12, (right - left) * 17 / 16
         areas.append(height * width / (190 * 250))
-        ratios.append(width / height)
+        ratios.append(width / height * 13 / 17)  # relative to the ratio of the size
     # One pixel more or less on each side of the sampled cells is 3 %.
     assert min(areas) > 0.3 * 0.97
     assert max(areas) < 0.5 * 1.03
@@ -46,10 +46,23 @@ def test_crop_keeps_area_and_ratio_in_their_ranges() -> None:
     assert max(ratios) - min(ratios) > 0.5
 
 
-def test_crop_falls_back_to_the_whole_image() -> None:
-    image = coordinates(2, 200)  # no rectangle of ratio 1 has half of its area
-    crop = random_resized_crop(image, [1, 2], PREPROCESSING, area=(0.5, 1.0), ratio=(0.99, 1.01))
-    assert (crop[0, 0, 1], crop[-1, -1, 1]) == (5, 194)
+@pytest.mark.parametrize(
+    ("shape", "rows", "columns"),
+    [
+        ((3, 200), (0, 2), (98, 101)),
+        ((50, 200), (0, 49), (66, 132)),
+        ((200, 50), (66, 132), (0, 49)),
+    ],
+)
+def test_crop_falls_back_to_the_largest_that_fits(
+    shape: tuple[int, int], rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    # No rectangle of these ratios has nine tenths of the area.
+    square = dataclasses.replace(PREPROCESSING, size=(200, 200))
+    crop = random_resized_crop(coordinates(*shape), [1, 2], square, area=(0.9, 1.0))
+    low, high = crop.numpy()[0, 0, :2], crop.numpy()[-1, -1, :2]
+    assert (low[0], high[0]) == rows
+    assert (low[1], high[1]) == columns
 
 
 def test_crop_has_static_shape_in_a_graph() -> None:

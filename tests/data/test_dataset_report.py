@@ -48,6 +48,7 @@ def test_good_data_set_is_not_refused(noise: Noise) -> None:
         "  b       4   30.8%",
         "  c       4   30.8%",
         "image sizes, height x width in pixels: smallest 7 x 11, median 7 x 11, largest 7 x 11",
+        found.cut_off,
         "",
         "No problems found; no two images have the same pixels.",
     ]
@@ -71,6 +72,7 @@ def test_odd_images_are_found(noise: Noise, save: Save) -> None:
     assert not found.blocking
     lines = found.text().splitlines()[5:]
     assert lines == [
+        found.cut_off,
         "",
         "Unusual size (2):",
         "  001.png",
@@ -155,7 +157,7 @@ def test_oriented_images_are_counted_and_seen_upright(noise: Noise, save: Save) 
     assert found.audit.sizes["005.png"] == (11, 7)
     assert found.audit.duplicates == (names(0, 3),)
     assert found.to_json()["oriented"] == found.audit.oriented == 2
-    assert found.text().splitlines()[5] == ("images rotated according to their EXIF orientation: 2")
+    assert found.text().splitlines()[6] == "images rotated according to their EXIF orientation: 2"
 
 
 def test_report_is_json(noise: Noise, save: Save) -> None:
@@ -168,6 +170,7 @@ def test_report_is_json(noise: Noise, save: Save) -> None:
         "counts": {"a": 3, "b": 2, "c": 2},
         "leaks": [["000.png", "006.png"]],
         "twin_classes": [],
+        "cut_off": found.cut_off,
         "sizes": {"smallest": [7, 11], "median": [7, 11], "largest": [7, 11]},
         "odd_sizes": [],
         "flat": [],

@@ -33,7 +33,7 @@ def test_run_that_goes_on_reads_images_as_when_it_was_started(
     )
     for stored in (preprocessing, *earlier, preprocessing):
         run.write_config(config, {"preprocessing": stored.get_config()})
-        complete_preprocessing(network, run, None, resume=True)
+        complete_preprocessing(network, run, None, None, resume=True)
         assert models.preprocessing_of(network) == stored
 
 
@@ -50,10 +50,10 @@ def test_new_run_turns_images_upright_whatever_its_weights_did(
     config = RunConfig("digits", nano, weights=str(tmp_path / "earlier.keras"), recipe=SMALL)
     new = build_network(config, ("a", "b"))
     capsys.readouterr()
-    complete_preprocessing(new, Run(tmp_path / "run"), None, resume=False)
+    complete_preprocessing(new, Run(tmp_path / "run"), None, "pad", resume=False)
     assert "images are rotated according to their EXIF orientation;" in capsys.readouterr().out
-    assert models.preprocessing_of(new) == preprocessing
-    complete_preprocessing(new, Run(tmp_path / "run"), None, resume=False)
+    assert models.preprocessing_of(new) == dataclasses.replace(preprocessing, resize="pad")
+    complete_preprocessing(new, Run(tmp_path / "run"), None, "pad", resume=False)
     assert capsys.readouterr().out == ""
 
 

@@ -138,6 +138,11 @@ def write_config(config: ViTConfig, labels: tuple[str, ...] | None) -> dict[str,
 
 def write_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
     """Returns the content of the preprocessor_config.json for a preprocessing."""
+    if preprocessing.resize not in _PROCESSORS:
+        raise ValueError(
+            "`resize` of the preprocessing must be crop, squash or squash_crop to be written for "
+            f"transformers, whose processors do not pad. Received: {preprocessing.resize}"
+        )
     height, width = preprocessing.size
     crop = preprocessing.resize != "squash"
     share = preprocessing.crop_fraction if crop else 1.0
