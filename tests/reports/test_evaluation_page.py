@@ -83,6 +83,15 @@ def test_page_answers_every_question(tmp_path: Path) -> None:
     assert "<td>jax</td>" not in text
 
 
+def test_page_of_correct_predictions_has_no_temperature(tmp_path: Path) -> None:
+    calibration = calibrate([0, 1, 0, 1], np.array([[0.9, 0.1], [0.2, 0.8]] * 2))
+    text = write(details(60, 3, calibration=calibration), tmp_path)
+    assert "is 0.150 (15 bins). No temperature is fitted: the cross-entropy has no minimum" in text
+    assert "best temperature" not in text
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert content["calibration"]["temperature"] is None
+
+
 def test_page_knows_no_folder_and_no_network(tmp_path: Path) -> None:
     text = write(details(60, 3), tmp_path)
     content = (tmp_path / "report.json").read_text()
