@@ -158,6 +158,23 @@ def test_page_of_several_labels(tmp_path: Path) -> None:
     assert "mean average precision" in text
 
 
+def test_page_of_several_labels_has_results_by_column(tmp_path: Path) -> None:
+    labels = np.array([[1, 0], [0, 0], [0, 0]])
+    scores = np.array([[0.9, 0.1], [0.2, 0.3], [0.1, 0.6]])
+    by_value = {
+        ("camera", value): evaluate_labels(labels[rows], scores[rows], "ab", [0.5, 0.5])
+        for value, rows in {"": [2], "phone": [0, 1]}.items()
+    }
+    found = MultiLabelDetails(evaluate_labels(labels, scores, "ab", [0.5, 0.5]), by_value)
+    text = write(found, tmp_path)
+    assert sections(text)[:3] == ["summary", "classes", "slices"]
+    assert "<td>camera: (empty)</td><td>-</td><td>0.000</td><td>0.0%</td><td>1</td>" in text
+    assert "<td>camera: phone</td><td>1.000</td><td>1.000</td><td>100.0%</td><td>2</td>" in text
+    empty, phone = json.loads((tmp_path / "report.json").read_text())["slices"]
+    assert (empty["column"], empty["value"], empty["num_examples"]) == ("camera", "", 1)
+    assert phone["mean_average_precision"] == 1
+
+
 @pytest.mark.slow
 def test_page_of_many_classes_and_rows_stays_readable(tmp_path: Path) -> None:
     """1,000 classes with long names and 100,000 rows: some megabytes, and each class in its row."""
