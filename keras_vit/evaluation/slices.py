@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,13 +57,18 @@ def slice_accuracies(
     """
     right = np.asarray(labels) == np.asarray(predicted)
     rows = []
+    for name, value, here in slice_masks(columns):
+        interval = wilson(right[here].sum(), int(here.sum()))
+        rows.append(Slice(name, value, int(here.sum()), float(right[here].mean()), interval))
+    return tuple(rows)
+
+
+def slice_masks(
+    columns: Mapping[str, Sequence[str]],
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yields the column, the value and the mask (N,) of the images of each slice."""
     for name, values in columns.items():
         found = np.asarray(values, dtype=str)
         distinct = np.unique(found)
-        if not _FEWEST <= len(distinct) <= _MOST:
-            continue
-        for value in distinct:
-            here = right[found == value]
-            interval = wilson(here.sum(), len(here))
-            rows.append(Slice(name, str(value), len(here), float(here.mean()), interval))
-    return tuple(rows)
+        if _FEWEST <= len(distinct) <= _MOST:
+            yield from ((name, str(value), found == value) for value in distinct)

@@ -105,6 +105,10 @@ class Comparison:
         def scaled(value: int | None, unit: float) -> str:
             return number(None if value is None else value / unit, 2)
 
+        def speed(result: ModelResult) -> str:
+            unknown = result.training_speed is None and len(result.history) == 1
+            return "- (one epoch)" if unknown else number(result.training_speed)
+
         return [
             row("started from", lambda c: markdown(c.start) if c.start else "**random weights**"),
             ["accuracy", *(f"**{report.accuracy:.4f}**" for report in self.reports)],
@@ -113,7 +117,7 @@ class Comparison:
             *self._class_rows(),
             row("parameters, millions", lambda c: scaled(c.parameters, 1e6)),
             row("GFLOPs per image", lambda c: scaled(c.flops, 1e9)),
-            row("images/s in training", lambda c: number(c.training_speed)),
+            row("images/s in training", speed),
             row("images/s in inference", lambda c: number(c.inference_speed)),
             row("peak host memory in training, GB", lambda c: scaled(c.peak_memory, 1e9)),
             row("minutes of training", lambda c: number(c.training_minutes)),

@@ -53,7 +53,8 @@ class ModelResult:
         peak_memory: Peak host memory of the training, in bytes; None if unknown, as in an existing
             run or after an interruption.
         training_minutes: Minutes of all epochs with validation; None if unknown.
-        training_speed: Images per second of training in the fastest epoch; None if unknown.
+        training_speed: Images per second of training in the fastest epoch after the first, which
+            includes compilation; None if unknown, as in a run of one epoch.
         inference_speed: Images per second of `predict`.
     """
 
@@ -166,14 +167,12 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
             probabilities=probabilities,
             class_names=np.array(preprocessing.class_names),
         )
-    times = [row for row in history.read(run.times) if row["steps"]]
-    speeds = [config.recipe.batch_size * row["steps"] / row["training_seconds"] for row in times]
     found: dict[str, Any] = {
         "parameters": model.count_params(),
         "flops": cost.flops(model),
         "peak_memory": memory,
-        "training_minutes": sum(_minutes(run).values()) if times else None,
-        "training_images_per_second": max(speeds, default=None),
+        "training_minutes": sum(_minutes(run).values()) or None,
+        "training_images_per_second": _training_speed(run, config.recipe.batch_size),
         "inference_images_per_second": cost.inference_speed(model),
     }
     files.write_json(folder / COST, found)  # last, because this file marks the folder as complete
@@ -198,6 +197,12 @@ def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelRe
         inference_speed=found.pop("inference_images_per_second"),
         **found,
     )
+
+
+def _training_speed(run: Run, batch_size: int) -> float | None:
+    """Returns the images per second of the fastest epoch after the first, or None."""
+    times = [row for row in history.read(run.times)[1:] if row["steps"]]
+    return max((batch_size * r["steps"] / r["training_seconds"] for r in times), default=None)
 
 
 def _minutes(run: Run) -> dict[int, float]:

@@ -80,6 +80,13 @@ def test_table_says_what_each_model_reached_and_cost() -> None:
     assert "**Started from random weights: ResNet.**" in text
 
 
+def test_table_has_no_training_speed_of_one_epoch() -> None:
+    found = side_by_side()
+    results = tuple(dataclasses.replace(result, training_speed=None) for result in found.results)
+    text = dataclasses.replace(found, results=results).markdown()
+    assert cells(text, "images/s in training") == ["-", "- (one epoch)"]
+
+
 def test_models_of_other_images_are_not_compared(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

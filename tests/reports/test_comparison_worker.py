@@ -67,6 +67,15 @@ def test_an_epoch_that_was_interrupted_counts_as_a_whole_one(rest: int, tmp_path
     assert comparison_worker._minutes(Run(tmp_path)) == {}
 
 
+def test_training_speed_leaves_out_the_epoch_with_compilation(tmp_path: Path) -> None:
+    rows = ["epoch,steps,training_seconds,seconds", "0,30,90,95", "1,30,60,65", "2,30,50,75"]
+    for epochs, expected in [(1, None), (2, 4.0), (3, 4.8)]:
+        (tmp_path / "times.csv").write_text("\n".join(rows[: epochs + 1]))
+        assert comparison_worker._training_speed(Run(tmp_path), batch_size=8) == expected
+    (tmp_path / "times.csv").unlink()
+    assert comparison_worker._training_speed(Run(tmp_path), batch_size=8) is None
+
+
 def config() -> RunConfig:
     recipe = Recipe(epochs=1, batch_size=8, image_size=(8, 12), precision="float32")
     return RunConfig("photos", "ViTMicro4", recipe=recipe)

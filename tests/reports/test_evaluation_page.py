@@ -83,6 +83,15 @@ def test_page_answers_every_question(tmp_path: Path) -> None:
     assert "<td>jax</td>" not in text
 
 
+def test_page_of_correct_predictions_has_no_temperature(tmp_path: Path) -> None:
+    calibration = calibrate([0, 1, 0, 1], np.array([[0.9, 0.1], [0.2, 0.8]] * 2))
+    text = write(details(60, 3, calibration=calibration), tmp_path)
+    assert "is 0.150 (15 bins). No temperature is fitted: the cross-entropy has no minimum" in text
+    assert "best temperature" not in text
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert content["calibration"]["temperature"] is None
+
+
 def test_page_knows_no_folder_and_no_network(tmp_path: Path) -> None:
     text = write(details(60, 3), tmp_path)
     content = (tmp_path / "report.json").read_text()
@@ -147,6 +156,23 @@ def test_page_of_several_labels(tmp_path: Path) -> None:
     text = write(found, tmp_path)
     assert sections(text) == ["summary", "classes", "data", "configuration", "versions"]
     assert "mean average precision" in text
+
+
+def test_page_of_several_labels_has_results_by_column(tmp_path: Path) -> None:
+    labels = np.array([[1, 0], [0, 0], [0, 0]])
+    scores = np.array([[0.9, 0.1], [0.2, 0.3], [0.1, 0.6]])
+    by_value = {
+        ("camera", value): evaluate_labels(labels[rows], scores[rows], "ab", [0.5, 0.5])
+        for value, rows in {"": [2], "phone": [0, 1]}.items()
+    }
+    found = MultiLabelDetails(evaluate_labels(labels, scores, "ab", [0.5, 0.5]), by_value)
+    text = write(found, tmp_path)
+    assert sections(text)[:3] == ["summary", "classes", "slices"]
+    assert "<td>camera: (empty)</td><td>-</td><td>0.000</td><td>0.0%</td><td>1</td>" in text
+    assert "<td>camera: phone</td><td>1.000</td><td>1.000</td><td>100.0%</td><td>2</td>" in text
+    empty, phone = json.loads((tmp_path / "report.json").read_text())["slices"]
+    assert (empty["column"], empty["value"], empty["num_examples"]) == ("camera", "", 1)
+    assert phone["mean_average_precision"] == 1
 
 
 @pytest.mark.slow

@@ -48,7 +48,8 @@ class Calibration:
     Args:
         before: Reliability without temperature scaling.
         after: Reliability with temperatures fitted on the other half of the images.
-        temperature: Fitted on all images; above 1 if the model is overconfident.
+        temperature: Fitted on all images; above 1 if the model is overconfident. None if the
+            cross-entropy has no minimum between 1/20 and 20, as with correct predictions only.
 
     Examples:
         >>> probabilities = np.tile([0.9, 0.1], (20, 1))
@@ -59,7 +60,7 @@ class Calibration:
 
     before: Reliability
     after: Reliability
-    temperature: float
+    temperature: float | None
 
 
 def reliability(labels: ArrayLike, probabilities: ArrayLike, bins: int = 15) -> Reliability:
@@ -83,7 +84,7 @@ def _compare(confidence: np.ndarray, right: np.ndarray, bins: int = 15) -> Relia
 
 
 def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
-    """Finds the temperature that minimizes the cross-entropy.
+    """Finds the temperature, 1/20 to 20, that minimizes the cross-entropy.
 
     Reference: section 4.2 of https://arxiv.org/abs/1706.04599
     """
@@ -99,7 +100,9 @@ def fit_temperature(labels: ArrayLike, probabilities: ArrayLike) -> float:
 
     limit = np.log(_WIDEST)
     found = optimize.minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
-    return float(np.exp(found.x))
+    at_bounds = {loss(sign * limit): _WIDEST**sign for sign in (-1, 1)}
+    lowest = min(at_bounds)
+    return at_bounds[lowest] if lowest <= found.fun else float(np.exp(found.x))
 
 
 def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Calibration:
@@ -143,7 +146,9 @@ def calibrate(labels: ArrayLike, probabilities: ArrayLike, seed: int = 0) -> Cal
             confidence[block] = with_temperature(scores[block], temperature).max(axis=1)
     # A temperature changes the confidence of a prediction, not the predicted class.
     after = _compare(confidence, scores.argmax(axis=1) == true)
-    return Calibration(reliability(true, scores), after, fit_temperature(true, scores))
+    best = fit_temperature(true, scores)
+    inside = 1 / _WIDEST < best < _WIDEST
+    return Calibration(reliability(true, scores), after, best if inside else None)
 
 
 def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:

@@ -123,16 +123,24 @@ def _confused(scores: Report) -> list[list[str]]:
 
 
 def _calibration(calibration: Calibration) -> Section:
-    before, after = calibration.before.error, calibration.after.error
     temperature = calibration.temperature
-    what = "overconfident" if temperature > 1.02 else "underconfident"
-    what = "well calibrated" if 0.98 <= temperature <= 1.02 else what
+    if temperature is None:
+        result = (
+            "No temperature is fitted: the cross-entropy has no minimum between 1/20 and 20, as "
+            "is the case if every prediction is correct."
+        )
+    else:
+        what = "overconfident" if temperature > 1.02 else "underconfident"
+        what = "well calibrated" if 0.98 <= temperature <= 1.02 else what
+        result = (
+            f"The best temperature is {temperature:.2f}; without it, the model is {what}. With "
+            "temperatures fitted on the other half of the images the error is "
+            f"{calibration.after.error:.3f}. A temperature does not change predicted classes."
+        )
     drawing = html_page.drawing(to_svg(reliability_diagram(calibration), "reliability diagram"))
     text = html_page.paragraph(
         "The expected calibration error, the mean difference of confidence and accuracy, is "
-        f"{before:.3f} (15 bins). The best temperature is {temperature:.2f}; without it, the "
-        f"model is {what}. With temperatures fitted on the other half of the images the error is "
-        f"{after:.3f}. A temperature does not change predicted classes."
+        f"{calibration.before.error:.3f} (15 bins). {result}"
     )
     return Section("calibration", "Calibration", [drawing, text])
 

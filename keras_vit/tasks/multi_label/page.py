@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 from keras_vit.tasks.classification.metrics import shorten
 from keras_vit.tasks.multi_label.figures import label_scores
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport
@@ -10,17 +14,31 @@ from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class MultiLabelDetails(Details):
-    """Detailed evaluation of a multi-label classifier."""
+    """Detailed evaluation of a multi-label classifier: scores and slices.
+
+    Args:
+        scores: Average precision, F1 and per-label scores.
+        slices: Scores for each column of the data and value.
+    """
+
+    scores: MultiLabelReport
+    slices: Mapping[tuple[str, str], MultiLabelReport] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.slices.items()
+        slices = [{"column": name, "value": value, **r.to_json()} for (name, value), r in found]
+        return {**super().to_json(), "slices": slices}
 
     def sections(self) -> list[html_page.Section]:
-        return [_summary(self.scores), _labels(self.scores)]
+        found = [_summary(self.scores), _labels(self.scores)]
+        return [*found, _slices(self.slices)] if self.slices else found
 
 
 def _summary(scores: MultiLabelReport) -> html_page.Section:
-    mean = scores.mean_average_precision
     summary = [
-        ("-" if mean is None else f"{mean:.3f}", "mean average precision"),
+        (_number(scores.mean_average_precision), "mean average precision"),
         (f"{scores.micro_f1:.3f}", "micro F1"),
         (f"{scores.macro_f1:.3f}", "macro F1"),
         (f"{scores.subset_accuracy:.1%}", "images with all labels correct"),
@@ -33,8 +51,7 @@ def _labels(scores: MultiLabelReport) -> html_page.Section:
     rows = [
         [
             shorten(r.name), f"{r.precision:.3f}", f"{r.recall:.3f}", f"{r.f1:.3f}",
-            "-" if r.average_precision is None else f"{r.average_precision:.3f}",
-            str(r.support), f"{r.threshold:.3f}",
+            _number(r.average_precision), str(r.support), f"{r.threshold:.3f}",
         ]
         for r in scores.per_label
     ]  # fmt: skip
@@ -42,3 +59,19 @@ def _labels(scores: MultiLabelReport) -> html_page.Section:
     drawing = html_page.drawing(to_svg(label_scores(scores), "scores for each label"))
     parts = [html_page.table(head, rows), drawing]
     return html_page.Section("classes", "Results for each label", parts)
+
+
+def _slices(slices: Mapping[tuple[str, str], MultiLabelReport]) -> html_page.Section:
+    head = ["images with", "mean average precision", "micro F1", "all labels correct", "images"]
+    rows = [
+        [
+            f"{column}: {value or '(empty)'}", _number(r.mean_average_precision),
+            f"{r.micro_f1:.3f}", f"{r.subset_accuracy:.1%}", str(r.num_examples),
+        ]
+        for (column, value), r in slices.items()
+    ]  # fmt: skip
+    return html_page.Section("slices", "Results on subsets", [html_page.table(head, rows)])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

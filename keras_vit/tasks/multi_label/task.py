@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.metrics import accuracy_score
 
 from keras_vit import data, files, models
+from keras_vit.evaluation.slices import slice_masks
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.classification.predict import predict
@@ -66,7 +67,12 @@ class MultiLabel(Classification):
     def details(
         self, model: keras.Model, examples: data.Examples, predictions: Predictions
     ) -> Details:
-        return MultiLabelDetails(self.score(predictions))
+        labels, outputs, preprocessing = predictions
+        slices = {
+            (column, value): self.score(Predictions(labels[here], outputs[here], preprocessing))
+            for column, value, here in slice_masks(examples.columns)
+        }
+        return MultiLabelDetails(self.score(predictions), slices)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         picture = save_figure(figures.label_scores(result), folder / "label_scores.png")

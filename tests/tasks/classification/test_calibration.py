@@ -79,6 +79,20 @@ def test_calibration_of_probabilities_that_are_nought_or_one() -> None:
     assert found.before.error == found.after.error == 0.0
 
 
+@pytest.mark.parametrize(
+    ("labels", "bound"),
+    [([0, 0, 1], 1 / 20), ([1, 1, 0], 20)],
+    ids=["all_correct", "all_wrong"],
+)
+@pytest.mark.parametrize("confidence", [0.6, 0.9999])  # 0.9999: zero loss up to 1 / 5
+def test_calibration_has_no_temperature_without_a_minimum(
+    labels: list[int], bound: float, confidence: float
+) -> None:
+    probabilities = np.where(np.eye(2) > 0, confidence, 1 - confidence)[[0, 0, 1]]
+    assert fit_temperature(labels, probabilities) == bound
+    assert calibrate(labels, probabilities).temperature is None
+
+
 def test_calibration_of_many_rows_and_classes() -> None:
     labels, probabilities = sample(100_000, 2.0, classes=20)
     found = calibrate(labels, probabilities.astype("float32"))

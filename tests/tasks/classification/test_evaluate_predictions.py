@@ -38,6 +38,14 @@ def test_evaluate_predictions_counts_the_true_class_among_the_best_five() -> Non
     assert report.top5 == 0.5
 
 
+@pytest.mark.parametrize(("true", "expected"), [(0, 1), (4, 1), (5, 0), (6, 1)])
+def test_evaluate_predictions_ranks_ties_by_index_in_top5(true: int, expected: int) -> None:
+    scores = np.zeros((3, 7))
+    scores[:, 6] = true == 6  # otherwise seven equal scores
+    report = evaluate_predictions([true] * 3, scores, NAMES)
+    assert report.top5 == expected >= report.accuracy
+
+
 def test_evaluate_predictions_has_no_top5_for_five_classes() -> None:
     assert evaluate_predictions([0, 1], np.eye(5)[[0, 1]], NAMES[:5]).top5 is None
     assert evaluate_predictions([0, 1], np.eye(6)[[0, 1]], NAMES[:6]).top5 == 1

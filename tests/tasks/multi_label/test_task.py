@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 from keras_vit import data, export, models, training, zoo
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.predict import predict
-from keras_vit.tasks.evaluate import evaluate
+from keras_vit.tasks.evaluate import evaluate, evaluate_in_detail
 from keras_vit.tasks.multi_label.metrics import MultiLabelReport, choose_thresholds
 from keras_vit.tasks.multi_label.task import MultiLabel, fit_to_labels, set_thresholds
 from keras_vit.training import Recipe, Run, RunConfig
@@ -160,6 +161,16 @@ def test_evaluate_command_repeats_the_report(
 
 
 @pytest.mark.slow
+def test_details_have_results_by_column(found: tuple[Run, MultiLabelReport], colors: Path) -> None:
+    model, examples = found[0].model(), held_out(found[0], colors)
+    cameras = tuple("phone" if index % 3 else "reflex" for index in range(len(examples)))
+    examples = dataclasses.replace(examples, columns={"camera": cameras})
+    by_value = evaluate_in_detail(model, examples).slices
+    assert list(by_value) == [("camera", "phone"), ("camera", "reflex")]
+    phone = examples.subset([index for index in range(len(examples)) if index % 3])
+    assert by_value["camera", "phone"] == evaluate(model, phone, verbose=0)
+
+
 def test_resumed_run_keeps_its_loss_and_ends_alike(
     found: tuple[Run, MultiLabelReport], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
