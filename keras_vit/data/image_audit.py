@@ -29,6 +29,8 @@ ON_BAD_IMAGE = ("fail", "skip")
 _AT_ONCE = 8  # images per task of a thread
 _FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
 _NARROW = 64  # of 256 values: a quarter
+_FILL = 128  # each channel of the pixels of missing JPEG blocks
+_INSERTED = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,6 +324,8 @@ def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
     height, width = image.shape[:2]
     if min(height, width) < MIN_IMAGE_SIDE:
         return f"{width} x {height} pixels; the shorter side must be at least {MIN_IMAGE_SIDE}"
+    if _lacks_data(image, encoded):
+        return "damaged or truncated JPEG"
     low, high = int(image.min()), int(image.max())
     has_16_bits = encoded.startswith(b"\x89PNG") and encoded[24] == 16
     narrow = has_16_bits and low < high < low + _NARROW
@@ -330,3 +334,20 @@ def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
     digest.update(image.data)
     size, values = (height, width), (low, high)
     return _Image(digest.hexdigest(), size, values, oriented, narrow, content_hash(image))
+
+
+def _lacks_data(image: np.ndarray, encoded: bytes) -> bool:
+    """Returns whether the data of a baseline JPEG end before its last block.
+
+    The decoder fills the missing blocks with gray. Data inserted before the end-of-image marker
+    change these blocks, but no block of a complete image.
+    """
+    ends = slice(2), slice(-2, None)
+    gray = any((image[rows, columns] == _FILL).all() for rows in ends for columns in ends)
+    if not gray or not encoded.startswith(b"\xff\xd8"):
+        return False
+    end = encoded.rfind(b"\xff\xd9")
+    inserted = encoded[:end] + encoded[max(end - _INSERTED, 0) :]
+    with tf.device("CPU"):
+        again = image_reading.inspect(tf.constant(inserted))[0].numpy()
+    return not np.array_equal(again, image)

@@ -17,6 +17,15 @@ from keras_vit.data import Examples, ImageAudit, audit, load, usable_images
 Save = Callable[..., bytes]
 Write = Callable[..., Path]
 
+ROTATED = PIL.Image.Exif()
+ROTATED[0x0112] = 6  # orientation
+
+
+def saved(pixels: np.ndarray, mode: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).convert(mode).save(file, "JPEG", **options)
+    return file.getvalue()
+
 
 @pytest.fixture
 def bad_folder(tmp_path: Path, write: Write, save: Save) -> Path:
@@ -48,6 +57,36 @@ def test_bad_images_are_named_with_their_reason(bad_folder: Path) -> None:
         "b/truncated.png": "damaged or truncated PNG",
     }
     assert sorted(report.digests) == ["a/good.png", "b/good.jpg"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"restart_marker_blocks": 5}, {"subsampling": 0}, {"exif": ROTATED}],
+    ids=["subsampled", "restart", "full_chroma", "rotated"],
+)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("trailing", [b"", bytes(9)])
+def test_jpeg_without_its_last_blocks_is_damaged(
+    tmp_path: Path, write: Write, options: dict, mode: str, trailing: bytes
+) -> None:
+    pixels = np.random.default_rng(7).integers(0, 256, (61, 43, 3), "uint8")
+    jpeg = saved(pixels, mode, **options)
+    start = jpeg.index(b"\xff\xda")  # of the scan
+    cut = jpeg[: (start + len(jpeg)) // 2].rstrip(b"\xff") + b"\xff\xd9"
+    files = {"a/cut.jpg": cut + trailing, "a/whole.jpg": jpeg + trailing}
+    report = audit(load(write(tmp_path, files)), progress=False)
+    assert dict(report.bad) == {"a/cut.jpg": "damaged or truncated JPEG"}
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 5}])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_jpeg_with_gray_corners_is_usable(
+    tmp_path: Path, write: Write, options: dict, mode: str
+) -> None:
+    pixels = np.random.default_rng(7).integers(0, 256, (61, 43, 3), "uint8")
+    pixels[24:] = 128  # as the decoder fills missing blocks
+    files = {"a/gray.jpg": saved(pixels, mode, **options)}
+    assert audit(load(write(tmp_path, files)), progress=False).bad == ()
 
 
 @pytest.mark.slow
