@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import io
 import itertools
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import PIL.Image
 import tensorflow as tf
+from PIL import ImageCms
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress
 
@@ -31,6 +36,10 @@ _FOREIGN = f"not a {', '.join(DECODED[:-1])} or {DECODED[-1]}"
 _NARROW = 64  # of 256 values: a quarter
 _FILL = 128  # each channel of the pixels of missing JPEG blocks
 _INSERTED = 64  # bytes
+_HEAD = 2**16  # bytes in which a color profile begins
+# CIE XYZ of the red, green and blue of sRGB, adapted to D50 (https://www.color.org/srgbprofiles.xalter).
+_SRGB = ((0.4361, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0.0606, 0.7141))
+_SAME = 0.02  # largest difference of rounded values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +58,7 @@ class ImageAudit:
         oriented: Number of usable images whose Exif orientation is not upright.
         inventory: Counts of all files of the source.
         narrow: Names of 16-bit images that use less than a quarter of their range.
+        other_colors: Names of images whose color profile has other primaries than sRGB.
         twins: Names of images of the same photograph, by name or content, that differ in pixels.
 
     Examples:
@@ -69,6 +79,7 @@ class ImageAudit:
     inventory: Inventory = dataclasses.field(default_factory=Inventory)
     narrow: tuple[str, ...] = ()
     twins: tuple[tuple[str, ...], ...] = ()
+    other_colors: tuple[str, ...] = ()
 
     def accept(self, examples: Examples, on_bad_image: str = "fail") -> Examples:
         """Returns the usable images; by default, raises `ValueError` if any images are bad.
@@ -132,6 +143,11 @@ class ImageAudit:
                 map(" = ".join, self.twins),
             ),
             (narrow, self.narrow),
+            (
+                "Images with a color profile other than sRGB, which is ignored, so that colors are "
+                "wrong; `keras-vit data convert` converts them",
+                self.other_colors,
+            ),
         )
         return "\n".join(parts)
 
@@ -197,6 +213,7 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
             for group in find_twins({name: found.hash for name, found in good.items()})
             if len({good[name].digest for name in group}) > 1
         ),
+        tuple(name for name, found in good.items() if found.other_colors),
     )
 
 
@@ -273,6 +290,7 @@ class _Image:
     oriented: bool
     narrow: bool
     hash: np.ndarray | None
+    other_colors: bool
 
 
 def _with_bar(images: Iterable[_Image | str], total: int) -> Iterator[_Image | str]:
@@ -333,7 +351,22 @@ def _image(image: np.ndarray, oriented: bool, encoded: bytes) -> _Image | str:
     digest = hashlib.sha256(str(image.shape).encode())
     digest.update(image.data)
     size, values = (height, width), (low, high)
-    return _Image(digest.hexdigest(), size, values, oriented, narrow, content_hash(image))
+    other = _has_other_colors(encoded)
+    return _Image(digest.hexdigest(), size, values, oriented, narrow, content_hash(image), other)
+
+
+def _has_other_colors(encoded: bytes) -> bool:
+    """Returns whether an image has a color profile with other primaries than sRGB."""
+    if not re.search(b"ICC_PROFILE|iCCP|ICCP", encoded[:_HEAD]):
+        return False
+    with contextlib.suppress(OSError, ValueError, SyntaxError, ImageCms.PyCMSError):
+        with PIL.Image.open(io.BytesIO(encoded)) as image:
+            content = image.info.get("icc_profile") or b""
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(content)).profile
+        colorants = profile.red_colorant, profile.green_colorant, profile.blue_colorant
+        found = np.array([xyz for xyz, _ in filter(None, colorants)])
+        return found.shape == (3, 3) and bool(np.abs(found - _SRGB).max() > _SAME)
+    return False
 
 
 def _lacks_data(image: np.ndarray, encoded: bytes) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from PIL import ImageCms
 
 from keras_vit.data import Examples, ImageAudit, audit, load, usable_images
 
@@ -87,6 +88,31 @@ def test_jpeg_with_gray_corners_is_usable(
     pixels[24:] = 128  # as the decoder fills missing blocks
     files = {"a/gray.jpg": saved(pixels, mode, **options)}
     assert audit(load(write(tmp_path, files)), progress=False).bad == ()
+
+
+# Red of Adobe RGB (1998), Display P3 and ProPhoto RGB, and of sRGB with a rounding error.
+@pytest.mark.parametrize(
+    ("red", "other"), [(0.6097, True), (0.5151, True), (0.7977, True), (0.4358, False)]
+)
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+def test_images_with_other_colors_are_named(
+    noise: Callable[..., Examples], red: float, other: bool, format: str
+) -> None:
+    profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
+    offset = int.from_bytes(profile[(entry := profile.index(b"rXYZ")) + 4 : entry + 8], "big")
+    profile[offset + 8 : offset + 12] = round(red * 65536).to_bytes(4, "big")
+    file = io.BytesIO()
+    pixels = np.random.default_rng(1).integers(0, 256, (9, 8, 3), "uint8")
+    PIL.Image.fromarray(pixels).save(file, format, icc_profile=bytes(profile))
+    report = audit(noise(1, encoded=(file.getvalue(),)), progress=False)
+    assert report.other_colors == (("000.png",) if other else ())
+    assert ("`keras-vit data convert` converts them (1):" in report.text()) == other
+
+
+def test_damaged_color_profiles_are_ignored(noise: Callable[..., Examples]) -> None:
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (9, 9)).save(file, "JPEG", icc_profile=b"no profile")
+    assert audit(noise(1, encoded=(file.getvalue(),)), progress=False).other_colors == ()
 
 
 @pytest.mark.slow
