@@ -22,9 +22,9 @@ from keras_vit.training.optimizers import state_per_weight
 GIB = 2**30
 
 # Memory of the framework besides the tensors, measured on a CPU (docs/planning.md): 0.76 GiB of a
-# process that has imported this package with TensorFlow 2.21, and up to 0.34 GiB of graph,
-# compilers and memory that the allocator does not release.
-FRAMEWORK = round(1.1 * GIB)
+# process that has imported this package with TensorFlow 2.21, up to 0.34 GiB of graph, compilers
+# and memory that the allocator does not release, and 0.15 GiB to read and validate images.
+FRAMEWORK = round(1.25 * GIB)
 
 _LEARNING: dict[tuple[str, ...], str] = {("*",): "all", ("head/*",): "head"}
 
