@@ -191,7 +191,7 @@ def bundle(
         if verbose:
             print(text, flush=True)
 
-    with output_folder.writing(directory, "export", ()):
+    with output_folder.writing(directory, "export", ()), files.naming_full_disk(directory):
         folders = (directory / name, directory / f"{name}-files")
         for path in (path for folder in (directory, *folders) for path in folder.glob(".*.*")):
             if _is_leftover(path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_vit.data import Examples
 from keras_vit.export import (
@@ -278,6 +280,19 @@ model = models.build(models.size("Micro/4").replace(image_size=(8, 8), classes=1
 options = {"quantizations": ["float32"], "warm_up": False, "verbose": 1}
 export.bundle(model, sys.argv[1], examples=digits, **options)
 """
+
+
+def test_full_disk_names_the_folder(
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "a.pb; No space left on device")
+
+    monkeypatch.setattr(saved_model, "_fill", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        exported(model, tmp_path / "bundle", labeled)
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "bundle"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_only_leftovers_of_exports_are_removed(tmp_path: Path) -> None:
