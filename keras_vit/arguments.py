@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 import shlex
 import stat
 import sys
@@ -182,6 +183,11 @@ def install_hint(extra: str) -> str:
     if Path(__file__).parents[1].joinpath("pyproject.toml").is_file():
         return f'in your keras_vit checkout, run: pip install -e ".[{extra}]"'
     return f'run: pip install "keras-vit-toolkit[{extra}]"'
+
+
+def without_password(url: str) -> str:
+    """Returns a URL or address whose user name and password are replaced by dots."""
+    return re.sub(r"^(\w+://)?.*@", r"\1...@", url, flags=re.DOTALL)
 
 
 def command(*words: object) -> str:

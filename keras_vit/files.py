@@ -26,6 +26,18 @@ def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
 
 
 @contextlib.contextmanager
+def naming_full_disk(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Converts an error of a full disk, of any library, to an `OSError` with the path."""
+    try:
+        yield
+    except Exception as error:
+        full = os.strerror(errno.ENOSPC)
+        if full not in str(error):
+            raise
+        raise OSError(errno.ENOSPC, full, os.fspath(path)) from error
+
+
+@contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yields a temporary path beside `path` that replaces `path` on success.
 
@@ -37,20 +49,21 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     path = Path(os.path.realpath(path))  # a symbolic link stays one
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FileExistsError(errno.EEXIST, "A device or pipe cannot be replaced", str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        temporary = folder / path.name
-        yield temporary
-        for written in (temporary, *temporary.rglob("*")):
-            if written.is_file():
-                with written.open("rb") as file:
-                    os.fsync(file.fileno())
-        with contextlib.suppress(OSError):  # no earlier file, or no permissions on this disk
-            shutil.copymode(path, temporary)
-        os.replace(temporary, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with naming_full_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            temporary = folder / path.name
+            yield temporary
+            for written in (temporary, *temporary.rglob("*")):
+                if written.is_file():
+                    with written.open("rb") as file:
+                        os.fsync(file.fileno())
+            with contextlib.suppress(OSError):  # no earlier file, or no permissions on this disk
+                shutil.copymode(path, temporary)
+            os.replace(temporary, path)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:

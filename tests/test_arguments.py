@@ -198,6 +198,19 @@ def test_command_quotes_what_a_shell_would_change() -> None:
     assert arguments.command("card", "it's b") == "keras-vit card 'it'\"'\"'s b'"
 
 
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://ann:a@b/c@host:1/d", "https://...@host:1/d"),
+        ("ann:a//b@host:1", "...@host:1"),
+        ("host:1", "host:1"),
+        ("http://host/a", "http://host/a"),
+    ],
+)
+def test_without_password_keeps_scheme_and_host(url: str, expected: str) -> None:
+    assert arguments.without_password(url) == expected
+
+
 def test_install_hint_names_the_checkout_or_pypi(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -70,6 +71,20 @@ def test_atomic_path_keeps_the_earlier_file(error: BaseException | None, tmp_pat
         write_and_fail(tmp_path / "a.txt", error)
     assert content(tmp_path) == {"a.txt": "precious"}
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+FULL = (
+    OSError(errno.ENOSPC, "No space left on device"),
+    RuntimeError("x.pb; No space left on device"),
+)
+
+
+@pytest.mark.parametrize("error", FULL, ids=repr)
+def test_full_disk_names_the_file(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left on device") as found:
+        write_and_fail(tmp_path / "a.txt", error)
+    assert (found.value.errno, found.value.filename) == (errno.ENOSPC, str(tmp_path / "a.txt"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_atomic_path_without_a_file_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import platform
@@ -90,5 +91,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:
-        say(f"keras-vit: {error}", sys.stderr)
+        full = getattr(error, "errno", None) == errno.ENOSPC
+        hint = ". Complete files are kept. Free some space, and repeat the command." if full else ""
+        say(f"keras-vit: {error}{hint}", sys.stderr)
         sys.exit(1)

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from keras_vit import output_folder
+from keras_vit import files, output_folder
 from keras_vit.escapes import csv_cell
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def write(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     with output_folder.alone(lock, lambda: f"to={path}, which is in use by another process"):
         try:
             write_rows = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix]
-            write_rows(partial, names, rows)
+            with files.naming_full_disk(path):
+                write_rows(partial, names, rows)
             check(path)  # another program may have written it meanwhile
             os.replace(partial, path)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,18 +200,22 @@ def _start(context: typer.Context, wanted: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def stoppable(out: Path, resumed_by: str | None = None) -> Iterator[None]:
-    """Context manager that exits with status 130 on Ctrl-C, and prints how to resume the run.
+    """Context manager that prints how to resume the run after Ctrl-C (status 130) or a full disk.
 
     `resumed_by` is the command that has a `--resume` option; None if repeating the command resumes.
     """
+    kept = "The same command resumes from the last saved state, or starts again."
     try:
         yield
-    except KeyboardInterrupt as stopped:
-        kept = "Interrupted. The same command resumes from the last saved state, or starts again."
+    except (KeyboardInterrupt, OSError) as stopped:
+        if isinstance(stopped, OSError) and stopped.errno != errno.ENOSPC:
+            raise
         if resumed_by and (out / "config.yaml").is_file():
             go_on = arguments.command(resumed_by, "--resume", "--out", out)
-            kept = f"Interrupted. Saved states are kept. Resume with:\n  {go_on}"
-        print(f"\n{str(stopped) or kept}")
+            kept = f"Saved states are kept. Resume with:\n  {go_on}"
+        if isinstance(stopped, OSError):
+            raise RuntimeError(f"{stopped}. Free some space. {kept}") from stopped
+        print(f"\n{str(stopped) or f'Interrupted. {kept}'}")
         raise typer.Exit(130) from None
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import filelock
 
+from keras_vit import arguments
 from keras_vit.download.http import discard, mebibytes, say, stated, transfer
 from keras_vit.download.integrity import Expected, file_digests
 from keras_vit.files import write_json
@@ -289,7 +290,7 @@ def _addresses(urls: Sequence[str], publisher_first: bool) -> list[tuple[str, st
             raise ValueError(
                 "`KERAS_VIT_MIRROR` must contain http or https URLs without a password, "
                 "separated by spaces or commas. Received: "
-                f"KERAS_VIT_MIRROR={re.sub('//[^/]*@', '//...@', mirror)!r}"
+                f"KERAS_VIT_MIRROR={arguments.without_password(mirror)!r}"
             )
         found += [(mirror.rstrip("/") + urlsplit(url).path, url) for url in urls]
     originals = [(url, url) for url in urls]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -191,10 +193,11 @@ def bundle(
         if verbose:
             print(text, flush=True)
 
-    with output_folder.writing(directory, "export", ()):
+    with output_folder.writing(directory, "export", ()), files.naming_full_disk(directory):
         folders = (directory / name, directory / f"{name}-files")
         for path in (path for folder in (directory, *folders) for path in folder.glob(".*.*")):
             if _is_leftover(path):
+                _remove_files(directory, path)
                 shutil.rmtree(path, ignore_errors=True)
         say(f"Keras model on {len(checked)} images")
         shown = int(bool(verbose) and sys.stdout.isatty())
@@ -246,11 +249,11 @@ def bundle(
                 model=source.model.name,
                 source=source.described,
             )
+            batching.write(directory, source.model.count_params())
             found = None
             if any((staged / "files").iterdir()):
                 found = directory / f"{name}-files" / str(version)
                 _place(staged / "files", found)
-            batching.write(directory, source.model.count_params())
             # Last: the server loads new versions from this folder.
             place = directory / name / str(version)
             _place(staged / "saved_model", place)
@@ -362,6 +365,16 @@ def _is_leftover(path: Path) -> bool:
     )
     match = re.fullmatch(names, path.name) if path.is_dir() else None
     return match is not None and (not match[1] or {p.name for p in path.iterdir()} <= {match[1]})
+
+
+def _remove_files(directory: Path, leftover: Path) -> None:
+    """Removes the files that a killed export put in place without their SavedModel."""
+    for written in leftover.glob(f"*/{saved_model.EXTRA}/{manifest.MANIFEST}"):
+        with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
+            content = json.loads(written.read_text(encoding="utf-8"))
+            name, version = Path(content["name"]).name, str(int(content["version"]))
+            if not (directory / name / version).exists():
+                shutil.rmtree(directory / f"{name}-files" / version)
 
 
 def _place(source: Path, target: Path) -> None:

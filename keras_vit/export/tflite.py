@@ -258,7 +258,7 @@ class TFLiteConverter:
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8
         for number, encoded in enumerate(self._images):
-            fitted = fit_within(encoded, self._preprocessing)
+            fitted = fit_within(tf.constant(encoded), self._preprocessing)
             full = np.broadcast_to(fitted.numpy(), self._shape).astype(dtype)
             if not number:  # the input's range is [0, 255], even if all images are dark
                 full.flat[0], full.flat[-1] = 0, 255

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from keras_vit import arguments, output_folder
-from keras_vit.files import write_json
+from keras_vit.files import naming_full_disk, write_json
 from keras_vit.image_conversion import copying, workers
 
 _MARKER, _LOCK = f"{copying.OURS}.json", f"{copying.OURS}.lock"
@@ -123,7 +123,11 @@ def convert_images(
     copying.set_targets(files, format)
     destination.mkdir(parents=True, exist_ok=True)
     received = f"destination={destination}, which is in use by another process"
-    with output_folder.alone(destination / _LOCK, lambda: received), workers.pool(processes) as run:
+    with (
+        naming_full_disk(destination),
+        output_folder.alone(destination / _LOCK, lambda: received),
+        workers.pool(processes) as run,
+    ):
         copying.remove_unfinished(destination)
         temporary = destination / f"{copying.OURS}.tmp-marker"
         temporary.write_text(marker, encoding="utf-8")

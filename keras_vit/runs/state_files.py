@@ -26,14 +26,12 @@ class Progress:
         epoch: Number of complete epochs.
         step: Number of complete steps of the next epoch.
         steps: Steps per epoch.
-        best: Highest validation accuracy, or mean average precision, so far.
         history: Metrics of every complete epoch.
     """
 
     epoch: int = 0
     step: int = 0
     steps: int = 0
-    best: float = -np.inf
     history: tuple[dict[str, float], ...] = ()
 
 
@@ -72,6 +70,7 @@ class StateFiles:
                     variables = {name: file[name] for name in file.files}
                 content: dict[str, Any] = json.loads(str(variables.pop("progress")))
                 content["history"] = tuple(content["history"])
+                content.pop("best", None)  # in states of earlier versions
                 progress = Progress(**content)
                 if damaged:
                     print(f"Skipped damaged {'; '.join(damaged)}; resuming from {path.name}.")

@@ -105,7 +105,7 @@ class Client:
             raise ValueError(
                 "`address` must be HOST:PORT (gRPC), or start with http:// or https:// (REST), "
                 "without a password (see `headers`). "
-                f"Received: address={address!r}"
+                f"Received: address={arguments.without_password(address)!r}"
             )
         if (tls or certificate) and address.startswith("http://"):
             raise ValueError(

@@ -79,7 +79,7 @@ class Rollout:
         if not server.startswith(("http://", "https://")) or "@" in server:
             raise ValueError(
                 "`server` must be the REST address of the server, such as http://HOST:8501, "
-                f"without a password. Received: server={server!r}"
+                f"without a password. Received: server={arguments.without_password(server)!r}"
             )
         self.config = Path(config)
         self._address = f"{server.rstrip('/')}/v1/models/{quote(name, safe='')}"

@@ -28,8 +28,9 @@ class SaveSchedule(keras.callbacks.Callback):
     After every epoch, saves the last and the best model for inference (float32, no dropout, with
     the final activation), then the complete state, and then the history, which the state also
     contains. A loss, norm or weight that is not finite ends the run without saving. The task's
-    `monitor` determines the best model. States are also saved within an epoch. Writes are atomic,
-    and a resumed run ends with weights bit-identical to those of an uninterrupted run.
+    `monitor`, and for ties the validation loss, determines the best model. States are also saved
+    within an epoch. Writes are atomic, and a resumed run ends with weights bit-identical to those
+    of an uninterrupted run.
     """
 
     def __init__(
@@ -75,16 +76,10 @@ class SaveSchedule(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         row = {"epoch": epoch, **{name: float(value) for name, value in (logs or {}).items()}}
-        result = self._result(row) if self.task.monitor else -np.inf
-        better = result > self.progress.best
-        self.progress = Progress(
-            epoch=epoch + 1,
-            steps=self.steps,
-            best=max(result, self.progress.best),
-            history=(*self.progress.history, row),
-        )
+        rows = (*self.progress.history, row)
+        self.progress = Progress(epoch=epoch + 1, steps=self.steps, history=rows)
         state = self._state()
-        self.save_models(better)
+        self.save_models(best=self.task.monitor is not None and self._since_best == 0)
         self._write(state)
         self.write_history()
         self.interruption.stop(self._how_to_go_on())
@@ -93,10 +88,14 @@ class SaveSchedule(keras.callbacks.Callback):
 
     @property
     def stopped_early(self) -> bool:
-        """True if the validation metric has not improved for `early_stopping` epochs."""
-        results = [self._result(row) for row in self.progress.history]
-        since_best = len(results) - int(np.argmax([*results, -np.inf]))
-        return 0 < self.task.config.recipe.early_stopping < since_best
+        """True if the validation result has not improved for `early_stopping` epochs."""
+        return 0 < self.task.config.recipe.early_stopping <= self._since_best
+
+    @property
+    def _since_best(self) -> int:
+        """Number of complete epochs after the best epoch."""
+        results = [self._result(row) for row in reversed(self.progress.history)]
+        return max(range(len(results)), key=lambda i: (results[i], i), default=0)
 
     def save_models(self, best: bool) -> None:
         """Saves the current model as the last model and, if `best` is True, also as the best."""
@@ -218,11 +217,13 @@ class SaveSchedule(keras.callbacks.Callback):
             f"{arguments.command(self.task.command, '--resume', '--out', self.run.path)}"
         )
 
-    def _result(self, row: dict[str, float]) -> float:
-        """Returns the value to maximize: the monitored metric, or else the negative loss."""
-        name, mode = self.task.monitor or ("loss", "min")
-        value = row.get(f"val_{name}", np.inf if mode == "min" else -np.inf)
-        return value if mode == "max" else -value
+    def _result(self, row: dict[str, float]) -> tuple[float, ...]:
+        """Returns the values to maximize: the monitored metric, and for ties the negative loss."""
+        found = []
+        for name, mode in (self.task.monitor or ("loss", "min"), ("loss", "min")):
+            value = row.get(f"val_{name}", np.nan) * (1 if mode == "max" else -1)
+            found.append(-np.inf if np.isnan(value) else value)
+        return tuple(found)
 
     def _variables(self) -> dict[str, keras.Variable]:
         """Returns all weights, dropout seeds, optimizer variables and metric variables by name."""

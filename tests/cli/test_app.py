@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -67,6 +68,23 @@ def test_evaluate_of_what_is_no_run_is_refused(run: Path, call: Call, tmp_path: 
         message,
         "A weight file must be passed with the constructor of its model, as in `--model ViTB16`",
     )
+
+
+def test_full_disk_is_one_line_with_the_file(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    report = tmp_path / "plan.json"
+    code, _, message = call("plan", "--model", "ViTNano", "--device", "1GiB", "--report", report)
+    assert code == 1
+    assert message.endswith(
+        f"keras-vit: [Errno 28] No space left on device: '{report}'. Complete files are kept. "
+        "Free some space, and repeat the command.\n"
+    )
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", list(commands()), ids=" ".join)

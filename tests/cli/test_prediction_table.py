@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,17 @@ def test_an_error_leaves_no_file(suffix: str, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         prediction_table.write(path, ["file"], rows())
     assert os.listdir(tmp_path) == []
+
+
+def test_full_disk_names_the_table(tmp_path: Path) -> None:
+    def rows() -> Iterator[dict[str, Any]]:
+        yield {"path": "a.jpg"}
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left on device") as error:
+        prediction_table.write(tmp_path / "a.csv", ["path"], rows())
+    assert error.value.filename == str(tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_table_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:

@@ -279,6 +279,28 @@ def test_no_number_is_one_message(call: Call, monkeypatch: pytest.MonkeyPatch) -
     check_failure(code, message, "NaN or infinite loss in epoch 1, step 3")
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_full_disk_is_one_message_with_the_command_that_goes_on(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: bool
+) -> None:
+    def train(config: RunConfig, out: Path, **options: object) -> None:
+        out.mkdir()
+        if started:
+            (out / "config.yaml").touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out / "last.keras"))
+
+    monkeypatch.setattr(training, "train", train)
+    out = tmp_path / "run"
+    code, _, message = call("train", "--data", "digits", "--out", out)
+    full = (
+        f"keras-vit: [Errno 28] No space left on device: '{out / 'last.keras'}'. Free some space. "
+    )
+    check_failure(code, message, full)
+    resume = f"Saved states are kept. Resume with:\n  keras-vit train --resume --out {out}\n"
+    restart = "The same command resumes from the last saved state, or starts again.\n"
+    assert message.endswith(full + (resume if started else restart))
+
+
 @pytest.mark.slow
 def test_full_disk_is_one_message_and_the_earlier_model_survives(
     photos: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

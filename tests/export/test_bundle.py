@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_vit.data import Examples
 from keras_vit.export import (
@@ -136,6 +139,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, *disagreeing: str) -> None:
 
     def write_model(model: keras.Model, path: Path, **options) -> Path:
         path.mkdir()
+        (path / "saved_model.pb").touch()
         return path
 
     class TFLiteConverter:
@@ -280,6 +284,19 @@ export.bundle(model, sys.argv[1], examples=digits, **options)
 """
 
 
+def test_full_disk_names_the_folder(
+    model: keras.Model, labeled: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "a.pb; No space left on device")
+
+    monkeypatch.setattr(saved_model, "_fill", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        exported(model, tmp_path / "bundle", labeled)
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "bundle"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_only_leftovers_of_exports_are_removed(tmp_path: Path) -> None:
     for name in (".2023.original", ".2023.originals", ".keras_vit_export.notes"):
         (tmp_path / name / "a.raw").mkdir(parents=True)
@@ -291,6 +308,37 @@ def test_only_leftovers_of_exports_are_removed(tmp_path: Path) -> None:
     ):
         (tmp_path / name).mkdir(parents=True)
         assert _is_leftover((tmp_path / name).parent)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_files_of_a_killed_export_are_removed(
+    model: keras.Model,
+    labeled: Examples,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moved: bool,
+) -> None:
+    answered(monkeypatch)
+    module = sys.modules["keras_vit.export.bundle"]
+    place = module._place
+
+    def killed(source: Path, target: Path) -> None:
+        if target.parent.name == "vit":  # as it is after a kill at this moment
+            left = tmp_path / ("vit/.2.abcd_012/2" if moved else ".keras_vit_export.abcd_012/a")
+            shutil.copytree(source, left)
+            raise KeyboardInterrupt
+        place(source, target)
+
+    whole = exported(model, tmp_path, labeled, quantizations=["float32"])
+    monkeypatch.setattr(module, "_place", killed)
+    with pytest.raises(KeyboardInterrupt):
+        exported(model, tmp_path, labeled, quantizations=["float32"])
+    monkeypatch.setattr(module, "_place", place)
+    assert (tmp_path / "vit-files" / "2").is_dir()
+    shutil.rmtree(whole.saved_model)  # by its owner, who keeps the files
+    done = exported(model, tmp_path, labeled, quantizations=[])
+    assert done.saved_model == tmp_path / "vit" / "2"
+    assert [path.name for path in (tmp_path / "vit-files").iterdir()] == ["1"]
 
 
 @pytest.mark.slow

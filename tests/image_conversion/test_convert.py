@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -207,6 +208,18 @@ def test_destination_must_be_new_or_of_the_same_run(source: Path, tmp_path: Path
     marker = json.loads((new / ".keras_vit_convert.json").read_text())
     expected = {"source": str(source), "format": "jpg", "max_side": None, "window": None}
     assert marker == expected
+
+
+def test_full_disk_names_the_folder(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.utime", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        convert(source, tmp_path / "new")
+    assert error.value.filename == str(tmp_path / "new")
 
 
 def test_second_run_is_refused(source: Path, tmp_path: Path) -> None:

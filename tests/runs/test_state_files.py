@@ -13,7 +13,7 @@ ARRAYS = {"model/0": np.arange(6.0).reshape(2, 3), "optimizer/0": np.array(7)}
 
 
 def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    progress = Progress(3, 5, 7, 0.75, ({"epoch": 0.0, "loss": 1.5}, {"epoch": 1.0, "loss": 0.5}))
+    progress = Progress(3, 5, 7, ({"epoch": 0.0, "loss": 1.5}, {"epoch": 1.0, "loss": 0.5}))
     checkpoints = StateFiles(tmp_path / "states")
     checkpoints.save(35, progress, ARRAYS)
     found, arrays = checkpoints.load()
@@ -26,7 +26,13 @@ def test_state_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
 def test_state_of_a_run_without_validation_comes_back(tmp_path: Path) -> None:
     StateFiles(tmp_path).save(0, Progress(), ARRAYS)
-    assert StateFiles(tmp_path).load()[0].best == -np.inf
+    assert StateFiles(tmp_path).load()[0] == Progress()
+
+
+def test_state_of_an_earlier_version_with_the_best_result_loads(tmp_path: Path) -> None:
+    text = '{"epoch": 1, "step": 2, "steps": 3, "best": 0.7, "history": [{"val_accuracy": 0.7}]}'
+    np.savez(tmp_path / "step_000000005.npz", progress=np.array(text), **ARRAYS)
+    assert StateFiles(tmp_path).load()[0] == Progress(1, 2, 3, ({"val_accuracy": 0.7},))
 
 
 def test_newest_states_are_kept(tmp_path: Path) -> None:

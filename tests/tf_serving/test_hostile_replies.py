@@ -328,6 +328,8 @@ def test_labels_without_scores_are_errors(outputs: dict[str, Any]) -> None:
             client.predict(IMAGES)
 
 
-def test_address_with_a_password_is_refused() -> None:
-    with pytest.raises(ValueError, match="without a password"):
-        Client("http://me:secret@localhost:8501")
+@pytest.mark.parametrize("start", ["http://", "https://", "grpc://", ""])
+def test_address_with_a_password_is_refused_without_printing_it(start: str) -> None:
+    with pytest.raises(ValueError, match="without a password") as error:
+        Client(f"{start}me:sec/ret@localhost:8501")
+    assert str(error.value).endswith(f"Received: address='{start}...@localhost:8501'")

@@ -269,8 +269,9 @@ def test_arguments_are_checked(
 
 
 def test_password_in_the_address_is_refused(config: Path) -> None:
-    with pytest.raises(ValueError, match="without a password"):
+    with pytest.raises(ValueError, match="without a password") as error:
         Rollout(config, "http://ann:secret@localhost:8501")
+    assert str(error.value).endswith("Received: server='http://...@localhost:8501'")
 
 
 def test_password_of_netrc_is_not_sent(

@@ -161,6 +161,8 @@ def test_training_stops_early_and_resumes_to_the_same_end(
     [
         ([{"val_accuracy": 0.5}, {"val_accuracy": 0.5}, {"val_accuracy": 0.4}], True),
         ([{"val_accuracy": 0.5}, {"val_accuracy": 0.6}, {"val_accuracy": 0.6}], False),
+        ([{"val_accuracy": 1, "val_loss": 0.3 - i / 10} for i in range(3)], False),
+        ([{"val_accuracy": 1, "val_loss": 0.3 + i / 10} for i in range(3)], True),
         ([{"val_loss": 0.1}, {"val_loss": 0.2}, {"val_loss": 0.3}], True),
         ([{"val_loss": 0.3}, {"val_loss": 0.2}, {"val_loss": 0.2}], False),
         ([], False),
