@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit.layers import ModelMetadata
-from keras_vit.models.cloning import clone, clone_layer, layers_of
+from keras_vit.models.cloning import clone, clone_layer, is_graph, layers_of
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.vit import build
 from keras_vit.preprocessing import Preprocessing
+
+_LEVELS = np.arange(0, 256, 51)  # exact in bfloat16
 
 
 def config_of(model: keras.Model) -> ViTConfig:
@@ -30,8 +35,8 @@ def config_of(model: keras.Model) -> ViTConfig:
         >>> config_of(build(size("Micro/4").replace(image_size=(8, 8)))).num_layers
         4
     """
-    metadata = _metadata_layer(model)
-    if not has_config(model):
+    metadata = _metadata_layer(model, of_network=True)
+    if not metadata.architecture:
         raise ValueError(
             "`model` must contain its configuration in a ModelMetadata layer, as models of "
             f"keras_vit do. Received: model={model.name!r}, which has no such layer"
@@ -57,23 +62,46 @@ def has_config(model: keras.Model) -> bool:
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns the image preprocessing that is stored in a model.
+    """Returns the image preprocessing of a model.
+
+    A model stores the preprocessing of its Vision Transformer. Layers before it that scale pixels,
+    such as `Rescaling`, replace the stored scaling: the model's input is then pixels in [0, 255].
 
     Args:
         model: A model of this package, or a model that contains one.
 
     Returns:
-        The preprocessing, with the class names if there are any.
+        The preprocessing of the model's input, with the class names if there are any.
 
     Raises:
-        ValueError: If the model contains no preprocessing.
+        ValueError: If the model contains no preprocessing, or it is unknown which pixels the layers
+            before the Vision Transformer expect: state it by `with_preprocessing`.
 
     Examples:
         >>> from keras_vit.models.config import size
         >>> preprocessing_of(build(size("Micro/4").replace(image_size=(8, 8)))).size
         (8, 8)
     """
-    return _metadata_layer(model).preprocessing
+    metadata = _metadata_layer(model)
+    values = _scaled_levels(model, metadata)
+    if values is None:
+        return metadata.preprocessing
+    spread = values.std(axis=0)
+    # In [0, 1] it is 0.3, in [-1, 1] 0.7, in [0, 255] 87.
+    if spread.min() > 0.1 and spread.max() < 10:
+        return dataclasses.replace(metadata.preprocessing, mean=(0.0,), std=(1 / 255,))
+    raise ValueError(
+        "`model` must apply its Vision Transformer to its input, or scale pixels in [0, 255] "
+        "before it. For other layers before it, state the pixels that the model expects: "
+        "keras_vit.models.with_preprocessing(model, keras_vit.Preprocessing(size=..., mean=..., "
+        f"std=...)), and use this copy. Received: model={model.name!r}, which changes the pixels "
+        "before its Vision Transformer"
+    )
+
+
+def stored_preprocessing(model: keras.Model) -> Preprocessing:
+    """Returns the preprocessing of the Vision Transformer in a model, without layers before it."""
+    return _metadata_layer(model, of_network=True).preprocessing
 
 
 def rebuild(
@@ -108,7 +136,7 @@ def rebuild(
     """
     copy = build(
         config_of(model).replace(**changes),
-        preprocessing=preprocessing or preprocessing_of(model),
+        preprocessing=preprocessing or stored_preprocessing(model),
         name=model.name,
         dtype=dtype,
     )
@@ -121,7 +149,7 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
 
     Args:
         model: A functional or sequential model that contains a preprocessing.
-        preprocessing: Preprocessing of the copy.
+        preprocessing: Preprocessing of the copy's input, before any layers that scale pixels.
 
     Returns:
         The copy, with separate weights.
@@ -137,6 +165,10 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
         ('daisy', 'rose')
     """
     metadata = _metadata_layer(model)
+    if _scaled_levels(model, metadata) is not None:
+        images = keras.Input(batch_shape=model.inputs[0].shape, dtype=model.inputs[0].dtype)
+        of_input = ModelMetadata(preprocessing, dtype=images.dtype, name="image_contract")
+        return keras.Model(images, clone(model)(of_input(images)), name=model.name)
     config = preprocessing.get_config()
 
     def changed(layer: keras.layers.Layer) -> keras.layers.Layer | None:
@@ -145,11 +177,40 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     return clone(model, changed)
 
 
-def _metadata_layer(model: keras.Model) -> ModelMetadata:
-    found = next((layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)), None)
-    if found is None:
+def _metadata_layer(model: keras.Model, *, of_network: bool = False) -> ModelMetadata:
+    found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
+    if not found:
         raise ValueError(
             "`model` must be a model of keras_vit, or contain one, with its preprocessing in a "
             f"ModelMetadata layer. Received: model={model.name!r}"
         )
-    return found
+    return next((layer for layer in found if of_network and layer.architecture), found[0])
+
+
+def _scaled_levels(model: keras.Model, metadata: ModelMetadata) -> np.ndarray | None:
+    """Computes the values (level, C) that reach a layer for images of one gray level each.
+
+    Returns None if the values are the levels, and NaN if layers with weights are before the layer.
+    """
+    if not is_graph(model) or not model.built or len(model.inputs) != 1:
+        return None
+    needed = (*metadata.preprocessing.size, metadata.preprocessing.num_channels)
+    shape = [n or m for n, m in zip(model.inputs[0].shape[1:], needed, strict=False)]
+    images = (_LEVELS * np.ones((*shape, 1))).astype(model.inputs[0].dtype)
+    values = _reaching(model, metadata, np.moveaxis(images, -1, 0))
+    values = keras.ops.convert_to_numpy(values).astype("float32")
+    middle = values[:, values.shape[1] // 2, values.shape[2] // 2]  # padding changes borders
+    return None if np.allclose(middle, _LEVELS[:, None]) else middle
+
+
+def _reaching(model: Any, target: Any, images: Any) -> Any:
+    """Computes the input of a layer, which may be in a nested model."""
+    graph = keras.Model(model.inputs[0], model.outputs)  # lists its calls, unlike a Sequential
+    for call in itertools.chain(*graph._nodes_by_depth.values()):
+        layer = call.operation
+        if layer is target or (is_graph(layer) and target in layers_of(layer)):
+            if call.input_tensors[0] is not model.inputs[0]:
+                front = keras.Model(model.inputs[0], call.input_tensors[0])
+                images = images * np.nan if front.trainable_weights else front(images)
+            return images if layer is target else _reaching(layer, target, images)
+    return images
