@@ -170,7 +170,6 @@ def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> k
     images = inputs
     found = [layer for layer in cloning.layers_of(model) if isinstance(layer, ModelMetadata)]
     if found and isinstance(inputs, keras.KerasTensor):
-        stored = preprocessing_of(model)
-        images = ModelMetadata(stored, dtype=inputs.dtype, name=found[0].name)(inputs)
+        images = ModelMetadata(preprocessing_of(model), dtype=inputs.dtype)(inputs)
     outputs = InferenceLayer(model, form)(images)
     return InferenceModel(inputs=inputs, outputs=outputs, name=model.name)

@@ -35,8 +35,8 @@ def config_of(model: keras.Model) -> ViTConfig:
         >>> config_of(build(size("Micro/4").replace(image_size=(8, 8)))).num_layers
         4
     """
-    metadata = _metadata_layer(model, of_network=True)
-    if not metadata.architecture:
+    metadata = _metadata_layer(model)
+    if not has_config(model):
         raise ValueError(
             "`model` must contain its configuration in a ModelMetadata layer, as models of "
             f"keras_vit do. Received: model={model.name!r}, which has no such layer"
@@ -61,7 +61,7 @@ def has_config(model: keras.Model) -> bool:
     return any(metadata.architecture for metadata in found)
 
 
-def preprocessing_of(model: keras.Model) -> Preprocessing:
+def preprocessing_of(model: keras.Model, *, of_network: bool = False) -> Preprocessing:
     """Returns the image preprocessing of a model.
 
     A model stores the preprocessing of its Vision Transformer. Layers before it that scale pixels,
@@ -69,6 +69,7 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
 
     Args:
         model: A model of this package, or a model that contains one.
+        of_network: Whether to return the preprocessing of the Vision Transformer alone.
 
     Returns:
         The preprocessing of the model's input, with the class names if there are any.
@@ -82,26 +83,18 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
         >>> preprocessing_of(build(size("Micro/4").replace(image_size=(8, 8)))).size
         (8, 8)
     """
-    metadata = _metadata_layer(model)
+    metadata = _metadata_layer(model, -1 if of_network else 0)
     values = _scaled_levels(model, metadata)
-    if values is None:
+    if values is None or of_network:
         return metadata.preprocessing
-    spread = values.std(axis=0)
-    # In [0, 1] it is 0.3, in [-1, 1] 0.7, in [0, 255] 87.
-    if spread.min() > 0.1 and spread.max() < 10:
+    # The standard deviation of scaled levels is 0.3 in [0, 1], 0.7 in [-1, 1], 87 in [0, 255].
+    if np.all(values.std(axis=0).clip(0.1, 10) == values.std(axis=0)):
         return dataclasses.replace(metadata.preprocessing, mean=(0.0,), std=(1 / 255,))
     raise ValueError(
-        "`model` must apply its Vision Transformer to its input, or scale pixels in [0, 255] "
-        "before it. For other layers before it, state the pixels that the model expects: "
-        "keras_vit.models.with_preprocessing(model, keras_vit.Preprocessing(size=..., mean=..., "
-        f"std=...)), and use this copy. Received: model={model.name!r}, which changes the pixels "
-        "before its Vision Transformer"
+        "`model` must scale pixels in [0, 255], or not change them, before its Vision Transformer. "
+        "For other models state the expected pixels by keras_vit.models.with_preprocessing(model, "
+        f"keras_vit.Preprocessing(mean=..., std=..., size=...)). Received: model={model.name!r}"
     )
-
-
-def stored_preprocessing(model: keras.Model) -> Preprocessing:
-    """Returns the preprocessing of the Vision Transformer in a model, without layers before it."""
-    return _metadata_layer(model, of_network=True).preprocessing
 
 
 def rebuild(
@@ -136,7 +129,7 @@ def rebuild(
     """
     copy = build(
         config_of(model).replace(**changes),
-        preprocessing=preprocessing or stored_preprocessing(model),
+        preprocessing=preprocessing or preprocessing_of(model, of_network=True),
         name=model.name,
         dtype=dtype,
     )
@@ -167,7 +160,7 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     metadata = _metadata_layer(model)
     if _scaled_levels(model, metadata) is not None:
         images = keras.Input(batch_shape=model.inputs[0].shape, dtype=model.inputs[0].dtype)
-        of_input = ModelMetadata(preprocessing, dtype=images.dtype, name="image_contract")
+        of_input = ModelMetadata(preprocessing, metadata.architecture, dtype=images.dtype)
         return keras.Model(images, clone(model)(of_input(images)), name=model.name)
     config = preprocessing.get_config()
 
@@ -177,14 +170,14 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     return clone(model, changed)
 
 
-def _metadata_layer(model: keras.Model, *, of_network: bool = False) -> ModelMetadata:
+def _metadata_layer(model: keras.Model, index: int = 0) -> ModelMetadata:
     found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
     if not found:
         raise ValueError(
             "`model` must be a model of keras_vit, or contain one, with its preprocessing in a "
             f"ModelMetadata layer. Received: model={model.name!r}"
         )
-    return next((layer for layer in found if of_network and layer.architecture), found[0])
+    return found[index]
 
 
 def _scaled_levels(model: keras.Model, metadata: ModelMetadata) -> np.ndarray | None:
@@ -196,10 +189,10 @@ def _scaled_levels(model: keras.Model, metadata: ModelMetadata) -> np.ndarray | 
         return None
     needed = (*metadata.preprocessing.size, metadata.preprocessing.num_channels)
     shape = [n or m for n, m in zip(model.inputs[0].shape[1:], needed, strict=False)]
-    images = (_LEVELS * np.ones((*shape, 1))).astype(model.inputs[0].dtype)
-    values = _reaching(model, metadata, np.moveaxis(images, -1, 0))
-    values = keras.ops.convert_to_numpy(values).astype("float32")
-    middle = values[:, values.shape[1] // 2, values.shape[2] // 2]  # padding changes borders
+    images = np.moveaxis(np.broadcast_to(_LEVELS, (*shape, len(_LEVELS))), -1, 0)  # no copies
+    values = keras.ops.convert_to_numpy(_reaching(model, metadata, images))
+    # Padding changes borders.
+    middle = values[:, values.shape[1] // 2, values.shape[2] // 2].astype("float32")
     return None if np.allclose(middle, _LEVELS[:, None]) else middle
 
 

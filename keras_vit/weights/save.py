@@ -12,7 +12,6 @@ import numpy as np
 
 from keras_vit import arguments, models
 from keras_vit.files import atomic_path, write_json
-from keras_vit.models.metadata import stored_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import metadata
 from keras_vit.weights.checkpoint import Checkpoint, Tensors, variables_of
@@ -78,7 +77,7 @@ def save_weights(
     config = models.config_of(model)
     source = f"The model {model.name!r}"
     check_consistency(Checkpoint(source, tensors, infer_fields(tensors)), config)
-    preprocessing = stored_preprocessing(model)
+    preprocessing = models.preprocessing_of(model, of_network=True)
     for note in write(target, format, tensors, config, preprocessing):
         warnings.warn(note, UserWarning, stacklevel=2)
 

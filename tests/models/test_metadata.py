@@ -17,7 +17,6 @@ from keras_vit.models import (
     rebuild,
     with_preprocessing,
 )
-from keras_vit.models.metadata import stored_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from tests.helpers import assert_close, normal, numpy, randomise, tiny_config, tiny_model
 
@@ -119,7 +118,7 @@ def with_front(front: Front, kind: str, size: tuple[int, int] = (15, 14)) -> ker
 def test_pixels_are_not_scaled_before_a_model_that_scales_them(front: Front, kind: str) -> None:
     model = with_front(front, kind)
     assert preprocessing_of(model) == UNSCALED
-    assert stored_preprocessing(model) == PREPROCESSING
+    assert preprocessing_of(model, of_network=True) == PREPROCESSING
 
 
 def test_rebuild_of_a_model_that_scales_pixels_is_the_vit_with_its_own_scaling() -> None:
@@ -163,7 +162,7 @@ def test_pixels_of_a_model_that_scales_in_another_way_are_stated(tmp_path: Path)
 
 def test_weights_before_the_vit_leave_its_pixels_unknown() -> None:
     front = keras.layers.Conv2D(3, 1, kernel_initializer=keras.initializers.Constant(0.01))
-    with pytest.raises(ValueError, match="which changes the pixels before its Vision Transformer"):
+    with pytest.raises(ValueError, match="or not change them, before its Vision Transformer"):
         preprocessing_of(with_front(front, "functional"))
 
 
