@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -36,6 +36,8 @@ class Constructor:
 
     The model requires pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or scaled as
     specified by the preprocessing of its weights (`keras_vit.models.preprocessing_of`).
+    `class_names` are stored in the model, in the order of its outputs; without a classifier, they
+    are the names of the classifier that is added.
 
     Reference: https://arxiv.org/abs/2010.11929
     """
@@ -58,6 +60,7 @@ class Constructor:
         classifier_activation: str | None = "softmax",
         name: str | None = None,
         *,
+        class_names: Sequence[str] | None = None,
         reset_head: bool = False,
         class_token: bool | None = None,
         representation_size: int | None = None,
@@ -118,9 +121,17 @@ class Constructor:
         if checkpoint and learned and "prefix_position" not in (overrides or {}):
             rows = has_prefix_rows(checkpoint, config.grid)
             config = config.replace(prefix_position=rows)
+        preprocessing = _preprocessing(checkpoint, config, keep_labels=not reset_head)
+        if class_names is not None:
+            if include_top and len(class_names) != classes:
+                raise ValueError(
+                    f"`class_names` must have one name for each of the {classes} classes. "
+                    f"Received: class_names={tuple(class_names)!r}"
+                )
+            preprocessing = dataclasses.replace(preprocessing, class_names=tuple(class_names))
         model = models.build(
             config,
-            preprocessing=_preprocessing(checkpoint, config, keep_labels=not reset_head),
+            preprocessing=preprocessing,
             input_tensor=input_tensor,
             name=name or self.__name__.lower(),
             dtype=dtype,
@@ -215,12 +226,10 @@ def _image_fields(
 
 def _preprocessing(
     checkpoint: Checkpoint | None, config: models.ViTConfig, *, keep_labels: bool
-) -> Preprocessing | None:
+) -> Preprocessing:
     """Returns the preprocessing of the weights, adapted to the model's image size."""
-    if checkpoint is None:
-        return None
     base = default_preprocessing(config)
-    carried = checkpoint.preprocessing or base
+    carried = (checkpoint and checkpoint.preprocessing) or base
     labels = carried.class_names
     if carried.num_channels != base.num_channels:
         scaling = {name: getattr(base, name) for name in ("channels", "mean", "std")}

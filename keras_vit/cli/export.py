@@ -101,6 +101,7 @@ def export(
     start_keras()
     from keras_vit import data as sources
     from keras_vit import export as exporting
+    from keras_vit.export.tflite_metadata import oldest_runtime
 
     quantizations = {"all": None, "none": ()}.get(chosen[0], tuple(chosen))
     done = exporting.bundle(
@@ -122,3 +123,6 @@ def export(
     print(f"\nWritten: {done.saved_model}")
     if done.files:
         print(f"Written: {done.files}")
+        found = [f"{p.stem} {oldest_runtime(p)}" for p in sorted(done.files.glob("*.tflite"))]
+        if found:
+            print(f"Oldest TensorFlow Lite that runs each file: {', '.join(found)}")

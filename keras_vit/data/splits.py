@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.arguments import shortlist
 from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.sources.csv_table import SEPARATOR
 from keras_vit.escapes import csv_cell, csv_text
@@ -23,7 +24,8 @@ def require_trainable(examples: Examples) -> None:
     """Raises `ValueError` unless there are at least two classes with two images each.
 
     Classes without any image are allowed: a CSV file of ImageNet classes has many. A multi-label
-    dataset may have a single class if some of its images show the class and others do not.
+    dataset may have a single class if some of its images show the class and others do not, and
+    classes of a single image, which `split` puts into the training set.
 
     Args:
         examples: The images.
@@ -48,7 +50,7 @@ def require_trainable(examples: Examples) -> None:
             f"Received: {examples.source} with the classes {present}"
         )
     lonely = [examples.class_names[i] for i in np.flatnonzero(counts == 1)]
-    if lonely and examples.splits is None:
+    if lonely and examples.splits is None and not examples.multi_label:
         raise ValueError(
             "Every class must have at least two images, one for training and one for "
             f"validation. Add images or remove the class. Received: {examples.source} with one "
@@ -123,12 +125,14 @@ def split(
     different = different_contents(examples, digests)
     counts = examples.subset(different).class_counts()
     for label in np.flatnonzero(examples.class_counts()):
-        if counts[label] < 2:
+        if counts[label] < 2 and not examples.multi_label:
             raise ValueError(
                 "Every class must have at least two different images that are in no other "
                 f"class, one for training and one for validation. Received: {examples.source} "
                 f"with only {counts[label]} for class {examples.class_names[label]!r}"
             )
+    if single := [examples.class_names[label] for label in np.flatnonzero(counts == 1)]:
+        print(f"Note: labels of one image are trained on and not validated: {shortlist(single)}.")
     labels = examples.targets[different]
     groups = _rarest(labels, counts) if examples.multi_label else labels
     chosen = np.zeros(len(different), bool)
@@ -199,10 +203,11 @@ def _drawn(number: int, fraction: float, seed: int | tuple[int, int]) -> np.ndar
 
 
 def _has_classes(examples: Examples, digests: Mapping[str, str]) -> bool:
-    """Returns whether there are at least two classes, each with two different images."""
+    """Returns whether there are classes that `split` can divide."""
     counts = examples.subset(different_contents(examples, digests)).class_counts()
     different = len(np.unique(examples.targets, axis=0))
-    return bool(different >= 2 and np.all(counts[examples.class_counts() > 0] >= 2))
+    enough = np.all(counts[examples.class_counts() > 0] >= 2)
+    return bool(different >= 2 and (enough or examples.multi_label))
 
 
 def _own_split(examples: Examples, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -13,6 +14,8 @@ from keras_vit import preprocessing_files
 from keras_vit.preprocessing import Preprocessing
 
 FIELD = "TFLITE_METADATA"
+# First version with GELU in int16, which has the operator version of GELU in int8.
+_INT16_RUNTIME = "2.20.0"
 _IDENTIFIER = b"M001"
 
 # A FlatBuffers table by field index. Strings, tables, lists of tables and arrays are stored by
@@ -109,6 +112,15 @@ def add(content: bytes, preprocessing: Preprocessing, name: str) -> bytes:
     model.buffers.append(buffer)
     model.metadata = [*(model.metadata or ()), entry]
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+def oldest_runtime(path: Path) -> str:
+    """Returns the oldest version of TensorFlow Lite that has the operators of a file."""
+    model = flatbuffer_utils.read_model(str(path))
+    [stated] = [row.buffer for row in model.metadata if row.name == b"min_runtime_version"]
+    if any(tensor.type == schema.TensorType.INT16 for tensor in model.subgraphs[0].tensors):
+        return _INT16_RUNTIME
+    return bytes(model.buffers[stated].data).decode().rstrip("\0")
 
 
 def _table(kind: str, **fields: Any) -> Table:

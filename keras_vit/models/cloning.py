@@ -19,7 +19,7 @@ def clone(
 
     def copied(layer: Any) -> Any:
         if layer not in copies:
-            if _is_graph(layer):
+            if is_graph(layer):
                 # A Sequential has no calls that could be changed. Keras' `recursive` stops at the
                 # second level before Keras 3.14.
                 changed_call = None if isinstance(layer, keras.Sequential) else call
@@ -36,7 +36,7 @@ def clone(
     bare = keras.Model(*ends, name=model.name)
     copy = keras.models.clone_model(bare, clone_function=copied, call_function=call)
     for layer, new in copies.items():
-        if _is_graph(layer) or not isinstance(layer, keras.layers.Layer):
+        if is_graph(layer) or not isinstance(layer, keras.layers.Layer):
             continue
         if getattr(new, "weights", None):
             new.set_weights(layer.get_weights())
@@ -134,14 +134,15 @@ def is_float(layer: Any) -> bool:
 
 def require_graph(model: keras.Model) -> None:
     """Raises `ValueError` unless a model is a built functional or sequential model."""
-    if not _is_graph(model) or not model.built:
+    if not is_graph(model) or not model.built:
         raise ValueError(
             "`model` must be a built functional or sequential Keras model. Received: "
             f"model={model!r} of type {type(model).__name__}"
         )
 
 
-def _is_graph(layer: Any) -> bool:
+def is_graph(layer: Any) -> bool:
+    """Returns whether a layer is a functional or sequential model."""
     return isinstance(layer, keras.Sequential) or (
         isinstance(layer, keras.Model) and hasattr(layer, "operations")
     )

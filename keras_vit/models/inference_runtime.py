@@ -20,6 +20,7 @@ from keras_vit.models.inference_graphs import (
     compiled_for_few,
     frozen,
 )
+from keras_vit.models.metadata import preprocessing_of
 from keras_vit.models.openvino_runtime import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
@@ -169,6 +170,6 @@ def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> k
     images = inputs
     found = [layer for layer in cloning.layers_of(model) if isinstance(layer, ModelMetadata)]
     if found and isinstance(inputs, keras.KerasTensor):
-        images = cloning.clone_layer(found[0], architecture=None, dtype=inputs.dtype)(inputs)
+        images = ModelMetadata(preprocessing_of(model), dtype=inputs.dtype)(inputs)
     outputs = InferenceLayer(model, form)(images)
     return InferenceModel(inputs=inputs, outputs=outputs, name=model.name)

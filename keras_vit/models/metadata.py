@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_vit.layers import ModelMetadata
-from keras_vit.models.cloning import clone, clone_layer, layers_of
+from keras_vit.models.cloning import clone, clone_layer, is_graph, layers_of
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.vit import build
 from keras_vit.preprocessing import Preprocessing
+
+_LEVELS = np.arange(0, 256, 51)  # exact in bfloat16
 
 
 def config_of(model: keras.Model) -> ViTConfig:
@@ -56,24 +61,40 @@ def has_config(model: keras.Model) -> bool:
     return any(metadata.architecture for metadata in found)
 
 
-def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns the image preprocessing that is stored in a model.
+def preprocessing_of(model: keras.Model, *, of_network: bool = False) -> Preprocessing:
+    """Returns the image preprocessing of a model.
+
+    A model stores the preprocessing of its Vision Transformer. Layers before it that scale pixels,
+    such as `Rescaling`, replace the stored scaling: the model's input is then pixels in [0, 255].
 
     Args:
         model: A model of this package, or a model that contains one.
+        of_network: Whether to return the preprocessing of the Vision Transformer alone.
 
     Returns:
-        The preprocessing, with the class names if there are any.
+        The preprocessing of the model's input, with the class names if there are any.
 
     Raises:
-        ValueError: If the model contains no preprocessing.
+        ValueError: If the model contains no preprocessing, or it is unknown which pixels the layers
+            before the Vision Transformer expect: state it by `with_preprocessing`.
 
     Examples:
         >>> from keras_vit.models.config import size
         >>> preprocessing_of(build(size("Micro/4").replace(image_size=(8, 8)))).size
         (8, 8)
     """
-    return _metadata_layer(model).preprocessing
+    metadata = _metadata_layer(model, -1 if of_network else 0)
+    values = _scaled_levels(model, metadata)
+    if values is None or of_network:
+        return metadata.preprocessing
+    # The standard deviation of scaled levels is 0.3 in [0, 1], 0.7 in [-1, 1], 87 in [0, 255].
+    if np.all(values.std(axis=0).clip(0.1, 10) == values.std(axis=0)):
+        return dataclasses.replace(metadata.preprocessing, mean=(0.0,), std=(1 / 255,))
+    raise ValueError(
+        "`model` must scale pixels in [0, 255], or not change them, before its Vision Transformer. "
+        "For other models state the expected pixels by keras_vit.models.with_preprocessing(model, "
+        f"keras_vit.Preprocessing(mean=..., std=..., size=...)). Received: model={model.name!r}"
+    )
 
 
 def rebuild(
@@ -108,7 +129,7 @@ def rebuild(
     """
     copy = build(
         config_of(model).replace(**changes),
-        preprocessing=preprocessing or preprocessing_of(model),
+        preprocessing=preprocessing or preprocessing_of(model, of_network=True),
         name=model.name,
         dtype=dtype,
     )
@@ -121,7 +142,7 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
 
     Args:
         model: A functional or sequential model that contains a preprocessing.
-        preprocessing: Preprocessing of the copy.
+        preprocessing: Preprocessing of the copy's input, before any layers that scale pixels.
 
     Returns:
         The copy, with separate weights.
@@ -137,6 +158,10 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
         ('daisy', 'rose')
     """
     metadata = _metadata_layer(model)
+    if _scaled_levels(model, metadata) is not None:
+        images = keras.Input(batch_shape=model.inputs[0].shape, dtype=model.inputs[0].dtype)
+        of_input = ModelMetadata(preprocessing, metadata.architecture, dtype=images.dtype)
+        return keras.Model(images, clone(model)(of_input(images)), name=model.name)
     config = preprocessing.get_config()
 
     def changed(layer: keras.layers.Layer) -> keras.layers.Layer | None:
@@ -145,11 +170,40 @@ def with_preprocessing(model: keras.Model, preprocessing: Preprocessing) -> kera
     return clone(model, changed)
 
 
-def _metadata_layer(model: keras.Model) -> ModelMetadata:
-    found = next((layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)), None)
-    if found is None:
+def _metadata_layer(model: keras.Model, index: int = 0) -> ModelMetadata:
+    found = [layer for layer in layers_of(model) if isinstance(layer, ModelMetadata)]
+    if not found:
         raise ValueError(
             "`model` must be a model of keras_vit, or contain one, with its preprocessing in a "
             f"ModelMetadata layer. Received: model={model.name!r}"
         )
-    return found
+    return found[index]
+
+
+def _scaled_levels(model: keras.Model, metadata: ModelMetadata) -> np.ndarray | None:
+    """Computes the values (level, C) that reach a layer for images of one gray level each.
+
+    Returns None if the values are the levels, and NaN if layers with weights are before the layer.
+    """
+    if not is_graph(model) or not model.built or len(model.inputs) != 1:
+        return None
+    needed = (*metadata.preprocessing.size, metadata.preprocessing.num_channels)
+    shape = [n or m for n, m in zip(model.inputs[0].shape[1:], needed, strict=False)]
+    images = np.moveaxis(np.broadcast_to(_LEVELS, (*shape, len(_LEVELS))), -1, 0)  # no copies
+    values = keras.ops.convert_to_numpy(_reaching(model, metadata, images))
+    # Padding changes borders.
+    middle = values[:, values.shape[1] // 2, values.shape[2] // 2].astype("float32")
+    return None if np.allclose(middle, _LEVELS[:, None]) else middle
+
+
+def _reaching(model: Any, target: Any, images: Any) -> Any:
+    """Computes the input of a layer, which may be in a nested model."""
+    graph = keras.Model(model.inputs[0], model.outputs)  # lists its calls, unlike a Sequential
+    for call in itertools.chain(*graph._nodes_by_depth.values()):
+        layer = call.operation
+        if layer is target or (is_graph(layer) and target in layers_of(layer)):
+            if call.input_tensors[0] is not model.inputs[0]:
+                front = keras.Model(model.inputs[0], call.input_tensors[0])
+                images = images * np.nan if front.trainable_weights else front(images)
+            return images if layer is target else _reaching(layer, target, images)
+    return images

@@ -20,7 +20,8 @@ def evaluate(
     Args:
         model: A classifier of keras_vit, or a Keras model that contains a keras_vit backbone;
             evaluated in float32, with a softmax or sigmoid added to logits.
-        examples: The images; their classes are matched to the model's by name.
+        examples: The images; their classes are matched to the model's by name, or by position if
+            the model has no class names and as many outputs as the data has classes.
         batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.
 
@@ -29,15 +30,17 @@ def evaluate(
         average precision and the scores of each label at the model's thresholds.
 
     Raises:
-        ValueError: If the model is not an image classifier, lacks a class of the data, has
-            duplicate class names or returns scores that are not finite; or if the images are
-            multi-label and the model's classes are exclusive.
+        ValueError: If the model is not an image classifier, lacks a class of the data, has no class
+            names and another number of classes than the data, has duplicate class names or
+            returns scores that are not finite; or if the images are multi-label and the model's
+            classes are exclusive.
 
     Examples:
-        >>> from keras_vit import models
         >>> from keras_vit.data import load
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
-        >>> evaluate(models.build(config), load("digits").subset(range(7)), verbose=0).num_examples
+        >>> from keras_vit.zoo import ViTMicro4
+        >>> names = tuple("0123456789")
+        >>> model = ViTMicro4(weights=None, input_shape=(8, 8, 3), classes=10, class_names=names)
+        >>> evaluate(model, load("digits").subset(range(7)), verbose=0).num_examples
         7
     """
     task = task_of(model, examples)
@@ -62,10 +65,11 @@ def evaluate_in_detail(
         ValueError: As `evaluate`.
 
     Examples:
-        >>> from keras_vit import models
         >>> from keras_vit.data import load
-        >>> config = models.size("Micro/4").replace(image_size=(8, 8), classes=10)
-        >>> found = evaluate_in_detail(models.build(config), load("digits").subset(range(50)))
+        >>> from keras_vit.zoo import ViTMicro4
+        >>> names = tuple("0123456789")
+        >>> model = ViTMicro4(weights=None, input_shape=(8, 8, 3), classes=10, class_names=names)
+        >>> found = evaluate_in_detail(model, load("digits").subset(range(50)))
         >>> found.scores.num_examples, len(found.mistakes)
         (50, 12)
     """

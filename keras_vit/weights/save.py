@@ -77,7 +77,7 @@ def save_weights(
     config = models.config_of(model)
     source = f"The model {model.name!r}"
     check_consistency(Checkpoint(source, tensors, infer_fields(tensors)), config)
-    preprocessing = models.preprocessing_of(model)
+    preprocessing = models.preprocessing_of(model, of_network=True)
     for note in write(target, format, tensors, config, preprocessing):
         warnings.warn(note, UserWarning, stacklevel=2)
 

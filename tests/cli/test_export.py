@@ -165,6 +165,19 @@ def test_export_prints_the_table_and_repeats_the_evaluation(
     assert "-files" not in output
 
 
+def test_export_prints_the_oldest_runtime_of_each_file(
+    run: Path, call: Call, tmp_path: Path
+) -> None:
+    code, output, _ = call(
+        *("export", run, "--to", tmp_path, "--no-warm-up", "--min-agreement", 0),
+        *("--tflite", "float32", "--tflite", "dynamic_range"),
+    )
+    assert code == 0
+    # The weights of this model are too small to be quantized.
+    line = "Oldest TensorFlow Lite that runs each file: dynamic_range 2.9.0, float32 2.9.0\n"
+    assert line in output
+
+
 @pytest.mark.slow
 def test_export_takes_a_model_and_images(
     run: Path, photos: Path, call: Call, tmp_path: Path

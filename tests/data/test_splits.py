@@ -15,7 +15,7 @@ from keras_vit.data import (
     splits,
     write_split,
 )
-from keras_vit.data.splits import training_digests
+from keras_vit.data.splits import split_images, training_digests
 
 Noise = Callable[..., Examples]
 
@@ -230,10 +230,27 @@ def test_one_label_is_enough_that_some_show(noise: Noise) -> None:
         require_trainable(noise(4, targets=[[1]] * 4, class_names=("a",)))
 
 
-def test_label_with_one_image_is_refused(noise: Noise) -> None:
+def test_label_with_one_image_is_trained_on_and_named(
+    noise: Noise, capsys: pytest.CaptureFixture[str]
+) -> None:
     examples = noise(4, targets=[[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
-    with pytest.raises(ValueError, match=r"at least two images.*with one image of \['b'\]"):
-        require_trainable(examples)
+    require_trainable(examples)
+    train, validation = split(examples, distinct(examples))
+    assert examples.targets[train].sum(axis=0).tolist() == [1, 1, 0]
+    assert examples.targets[validation].sum(axis=0).tolist() == [1, 0, 0]
+    assert "labels of one image are trained on and not validated: b." in capsys.readouterr().out
+    same = split_images(examples, distinct(examples))
+    assert [part.tolist() for part in same] == [train.tolist(), validation.tolist()]
+
+
+def test_label_with_copies_of_one_image_is_trained_on_and_named(
+    noise: Noise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = noise(5, targets=[[1, 0], [1, 1], [0, 1], [0, 0], [0, 0]], class_names=("a", "b"))
+    digests = distinct(examples) | {examples.names[2]: distinct(examples)[examples.names[1]]}
+    train, _ = split(examples, digests)
+    assert {1, 2} <= {*train.tolist()}
+    assert "not validated: b." in capsys.readouterr().out
 
 
 def test_several_labels_are_written_and_read_back(tmp_path: Path, several: Examples) -> None:

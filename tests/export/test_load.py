@@ -71,6 +71,25 @@ def test_predictor_of_one_sigmoid_output_predicts_two_classes(
     assert evaluate(model, two).accuracy == 1
 
 
+def test_models_that_scale_pixels_themselves_take_them_unscaled(
+    images: list[bytes], tmp_path: Path
+) -> None:
+    raw = dataclasses.replace(PREPROCESSING, mean=0.0, std=1 / 255)
+    front = keras.Input((*PREPROCESSING.size, 3))
+    scaled = keras.layers.Rescaling(1 / 127.5, -1)(front)
+    vit = tiny(classes=0)
+    model = keras.Model(front, keras.layers.Dense(7, activation="softmax")(vit(scaled)))
+    expected = model.predict(np.stack([prepare(image, raw) for image in images]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    for path in (
+        tmp_path / "model.keras",
+        saved_model.write(model, tmp_path / "1"),
+        tflite.write(model, tmp_path / "model.tflite"),
+    ):
+        found = load_predictor(path).probabilities(images)
+        np.testing.assert_allclose(found, expected, atol=1e-5)  # measured: 3e-7
+
+
 def test_load_predictor_takes_every_exported_file(
     exported: dict[str, Path], model: keras.Model, images: list[bytes]
 ) -> None:

@@ -129,3 +129,15 @@ def test_mediapipe_reads_a_file(
                 scores = [found[label] for label in LABELS]
                 limit = 1e-5 if quantization == "float32" else 0.2
                 np.testing.assert_allclose(scores, row, atol=limit)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "oldest"),
+    [("float32", "2.9.0"), ("dynamic_range", "2.17.0"), ("int8", "2.9.0"), ("int16x8", "2.20.0")],
+)
+def test_oldest_runtime_has_every_operator(
+    model: keras.Model, images: list[bytes], tmp_path: Path, quantization: str, oldest: str
+) -> None:
+    """The versions were found by running such files in these versions and the ones before."""
+    path = tflite.write(model, tmp_path / "model.tflite", quantization, images=images)
+    assert tflite_metadata.oldest_runtime(path) == oldest

@@ -117,6 +117,27 @@ def test_evaluate_without_labels_names_classes_by_number(digits: data.Examples) 
     assert report.accuracy == pytest.approx(5 / 23)
 
 
+def test_evaluate_without_class_names_prints_what_is_matched(
+    digits: data.Examples, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(build(labels=None), digits, verbose=0)
+    found = "Note: model without class names; outputs by position: 0, 1, 2, 3, 4, 5, 6, 7 and 2"
+    assert found in capsys.readouterr().out
+    evaluate(build(), digits, verbose=0)
+    assert capsys.readouterr().out == ""
+
+
+def test_evaluate_without_class_names_refuses_another_number_of_classes(
+    digits: data.Examples,
+) -> None:
+    two = dataclasses.replace(digits, targets=digits.targets % 2, class_names=("rose", "tulip"))
+    with pytest.raises(
+        ValueError,
+        match=r"`model` must contain class names \(class_names= .*10 outputs of model='vit', 2 c",
+    ):
+        evaluate(build(labels=None), two, verbose=0)
+
+
 def test_evaluate_refuses_unknown_classes(digits: data.Examples) -> None:
     with pytest.raises(ValueError, match=r"the model lacks: 0, 1"):
         evaluate(build(tuple("abcdefghij")), digits, verbose=0)

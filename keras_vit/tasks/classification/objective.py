@@ -17,6 +17,15 @@ from keras_vit.runs.recipe import LOSSES
 from keras_vit.tasks.objective import Objective
 
 
+class AveragePrecision(keras.metrics.AUC):
+    """Computes the mean average precision of the labels that occur."""
+
+    def result(self) -> Any:
+        occurring = ops.count_nonzero(self.true_positives[0] + self.false_negatives[0])
+        # Labels without images add 0 to the mean of all labels.
+        return super().result() * self.num_labels / ops.cast(ops.maximum(occurring, 1), "float32")
+
+
 class ClassificationObjective(Objective):
     """Training objective of a classifier, with cross-entropy as loss and accuracy as metric."""
 
@@ -38,7 +47,7 @@ class ClassificationObjective(Objective):
         if multi_label:
             # Not threshold 0.5: the outputs are logits.
             self.accuracy = keras.metrics.BinaryAccuracy("accuracy", threshold=0.0)
-            self.average_precision = keras.metrics.AUC(
+            self.average_precision = AveragePrecision(
                 name="average_precision",
                 curve="PR",
                 multi_label=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from keras_vit import models
+from keras_vit.arguments import shortlist
 from keras_vit.data import Examples
 from keras_vit.evaluation.class_alignment import align
 from keras_vit.models import last_activation
@@ -22,6 +23,15 @@ def predict(
             f"model={model.name!r}, whose classes are mutually exclusive"
         )
     named = models.preprocessing_of(model).class_names is not None
+    if not named:
+        outputs, classes = len(preprocessing.class_names or ()), examples.class_names
+        if outputs != len(classes):
+            raise ValueError(
+                f"`model` must contain class names (class_names= of its constructor or of its "
+                f"Preprocessing), or as many outputs as the data has classes. Received: {outputs} "
+                f"outputs of model={model.name!r}, {len(classes)} classes of {examples.source}"
+            )
+        print(f"Note: model without class names; outputs by position: {shortlist(classes)}.")
     labels = align(preprocessing.class_names if named else None, examples)
     probabilities = network_outputs(network, preprocessing, examples, batch_size, verbose)
     return Predictions(labels, probabilities, preprocessing)
