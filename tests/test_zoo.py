@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import itertools
 import warnings
@@ -120,8 +119,7 @@ def test_signature_is_frozen() -> None:
         "dropout_rate": 0.0,
         "attention_dropout_rate": 0.0,
         "stochastic_depth_rate": 0.0,
-        "overrides": None,
-        "dtype": None,
+        **dict.fromkeys(("overrides", "dtype")),
     }
 
 
@@ -225,18 +223,6 @@ def test_constructor_hands_its_options_on() -> None:
     assert model.get_layer("block_00").compute_dtype == "bfloat16"
 
 
-def test_constructor_stores_class_names() -> None:
-    names = ("daisy", "rose", "tulip")
-    model = ViTMicro4(weights=None, classes=3, class_names=list(names))
-    assert preprocessing_of(model) == dataclasses.replace(
-        preprocessing_of(ViTMicro4(weights=None, classes=3)), class_names=names
-    )
-    backbone = ViTMicro4(weights=None, include_top=False, pooling="token", class_names=names)
-    images = keras.Input((32, 32, 3))
-    own = keras.Model(images, keras.layers.Dense(3, activation="softmax")(backbone(images)))
-    assert preprocessing_of(own).class_names == names
-
-
 def test_constructor_for_any_size_stores_its_own_grid() -> None:
     config = config_of(ViTMicro4(weights=None, input_shape=(None, None, 3)))
     assert (config.image_size, config.grid) == ((None, None), (8, 8))
@@ -253,10 +239,6 @@ def test_constructor_builds_upon_an_input_tensor() -> None:
     ("arguments", "message"),
     [
         ({"classes": 0}, "`classes` must be a positive integer"),
-        (
-            {"classes": 3, "class_names": ("a", "b")},
-            r"`class_names` must have one name for each of the 3 classes. Received: .*'b'\)",
-        ),
         ({"input_shape": (20, 20)}, r"`input_shape` must be \(height, width, channels\)"),
         (
             {"input_shape": 224},

@@ -62,6 +62,10 @@ class DoctorContext:
         self.batch_size, self.range_steps = batch_size, range_steps
         given = preprocessing_for(model) if preprocessing is None else (preprocessing, True)
         self.preprocessing, self.known = given
+        names = self.preprocessing.class_names
+        if names and len(names) == 1 and not self.preprocessing.thresholds:
+            names = (f"not {names[0]}", *names)  # one sigmoid output, two classes
+            self.preprocessing = dataclasses.replace(self.preprocessing, class_names=names)
         check_input(model, self.preprocessing)
         self._predicted: dict[tuple[Preprocessing, int | None], np.ndarray] = {}
         generator = np.random.default_rng(seed)

@@ -9,7 +9,9 @@ import pytest
 
 from keras_vit.doctor import context as context_module
 from keras_vit.doctor.context import DoctorContext, turns
+from keras_vit.doctor.label_order import check_names
 from keras_vit.doctor.scaling_candidates import candidates
+from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 from tests.doctor.conftest import (
     DIGITS,
@@ -97,6 +99,17 @@ def test_context_of_logits_and_of_one_output_has_probabilities() -> None:
     context = DoctorContext(model, two)
     assert context.num_classes == 2
     np.testing.assert_allclose(context.probabilities[:, 1], context.raw[:, 0], atol=1e-5)
+
+
+def test_one_class_name_is_that_of_the_second_class() -> None:
+    ones = dataclasses.replace(PREPROCESSING, class_names=("1",))
+    head = L.Dense(1, "sigmoid", kernel_initializer="zeros", bias_initializer="ones")
+    model = keras.Sequential([keras.Input((8, 8, 3)), ModelMetadata(ones), L.Flatten(), head])
+    context = DoctorContext(model, DIGITS)
+    assert context.preprocessing.class_names == ("not 1", "1")
+    assert set(context.labels) == {1}
+    assert context.accuracy == 1
+    assert [found.name for found in check_names(context)] == ["names"]
 
 
 def test_context_knows_a_new_classifier() -> None:
