@@ -18,6 +18,8 @@ _KINDS = {
     r"(.*/)?_annotations\.(csv|txt)": "a table of boxes",
     rf"(.*/)?({_MASKS})/.*\.(png|gif|bmp|tiff?)": "a mask of pixels",
     r".*\.json": "annotations such as those of labelme",
+    r".*\.(xlsx?|ods|parquet)": "a table in a format other than CSV",
+    r".*/.*\.(csv|tsv|jsonl)": "a table outside of the folder above all images",
 }
 
 
@@ -28,9 +30,9 @@ def unusable_annotations(folder: Path) -> str:
         found = [name for name in names if re.fullmatch(pattern, name.lower())]
         if found:
             return (
-                f"; {found[0]} contains {kind}, which classification cannot use: export the "
-                "dataset again with one class per image (class folders, or a table with the "
-                "columns file and label)"
+                f"; {found[0]} contains {kind}, which cannot be used: export the dataset again "
+                "with one class per image (class folders, or in the folder above all images a CSV "
+                "table with the columns file and label)"
             )
     return ""
 

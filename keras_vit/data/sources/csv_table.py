@@ -126,7 +126,7 @@ class _Images:
         """Paths by lowercase path and name, each with and without the extension."""
         found: dict[str, list[str]] = defaultdict(list)
         for folder, inner, files in os.walk(self.folder):
-            inner[:] = sorted(n for n in inner if not _is_ignored(n, os.path.join(folder, n)))
+            inner[:] = sorted(n for n in inner if not is_ignored(Path(folder, n)))
             for file in sorted(n for n in files if has_image_suffix(n) and not leftover(n)):
                 name = os.path.relpath(os.path.join(folder, file), self.folder)
                 path = PurePosixPath(_key(name))
@@ -145,8 +145,9 @@ def _key(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _is_ignored(name: str, path: str) -> bool:
-    return name.startswith(".") or bool(leftover(name)) or is_output(path)
+def is_ignored(folder: Path) -> bool:
+    """Returns whether a folder is hidden, another program's leftover, or an output."""
+    return folder.name.startswith(".") or bool(leftover(folder.name)) or is_output(folder)
 
 
 def _files(

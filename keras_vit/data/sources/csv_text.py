@@ -22,8 +22,21 @@ SEPARATOR = "|"
 # A column, the columns that exclude its synonyms, and its synonyms in order of precedence.
 _SYNONYMS = (
     ("file", {"file"}, ("file_name", "filename", "image_path", "path", "image")),
-    ("label", {*CLASS_COLUMNS}, ("class", "category", "target")),
-    ("labels", {*CLASS_COLUMNS}, ("tags",)),
+    (
+        "label",
+        {*CLASS_COLUMNS},
+        (
+            "class",
+            "category",
+            "target",
+            "class_name",
+            "label_name",
+            "species",
+            "class_id",
+            "classid",
+        ),
+    ),
+    ("labels", {*CLASS_COLUMNS}, ("tags", "classes", "categories", "attributes", "attribute_ids")),
 )
 _NAMES = {*COLUMNS, *(name for _, _, names in _SYNONYMS for name in names)}
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}

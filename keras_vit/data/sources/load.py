@@ -17,7 +17,7 @@ from keras_vit.data.examples import Examples
 from keras_vit.data.inventory import UNNAMED, find_files
 from keras_vit.data.sources.csv_table import load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
-from keras_vit.data.sources.tables import TABLES, load_tables, other_tables, tables_of
+from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
 
 _NO_CLASS = "image"
@@ -58,7 +58,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
             try:
                 return load_folder(path)
             except NoClassFoldersError:
-                tables = other_tables(path)
+                path, tables = inner_tables(path)
                 if not tables:
                     raise
         examples = load_tables(path, tables)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, Examples
-from keras_vit.data.sources.csv_table import NoClassesError, load_table
+from keras_vit.data.sources.csv_table import NoClassesError, is_ignored, load_table
 
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 _IN_SPLITS = ("_classes.csv", *TABLES)
@@ -20,6 +20,8 @@ _OF_SPLIT = re.compile(
 )
 _SUFFIXES = (".csv", ".tsv", ".jsonl")
 _WITHOUT_LABELS = re.compile("submission|predict", re.IGNORECASE)
+
+_DEPTH = 5  # folders within each other
 
 #: Path of each table and its split, or None for all splits.
 Tables = list[tuple[Path, str | None]]
@@ -44,8 +46,20 @@ def tables_of(folder: Path) -> Tables:
     return found if any(split == "train" for _, split in found) else []
 
 
-def other_tables(folder: Path) -> Tables:
-    """Returns the table of a folder without class folders, whatever the table's name."""
+def inner_tables(folder: Path) -> tuple[Path, Tables]:
+    """Returns the tables of a folder without class folders, or of its only subfolder."""
+    for _ in range(_DEPTH):
+        if tables := tables_of(folder) or _other_tables(folder):
+            return folder, tables
+        inner = [p for p in folder.iterdir() if p.is_dir() and not is_ignored(p)]
+        if len(inner) != 1:
+            break
+        folder = inner[0]
+    return folder, []
+
+
+def _other_tables(folder: Path) -> Tables:
+    """Returns the only table of a folder, whatever its name."""
     tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _SUFFIXES]
     tables = [path for path in tables if not _WITHOUT_LABELS.search(path.stem)]
     if len(tables) > 1:

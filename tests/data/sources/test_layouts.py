@@ -175,6 +175,24 @@ FOUND: dict[str, tuple[Files, dict[str, str]]] = {
         {**files("a/1.jpg", "b/2.jpg"), **text("a/1.json", "{}"), **text("b/2.json", "{}")},
         {"a/1.jpg": "a", "b/2.jpg": "b"},
     ),
+    "one folder above a table": (
+        {**files("archive/train/1.jpg", "archive/train/2.jpg", "archive/test/3.jpg"),
+         **text("archive/train.csv", "id,label\n1,a\n2,b\n"), **text("readme.md", "x")},
+        {"train/1.jpg": "a", "train/2.jpg": "b"},
+    ),
+    "nested folders of the same name": (
+        {**files("train/train/1.jpg", "train/train/2.jpg", "test/test/3.jpg"),
+         **text("train.csv", "id,species\n1,a\n2,b\n")},
+        {"train/train/1.jpg": "a", "train/train/2.jpg": "b"},
+    ),
+    "labels.csv beside unlabeled images": (
+        {**IDS, **text("labels.csv", "id,breed\n2,a\n3,b\n")},
+        {"train/2.jpg": "a", "train/3.jpg": "b"},
+    ),
+    "numbers of several classes": (
+        {**IDS, **text("train.csv", "id,attribute_ids\n1,5 17\n2,17\n3,5\n")},
+        {"train/1.jpg": "17|5", "train/2.jpg": "17", "train/3.jpg": "5"},
+    ),
     "a class called train": (
         files("bus/1.jpg", "car/2.jpg", "train/3.jpg"),
         {"bus/1.jpg": "bus", "car/2.jpg": "car", "train/3.jpg": "train"},
@@ -227,6 +245,14 @@ REFUSED: dict[str, tuple[Files, str]] = {
         {**SPLITS, **text("train/_annotations.csv", "filename,class,xmin\n1.jpg,a,1\n")},
         "train/_annotations.csv contains a table of boxes",
     ),
+    "a spreadsheet": (
+        {**FLAT, **text("labels.xlsx", "PK")},
+        "labels.xlsx contains a table in a format other than CSV",
+    ),
+    "a table in another folder": (
+        {**files("images/1.jpg", "images/2.jpg"), **text("annotations/x.csv", "id,label\n1,a\n")},
+        "annotations/x.csv contains a table outside of the folder above all images",
+    ),
     "a row for each box": (
         {**FLAT, **text("labels.csv", "file,label,xmin\n1.jpg,a,1\n1.jpg,b,2\n")},
         "a table with one row for each box or mask cannot be used. .* in lines 2 and 3 of",
@@ -264,9 +290,9 @@ def test_layouts_that_are_found(layout: str, tmp_path: Path, write: Write) -> No
         for i, (name, split) in enumerate(zip(examples.names, splits, strict=True))
     }
     assert found == expected
-    assert [examples.read(i) for i in range(len(found))] == [
-        (tmp_path / name).read_bytes() for name in examples.names
-    ]
+    for name, path in zip(examples.names, examples.paths or (), strict=True):
+        assert Path(path).is_file()
+        assert path.endswith(name)
 
 
 @pytest.mark.parametrize("layout", REFUSED)
