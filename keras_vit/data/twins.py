@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 _GRID = 16  # rows and columns of the hash
 _SAMPLES = 8  # pixels per cell and side
@@ -49,19 +51,15 @@ def find_twins(hashes: Mapping[str, np.ndarray | None]) -> tuple[tuple[str, ...]
     Args:
         hashes: Name of each image -> its `content_hash`.
     """
-    first = {name: name for name in hashes}  # of its group
-
-    def root(name: str) -> str:
-        while first[name] != name:
-            name = first[name]
-        return name
-
-    for one, other in (*_same_names(hashes), *_near(hashes)):
-        low, high = sorted((root(one), root(other)))
-        first[high] = low
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(hashes):
-        groups[root(name)].append(name)
+    names = sorted(hashes)
+    position = {name: index for index, name in enumerate(names)}
+    pairs = [(position[a], position[b]) for a, b in (*_same_names(names), *_near(hashes))]
+    if not pairs:
+        return ()
+    links = sparse.coo_array((np.ones(len(pairs)), np.transpose(pairs)), (len(names), len(names)))
+    groups: dict[int, list[str]] = defaultdict(list)
+    for name, group in zip(names, csgraph.connected_components(links)[1], strict=True):
+        groups[group].append(name)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
