@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from keras_vit import arguments
-from keras_vit.escapes import terminal
 from keras_vit.tasks.classification.prediction import Prediction, served_predictions
 from keras_vit.tf_serving import served_inputs
 from keras_vit.tf_serving.batching import MAX_BATCH_SIZE
@@ -25,12 +24,7 @@ from keras_vit.tf_serving.transports import (
     UnavailableError,
 )
 
-# Kinds of the dtypes (of NumPy) and numbers of dimensions of a classifier's outputs.
-_OUTPUTS = {
-    **{"probabilities": ("fiu", 2), "top_scores": ("fiu", 2), "top_labels": ("U", 2)},
-    **{"ok": ("b", 1), "message": ("U", 1), "present": ("b", 2), "top_indices": ("iu", 2)},
-}
-_ROUNDING = 1e-3  # of probabilities from products in bfloat16
+_OUTPUTS = {"probabilities", "top_labels", "top_scores", "ok", "message"}  # of a classifier
 _FIRST_WAIT = 0.2  # seconds before the second attempt, on average; doubled before each further one
 
 T = TypeVar("T")
@@ -98,7 +92,6 @@ class Client:
     ) -> None:
         self.address, self.name = address, name
         arguments.positive("timeout", timeout)
-        timeout = min(timeout, 1e7)  # more overflows in gRPC and in the operating system
         rest = address.startswith(("http://", "https://"))
         grpc = "//" not in address and address.rpartition(":")[2].isdecimal()
         if not (rest or grpc) or "@" in address:
@@ -118,11 +111,9 @@ class Client:
                 "`certificate` must be a file with certificates in PEM format. Received: "
                 f"certificate={str(trusted)!r}, which does not exist"
             )
-        if rest:
-            self._transport: Transport = Rest(address, name, version, trusted, headers)
-        else:
-            self._transport = Grpc(address, name, version, tls, trusted, headers)
-        self._timeout = timeout
+        kind: type[Transport] = Rest if rest else Grpc
+        self._transport = kind(address, name, version, tls, trusted, headers)
+        self._timeout = min(timeout, 1e7)  # more overflows in gRPC and in the operating system
         self._signatures: served_inputs.Signatures | None = None
 
     def __enter__(self) -> Self:
@@ -148,8 +139,8 @@ class Client:
             One prediction per image; unreadable images have a `message`.
 
         Raises:
-            ServingError: If the server does not respond as an exported model does after the
-                attempts described in `Client`; with the server's message.
+            ServingError: If the server does not respond after the attempts described in `Client`,
+                with the server's message; or if the model is not one exported by keras_vit.
             ValueError: If there is no image, or an image is not `bytes`.
 
         Examples:
@@ -168,7 +159,13 @@ class Client:
         arguments.positive_int("batch_size", batch_size)
         found: list[Prediction] = []
         for answer in self._answers("serving_default", {"image_bytes": images}, batch_size):
-            found += _predictions(answer, self.address)
+            missing = _OUTPUTS - answer.keys()
+            if missing:
+                raise ServingError(
+                    f"{self.address}: the model was not exported by keras_vit: its response has no "
+                    f"{', '.join(sorted(missing))}"
+                )
+            found += served_predictions(answer)
         return found
 
     def call(self, signature: str, **inputs: Any) -> dict[str, np.ndarray]:
@@ -216,22 +213,10 @@ class Client:
     ) -> dict[str, np.ndarray]:
         self._checked(signature, inputs, deadline)
         try:
-            answer = self._transport.predict(signature, inputs, _seconds_to(deadline))
+            return self._transport.predict(signature, inputs, _seconds_to(deadline))
         except BatchError:
             self._signatures = None  # a new version may have other signatures
             raise
-        number = len(next(iter(inputs.values())))
-        wrong = [
-            f"{terminal(key)} of shape {a.shape}"
-            for key, a in answer.items()
-            if a.shape[:1] != (number,)
-        ]
-        if wrong or not answer:
-            raise ServingError(
-                f"{self.address}: invalid response: {', '.join(wrong) or 'no outputs'} for a "
-                f"request of {number} images"
-            )
-        return answer
 
     def _checked(
         self, signature: str, inputs: Mapping[str, Any], deadline: float
@@ -264,30 +249,3 @@ class Client:
 
 def _seconds_to(deadline: float) -> float:
     return max(deadline - time.monotonic(), 1e-3)  # requests rejects a timeout of 0
-
-
-def _predictions(answer: Mapping[str, np.ndarray], address: str) -> list[Prediction]:
-    missing = {"probabilities", "top_labels", "top_scores", "ok", "message"} - answer.keys()
-    if missing:
-        raise ServingError(
-            f"{address}: the model was not exported by keras_vit: its response has no "
-            f"{', '.join(sorted(missing))}"
-        )
-    for key, (kinds, dimensions) in _OUTPUTS.items():
-        array = answer.get(key)
-        if array is None:
-            continue
-        finite = array.dtype.kind != "f" or np.isfinite(array).all()
-        if array.dtype.kind not in kinds or array.ndim != dimensions or not finite:
-            raise ServingError(
-                f"{address}: invalid response: {key} is {array.dtype.name} of shape {array.shape}"
-                + ("" if finite else " with NaN or infinity")
-            )
-        if key in ("probabilities", "top_scores") and np.any(np.abs(array - 0.5) > 0.5 + _ROUNDING):
-            raise ServingError(f"{address}: invalid response: {key} has numbers outside of [0, 1]")
-    if not answer["top_labels"].size or answer["top_labels"].shape != answer["top_scores"].shape:
-        raise ServingError(f"{address}: invalid response: no top_labels, or without a score each")
-    try:
-        return served_predictions(answer)
-    except (LookupError, ValueError) as error:
-        raise ServingError(f"{address}: invalid response: {error}") from error

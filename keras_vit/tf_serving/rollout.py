@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from keras_vit import arguments, files
 from keras_vit.escapes import terminal
-from keras_vit.tf_serving.rest import request_json
+from keras_vit.tf_serving.transports import Rest, ServingError
 
 STABLE, CANARY = "stable", "canary"
 AVAILABLE = "AVAILABLE"
@@ -32,10 +32,6 @@ class ServedVersion:
     number: int
     state: str
     error: str = ""
-
-
-class UnreachableError(RuntimeError):
-    """Raised if the server does not respond."""
 
 
 class Rollout:
@@ -82,8 +78,7 @@ class Rollout:
                 f"without a password. Received: server={arguments.without_password(server)!r}"
             )
         self.config = Path(config)
-        self._address = f"{server.rstrip('/')}/v1/models/{quote(name, safe='')}"
-        self._name, self._timeout, self._log = name, timeout, log
+        self._server, self._name, self._timeout, self._log = server, name, timeout, log
         self._read()
 
     def status(self) -> list[ServedVersion]:
@@ -92,14 +87,10 @@ class Rollout:
         Raises:
             RuntimeError: If the server does not respond or does not have the model.
         """
-        content = self._get("")
-        try:
-            found = [
-                ServedVersion(int(v["version"]), str(v["state"]), str(v["status"]["error_message"]))
-                for v in content["model_version_status"]
-            ]
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise RuntimeError(f"{self._address}: {str(content)[:500]}") from error
+        found = [
+            ServedVersion(int(v["version"]), v["state"], v["status"]["error_message"])
+            for v in self._ask("", "model_version_status")
+        ]
         return sorted(found, key=lambda version: -version.number)
 
     def labels(self) -> dict[str, int]:
@@ -241,7 +232,7 @@ class Rollout:
                 if done():
                     return
                 states = ", ".join(f"{v.number} {terminal(v.state)}" for v in self.status())
-            except UnreachableError as error:  # a server may be slow while loading a large model
+            except ServingError as error:  # a server may be slow while loading a large model
                 states = str(error)
             if time.monotonic() > deadline:
                 raise RuntimeError(
@@ -253,27 +244,20 @@ class Rollout:
 
     def _resolved(self, labels: Mapping[str, int]) -> bool:
         # Not the status of a label: it contains all versions.
-        found = {label: self._get(f"/labels/{label}/metadata") for label in labels}
-        specs = {label: content.get("model_spec") for label, content in found.items()}
-        return all(
-            isinstance(spec, dict) and spec.get("version") == str(labels[label])
-            for label, spec in specs.items()
-        )
+        try:
+            return all(
+                self._ask("/metadata", "model_spec", label)["version"] == str(number)
+                for label, number in labels.items()
+            )
+        except ServingError:  # also if the server has no such label yet
+            return False
 
     def _unloaded(self, versions: Collection[int]) -> bool:
         return not any(v.number in versions and v.state == AVAILABLE for v in self.status())
 
-    def _get(self, part: str) -> dict[str, Any]:
-        import requests
-
-        try:
-            with requests.Session() as session:
-                found = request_json(session, "GET", self._address + part, _REQUEST_SECONDS)[1]
-            if not isinstance(found, dict):
-                raise ValueError(f"not a JSON object: {str(found)[:200]!r}")
-            return found
-        except (requests.RequestException, ValueError) as error:
-            raise UnreachableError(f"{self._address}{part}: {error}") from error
+    def _ask(self, path: str, key: str, label: str | None = None) -> Any:
+        with contextlib.closing(Rest(self._server, self._name, label)) as server:
+            return server.ask("GET", path, key, _REQUEST_SECONDS)
 
     def _read(self) -> Any:
         try:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import abc
 import base64
-import contextlib
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import requests
+import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from keras_vit import arguments
 from keras_vit.escapes import terminal
-from keras_vit.tf_serving.rest import MAX_RESPONSE, request_json
+from keras_vit.tf_serving.rest import request_json
 from keras_vit.tf_serving.served_inputs import Signatures
 
 # Codes with which TensorFlow Serving fails a whole batch if one of its requests is malformed. REST
 # returns 400 for the first two (ToHTTPStatusCode in TensorFlow Serving's http_server.cc).
-_BATCH_CODES = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL"}
-_BATCH_STATUSES = {400, 500}
-_UNAVAILABLE = 503  # HTTP status
-_MOST_NAMES = 1000
+_BATCH_CODES = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "INTERNAL", "400", "500"}
+_UNAVAILABLE_CODES = {"UNAVAILABLE", "503"}
 
 
 class ServingError(RuntimeError):
@@ -50,30 +53,49 @@ class BatchError(ServingError):
     remark = "; this request fits the signature, another one in its batch may not"
 
 
-class Transport(Protocol):
-    """Interface of a connection to a server; its methods raise `ServingError`."""
+@dataclasses.dataclass(repr=False)  # headers can contain a password
+class Transport(abc.ABC):
+    """Connection to one model of a server; its methods raise `ServingError`.
 
-    def signatures(self, timeout: float) -> Signatures: ...
+    Args:
+        address: `HOST:PORT` for gRPC; `http://HOST:PORT` or `https://HOST:PORT` for REST.
+        name: Name of the model on the server.
+        version: A version number or label; by default the newest version.
+        tls: Whether gRPC is encrypted.
+        certificate: File with the certificates to trust.
+        headers: Headers of every request.
+    """
 
+    address: str
+    name: str
+    version: int | str | None = None
+    tls: bool = False
+    certificate: Path | None = None
+    headers: Mapping[str, str] | None = None
+
+    @abc.abstractmethod
+    def __post_init__(self) -> None:
+        """Opens the connection."""
+
+    @abc.abstractmethod
+    def signatures(self, timeout: float) -> Signatures:
+        """Returns the inputs of each signature."""
+
+    @abc.abstractmethod
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
-    ) -> dict[str, np.ndarray]: ...
+    ) -> dict[str, np.ndarray]:
+        """Returns the outputs of a signature; strings as an array of `str`."""
 
-    def close(self) -> None: ...
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Closes the connection."""
 
 
-class Grpc:
+class Grpc(Transport):
     """gRPC connection to the `PredictionService` of TensorFlow Serving."""
 
-    def __init__(
-        self,
-        address: str,
-        name: str,
-        version: int | str | None,
-        tls: bool,
-        certificate: Path | None,
-        headers: Mapping[str, str] | None,
-    ) -> None:
+    def __post_init__(self) -> None:
         try:
             import grpc
             from tensorflow_serving.apis import prediction_service_pb2_grpc
@@ -86,137 +108,89 @@ class Grpc:
         # DEADLINE_EXCEEDED hides the server's message.
         options = [
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", MAX_RESPONSE),
-            # A small compressed message can be a large one; TensorFlow Serving compresses none.
-            ("grpc.per_message_decompression", 0),
+            ("grpc.max_receive_message_length", -1),
             ("grpc.initial_reconnect_backoff_ms", 200),
         ]
-        if tls or certificate:
-            trusted = certificate.read_bytes() if certificate else None
-            credentials = grpc.ssl_channel_credentials(trusted)
-            self._channel = grpc.secure_channel(address, credentials, options)
-        else:
-            self._channel = grpc.insecure_channel(address, options)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
-        self._address, self._name, self._version = address, name, version
-        self._metadata = tuple((k.lower(), v) for k, v in (headers or {}).items())
+        self._metadata = [(key.lower(), value) for key, value in (self.headers or {}).items()]
         binary = [key for key, _ in self._metadata if key.endswith("-bin")]
         if binary:
             raise ValueError(
                 "`headers` must have no names that end in -bin, which are bytes in gRPC. "
                 f"Received: {binary[0]}"
             )
+        if self.tls or self.certificate:
+            trusted = self.certificate.read_bytes() if self.certificate else None
+            credentials = grpc.ssl_channel_credentials(trusted)
+            self._channel = grpc.secure_channel(self.address, credentials, options)
+        else:
+            self._channel = grpc.insecure_channel(self.address, options)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def signatures(self, timeout: float) -> Signatures:
-        import grpc
-        import tensorflow as tf
         from tensorflow_serving.apis import get_model_metadata_pb2
 
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-        self._address_model(request.model_spec)
-        try:
-            answer = self._stub.GetModelMetadata(request, timeout=timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            self._fail(error, batched=False)
+        answer = self._ask("GetModelMetadata", request, timeout)
         found = get_model_metadata_pb2.SignatureDefMap()
-        with _invalid(self._address):
-            answer.metadata["signature_def"].Unpack(found)
-            _check_number(len(found.signature_def))
-            _check_number(sum(len(signature.inputs) for signature in found.signature_def.values()))
-            return {
-                name: {
-                    key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype)
-                    for key, info in signature.inputs.items()
-                }
-                for name, signature in found.signature_def.items()
-            }
+        answer.metadata["signature_def"].Unpack(found)
+        return _inputs(found.signature_def)
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
-        import grpc
-        import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2
 
         request = predict_pb2.PredictRequest()
-        self._address_model(request.model_spec)
         request.model_spec.signature_name = signature
         for key, value in inputs.items():
             request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-        try:
-            answer = self._stub.Predict(request, timeout=timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            self._fail(error, batched=True)
-        with _invalid(self._address):
-            _check_number(len(answer.outputs))
-            # `make_ndarray` repeats the last value up to the declared shape.
-            shapes = {key: tf.TensorShape(o.tensor_shape) for key, o in answer.outputs.items()}
-            if sum(shape.num_elements() for shape in shapes.values()) > answer.ByteSize():
-                raise ValueError(f"shapes larger than the content: {shapes}")
-            return _strings({key: _from_proto(o) for key, o in answer.outputs.items()})
+        answer = self._ask("Predict", request, timeout)
+        return {key: _from_proto(value) for key, value in answer.outputs.items()}
 
     def close(self) -> None:
         self._channel.close()
 
-    def _address_model(self, spec: Any) -> None:
-        spec.name = self._name
-        if isinstance(self._version, int):
-            spec.version.value = self._version
-        elif self._version:
-            spec.version_label = self._version
+    def _ask(self, method: str, request: Any, timeout: float) -> Any:
+        """Sends a request for the model and returns the response."""
+        import grpc
 
-    def _fail(self, error: Any, batched: bool) -> NoReturn:
-        code = error.code().name
-        kind = ServingError
-        if code == "UNAVAILABLE":
-            kind = UnavailableError
-        elif batched and code in _BATCH_CODES:
-            kind = BatchError
-        raise kind(
-            f"{self._address}, model {self._name!r}: {code}: {terminal(error.details())}"
-        ) from error
+        request.model_spec.name = self.name
+        if isinstance(self.version, int):
+            request.model_spec.version.value = self.version
+        elif self.version:
+            request.model_spec.version_label = self.version
+        try:
+            return getattr(self._stub, method)(request, timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            code = error.code().name
+            message = f"{self.address}, model {self.name!r}: {code}: {terminal(error.details())}"
+            raise _error(message, code, batched=method == "Predict") from error
 
 
-class Rest:
+class Rest(Transport):
     """Connection to the REST API of TensorFlow Serving."""
 
-    def __init__(
-        self,
-        address: str,
-        name: str,
-        version: int | str | None,
-        certificate: Path | None,
-        headers: Mapping[str, str] | None,
-    ) -> None:
-        import requests
-
+    def __post_init__(self) -> None:
         part = ""
-        if version is not None:
-            kind = "versions" if isinstance(version, int) else "labels"
-            part = f"/{kind}/{quote(str(version), safe='')}"
-        self._address = f"{address.rstrip('/')}/v1/models/{quote(name, safe='')}{part}"
+        if self.version is not None:
+            kind = "versions" if isinstance(self.version, int) else "labels"
+            part = f"/{kind}/{quote(str(self.version), safe='')}"
+        self._url = f"{self.address.rstrip('/')}/v1/models/{quote(self.name, safe='')}{part}"
         self._session = requests.Session()
-        self._session.headers.update(headers or {})
-        self._trusted = str(certificate) if certificate else None  # None: the default of requests
+        self._session.headers.update(self.headers or {})
+        # None: the default of requests
+        self._trusted = str(self.certificate) if self.certificate else None
 
     def signatures(self, timeout: float) -> Signatures:
-        import tensorflow as tf
-        from tensorflow.core.framework import types_pb2
-
-        def spec(info: Any) -> tf.TensorSpec:
-            shape = info["tensor_shape"]
-            sizes = [int(dimension["size"]) for dimension in shape.get("dim", [])]
-            known = [None if size < 0 else size for size in sizes]
-            dtype = types_pb2.DataType.Value(info["dtype"])
-            return tf.TensorSpec(None if shape.get("unknown_rank") else known, dtype)
-
-        content = self._ask("GET", "/metadata", "metadata", timeout)
-        with _invalid(f"{self._address}/metadata"):
-            _check_number(len(content["signature_def"]["signature_def"]))
-            return {
-                name: {key: spec(info) for key, info in signature["inputs"].items()}
+        content = self.ask("GET", "/metadata", "metadata", timeout)
+        return _inputs(
+            {
+                name: json_format.ParseDict(
+                    signature, meta_graph_pb2.SignatureDef(), ignore_unknown_fields=True
+                )
                 for name, signature in content["signature_def"]["signature_def"].items()
             }
+        )
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
@@ -225,64 +199,50 @@ class Rest:
             "signature_name": signature,
             "inputs": {key: _as_json(value) for key, value in inputs.items()},
         }
-        outputs = self._ask("POST", ":predict", "outputs", timeout, request)
+        outputs = self.ask("POST", ":predict", "outputs", timeout, request)
         if not isinstance(outputs, dict):  # the server returns a single output without its name
             outputs = {"outputs": outputs}
-        with _invalid(self._address):
-            return _strings({key: _from_json(value) for key, value in outputs.items()})
+        return {key: np.asarray(value) for key, value in outputs.items()}
 
     def close(self) -> None:
         self._session.close()
 
-    def _ask(self, method: str, path: str, key: str, timeout: float, request: Any = None) -> Any:
+    def ask(self, method: str, path: str, key: str, timeout: float, request: Any = None) -> Any:
         """Sends an HTTP request and returns one field of the JSON response."""
-        import requests
-
-        address = self._address + path
+        url = self._url + path
         try:
             # Without urllib3's `Retry`, which applies the whole timeout to each attempt.
-            code, content = request_json(
-                *(self._session, method, address, timeout), json=request, verify=self._trusted
+            status, content = request_json(
+                *(self._session, method, url, timeout), json=request, verify=self._trusted
             )
         except (requests.Timeout, requests.exceptions.SSLError) as error:
-            raise ServingError(f"{address}: {error}") from error
+            raise ServingError(f"{url}: {error}") from error
         except requests.ConnectionError as error:
-            raise UnavailableError(f"{address}: {error}") from error
+            raise UnavailableError(f"{url}: {error}") from error
         except (requests.RequestException, ValueError) as error:
-            raise ServingError(f"{address}: {error}") from error
-        kind = ServingError
-        if code == _UNAVAILABLE:
-            kind = UnavailableError
-        elif method == "POST" and code in _BATCH_STATUSES:
-            kind = BatchError
-        if code != 200 or not isinstance(content, dict) or key not in content:
+            raise ServingError(f"{url}: {error}") from error
+        if status != 200 or not isinstance(content, dict) or key not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
-            raise kind(f"{address}: {code}: {terminal(str(said)[:500])}")
+            message = f"{url}: {status}: {terminal(str(said)[:500])}"
+            raise _error(message, str(status), batched=method == "POST")
         return content[key]
 
 
-@contextlib.contextmanager
-def _invalid(address: str) -> Iterator[None]:
-    """Raises `ServingError` for content that is not as expected."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        yield
-    except (
-        ArithmeticError,
-        AttributeError,
-        DecodeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise ServingError(f"{address}: invalid response: {error}") from error
+def _error(message: str, code: str, batched: bool) -> ServingError:
+    """Creates the exception for a code of gRPC or HTTP."""
+    if code in _UNAVAILABLE_CODES:
+        return UnavailableError(message)
+    return BatchError(message) if batched and code in _BATCH_CODES else ServingError(message)
 
 
-def _check_number(number: int) -> None:
-    """Raises `ValueError` for more signatures, inputs or outputs than a model has."""
-    if number > _MOST_NAMES:
-        raise ValueError(f"{number} signatures, inputs or outputs instead of at most {_MOST_NAMES}")
+def _inputs(signatures: Mapping[str, meta_graph_pb2.SignatureDef]) -> Signatures:
+    return {
+        name: {
+            key: tf.TensorSpec(tf.TensorShape(info.tensor_shape), info.dtype)
+            for key, info in signature.inputs.items()
+        }
+        for name, signature in signatures.items()
+    }
 
 
 def _as_json(value: np.ndarray) -> Any:
@@ -291,34 +251,6 @@ def _as_json(value: np.ndarray) -> Any:
     return [{"b64": base64.b64encode(item).decode()} for item in value]
 
 
-def _from_json(value: Any) -> np.ndarray:
-    array = np.asarray(value, object)
-    kinds = set(map(type, array.flat))
-    if kinds == {str}:
-        return array
-    for dtype, allowed in ((bool, {bool}), (np.int64, {int}), (np.float64, {int, float})):
-        if kinds <= allowed:
-            return array.astype(dtype)
-    names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise ValueError(f"an output of {names} instead of numbers")
-
-
 def _from_proto(value: Any) -> np.ndarray:
-    import tensorflow as tf
-
-    shape, strings = tf.TensorShape(value.tensor_shape), len(value.string_val)
-    if strings not in (0, shape.num_elements()):
-        raise ValueError(f"{strings} strings of shape {shape}")
     array = tf.make_ndarray(value)
-    if array.dtype != object:
-        return array
-    return np.array([item.decode() for item in array.flat], object).reshape(array.shape)
-
-
-def _strings(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Converts arrays of `str` objects to arrays of strings, each of the length of the longest."""
-    texts = {key: array for key, array in arrays.items() if array.dtype == object}
-    size = sum(array.size * max(map(len, array.flat), default=0) for array in texts.values())
-    if size > MAX_RESPONSE:
-        raise ValueError("strings of very different length")
-    return arrays | {key: array.astype(str) for key, array in texts.items()}
+    return np.vectorize(bytes.decode, otypes=[str])(array) if array.dtype == object else array

@@ -235,6 +235,13 @@ def test_an_address_is_checked(address: str) -> None:
         Client(address)
 
 
+@pytest.mark.parametrize("start", ["http://", "https://", "grpc://", ""])
+def test_address_with_a_password_is_refused_without_printing_it(start: str) -> None:
+    with pytest.raises(ValueError, match="without a password") as error:
+        Client(f"{start}me:sec/ret@localhost:8501")
+    assert str(error.value).endswith(f"Received: address='{start}...@localhost:8501'")
+
+
 def test_tls_contradicts_http() -> None:
     for options in ({"tls": True}, {"certificate": "certificate.pem"}):
         with pytest.raises(ValueError, match="`tls` and `certificate` require gRPC or an"):
@@ -248,11 +255,11 @@ def test_a_certificate_has_to_be_there(address: str, tmp_path: Path) -> None:
 
 
 def test_a_model_of_someone_else_is_told(
-    fake: FakeServing, monkeypatch: pytest.MonkeyPatch
+    address: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake, "predict", lambda *_: {"scores": np.zeros((1, 3))})
     with (
-        Client(fake.rest_address) as client,
+        Client(address) as client,
         pytest.raises(ServingError, match="was not exported by keras_vit:"),
     ):
         client.predict([b"image"])

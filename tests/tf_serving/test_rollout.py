@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import requests
 
-from keras_vit.export import Rollout
+from keras_vit.export import Rollout, ServingError
 from keras_vit.tf_serving import rollout
 from tests.export.model_server import ModelServer, models_folder, until
 
@@ -99,14 +99,14 @@ def test_a_server_that_does_not_answer_for_a_while_is_waited_for(
 ) -> None:
     found = rolling(config, server)
     release(config, 2)
-    get, failures = found._get, iter(range(5))
+    ask, failures = found._ask, iter(range(5))
 
-    def slow(part: str) -> dict[str, Any]:
+    def slow(*part: str) -> Any:
         if "specific" in config.read_text() and next(failures, None) is not None:
-            raise rollout.UnreachableError("busy")
-        return get(part)
+            raise ServingError("busy")
+        return ask(*part)
 
-    monkeypatch.setattr(found, "_get", slow)
+    monkeypatch.setattr(found, "_ask", slow)
     found.canary(2)
     assert clients(server) == (1, 2, 2)
 

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.export import ServingError
-from keras_vit.tf_serving import transports
 from keras_vit.tf_serving.transports import BatchError, Grpc, Rest, Transport, UnavailableError
 from tests.tf_serving.fake_serving import CODES, FakeServing, serving
 
@@ -25,20 +24,11 @@ def fake(exported: dict[str, Path]) -> Iterator[FakeServing]:
 
 def transport(kind: str, fake: FakeServing, name: str = "vit") -> Transport:
     if kind == "grpc":
-        return Grpc(fake.grpc_address, name, None, False, None, None)
-    return Rest(fake.rest_address, name, None, None, None)
+        return Grpc(fake.grpc_address, name)
+    return Rest(fake.rest_address, name)
 
 
 kinds = pytest.mark.parametrize("kind", ["grpc", "rest"])
-
-
-@kinds
-def test_too_many_signatures_are_refused(
-    kind: str, fake: FakeServing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transports, "_MOST_NAMES", 3)
-    with pytest.raises(ServingError, match="signatures, inputs or outputs instead of at most 3"):
-        transport(kind, fake).signatures(20)
 
 
 @kinds
