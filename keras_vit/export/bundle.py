@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -182,9 +182,7 @@ def bundle(
     if source.trained is source.held_out:
         measured = measured[::-1]  # the images to verify with come first
     calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
-    chosen = (
-        tflite.quantizations_of(source.model) if quantizations is None else tuple(quantizations)
-    )
+    chosen = tflite.quantizations_of(source.model) if quantizations is None else quantizations
     for quantization in chosen:
         tflite.check_quantization(quantization, source.model, calibration)
     directory = Path(directory)
@@ -206,22 +204,21 @@ def bundle(
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
-            artifacts = list(
-                _write_all(
-                    source.model,
-                    staged,
-                    chosen,
-                    runtimes,
-                    calibration,
-                    limits,
-                    precision,
-                    tflite_batch_size,
-                    say,
-                )
+            path, exact = staged / "saved_model", precision == "float32"
+            served = Artifact("saved_model", "saved_model", path, exact, _BFLOAT16_AGREEMENT)
+            writers: dict[Artifact, Callable[[Path], Any]] = {
+                served: partial(saved_model.write, source.model, limits=limits, precision=precision)
+            }
+            writers |= _writers(
+                source.model, staged, chosen, runtimes, calibration, tflite_batch_size
             )
+            for artifact, write in writers.items():
+                start = time.monotonic()
+                write(artifact.path)
+                say(f"{artifact.name}: written in {time.monotonic() - start:.0f} s")
             images = (checked.read(index) for index in range(len(checked)))
             results = verify(
-                artifacts,
+                list(writers),
                 images,
                 expected,
                 staged / "verification",
@@ -230,7 +227,7 @@ def bundle(
                 progress=bool(verbose),
             )
             _refuse(results, checked.names, named=quantizations is not None)
-            for artifact, result in zip(artifacts, results, strict=True):
+            for artifact, result in zip(writers, results, strict=True):
                 if not result.ok:
                     artifact.path.unlink()
             if warm_up:
@@ -292,41 +289,27 @@ class _Source:
         )
 
 
-def _write_all(
+def _writers(
     model: keras.Model,
     staged: Path,
     quantizations: Sequence[str],
     runtimes: Sequence[str],
     calibration: Sequence[bytes],
-    limits: Limits,
-    precision: str,
     batch_size: int,
-    say: Any,
-) -> Iterator[Artifact]:
-    """Writes all export formats into the folder `staged`, and prints how long each one takes."""
-
-    def timed(name: str, write: Any) -> Path:
-        start = time.monotonic()
-        path = write()
-        say(f"{name}: written in {time.monotonic() - start:.0f} s")
-        return path
-
-    path = staged / "saved_model"
-    timed("SavedModel", lambda: saved_model.write(model, path, limits=limits, precision=precision))
-    exact = precision == "float32"
-    yield Artifact("saved_model", "saved_model", path, exact, min_agreement=_BFLOAT16_AGREEMENT)
-    (staged / "files").mkdir()
+) -> dict[Artifact, Callable[[Path], Any]]:
+    """Returns the files to write into `staged / "files"`, with the functions that write them."""
+    found: dict[Artifact, Callable[[Path], Any]] = {}
+    folder = staged / "files"
+    folder.mkdir()
     if quantizations:
         converter = tflite.TFLiteConverter(model, staged / "traced", calibration, batch_size)
-        for quantization in quantizations:
-            path = staged / "files" / f"{quantization}.tflite"
-            timed(quantization, partial(converter.write, quantization, path))
-            yield Artifact(quantization, "tflite", path, exact=quantization == "float32")
-    for kind in dict.fromkeys(runtimes):
+        for name in quantizations:
+            artifact = Artifact(name, "tflite", folder / f"{name}.tflite", name == "float32")
+            found[artifact] = partial(converter.write, name)
+    for kind in runtimes:
         write, suffix = onnx_openvino.WRITERS[kind]
-        path = staged / "files" / f"model.{suffix}"
-        timed(kind, partial(write, model, path))
-        yield Artifact(kind, kind, path, exact=True)
+        found[Artifact(kind, kind, folder / f"model.{suffix}", True)] = partial(write, model)
+    return found
 
 
 def _drawn(total: int, seed: int) -> np.ndarray:

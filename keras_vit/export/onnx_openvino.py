@@ -37,12 +37,10 @@ def write_onnx(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     model scales. The output `probabilities` is a float32 tensor (B, classes). Labels and
     preprocessing are in the file's metadata.
     """
-    require_tensorflow()
-    require("onnx")
+    classify, spec, preprocessing = _function(model, "onnx")
     import onnx
     import tf2onnx
 
-    classify, spec, preprocessing = _function(model)
     # Without the handler, the exact GELU is silently converted to a file that no runtime loads.
     handlers: dict[str, Any] = {"Erfc": (_one_minus_erf, [])}
     proto, _ = tf2onnx.convert.from_function(
@@ -62,11 +60,9 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     file, below `rt_info`, `keras_vit`. On a CPU with bfloat16, OpenVINO computes in bfloat16 unless
     `{"INFERENCE_PRECISION_HINT": "f32"}` is set.
     """
-    require_tensorflow()
-    require("openvino")
+    classify, spec, preprocessing = _function(model, "openvino")
     import openvino
 
-    classify, spec, preprocessing = _function(model)
     path = Path(path)
     with tempfile.TemporaryDirectory() as traced:
         archive = keras.export.ExportArchive()
@@ -87,11 +83,12 @@ def write_openvino(model: keras.Model, path: str | os.PathLike[str]) -> Path:
 WRITERS = {"onnx": (write_onnx, "onnx"), "openvino": (write_openvino, "xml")}
 
 
-def _function(model: keras.Model) -> tuple[Any, tf.TensorSpec, Any]:
+def _function(model: keras.Model, kind: str) -> tuple[Any, tf.TensorSpec, Any]:
+    require_tensorflow()
+    require(kind)
     task, network, preprocessing = finished(model)
-    spec = tf.TensorSpec(
-        (None, *preprocessing.size, preprocessing.num_channels), tf.uint8, "pixels"
-    )
+    shape = (None, *preprocessing.size, preprocessing.num_channels)
+    spec = tf.TensorSpec(shape, tf.uint8, "pixels")
 
     def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
         return {task.output: network(scale(images, preprocessing), training=False)}

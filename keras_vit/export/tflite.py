@@ -175,11 +175,7 @@ class TFLiteConverter:
     """
 
     def __init__(
-        self,
-        model: keras.Model,
-        folder: Path,
-        images: Sequence[bytes] = (),
-        batch_size: int = 1,
+        self, model: keras.Model, folder: Path, images: Sequence[bytes] = (), batch_size: int = 1
     ) -> None:
         require_tensorflow()
         arguments.positive_int("batch_size", batch_size)
@@ -207,17 +203,12 @@ class TFLiteConverter:
         """Writes a TFLite file with one of the quantizations.
 
         Args:
-            quantization: A key of `QUANTIZATIONS`.
+            quantization: A key of `QUANTIZATIONS`, checked with `check_quantization`.
             path: The `.tflite` file.
 
         Returns:
             The path.
-
-        Raises:
-            ValueError: If the quantization is unknown, not supported by the model, or needs
-                images and there are none.
         """
-        check_quantization(quantization, self._model, self._images)
         content = self._convert(QUANTIZATIONS[quantization])
         with files.atomic_path(path) as temporary:
             temporary.write_bytes(content)
@@ -227,14 +218,9 @@ class TFLiteConverter:
         return Path(path)
 
     def _convert(self, quantization: Quantization) -> bytes:
-        # For integer-only models, the converter itself quantizes the inputs to bytes.
-        signature = (
-            _FLOATS
-            if quantization.integer_only
-            else _MEASURED
-            if quantization.calibrated
-            else _BYTES
-        )
+        signature = _MEASURED if quantization.calibrated else _BYTES
+        if quantization.integer_only:  # the converter itself quantizes the inputs to bytes
+            signature = _FLOATS
         converter = tf.lite.TFLiteConverter.from_saved_model(
             self._folder, signature_keys=[signature]
         )

@@ -228,19 +228,19 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
     module, drawn = sys.modules["keras_vit.export.bundle"], {}
     monkeypatch.setattr(module, "_CALIBRATION", len(labeled) - 4)
     answered(monkeypatch)
-    verify, write_all = module.verify, module._write_all
+    verify, converter = module.verify, tflite.TFLiteConverter
 
     def watched_verify(artifacts, images, *rest, **options):
         drawn["verified"] = list(images)
         return verify(artifacts, *rest, **options)
 
-    def watched_write(model, staged, quantizations, runtimes, calibration, *rest):
+    def watched_converter(model, folder, calibration, *rest):
         drawn["measured"] = calibration
-        return write_all(model, staged, quantizations, runtimes, calibration, *rest)
+        return converter(model, folder, calibration, *rest)
 
     monkeypatch.setattr(module, "verify", watched_verify)
-    monkeypatch.setattr(module, "_write_all", watched_write)
-    exported(model, tmp_path, labeled, sample=4)
+    monkeypatch.setattr(tflite, "TFLiteConverter", watched_converter)
+    exported(model, tmp_path, labeled, quantizations=["float32"], sample=4)
     assert {*drawn["verified"], *drawn["measured"]} == set(labeled.encoded)
     assert not {*drawn["verified"]} & {*drawn["measured"]}
 
