@@ -160,7 +160,7 @@ def in_training(objective: Any, network: keras.Model, *arguments: Any, **setting
     """A network with an objective, in training; settings of both."""
     from keras_vit.training.training_model import TrainingModel
 
-    names = ("accumulation_steps", "clip_norm", "clip_variable_norm", "sam_radius")
+    names = ("accumulation_steps", "clip_norm")
     steps = {name: settings.pop(name) for name in names if name in settings}
     return TrainingModel(objective(network, *arguments, **settings), **steps)
 

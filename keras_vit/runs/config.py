@@ -215,12 +215,22 @@ def read_config(path: str | os.PathLike[str]) -> RunConfig:
     return read_config_of(RunConfig, path)
 
 
+# Recipe fields of earlier versions, whose configurations contain them with the default of 0.
+_REMOVED = {"clip_variable_norm", "sam_radius"}
+
+
 def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
     """Reads a configuration of the given class from a YAML file, as `read_config` does."""
     content = read_mapping(path)
     content = {k: v for k, v in content.items() if k not in ("resolved", "versions")}
     recipe = _mapping(path, content, "recipe")
     augmentation = _mapping(path, recipe, "augmentation")
+    for name in _REMOVED & recipe.keys():
+        if (value := recipe.pop(name)) != 0:
+            raise ValueError(
+                f"{path}: the recipe field `{name}` was removed and must be 0 or left out. "
+                f"Received: {name}={value!r}"
+            )
     for name, found, holder in (
         ("the configuration", content, kind),
         ("its recipe", recipe, Recipe),

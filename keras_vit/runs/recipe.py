@@ -54,9 +54,6 @@ class Recipe:
         weight_decay_coupled: Whether weight decay is added to the gradient, as in PyTorch's SGD,
             and not subtracted from the weights, as in AdamW.
         clip_norm: Maximum global norm of the gradients; 0 for no clipping.
-        clip_variable_norm: Maximum norm of each variable's gradient; 0 for no clipping.
-        sam_radius: Radius rho of sharpness-aware minimization, with two gradients per step; 0
-            for none.
         ema_momentum: Momentum of the moving average of the weights, which is evaluated, saved and
             exported in place of the weights, in [0, 1); 0 for none. After t steps it is at most
             (1 + t) / (10 + t), so that the average of a short run is not that of its first steps.
@@ -110,8 +107,6 @@ class Recipe:
     weight_decay_on: str = "kernels"
     weight_decay_coupled: bool = False
     clip_norm: NonNegative = 1.0
-    clip_variable_norm: NonNegative = 0.0
-    sam_radius: NonNegative = 0.0
     ema_momentum: Rate = 0.0
     trainable: tuple[str, ...] = ("*",)
     loss: str = "softmax"

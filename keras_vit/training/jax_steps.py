@@ -26,12 +26,6 @@ class JaxSteps:
         gradients, non_trainable, metrics = self._gradients(
             trainable, non_trainable, metrics, batch, scale
         )
-        if self.sam_radius:
-            steps = self.perturbation([g / scale for g in gradients])
-            there = [v + s for v, s in zip(trainable, steps, strict=True)]
-            gradients, non_trainable, _ = self._gradients(
-                there, non_trainable, metrics, batch, scale
-            )
         gradients, norm = self.clip(gradients, scale)
         trainable, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, gradients, trainable

@@ -229,8 +229,6 @@ def build_training_model(objective: Objective, config: CommonConfig, steps: int)
         objective,
         accumulation_steps=recipe.accumulation_steps,
         clip_norm=recipe.clip_norm,
-        clip_variable_norm=recipe.clip_variable_norm,
-        sam_radius=recipe.sam_radius,
     )
     training_model.compile(
         optimizer=build_optimizer(recipe, objective, steps * recipe.epochs, precision_of(config)),

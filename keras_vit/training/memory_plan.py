@@ -39,8 +39,8 @@ class Plan:
     Args:
         config: The configuration of the model.
         recipe: Recipe, of which `batch_size`, `accumulation_steps`, `optimizer`, `ema_momentum`,
-            `precision` (float32 for `"auto"`), `remat`, `sam_radius` and `trainable` (all
-            parameters or the classifier) count.
+            `precision` (float32 for `"auto"`), `remat` and `trainable` (all parameters or the
+            classifier) count.
         device: Memory of the device, in bytes.
         inference: Whether the plan is for inference, not for training.
         compiled: Whether chains of element-wise operations are compiled, as in training with
@@ -94,7 +94,7 @@ class Plan:
             return self.recipe.batch_size * self.image_flops
         head_only = self._learning == "head"
         image = count_training_flops(self.config, remat=self.recipe.remat, head_only=head_only)
-        return self.recipe.batch_size * image * (2 if self.recipe.sam_radius else 1)
+        return self.recipe.batch_size * image
 
     @functools.cached_property
     def memory(self) -> Memory:
@@ -181,8 +181,8 @@ class Plan:
             learning=self._learning,
             state=state_per_weight(recipe),
             average=recipe.ema_momentum > 0,
-            # The sum, the current micro-batch, and the weights before SAM's ascent step.
-            gradient_sets=1 + (recipe.accumulation_steps > 1) + (recipe.sam_radius > 0),
+            # The sum and the current micro-batch.
+            gradient_sets=1 + (recipe.accumulation_steps > 1),
             remat=recipe.remat,
             compiled=self.compiled,
         )

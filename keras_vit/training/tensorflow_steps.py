@@ -23,18 +23,10 @@ class TensorFlowSteps:
 
     def train_step(self: Any, data: Any) -> dict[str, Any]:
         x, y, weight = self.unpack(data)
-        variables = self.trainable_variables
         scale = self.optimizer.scale_loss(tf.ones(()))
-        gradients = self._gradients(x, y, weight, update_metrics=True)
-        if self.sam_radius:
-            before = [tf.identity(v) for v in variables]
-            steps = self.perturbation([g / scale for g in gradients])
-            _update(variables, [v + s for v, s in zip(before, steps, strict=True)])
-            gradients = self._gradients(x, y, weight, update_metrics=False)
-            _update(variables, before)
-        gradients, norm = self.clip(gradients, scale)
+        gradients, norm = self.clip(self._gradients(x, y, weight), scale)
         self.update_gradient_norm(norm)
-        self.optimizer.apply(gradients, variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
         return {metric.name: metric.result() for metric in self.training_metrics}
 
     def test_step(self: Any, data: Any) -> dict[str, Any]:
@@ -55,7 +47,7 @@ class TensorFlowSteps:
         elif self.test_function is None or force:
             self.test_function = self._on_all_replicas(self.test_step, self.test_metrics)
 
-    def _gradients(self: Any, x: Any, y: Any, weight: Any, *, update_metrics: bool) -> list[Any]:
+    def _gradients(self: Any, x: Any, y: Any, weight: Any) -> list[Any]:
         """Returns the gradients of the global batch's mean loss, multiplied by the loss scale."""
         replica = tf.distribute.get_replica_context()
         several = replica.num_replicas_in_sync > 1
@@ -81,8 +73,7 @@ class TensorFlowSteps:
             if gradients:
                 found = [a + b for a, b in zip(gradients, found, strict=True)]
             gradients = found
-            if update_metrics:
-                self.update_metrics(losses, part_y, outputs, part_weight)
+            self.update_metrics(losses, part_y, outputs, part_weight)
         if several:
             gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         return gradients
@@ -106,17 +97,6 @@ class TensorFlowSteps:
         # Keras' hook to build unbuilt layers from a batch of every replica. It fails under
         # MultiWorkerMirroredStrategy, and the model is already built.
         pass
-
-
-def _update(variables: list[Any], values: list[Any]) -> None:
-    """Assigns new values to variables on all replicas, from inside a replica's step."""
-    raw = [v.value for v in variables]
-
-    def update(strategy: tf.distribute.Strategy, raw: list[Any], values: list[Any]) -> None:
-        for variable, value in zip(raw, values, strict=True):
-            strategy.extended.update(variable, lambda v, new: v.assign(new), args=(value,))
-
-    tf.distribute.get_replica_context().merge_call(update, args=(raw, values))
 
 
 def _parts(batch: Any, number: int) -> Iterator[Any]:

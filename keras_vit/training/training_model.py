@@ -22,8 +22,6 @@ class TrainingModel(Steps, keras.Model):
     independent of the number of replicas and micro-batches, and of an uneven division of a short
     batch: gradients are summed over replicas and micro-batches, then their norm is computed, then
     they are clipped. Keras clips before the sum and averages the replicas' means.
-
-    Reference: sharpness-aware minimization: https://arxiv.org/abs/2010.01412
     """
 
     def __init__(
@@ -32,15 +30,11 @@ class TrainingModel(Steps, keras.Model):
         *,
         accumulation_steps: int = 1,
         clip_norm: float = 0.0,
-        clip_variable_norm: float = 0.0,
-        sam_radius: float = 0.0,
     ) -> None:
         super().__init__(name=f"{objective.network.name}_training")
         self.objective = objective
         self.accumulation_steps = accumulation_steps
         self.clip_norm = clip_norm
-        self.clip_variable_norm = clip_variable_norm
-        self.sam_radius = sam_radius
         self.loss_metric = keras.metrics.Mean("loss")
         self.gradient_norm = keras.metrics.Mean("gradient_norm")
         self.built = True
@@ -79,14 +73,9 @@ class TrainingModel(Steps, keras.Model):
 
     def clip(self, gradients: list[Any], scale: Any) -> tuple[list[Any], Any]:
         """Clips the gradients of the mean loss; also returns their unscaled, unclipped norm."""
-        squares = [ops.sum(ops.square(ops.cast(g, "float32") / scale)) for g in gradients]
-        norm = ops.sqrt(sum(squares))
-        if self.clip_variable_norm:
-            limits = [_shrink(ops.sqrt(square), self.clip_variable_norm) for square in squares]
-            gradients = [g * ops.cast(s, g.dtype) for g, s in zip(gradients, limits, strict=True)]
-            squares = [s * s * square for s, square in zip(limits, squares, strict=True)]
+        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32") / scale)) for g in gradients))
         if self.clip_norm:
-            factor = _shrink(ops.sqrt(sum(squares)), self.clip_norm)
+            factor = self.clip_norm / ops.maximum(norm, self.clip_norm)
             gradients = [g * ops.cast(factor, g.dtype) for g in gradients]
         return gradients, norm
 
@@ -94,14 +83,3 @@ class TrainingModel(Steps, keras.Model):
         """Updates the gradient norm metric, unless loss scaling skips the step on overflow."""
         finite = ops.cast(ops.isfinite(norm), "float32")
         self.gradient_norm.update_state(ops.where(finite > 0, norm, 0.0), sample_weight=finite)
-
-    def perturbation(self, gradients: list[Any]) -> list[Any]:
-        """Returns the ascent step of sharpness-aware minimization, of length `sam_radius`."""
-        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients))
-        factor = self.sam_radius / ops.maximum(norm, 1e-12)
-        return [g * ops.cast(factor, g.dtype) for g in gradients]
-
-
-def _shrink(norm: Any, limit: float) -> Any:
-    """Returns the factor by which to multiply a vector so that its norm is at most `limit`."""
-    return limit / ops.maximum(norm, limit)

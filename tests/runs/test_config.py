@@ -113,9 +113,22 @@ def test_config_can_be_written_by_hand(tmp_path: Path) -> None:
     assert found == RunConfig("photos", "ViTB16", recipe=recipe)
 
 
+def test_removed_fields_of_a_recipe_are_ignored_if_0(tmp_path: Path) -> None:
+    recipe = "{clip_variable_norm: 0.0, sam_radius: 0, epochs: 3}"
+    found = read_config(written(tmp_path, f"data: photos\nmodel: ViTB16\nrecipe: {recipe}"))
+    assert found == RunConfig("photos", "ViTB16", recipe=FINETUNE.replace(epochs=3))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        *(
+            (
+                f"data: a\nmodel: b\nrecipe: {{{name}: 0.1}}",
+                f"recipe field `{name}` was removed and must be 0 or left out. Received: .*=0.1",
+            )
+            for name in ("clip_variable_norm", "sam_radius")
+        ),
         ("data: [", "must be a readable YAML file"),
         ("just words", "must map fields to values. Received: 'just words'"),
         ("model: ViTB16", "must have `data` and `model`. Received: no `data`"),

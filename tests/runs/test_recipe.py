@@ -42,8 +42,6 @@ pytestmark = pytest.mark.tensorflow
         ("layer_decay", 1.2, r"`layer_decay` must be in \(0, 1\]. Received: layer_decay=1.2"),
         ("beta_2", 1, r"`beta_2` must be a number in \[0, 1\)"),
         ("weight_decay_on", "biases", "`weight_decay_on` must be one of 'kernels', 'all'"),
-        ("clip_variable_norm", -1, "`clip_variable_norm` must be a non-negative number"),
-        ("sam_radius", -1, "`sam_radius` must be a non-negative number"),
         ("ema_momentum", 1, r"`ema_momentum` must be a number in \[0, 1\)"),
         ("loss", "hinge", "`loss` must be one of 'softmax', 'sigmoid'"),
         ("class_weights", "equal", "`class_weights` must be one of 'none', 'balanced'"),

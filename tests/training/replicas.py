@@ -29,15 +29,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sgd": ({}, {}),
     "adamw": ({"optimizer": "adamw"}, {}),
     "clip-norm": ({}, {"clip_norm": 0.05}),
-    "clip-variable-norm": ({}, {"clip_variable_norm": 0.02}),
     "accumulation": ({}, {"accumulation_steps": 3}),
     "ema": ({"ema_momentum": 0.9}, {}),
-    "sam": ({}, {"sam_radius": 0.05}),
     "layer-decay": ({"layer_decay": 0.6, "optimizer": "adamw"}, {}),
     "adafactor": ({"optimizer": "adafactor"}, {}),
     "all": (
         {"optimizer": "adamw", "ema_momentum": 0.8},
-        {"accumulation_steps": 2, "clip_norm": 0.05, "sam_radius": 0.05},
+        {"accumulation_steps": 2, "clip_norm": 0.05},
     ),
 }
 

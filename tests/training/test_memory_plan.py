@@ -68,7 +68,6 @@ def test_plan_of_a_case_worked_by_hand() -> None:
     assert found.parameters == models.count_parameters(tiny_config())
     assert found.image_flops == models.count_flops(tiny_config())
     assert found.step_flops == 6 * models.count_training_flops(tiny_config())
-    assert found.replace(sam_radius=0.1).step_flops == 2 * found.step_flops
     assert dataclasses.replace(found, inference=True).step_flops == 6 * found.image_flops
 
 
@@ -94,13 +93,12 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(
     assert of(largest + 1).largest_batch == largest
 
 
-def test_parts_of_a_batch_and_averages_and_the_step_uphill_take_their_sets() -> None:
+def test_parts_of_a_batch_and_averages_take_their_sets() -> None:
     found = Plan(tiny_config(), Recipe(batch_size=6), device=GIB)
     weights = 4 * found.parameters
     divided = found.replace(accumulation_steps=3)
     assert divided.memory.activations * 3 == found.memory.activations
     assert divided.memory.gradients == 2 * weights
-    assert found.replace(sam_radius=0.1).memory.gradients == 2 * weights
     assert found.replace(ema_momentum=0.9).memory.averages == weights
     assert found.replace(trainable=("head/*",)).memory.gradients == 4 * 275
     assert found.replace(precision="auto").precision == "float32"

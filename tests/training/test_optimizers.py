@@ -76,7 +76,7 @@ def test_no_weight_decay_leaves_everything(model: keras.Model, name: str) -> Non
 
 def test_optimizer_does_not_clip(model: keras.Model) -> None:
     # It would do so before the replicas' gradients are summed.
-    optimizer = build_optimizer(Recipe(clip_norm=1, clip_variable_norm=1), model, steps=10)
+    optimizer = build_optimizer(Recipe(clip_norm=1), model, steps=10)
     assert (optimizer.clipnorm, optimizer.global_clipnorm, optimizer.clipvalue) == (None,) * 3
 
 

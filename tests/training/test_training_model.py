@@ -27,8 +27,7 @@ from tests.training.replicas import (
 )
 
 ON_JAX = keras.backend.backend() == "jax"
-# The largest differences seen between one device and two: 4e-7, but 1.1e-6 with sharpness-aware
-# steps, and 1.6e-6 with Adafactor on JAX.
+# The largest differences seen between one device and two: 4e-7, but 1.6e-6 with Adafactor on JAX.
 TOLERANCE = 1e-5
 MULTI_LABEL = {"loss": "sigmoid", "multi_label": True}
 SGD = Recipe(optimizer="sgd", learning_rate=0.02, weight_decay=0.1)
@@ -164,33 +163,6 @@ def test_batch_is_divided_where_its_size_is_no_multiple() -> None:
 
 
 @pytest.mark.slow
-def test_sharpness_aware_step_takes_the_gradient_uphill() -> None:
-    rate, radius = 0.5, 0.2
-    images, labels = examples(BATCH)
-
-    def update(start: list[np.ndarray], **settings: float) -> list[np.ndarray]:
-        model = network()
-        model.set_weights(start)
-        training_model = in_training(ClassificationObjective, model, **settings)
-        training_model.compile(optimizer=keras.optimizers.SGD(rate))
-        training_model.train_on_batch(images, labels)
-        return model.get_weights()
-
-    def gradient(start: list[np.ndarray]) -> list[np.ndarray]:
-        return [(old - new) / rate for old, new in zip(start, update(start), strict=True)]
-
-    start = network().get_weights()
-    downhill = gradient(start)
-    length = np.sqrt(sum(np.sum(g**2) for g in downhill))
-    uphill = [w + radius * g / length for w, g in zip(start, downhill, strict=True)]
-    expected = [w - rate * g for w, g in zip(start, gradient(uphill), strict=True)]
-    found = update(start, sam_radius=radius)
-    for one, other, plain in zip(found, expected, update(start), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-        assert np.abs(one - plain).max() > 1e-5 or not np.abs(one - other).any()
-
-
-@pytest.mark.slow
 def test_gradient_norm_is_that_before_clipping() -> None:
     still = Recipe(optimizer="sgd", learning_rate=0.0)
     free, clipped = (updates(None, still, clip_norm=c) for c in (0.0, 0.01))
@@ -203,7 +175,6 @@ def test_gradient_norm_is_that_before_clipping() -> None:
     [
         ({"clip_norm": 2.5}, ([1.5, 2.0], [0.0])),  # the norm is 5: halved
         ({"clip_norm": 10.0}, ([3.0, 4.0], [0.0])),
-        ({"clip_variable_norm": 1.0}, ([0.6, 0.8], [0.0])),
     ],
 )
 def test_clip_by_hand(limit: dict[str, float], expected: tuple[list[float], ...]) -> None:
