@@ -209,9 +209,9 @@ class Task:
         return {}
 
     def draw_examples(
-        self, model: keras.Model, examples: data.Examples, folder: Path
+        self, examples: data.Examples, predictions: Predictions, folder: Path
     ) -> dict[str, Path]:
-        """Draws images with the predictions of a trained model; returns the files by name."""
+        """Draws images with the predictions for them; returns the files by name."""
         return {}
 
     def served(

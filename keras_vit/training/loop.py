@@ -320,16 +320,19 @@ def _finish(
     """
     task.finish_models(run, validation)
     model = run.model(compile=True)
-    result = task.score(task.predict(model, validation)) if task.monitor else None
+    result = None
     names = ["last.keras"]
-    if result is not None:
+    if task.monitor:
+        predictions = task.predict(model, validation)
+        result = task.score(predictions)
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
         content = {**result.to_json(), "inventory": inventory}
         if current is not None:
             without = task.score(task.predict(current, validation))
             content["without_averaging"] = without.to_json()
         files.write_json(run.evaluation, content)
-        pictures |= task.draw(result, run.path) | task.draw_examples(model, validation, run.path)
+        pictures |= task.draw(result, run.path)
+        pictures |= task.draw_examples(validation, predictions, run.path)
         names += ["best.keras"] * run.best.exists() + [run.evaluation.name]
     training_curves(run.history, run.curves)  # last: marks the run as complete
     pictures["curves"] = run.curves

@@ -14,7 +14,8 @@ from keras_vit.files import without_folders
 from keras_vit.reports import write_evaluation
 from keras_vit.tasks.classification.calibration import calibrate
 from keras_vit.tasks.classification.metrics import evaluate_predictions
-from keras_vit.tasks.classification.page import ClassificationDetails, Mistake
+from keras_vit.tasks.classification.mistakes import Mistake
+from keras_vit.tasks.classification.page import ClassificationDetails
 from keras_vit.tasks.multi_label.metrics import evaluate_labels
 from keras_vit.tasks.multi_label.page import MultiLabelDetails
 from keras_vit.tasks.task import Details

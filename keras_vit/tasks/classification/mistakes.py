@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.data import Examples
-from keras_vit.data.decode_and_resize import decode_resized
-from keras_vit.tasks.classification.predict import predict
+from keras_vit.data.pipeline import read_pixels
+from keras_vit.models import FeatureExtractor, last_activation
+from keras_vit.tasks.classification.explain import maps_in_batches
+from keras_vit.tasks.task import Predictions
+from keras_vit.visualization import overlay
 from keras_vit.visualization.contact_sheet import contact_sheet
+
+_METHOD = "gradient_rollout"
+_SHOWN = 32
+
+
+class Mistake(NamedTuple):
+    """A misclassified image and its relevance map.
+
+    Args:
+        name: Name of the image.
+        true: True class.
+        predicted: Predicted class.
+        confidence: Probability of the predicted class, in [0, 1].
+        pixels: Image at the model's input size, (h, w, C), uint8, with red first.
+        explained: Image overlaid with the relevance map of the predicted class, (h, w, 3), uint8;
+            None without a model, or for one that is not a Vision Transformer.
+    """
+
+    name: str
+    true: str
+    predicted: str
+    confidence: float
+    pixels: np.ndarray
+    explained: np.ndarray | None
 
 
 def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) -> np.ndarray:
@@ -22,23 +51,41 @@ def surest_mistakes(labels: ArrayLike, probabilities: ArrayLike, number: int) ->
     return wrong[np.argsort(-scores[wrong].max(axis=1).round(4), kind="stable")][:number]
 
 
-_SHOWN = 32
+def find_mistakes(
+    examples: Examples, predictions: Predictions, number: int, model: keras.Model | None = None
+) -> tuple[Mistake, ...]:
+    """Returns the most confident mistakes, with relevance maps if a model is given."""
+    labels, probabilities, preprocessing = predictions
+    predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    chosen = surest_mistakes(labels, probabilities, number)
+    if not len(chosen):
+        return ()
+    pixels = read_pixels([examples.read(int(i)) for i in chosen], preprocessing)
+    shown = preprocessing.to_rgb(pixels)
+    explained: list[np.ndarray | None] = [None] * len(chosen)
+    if model is not None:
+        with contextlib.suppress(ValueError):  # not a Vision Transformer, or not supported
+            extractor = FeatureExtractor(last_activation.with_probabilities(model)[0])
+            images = preprocessing.scale(pixels)
+            maps = maps_in_batches(extractor, images, [_METHOD], predicted[chosen])[_METHOD]
+            explained = list(overlay(shown, maps))
+    names = preprocessing.class_names or ()
+    return tuple(
+        Mistake(
+            examples.names[i], names[labels[i]], names[predicted[i]], float(confidence[i]), *both
+        )
+        for i, *both in zip(chosen, shown, explained, strict=True)
+    )
 
 
 def draw_mistakes(
-    model: keras.Model, examples: Examples, path: str | os.PathLike[str]
+    examples: Examples, predictions: Predictions, path: str | os.PathLike[str]
 ) -> Path | None:
     """Draws the most confident mistakes of a model; returns None if the model makes no mistakes."""
-    labels, probabilities, preprocessing = predict(model, examples, verbose=0)
-    predicted = probabilities.argmax(axis=1)
-    sure = surest_mistakes(labels, probabilities, _SHOWN)
-    if not len(sure):
+    found = find_mistakes(examples, predictions, _SHOWN)
+    if not found:
         return None
-    names = preprocessing.class_names or ()
-    captions = [
-        f"{names[labels[i]]}, predicted\n{names[predicted[i]]} ({probabilities[i].max():.0%})"
-        for i in sure
-    ]
-    images = [decode_resized(examples.read(int(i)), preprocessing) for i in sure]
-    shares = np.eye(len(names))[labels[sure]]
-    return contact_sheet(preprocessing.to_rgb(np.stack(images)), shares, names, path, captions)
+    captions = [f"{m.true}, predicted\n{m.predicted} ({m.confidence:.0%})" for m in found]
+    images = np.stack([mistake.pixels for mistake in found])
+    no_classes = np.empty((len(found), 0))  # the captions contain them
+    return contact_sheet(images, no_classes, (), path, captions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,33 +12,13 @@ from keras_vit.evaluation.slices import Slice
 from keras_vit.tasks.classification.calibration import Calibration
 from keras_vit.tasks.classification.figures import confusion_matrix, reliability_diagram
 from keras_vit.tasks.classification.metrics import Report, shorten
+from keras_vit.tasks.classification.mistakes import Mistake
 from keras_vit.tasks.task import Details
 from keras_vit.visualization import html_page
 from keras_vit.visualization.drawing import to_svg
 from keras_vit.visualization.html_page import Section
 
 _MOST_PAIRS = 10  # pairs of confused classes
-
-
-class Mistake(NamedTuple):
-    """A misclassified image and its relevance map.
-
-    Args:
-        name: Name of the image.
-        true: True class.
-        predicted: Predicted class.
-        confidence: Probability of the predicted class, in [0, 1].
-        pixels: Image at the model's input size, (h, w, C), uint8.
-        explained: Image overlaid with the relevance map of the predicted class, (h, w, 3), uint8;
-            None for a model that is not a Vision Transformer.
-    """
-
-    name: str
-    true: str
-    predicted: str
-    confidence: float
-    pixels: np.ndarray
-    explained: np.ndarray | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -161,9 +161,9 @@ class Classification(Task):
         return {"confusion": picture}
 
     def draw_examples(
-        self, model: keras.Model, examples: data.Examples, folder: Path
+        self, examples: data.Examples, predictions: Predictions, folder: Path
     ) -> dict[str, Path]:
-        picture = draw_mistakes(model, examples, folder / "mistakes.png")
+        picture = draw_mistakes(examples, predictions, folder / "mistakes.png")
         return {"mistakes": picture} if picture else {}
 
     def served(self, network: keras.Model, *args: Any) -> ServedClassifier:

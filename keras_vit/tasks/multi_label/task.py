@@ -79,7 +79,7 @@ class MultiLabel(Classification):
         return {"confusion": picture}
 
     def draw_examples(
-        self, model: keras.Model, examples: data.Examples, folder: Path
+        self, examples: data.Examples, predictions: Predictions, folder: Path
     ) -> dict[str, Path]:
         return {}
 

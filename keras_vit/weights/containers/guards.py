@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.arguments import shortlist
+
 # Twice ViT-G/14, the largest model of the family: 1.84e9 weights, 7.4 GB in float32.
 LARGEST = 16 * 2**30
 # Trained weights compress by a tenth, and by about half if rounded. Zeros compress a
@@ -99,7 +101,7 @@ def check_names(path: Path, names: Sequence[str]) -> None:
     """Raises `ValueError` for duplicate names and for names that point outside the file."""
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
-        raise refused(path, f"ambiguous: it contains {some(twice)} more than once")
+        raise refused(path, f"ambiguous: it contains {shortlist(twice)} more than once")
     outside = [name for name in names if leads_outside(name)]
     if outside:
         raise refused(path, f"suspicious: the name {outside[0]!r} points outside the file")
@@ -122,7 +124,7 @@ def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
     """Raises `ValueError` if any tensor has a dtype other than integer or float."""
     others = [f"{name} ({dtype})" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]
     if others:
-        raise refused(path, f"not numeric: it contains {some(others)}")
+        raise refused(path, f"not numeric: it contains {shortlist(others)}")
 
 
 def plain(name: str, tensor: np.ndarray) -> np.ndarray:
@@ -139,8 +141,3 @@ def plain(name: str, tensor: np.ndarray) -> np.ndarray:
             f"dtype {array.dtype}. Convert the tensor first, for example bfloat16 to float32."
         )
     return array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-
-
-def some(names: Sequence[str]) -> str:
-    """Returns the first few names as comma-separated text, for messages."""
-    return ", ".join([*names[:5], *(["..."] if len(names) > 5 else [])])

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.arguments import shortlist
 from keras_vit.files import atomic_path
-from keras_vit.weights.containers.guards import check_numbers, open_zip, plain, refused, some
+from keras_vit.weights.containers.guards import check_numbers, open_zip, plain, refused
 
 _SUFFIX = ".npy"
 # Compressions that NumPy writes. Others need memory that the zip directory does not declare.
@@ -50,7 +51,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             if not member.filename.endswith(_SUFFIX) or member.compress_type not in _COMPRESSIONS
         ]
         if strangers:
-            raise refused(path, f"not made of plain arrays: it contains {some(strangers)}")
+            raise refused(path, f"not made of plain arrays: it contains {shortlist(strangers)}")
         named = {member.filename.removesuffix(_SUFFIX): member for member in members}
         check_numbers(path, {name: _checked_dtype(path, archive, m) for name, m in named.items()})
         return {name: _array(archive, member) for name, member in named.items()}

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from keras_vit.arguments import shortlist
 from keras_vit.files import atomic_path
-from keras_vit.weights.containers.guards import plain, reading, refused, some
+from keras_vit.weights.containers.guards import plain, reading, refused
 
 # Size of the JSON in an index or a header. Both have one short line per tensor, and the largest
 # Vision Transformers have about a thousand tensors.
@@ -58,7 +59,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     for shard, names in read_index(path).items():
         found = _read_file(path.with_name(shard))
         if found.keys() != names:
-            differing = some(sorted(found.keys() ^ names))
+            differing = shortlist(sorted(found.keys() ^ names))
             raise refused(path, f"inconsistent with {shard}: different {differing}", again=True)
         tensors |= found
     return tensors
@@ -106,7 +107,9 @@ def read_index(path: Path) -> dict[str, set[str]]:
         shards.setdefault(shard, set()).add(name)
     missing = [shard for shard in shards if not path.with_name(shard).is_file()]
     if missing:
-        raise refused(path, f"incomplete: {some(missing)} must be in the same folder", again=True)
+        raise refused(
+            path, f"incomplete: {shortlist(missing)} must be in the same folder", again=True
+        )
     return shards
 
 
@@ -194,11 +197,11 @@ def _check_header(path: Path) -> None:
     dtypes = {name: entry["dtype"] for name, entry in header.items() if name != _METADATA}
     others = [f"{name} ({dtype})" for name, dtype in dtypes.items() if not _NUMBER.fullmatch(dtype)]
     if others:
-        raise refused(path, f"not numeric: it contains {some(others)}")
+        raise refused(path, f"not numeric: it contains {shortlist(others)}")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        raise ValueError(f"a name occurs twice among {some([name for name, _ in pairs])}")
+        raise ValueError(f"a name occurs twice among {shortlist([name for name, _ in pairs])}")
     return content

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.arguments import shortlist
 from keras_vit.weights.containers import guards
 
 # In earlier releases a crafted file could run code despite `weights_only`: CVE-2025-32434 up to
@@ -110,7 +111,7 @@ def _arrays(path: Path, content: Any, torch: Any) -> dict[str, np.ndarray]:
         raise guards.refused(path, f"not a dictionary of tensors: {type(content).__name__}")
     others = [str(name) for name, item in content.items() if not isinstance(item, torch.Tensor)]
     if others:
-        raise guards.refused(path, f"not made of tensors: it contains {guards.some(others)}")
+        raise guards.refused(path, f"not made of tensors: it contains {shortlist(others)}")
     # A tensor of any size may repeat one stored number (stride 0).
     guards.check_size(path, sum(item.numel() * item.element_size() for item in content.values()))
     arrays = {

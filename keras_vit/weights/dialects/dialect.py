@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.arguments import shortlist
 from keras_vit.models import ViTConfig
 from keras_vit.weights.checkpoint import PROJECTION, ROOT, Checkpoint, Origin
 from keras_vit.weights.dialects.axes import Layout, sides
@@ -309,7 +310,5 @@ def _pattern(template: str) -> re.Pattern[str]:
     )
 
 
-def _some(names: list[str], limit: int = 20) -> str:
-    """Returns the first names, and the total number if there are more, for messages."""
-    more = f", ... ({len(names)} in all)" if len(names) > limit else ""
-    return (", ".join(names[:limit]) or "nothing") + more
+def _some(names: list[str]) -> str:
+    return shortlist(names, shown=20) or "nothing"

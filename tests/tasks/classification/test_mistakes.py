@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_vit import data, models
 from keras_vit.tasks.classification import mistakes
 from keras_vit.tasks.classification.mistakes import draw_mistakes, surest_mistakes
+from keras_vit.tasks.classification.predict import predict
 from keras_vit.training.progress import log_pictures
 from keras_vit.visualization.contact_sheet import contact_sheet
 
@@ -53,7 +54,8 @@ def test_mistakes_are_drawn_with_what_they_are(
 
     monkeypatch.setattr(mistakes, "contact_sheet", sheet)
     digits = data.load("digits").subset(range(12))
-    path = draw_mistakes(always(3), digits, tmp_path / "mistakes.png")
+    predictions = predict(always(3), digits, verbose=0)
+    path = draw_mistakes(digits, predictions, tmp_path / "mistakes.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert len(seen) == 11  # of 0 ... 9, 0, 1
     assert seen[0] == "0, predicted\n3 (100%)"
@@ -62,7 +64,8 @@ def test_mistakes_are_drawn_with_what_they_are(
 def test_no_mistake_no_picture(tmp_path: Path) -> None:
     digits = data.load("digits")
     threes = digits.subset(np.flatnonzero(digits.targets == 3)[:5])
-    assert draw_mistakes(always(3), threes, tmp_path / "mistakes.png") is None
+    predictions = predict(always(3), threes, verbose=0)
+    assert draw_mistakes(threes, predictions, tmp_path / "mistakes.png") is None
     assert not (tmp_path / "mistakes.png").exists()
 
 
