@@ -78,17 +78,26 @@ def fraction(name: str, value: object) -> float:
     return _number(name, value, lambda number: 0 <= number <= 1, "in [0, 1]")
 
 
+def positive_fraction(name: str, value: object) -> float:
+    """Returns `value` as a float in (0, 1]; raises `ValueError` otherwise."""
+    return _number(name, value, lambda number: 0 < number <= 1, "in (0, 1]")
+
+
+def inner_fraction(name: str, value: object) -> float:
+    """Returns `value` as a float in (0, 1); raises `ValueError` otherwise."""
+    return _number(name, value, lambda number: 0 < number < 1, "in (0, 1)")
+
+
 def rate(name: str, value: object) -> float:
     """Returns `value` as a float in [0, 1); raises `ValueError` otherwise."""
-    if not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"`{name}` must be a number in [0, 1). Received: {name}={value!r}")
-    return float(value)
+    return _number(name, value, lambda number: 0 <= number < 1, "a number in [0, 1)")
 
 
 # Annotations of numeric fields, with the function that checks their range.
 Count = Annotated[int, count]
 PositiveInt = Annotated[int, positive_int]
 Fraction = Annotated[float, fraction]
+InnerFraction = Annotated[float, inner_fraction]
 NonNegative = Annotated[float, non_negative]
 Positive = Annotated[float, positive]
 Rate = Annotated[float, rate]

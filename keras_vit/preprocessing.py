@@ -88,10 +88,7 @@ class Preprocessing:
         arguments.one_of("resize", self.resize, RESIZE_METHODS)
         arguments.one_of("interpolation", self.interpolation, INTERPOLATIONS)
         arguments.one_of("channels", self.channels, tuple(CHANNELS))
-        if not 0 < self.crop_fraction <= 1:
-            raise ValueError(
-                f"`crop_fraction` must be in (0, 1]. Received: crop_fraction={self.crop_fraction!r}"
-            )
+        arguments.positive_fraction("crop_fraction", self.crop_fraction)
         # A frozen dataclass can only be normalized with object.__setattr__.
         object.__setattr__(self, "size", arguments.size_pair("size", self.size))
         if math.prod(self.size) > _MOST_PIXELS * self.crop_fraction**2:

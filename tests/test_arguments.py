@@ -99,6 +99,22 @@ def test_fraction_refuses(value: object) -> None:
         arguments.fraction("x", value)
 
 
+@pytest.mark.parametrize("value", [0.5, np.float64(0.25)])
+def test_fractions_without_their_ends_return_a_float(value: float) -> None:
+    for check in (arguments.inner_fraction, arguments.positive_fraction):
+        assert type(check("x", value)) is float
+    assert arguments.positive_fraction("x", 1) == 1.0
+
+
+@pytest.mark.parametrize("value", [0, -0.1, 1.1, float("nan"), True, "0.5", None])
+def test_fractions_without_their_ends_refuse(value: object) -> None:
+    with pytest.raises(ValueError, match=r"^`x` must be in \(0, 1\]\. Received: x="):
+        arguments.positive_fraction("x", value)
+    for outside in (value, 1):
+        with pytest.raises(ValueError, match=r"^`x` must be in \(0, 1\)\. Received: x="):
+            arguments.inner_fraction("x", outside)
+
+
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, np.float64(0.25)])
 def test_rate_returns_a_float(value: float) -> None:
     result = arguments.rate("r", value)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.arguments import shortlist
+from keras_vit.arguments import inner_fraction, shortlist
 from keras_vit.data.examples import SPLITS, Examples
 from keras_vit.data.sources.csv_table import SEPARATOR
 from keras_vit.escapes import csv_cell, csv_text
@@ -101,11 +101,7 @@ def split(
         >>> len(train), len(validation)
         (80, 20)
     """
-    if not 0 < validation_fraction < 1:
-        raise ValueError(
-            "`validation_fraction` must be in (0, 1). Received: "
-            f"validation_fraction={validation_fraction!r}"
-        )
+    inner_fraction("validation_fraction", validation_fraction)
     content = np.array([digests[name] for name in examples.names])
     if examples.splits is not None:
         train, validation = _own_split(examples, content)

@@ -134,14 +134,12 @@ def _alone(path: Path, waiting: str) -> Iterator[None]:
     """Acquires a lock file; prints `waiting` if another process holds the lock."""
     lock = filelock.FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except filelock.Timeout:
         print(waiting, file=sys.stderr, flush=True)
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def cache_folder() -> Path:

@@ -164,10 +164,7 @@ def bundle(
             print(f"No warm-up requests were written: {warmup.NEEDED}")
     elif warm_up:
         warmup.require()
-    if not 0 <= min_agreement <= 1:
-        raise ValueError(
-            f"`min_agreement` must be in [0, 1]. Received: min_agreement={min_agreement!r}"
-        )
+    arguments.fraction("min_agreement", min_agreement)
     if not name or Path(name).name != name or name.startswith("."):
         raise ValueError(f"`name` must be a plain folder name. Received: name={name!r}")
     precision = chosen_precision(precision)

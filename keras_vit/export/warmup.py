@@ -51,16 +51,6 @@ def write(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATCH_SIZES) 
     return path
 
 
-def requests(path: Path) -> list[Any]:
-    """Reads the warm-up requests stored in a file."""
-    require()
-    from tensorflow_serving.apis import prediction_log_pb2
-
-    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
-    logs = [prediction_log_pb2.PredictionLog.FromString(record) for record in records]
-    return [log.predict_log.request for log in logs]
-
-
 def _prediction(name: str, signature: str, key: str, tensor: Any) -> Any:
     from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 

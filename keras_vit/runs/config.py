@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from keras_vit import arguments, files
-from keras_vit.arguments import Count, PositiveInt
+from keras_vit.arguments import Count, InnerFraction, PositiveInt
 from keras_vit.choices import PRETRAINING_TASKS, STRATEGIES
 from keras_vit.constants import MAX_YAML
 from keras_vit.data import Augmentation, write_layers
@@ -47,7 +47,7 @@ class CommonConfig:
     data: str
     model: str
     weights: str | None = None
-    validation_fraction: float = 0.2
+    validation_fraction: InnerFraction = 0.2
     split_seed: Count = 0
     on_bad_image: str = "fail"
     strategy: str = "auto"
@@ -63,11 +63,6 @@ class CommonConfig:
         if not self.save_minutes >= 0:
             raise ValueError(
                 f"`save_minutes` must be 0 or more. Received: save_minutes={self.save_minutes}"
-            )
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                "`validation_fraction` must be in (0, 1). "
-                f"Received: validation_fraction={self.validation_fraction}"
             )
 
 
@@ -158,10 +153,7 @@ class PretrainConfig(CommonConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.one_of("method", self.method, tuple(METHODS))
-        if not 0 < self.masked < 1:
-            raise ValueError(
-                f"`mask_ratio` must be in (0, 1). Received: mask_ratio={self.mask_ratio}"
-            )
+        arguments.inner_fraction("mask_ratio", self.masked)
         usual = Recipe()
         for name in _OF_LABELS:
             if getattr(self.recipe, name) != getattr(usual, name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from keras_vit import arguments, zoo
@@ -117,40 +117,30 @@ class Plan:
         fixed, image = self._memory(1), self._memory(2).total - self._memory(1).total
         return max(0, (self.device - FRAMEWORK - fixed.total) // image + 1)
 
-    def remedies(self) -> Iterator[tuple[str, Plan]]:
-        """Yields memory-saving changes in `--set` syntax: single changes first, then combinations.
+    def remedies(self) -> Iterable[tuple[str, Plan]]:
+        """Returns memory-saving changes in `--set` syntax: single changes, then combinations.
 
         The batch size is unchanged; gradient accumulation comes last, with the fewest steps that
         fit. Changes without savings are omitted, such as half precision if casts of the weights
         dominate. All changes have side effects: half precision rounds, rematerialization takes a
         third more operations, and SGD requires another learning rate.
         """
-        changes: list[dict[str, Any]] = []
-        if self.precision == "float32":
-            changes.append({"precision": "mixed_bfloat16"})
-        if not self.inference and self._learning == "all":
-            if not self.recipe.remat:
-                changes.append({"remat": True})
-            if state_per_weight(self.recipe) > 1:
-                changes.append({"optimizer": "sgd"})
-        changes = [change for change in changes if self.replace(**change).total < self.total]
-        for change in changes:
-            yield _words(change), self.replace(**change)
+        settings: dict[str, Any] = {"precision": "mixed_bfloat16", "remat": True}
+        if self._learning == "all":
+            settings["optimizer"] = "sgd"
+        single = [{name: value} for name, value in settings.items()]
+        changes = [change for change in single if self.replace(**change).total < self.total]
         together: dict[str, Any] = {}
-        least = self
-        for change in changes:
-            less = least.replace(**change)
-            if less.total < least.total:
-                together, least = {**together, **change}, less
-                if len(together) > 1:
-                    yield _words(together), least
-        if self.inference:
-            return
-        for begun, changed in [({}, self), (together, least)] if together else [({}, self)]:
-            divided = None if changed.fits else changed._divided()
-            if divided is not None:
-                steps = {"accumulation_steps": divided.recipe.accumulation_steps}
-                yield _words({**begun, **steps}), divided
+        for change in tuple(changes):
+            more = {**together, **change}
+            if self.replace(**more).total < self.replace(**together).total:
+                together = more
+                changes.append(together)
+        if not self.inference:
+            for begun in ({}, together):
+                if steps := self.replace(**begun)._missing_steps():
+                    changes.append({**begun, "accumulation_steps": steps})
+        return {_words(change): self.replace(**change) for change in changes}.items()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the plan as a dictionary that can be stored as JSON, with memory in bytes."""
@@ -187,13 +177,12 @@ class Plan:
             compiled=self.compiled,
         )
 
-    def _divided(self) -> Plan | None:
-        """Returns a plan that fits with as few accumulation steps as possible, or None."""
-        batch = self.recipe.batch_size
-        for steps in range(self.recipe.accumulation_steps + 1, batch + 1):
-            if batch % steps == 0 and (found := self.replace(accumulation_steps=steps)).fits:
-                return found
-        return None
+    def _missing_steps(self) -> int | None:
+        """Returns the fewest accumulation steps that fit; None if none do, or the present steps."""
+        batch, present = self.recipe.batch_size, self.recipe.accumulation_steps
+        steps = (n for n in range(present, batch + 1) if batch % n == 0)
+        fewest = next((n for n in steps if self.replace(accumulation_steps=n).fits), present)
+        return None if fewest == present else fewest
 
 
 def plan(

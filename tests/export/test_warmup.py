@@ -15,14 +15,15 @@ pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
 
 @pytest.mark.slow
 def test_warm_up_requests_are_answered(exported: dict[str, Path], tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     folder = tmp_path / "1"
     saved_model.write(keras.saving.load_model(exported["keras"]), folder)
     path = warmup.write(folder, name="flowers", batch_sizes=(1, 3))
     assert path == folder / "assets.extra" / "tf_serving_warmup_requests"
     loaded = tf.saved_model.load(folder)
     seen, sent = [], set()
-    for request in warmup.requests(path):
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        request = logs.PredictionLog.FromString(record).predict_log.request
         signature = loaded.signatures[request.model_spec.signature_name]
         assert request.model_spec.name == "flowers"
         inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}

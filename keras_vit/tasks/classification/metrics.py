@@ -97,26 +97,15 @@ class Report:
     def text(self) -> str:
         """Formats the table in the layout of scikit-learn's `classification_report`."""
         scores = np.array([row[1:4] for row in self.per_class])  # (R, 3)
-        support = np.array([row.support for row in self.per_class])
-        names = [shorten(row.name) for row in self.per_class[:LONGEST_TABLE]]
-        width = max(len(name) for name in (*names, "weighted avg"))
-
-        def line(name: str, *cells: str) -> str:
-            return f"{name:>{width}}" + "".join(f"{cell:>10}" for cell in cells)
-
-        def score_line(name: str, values: np.ndarray, count: int) -> str:
-            return line(name, *(f"{value:.4f}" for value in values), str(count))
-
+        support = [row.support for row in self.per_class]
         total = self.num_examples
+        averages = [
+            ("accuracy", "", "", self.accuracy, total),
+            ("macro avg", *scores.mean(axis=0), total),
+            ("weighted avg", *np.average(scores, axis=0, weights=support), total),
+        ]
         lines = [
-            line("", *_COLUMNS),
-            "",
-            *map(score_line, names, scores, support),
-            *left_out(self.per_class, "classes"),
-            "",
-            line("accuracy", "", "", f"{self.accuracy:.4f}", str(total)),
-            score_line("macro avg", scores.mean(axis=0), total),
-            score_line("weighted avg", np.average(scores, axis=0, weights=support), total),
+            *score_table(_COLUMNS, self.per_class, "classes", averages),
             "",
             f"accuracy {self.accuracy:.4f} ({int(self.confusion.trace())} of {total}, "
             f"95% interval {self.interval[0]:.4f} to {self.interval[1]:.4f})",
@@ -144,6 +133,27 @@ class Report:
             "per_class": [row._asdict() for row in self.per_class],
             **confusion,
         }
+
+
+def score_table(
+    columns: Sequence[str], rows: Sequence[Any], what: str, averages: Sequence[Any] = ()
+) -> list[str]:
+    """Returns the lines of a table: a row per class with the name first, and averages."""
+    shown = [(shorten(name), *cells) for name, *cells in rows[:LONGEST_TABLE]]
+    width = max(len(name) for name, *_ in (("",), *shown, *averages))
+
+    def line(row: Sequence[Any]) -> str:
+        return f"{row[0]:>{width}}" + "".join(f"{decimal(cell):>10}" for cell in row[1:])
+
+    lines = [line(("", *columns)), "", *map(line, shown), *left_out(rows, what), ""]
+    return [*lines, *map(line, averages)]
+
+
+def decimal(value: Any) -> str:
+    """Returns a score with four digits, `"-"` for None, and any other value as it is."""
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def left_out(rows: Sequence[Any], what: str) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import metrics
 
-from keras_vit.tasks.classification.metrics import LONGEST_TABLE, left_out, require_finite, shorten
+from keras_vit.tasks.classification.metrics import decimal, require_finite, score_table
 
 
 class LabelScores(NamedTuple):
@@ -81,23 +81,9 @@ class MultiLabelReport:
 
     def text(self) -> str:
         """Formats a table of the scores per label, followed by the metrics over all labels."""
-        names = [shorten(row.name) for row in self.per_label[:LONGEST_TABLE]]
-        width = max((len(name) for name in names), default=0)
-
-        def line(name: str, *cells: str) -> str:
-            return f"{name:>{width}}" + "".join(f"{cell:>10}" for cell in cells)
-
-        rows = (
-            line(name, *map(_number, row[1:5]), str(row.support), _number(row.threshold))
-            for name, row in zip(names, self.per_label, strict=False)
-        )
         lines = [
-            line("", *_COLUMNS),
-            "",
-            *rows,
-            *left_out(self.per_label, "labels"),
-            "",
-            f"mean average precision {_number(self.mean_average_precision)}",
+            *score_table(_COLUMNS, self.per_label, "labels"),
+            f"mean average precision {decimal(self.mean_average_precision)}",
             f"F1 {self.micro_f1:.4f} micro, {self.macro_f1:.4f} macro; all labels correct "
             f"for {self.subset_accuracy:.4f} of {self.num_examples} images",
         ]
@@ -107,10 +93,6 @@ class MultiLabelReport:
         """Returns the report as a dictionary that can be stored as JSON."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {**content, "per_label": [row._asdict() for row in self.per_label]}
-
-
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:.4f}"
 
 
 def evaluate_labels(
