@@ -52,11 +52,8 @@ def preview(
     out: Annotated[Path, opt.option("Output image file.")] = Path("preview.png"),
     model: Annotated[str, opt.option("Constructor that sets the size.")] = "ViTTi16",
     image_size: opt.SizeOption = None,
-    recipe: Annotated[str, opt.option("Recipe of the augmentation.")] = "finetune",
-    set_: Annotated[
-        list[str] | None,
-        opt.option("Recipe value, as in --set mixup=0.2.", "--set", metavar="NAME=VALUE"),
-    ] = None,
+    recipe: opt.RecipeOption = "finetune",
+    set_: opt.SetOption = None,
     number: Annotated[int, opt.option("Number of images.", min=2, max=400)] = 32,
     seed: Annotated[int, opt.option("Random seed for image selection and augmentation.")] = 0,
 ) -> None:

@@ -21,12 +21,9 @@ def doctor(
         choices.Pixels | None,
         opt.option("Pixel scaling that the model expects, if the model file does not store it."),
     ] = None,
-    learning_rate: Annotated[
-        float | None,
-        opt.option("Learning rate used in training.", "--learning-rate", "--lr"),
-    ] = None,
+    learning_rate: opt.LearningRateOption = None,
     sample: Annotated[int, opt.option("Maximum number of images to predict.", min=1)] = 256,
-    batch_size: Annotated[int, opt.option("Batch size.", min=1, max=2**20)] = 16,
+    batch_size: opt.BatchOption = 16,
     range_steps: Annotated[
         int,
         opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0),

@@ -22,19 +22,14 @@ _PROBE = ("probe.json", "neighbors.png")
 # Typer does not support lists of a `Literal`.
 Method = enum.StrEnum("Method", ["all", "attention", "rollout", "gradient_rollout", "grad_cam"])
 ModelArgument = Annotated[Path, opt.argument("RUN_OR_FILE", "Run folder, .keras or weight file.")]
-ConstructorOption = Annotated[
-    str | None,
-    opt.option("Model constructor of a weight file.", "--model"),
-]
-BatchOption = Annotated[int, opt.option("Batch size.", min=1, max=2**20)]
 
 
 def evaluate(
     model: ModelArgument,
-    constructor: ConstructorOption = None,
+    constructor: opt.ConstructorOption = None,
     data: opt.DataOption = None,
     image_size: opt.SizeOption = None,
-    batch_size: BatchOption = 32,
+    batch_size: opt.BatchOption = 32,
     on_bad_image: opt.BadImageOption = "fail",
     part: Annotated[
         Literal["train", "validation", "test"] | None,
@@ -108,7 +103,7 @@ def evaluate(
 def explain(
     model: ModelArgument,
     images: Annotated[list[Path], opt.argument("IMAGE...", "Image files.")],
-    constructor: ConstructorOption = None,
+    constructor: opt.ConstructorOption = None,
     image_size: opt.SizeOption = None,
     method: Annotated[
         list[Method] | None, opt.option("Map to draw; may be repeated.", show_default="all")
@@ -145,7 +140,7 @@ def explain(
 
 def probe(
     model: ModelArgument,
-    constructor: ConstructorOption = None,
+    constructor: opt.ConstructorOption = None,
     data: opt.DataOption = None,
     image_size: opt.SizeOption = None,
     cache: Annotated[
@@ -153,7 +148,7 @@ def probe(
         opt.option("Cache file for the features (.npz); reused for the same model and images."),
     ] = None,
     out: Annotated[Path, opt.option("Output folder for probe.json and the plot.")] = Path("probe"),
-    batch_size: BatchOption = 32,
+    batch_size: opt.BatchOption = 32,
     on_bad_image: opt.BadImageOption = "fail",
 ) -> None:
     """Evaluate a model's frozen features with linear classifiers and nearest neighbors.

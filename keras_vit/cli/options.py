@@ -39,21 +39,29 @@ DATA_HELP = (
     "A folder with one subfolder of images per class, a table (.csv, .tsv, .jsonl), a folder "
     "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download)."
 )
-_SIZE_HELP = "Image size in pixels: 224 or HEIGHTxWIDTH. Default: the image size of the weights."
-_BAD_IMAGE_HELP = "Images that cannot be decoded: list them and stop (fail), or skip them."
 
-DataOption = Annotated[str | None, option(DATA_HELP)]
-SizeOption = Annotated[str | None, option(_SIZE_HELP)]
-BadImageOption = Annotated[choices.OnBadImage, option(_BAD_IMAGE_HELP)]
 ReportOption = Annotated[Path | None, option("Also write the result as JSON.")]
+BatchOption = Annotated[int, option("Batch size.", min=1, max=2**20)]
 
-ModelSizeOption = Annotated[str | None, of_images(_SIZE_HELP)]
+DataOption = Annotated[str | None, of_images(DATA_HELP)]
+ModelOption = Annotated[str, of_images("Model constructor; see `keras-vit models`.")]
+ConstructorOption = Annotated[
+    str | None, of_images("Model constructor, such as ViTB16, of a weight file.", "--model")
+]
+SizeOption = Annotated[
+    str | None,
+    of_images("Image size in pixels: 224 or HEIGHTxWIDTH. Default: that of the weights or recipe."),
+]
 WeightsOption = Annotated[
     str | None, of_images("Initial weights: a name (`keras-vit weights`), file or URL.")
 ]
 FractionOption = Annotated[float | None, of_images("Validation fraction (default: 0.2).")]
 SplitSeedOption = Annotated[int | None, of_images("Random seed of the split (default: 0).")]
-OnBadImageOption = Annotated[choices.OnBadImage | None, of_images(_BAD_IMAGE_HELP)]
+BadImageOption = Annotated[
+    choices.OnBadImage,
+    of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
+]
+RecipeOption = Annotated[str, of_recipe("Recipe; see `keras-vit recipes`.")]
 SetOption = Annotated[
     list[str] | None,
     of_recipe(
@@ -62,9 +70,16 @@ SetOption = Annotated[
         metavar="NAME=VALUE",
     ),
 ]
-EpochsOption = Annotated[int | None, of_recipe("Number of epochs.")]
+EpochsOption = Annotated[int | None, of_recipe("Number of epochs (default: the recipe's).")]
+BatchSizeOption = Annotated[
+    int | None,
+    of_recipe(
+        "Global batch size, over all devices (default: the recipe's).", "--batch-size", "--batch"
+    ),
+]
+OptimizerOption = Annotated[choices.Optimizer | None, of_recipe("sgd has momentum 0.9.")]
 LearningRateOption = Annotated[
-    float | None, of_recipe("Peak learning rate.", "--learning-rate", "--lr")
+    float | None, of_recipe("Peak learning rate of training.", "--learning-rate", "--lr")
 ]
 SeedOption = Annotated[int | None, of_recipe("Random seed; see also --split-seed.")]
 PrecisionOption = Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -35,7 +34,7 @@ _UNITS |= {"M": 2**20, "G": 2**30}  # as in Slurm and the JVM
 
 def plan(
     context: typer.Context,
-    model: Annotated[str, opt.option("Model constructor; see `keras-vit models`.")],
+    model: opt.ModelOption,
     device: Annotated[
         str,
         opt.option(
@@ -43,22 +42,16 @@ def plan(
             metavar="SIZE",
         ),
     ],
-    batch_size: Annotated[
-        int | None,
-        opt.option("Batch size (default: the recipe's batch size).", "--batch-size", "--batch"),
-    ] = None,
-    image_size: Annotated[
-        str | None,
-        opt.option("Image size in pixels: 224 or HEIGHTxWIDTH. Default: from the recipe or model."),
-    ] = None,
+    batch_size: opt.BatchSizeOption = None,
+    image_size: opt.SizeOption = None,
     classes: Annotated[int, opt.option("Number of classes.", min=1, max=10**9)] = 1000,
-    recipe: Annotated[str, opt.option("Training recipe; see `keras-vit recipes`.")] = "finetune",
+    recipe: opt.RecipeOption = "finetune",
     set_: opt.SetOption = None,
     precision: Annotated[
         choices.Precision | None,
         opt.option("Precision; auto is treated as float32."),
     ] = None,
-    optimizer: Annotated[choices.Optimizer | None, opt.option("sgd has momentum 0.9.")] = None,
+    optimizer: opt.OptimizerOption = None,
     remat: Annotated[
         bool | None,
         opt.option(
@@ -72,7 +65,7 @@ def plan(
         Literal["gpu", "cpu"],
         opt.option("Device type; a training step needs less memory on a CPU (XLA)."),
     ] = "gpu",
-    report: Annotated[Path | None, opt.option("Also write JSON, in bytes.")] = None,
+    report: opt.ReportOption = None,
 ) -> None:
     """Estimate the device memory of a run and the largest batch size that fits.
 

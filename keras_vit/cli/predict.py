@@ -43,10 +43,7 @@ def predict(
         opt.option("With --to: write the features before the classifier.", "--embed"),
     ] = False,
     top: Annotated[int, opt.option("Number of classes to print.", min=1)] = 3,
-    constructor: Annotated[
-        str | None,
-        opt.option("Constructor, such as ViTB16, of a weight file.", "--model"),
-    ] = None,
+    constructor: opt.ConstructorOption = None,
     image_size: opt.SizeOption = None,
     batch_size: Annotated[
         int | None, opt.option("Batch size.", min=1, max=2**20, show_default="32; 16 with --server")

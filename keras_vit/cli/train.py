@@ -27,16 +27,16 @@ _OF_DECODER = ("norm_pix", "decoder_width", "decoder_depth", "decoder_heads")
 
 def train(
     context: typer.Context,
-    data: Annotated[str | None, opt.of_images(opt.DATA_HELP)] = None,
+    data: opt.DataOption = None,
     model: Annotated[
         str,
         opt.of_images("Model constructor (`keras-vit models`), or a keras.applications model."),
     ] = "ViTTi16",
     weights: opt.WeightsOption = None,
-    image_size: opt.ModelSizeOption = None,
+    image_size: opt.SizeOption = None,
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
-    on_bad_image: opt.OnBadImageOption = None,
+    on_bad_image: opt.BadImageOption = "fail",
     task: Annotated[str, opt.of_recipe("Task to train.")] = "classification",
     recipe: Annotated[
         str | None,
@@ -46,12 +46,9 @@ def train(
     ] = None,
     set_: opt.SetOption = None,
     epochs: opt.EpochsOption = None,
-    batch_size: Annotated[
-        int | None,
-        opt.of_recipe("Global batch size, over all devices.", "--batch-size", "--batch"),
-    ] = None,
+    batch_size: opt.BatchSizeOption = None,
     learning_rate: opt.LearningRateOption = None,
-    optimizer: Annotated[choices.Optimizer | None, opt.of_recipe("sgd has momentum 0.9.")] = None,
+    optimizer: opt.OptimizerOption = None,
     teacher: Annotated[
         Path | None, opt.of_recipe("Teacher for distillation: a run folder or .keras file.")
     ] = None,
@@ -115,18 +112,18 @@ def train(
 def pretrain(
     context: typer.Context,
     data: Annotated[str | None, opt.of_images(_IMAGES_HELP)] = None,
-    model: Annotated[str, opt.of_images("Model constructor; see `keras-vit models`.")] = "ViTTi16",
+    model: opt.ModelOption = "ViTTi16",
     weights: opt.WeightsOption = None,
-    image_size: opt.ModelSizeOption = None,
+    image_size: opt.SizeOption = None,
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
-    on_bad_image: opt.OnBadImageOption = None,
+    on_bad_image: opt.BadImageOption = "fail",
     method: Annotated[
         choices.Method,
         opt.of_recipe(
             "mae: masked autoencoder, whose decoder reconstructs the patches hidden from the "
             "encoder. masked-patches: predicts the mean color of masked patches, as in the ViT "
-            "paper."
+            "paper. mae also has --set norm_pix, decoder_width, decoder_depth and decoder_heads."
         ),
     ] = "mae",
     mask_ratio: Annotated[
@@ -134,19 +131,9 @@ def pretrain(
         opt.of_recipe("Fraction of masked patches: 0.75 (mae), 0.5 (masked-patches)."),
     ] = None,
     recipe: Annotated[str, opt.of_recipe("Recipe of a paper, or photographs.")] = "photographs",
-    set_: Annotated[
-        list[str] | None,
-        opt.of_recipe(
-            "Recipe value to override, as in --set weight_decay=0.1; may be repeated. mae also "
-            "has norm_pix, decoder_width, decoder_depth and decoder_heads.",
-            "--set",
-            metavar="NAME=VALUE",
-        ),
-    ] = None,
-    epochs: Annotated[int | None, opt.of_recipe("Number of epochs (default: 100).")] = None,
-    batch_size: Annotated[
-        int | None, opt.of_recipe("Global batch size, over all devices (default: 64).")
-    ] = None,
+    set_: opt.SetOption = None,
+    epochs: opt.EpochsOption = None,
+    batch_size: opt.BatchSizeOption = None,
     learning_rate: opt.LearningRateOption = None,
     precision: opt.PrecisionOption = None,
     seed: opt.SeedOption = None,

@@ -153,8 +153,7 @@ def _optimizer(
         # The range test has its own schedule.
         plain = recipe.replace(ema_momentum=0.0, warmup_steps=0, warmup_fraction=0.0)
         optimizer = build_optimizer(plain, network, steps=context.range_steps)
-        for name in ("loss", "clip_norm"):
-            settings[name] = getattr(recipe, name)
+        settings |= {"loss": recipe.loss, "clip_norm": recipe.clip_norm}
     else:
         several = context.ending == "sigmoid" and context.raw.shape[1] > 1
         settings |= {"ending": context.ending, "loss": "sigmoid" if several else "softmax"}

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from keras_vit import choices
+from keras_vit import choices, cli
 from keras_vit.cli.options import (
     absolute,
     check_data,
@@ -238,3 +238,15 @@ def test_report_is_json(tmp_path: Path) -> None:
 def test_values_that_yaml_cannot_construct(value: str) -> None:
     with pytest.raises(ValueError, match="`--set` must have the form NAME=VALUE"):
         read_settings([f"mixup={value}"])
+
+
+@pytest.mark.parametrize("name", ["--set", "--batch-size", "--image-size", "--on-bad-image"])
+def test_an_option_of_several_commands_is_described_alike(name: str) -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    found = {
+        (tuple(option.opts), option.help)
+        for command in ("train", "pretrain", "compare", "plan")
+        for option in commands[command].params
+        if name in option.opts
+    }
+    assert len(found) == 1
