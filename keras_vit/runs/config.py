@@ -274,9 +274,8 @@ def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
     floats = {field.name for field in dataclasses.fields(kind) if isinstance(field.default, float)}
     found = dict(fields)
     for name in floats & fields.keys():
-        with contextlib.suppress(
-            OverflowError, TypeError, ValueError
-        ):  # the class reports invalid values
+        # The class reports invalid values.
+        with contextlib.suppress(OverflowError, TypeError, ValueError):
             found[name] = float(fields[name])
     return found
 
