@@ -178,9 +178,8 @@ def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any
     augmentation = config.recipe.augmentation
     content = dataclasses.asdict(config)
     content["recipe"]["augmentation"]["layers"] = write_layers(augmentation.layers)
-    with files.atomic_path(path) as temporary:
-        text = yaml.safe_dump(as_yaml({**content, **more}), sort_keys=False, allow_unicode=True)
-        temporary.write_text(text, encoding="utf-8")
+    text = yaml.safe_dump(as_yaml({**content, **more}), sort_keys=False, allow_unicode=True)
+    files.write_text(path, text)
 
 
 def read_config(path: str | os.PathLike[str]) -> RunConfig:
