@@ -68,8 +68,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Writes `content` as indented JSON, atomically."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_text(path: str | os.PathLike[str], text: str, errors: str = "strict") -> None:
+    """Writes `text` in UTF-8, atomically."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors=errors)
 
 
 def without_folders(value: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.files import atomic_path, read_file, write_json
+from keras_vit.files import atomic_path, read_file, write_json, write_text
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -164,6 +164,15 @@ def test_write_json(tmp_path: Path) -> None:
     assert text.startswith('{\n  "epochs": 3')
     assert text.endswith("}\n")
     assert json.loads(text) == {"epochs": 3, "labels": ["Gänseblümchen"]}
+
+
+def test_write_text_keeps_the_earlier_file(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "Gänseblümchen")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "a.txt", "\udcff")
+    assert (tmp_path / "a.txt").read_bytes() == "Gänseblümchen".encode()
+    write_text(tmp_path / "a.txt", "\udcff", errors="backslashreplace")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["\\udcff"]
 
 
 def test_write_json_keeps_the_earlier_file(tmp_path: Path) -> None:

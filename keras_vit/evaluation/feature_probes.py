@@ -14,13 +14,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from keras_vit import arguments
+from keras_vit.evaluation.few_shot import Part, arrays_of
 
 NEIGHBORS = 20
 # Inverse regularization strengths, selected by cross-validation on the training examples.
 _STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _FOLDS = 3
-
-Part = tuple[ArrayLike, ArrayLike]
 
 
 def neighbor_accuracy(training: Part, test: Part, neighbors: int = NEIGHBORS) -> float:
@@ -39,10 +38,10 @@ def neighbor_accuracy(training: Part, test: Part, neighbors: int = NEIGHBORS) ->
         >>> neighbor_accuracy((features, labels), (features, labels), neighbors=1)
         1.0
     """
-    x, y = _part(training, "training")
+    x, y = arrays_of(training, "training")
     number = min(arguments.positive_int("neighbors", neighbors), len(y))
     classifier = KNeighborsClassifier(number, weights=_similarity, metric="cosine")
-    return float(classifier.fit(x, y).score(*_part(test, "test")))
+    return float(classifier.fit(x, y).score(*arrays_of(test, "test")))
 
 
 def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
@@ -63,7 +62,7 @@ def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
         >>> linear_accuracy((np.eye(3)[labels], labels), (np.eye(3), [0, 1, 2]))
         1.0
     """
-    x, y = _part(training, "training")
+    x, y = arrays_of(training, "training")
     counts = np.unique(y, return_counts=True)[1]
     if len(counts) < 2 or counts.min() < _FOLDS:
         return None
@@ -72,7 +71,7 @@ def linear_accuracy(training: Part, test: Part, seed: int = 0) -> float | None:
         {"logisticregression__C": _STRENGTHS},
         cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=seed),
     )
-    return float(search.fit(x, y).score(*_part(test, "test")))
+    return float(search.fit(x, y).score(*arrays_of(test, "test")))
 
 
 def nearest(
@@ -110,13 +109,3 @@ def nearest(
 def _similarity(distances: np.ndarray) -> np.ndarray:
     # Cosine distances are in [0, 2]; a sum of zero weights would cause a division by zero.
     return np.maximum(1 - distances, 1e-6)
-
-
-def _part(part: Part, name: str) -> tuple[np.ndarray, np.ndarray]:
-    x, y = np.asarray(part[0], np.float64), np.asarray(part[1])
-    if x.ndim != 2 or y.shape != x.shape[:1] or not len(y):
-        raise ValueError(
-            f"`{name}` must contain features of shape (N, D) and one class per row. Received: "
-            f"shapes {x.shape} and {y.shape}"
-        )
-    return x, y

@@ -19,6 +19,8 @@ L2_STRENGTH = 2.0**10
 _BIAS = 100.0
 _SMALLEST_SPREAD = 1e-5  # added to standard deviations
 
+Part = tuple[ArrayLike, ArrayLike]  # features and classes
+
 
 class LeastSquares(NamedTuple):
     """Linear classifier fitted by regularized least squares.
@@ -115,8 +117,8 @@ def fit_least_squares(
 
 
 def few_shot(
-    training: tuple[ArrayLike, ArrayLike],
-    test: tuple[ArrayLike, ArrayLike],
+    training: Part,
+    test: Part,
     *,
     shots: Sequence[int] = SHOTS,
     seeds: int = SEEDS,
@@ -150,14 +152,7 @@ def few_shot(
     Reference: section 4.1 of https://arxiv.org/abs/2010.11929, as implemented by `fewshot_lsr.py`
     of https://github.com/google-research/big_vision
     """
-    x, y = np.asarray(training[0], np.float64), np.asarray(training[1])
-    test_x, test_y = np.asarray(test[0], np.float64), np.asarray(test[1])
-    fits = all(a.ndim == 2 and b.shape == a.shape[:1] for a, b in ((x, y), (test_x, test_y)))
-    if not fits or not len(y) or not len(test_y):
-        raise ValueError(
-            "`training` and `test` must each contain features of shape (N, D) and one class per "
-            f"row. Received: {x.shape} with {y.shape}, and {test_x.shape} with {test_y.shape}"
-        )
+    (x, y), (test_x, test_y) = arrays_of(training, "training"), arrays_of(test, "test")
     num_classes = int(max(y.max(), test_y.max())) + 1
     found: Mapping[int, list[float]] = {number: [] for number in shots}
     for seed in range(seeds):
@@ -168,6 +163,17 @@ def few_shot(
             model = fit_least_squares(x[chosen], y[chosen], num_classes, l2)
             found[number].append(float((model.predict(test_x) == test_y).mean()))
     return tuple(FewShot(number, tuple(values)) for number, values in found.items())
+
+
+def arrays_of(part: Part, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns features (N, D) and classes (N,) as arrays; raises `ValueError` if they disagree."""
+    x, y = np.asarray(part[0], np.float64), np.asarray(part[1])
+    if x.ndim != 2 or y.shape != x.shape[:1] or not len(y):
+        raise ValueError(
+            f"`{name}` must contain features of shape (N, D) and one class per row. Received: "
+            f"shapes {x.shape} and {y.shape}"
+        )
+    return x, y
 
 
 def _augmented(x: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -50,6 +50,13 @@ def clone_layer(layer: Any, kind: type[keras.layers.Layer] | None = None, **chan
     return (kind or type(layer)).from_config({**layer.get_config(), **changes})
 
 
+def without_activation(layer: Any, **changes: Any) -> Any:
+    """Creates a new linear layer; an identity if the layer or operation is only an activation."""
+    if not hasattr(layer, "activation"):
+        return keras.layers.Identity()
+    return clone_layer(layer, activation="linear", **changes)
+
+
 def to_float32(model: keras.Model) -> keras.Model:
     """Returns the model itself if it computes in float32, otherwise a float32 copy."""
     return model if is_float32(model) else with_dtype(model, "float32")

@@ -152,11 +152,9 @@ class FeatureExtractor:
         decides = last_activation.ending_of(model) in ("softmax", "sigmoid")
 
         def opened(layer: Any) -> Any:
-            if layer is last and decides and not hasattr(layer, "activation"):
-                return keras.layers.Identity()  # the layer or operation is only an activation
-            changes = {"activation": "linear"} if layer is last and decides else {}
-            if cloning.is_float(layer):
-                changes["dtype"] = "float32"
+            changes = {"dtype": "float32"} if cloning.is_float(layer) else {}
+            if layer is last and decides:
+                return cloning.without_activation(layer, **changes)
             return cloning.clone_layer(layer, _OPEN.get(type(layer)), **changes)
 
         network = cloning.clone(model, opened)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import keras
 import numpy as np
 
-from keras_vit.models.cloning import clone, clone_layer, last_layer, to_float32
+from keras_vit.models.cloning import clone, last_layer, to_float32, without_activation
 from keras_vit.models.metadata import preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 
@@ -70,15 +69,7 @@ def with_probabilities(model: keras.Model) -> tuple[keras.Model, Preprocessing]:
 def _with_two_outputs(model: keras.Model) -> keras.Model:
     """Returns a copy of a model with one sigmoid output p that returns (1 - p, p) by a softmax."""
     last = last_layer(model)
-
-    def without_sigmoid(layer: Any) -> Any:
-        if layer is not last:
-            return None
-        if not hasattr(layer, "activation"):
-            return keras.layers.Identity()  # the layer or operation is only an activation
-        return clone_layer(layer, activation="linear")
-
-    logit = clone(model, without_sigmoid)
+    logit = clone(model, lambda layer: without_activation(layer) if layer is last else None)
     head = keras.layers.Dense(2, activation="softmax", dtype="float32", name="two_classes")
     outputs = head(logit.outputs[0])
     # Symmetric, so that relevance maps have a gradient for both classes.

@@ -125,10 +125,13 @@ def count_memory(
     half = PRECISIONS[precision]
     weights = count_parameters(config)
     learnt = {"all": weights, "head": count_head(config), "nothing": 0}[learning]
-    t, d = count_tokens(config), config.hidden_size
+    t, d, m = count_tokens(config), config.hidden_size, config.mlp_dim
+    scores = config.num_heads * t
     pixels = math.prod(config.usual_size) * config.channels
     kept = 0
-    passing = t * _forward_bytes(config, t, half)
+    # Values per token in half precision at the peak of a block in inference: the transpose of
+    # queries, keys and values; the softmax; GELU.
+    peak = max(7 * d, 4 * d + 2 * scores, d + 2 * m)
     if learning == "all":
         block = t * _block_bytes(config, t, half, compiled)
         between = t * FLOAT32 * d  # the input tokens of a block
@@ -141,7 +144,10 @@ def count_memory(
         kept += t * FLOAT32 * (d if compiled else 2 * d + 1) * (1 + config.pre_norm)
         if config.dropout_rate:  # of the input tokens of the first block
             kept += t * d
-        passing = t * _backward_bytes(config, t, half, compiled)
+        # At the peak of its backward pass: attention weights and logits, with queries, keys and
+        # values before and after the transpose; output and input of GELU, without compilation
+        # also its factors.
+        peak = max(2 * scores + 6 * d, 2 * m if compiled else 4 * m)
     return Memory(
         weights=FLOAT32 * weights,
         half_weights=half * weights if half < FLOAT32 else 0,
@@ -151,7 +157,7 @@ def count_memory(
         images=batch_size * pixels * (FLOAT32 + half),
         activations=batch_size * kept,
         update=FLOAT32 * learnt,
-        passing=batch_size * passing,
+        passing=batch_size * t * (FLOAT32 * d + half * peak),
     )
 
 
@@ -183,20 +189,3 @@ def _block_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
     if config.attention_dropout_rate:
         total += scores * (half + 1)
     return total
-
-
-def _backward_bytes(config: ViTConfig, t: int, half: int, compiled: bool) -> int:
-    """Returns how many bytes per token the backward pass of a block needs temporarily."""
-    d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
-    # Of weights and logits; of queries, keys and values, before and after the transpose.
-    attention = 2 * scores + 6 * d
-    # Of the output and the input of GELU; without compilation also of its factors.
-    mlp = 2 * m if compiled else 4 * m
-    return FLOAT32 * d + half * max(attention, mlp)
-
-
-def _forward_bytes(config: ViTConfig, t: int, half: int) -> int:
-    """Returns how many bytes per token a block needs at its peak during inference."""
-    d, m, scores = config.hidden_size, config.mlp_dim, config.num_heads * t
-    attention = max(7 * d, 4 * d + 2 * scores)  # transposed; softmax
-    return FLOAT32 * d + half * max(attention, d + 2 * m)

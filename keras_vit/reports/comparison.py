@@ -89,8 +89,7 @@ class Comparison:
         """
         out = Path(folder)
         table, content, picture = (out / name for name in _FILES)
-        with files.atomic_path(table) as temporary:
-            temporary.write_text(self.markdown(), encoding="utf-8")
+        files.write_text(table, self.markdown())
         files.write_json(content, self.to_json())
         curves = comparison_curves({c.name: c.history for c in self.results})
         return table, content, save_figure(curves, picture)

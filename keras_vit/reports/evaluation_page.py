@@ -65,9 +65,8 @@ def write_evaluation(
     if versions:
         rows = [[name, str(version)] for name, version in versions.items() if version]
         page.add(Section("versions", "Versions", [table(["package", "version"], rows)]))
-    with files.atomic_path(out / "index.html") as temporary:
-        # File names may be invalid UTF-8.
-        temporary.write_text(page.html(), encoding="utf-8", errors="backslashreplace")
+    # File names may be invalid UTF-8.
+    files.write_text(out / "index.html", page.html(), errors="backslashreplace")
     content = {**details.to_json(), "data": checked.to_json()}
     content |= {"configuration": shown, "versions": dict(versions or {})}
     files.write_json(out / "report.json", content)

@@ -15,6 +15,7 @@ import yaml
 from keras_vit import arguments, files, models
 from keras_vit.escapes import markdown
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.classification.metrics import decimal
 from keras_vit.training import Run
 from keras_vit.weights import registry
 
@@ -99,8 +100,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         f"## License\n\nInitial weights: {origin}. Check that the license of the images allows "
         "your use of the model.",
     ]
-    with files.atomic_path(out / "README.md") as temporary:
-        temporary.write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
+    files.write_text(out / "README.md", "\n\n".join(filter(None, sections)) + "\n")
     return out / "README.md"
 
 
@@ -150,28 +150,25 @@ def _uses(preprocessing: Preprocessing) -> str:
 
 def _metrics(scores: dict[str, Any]) -> str:
     if "accuracy" not in scores:
-        mean = scores["mean_average_precision"]
-        told = "-" if mean is None else f"{mean:.4f}"
+        mean = decimal(scores["mean_average_precision"])
         return (
             f"## Metrics\n\nOn the {scores['num_examples']} held-out images, which were also "
-            f"used to choose the thresholds: mean average precision {told}, F1 "
+            f"used to choose the thresholds: mean average precision {mean}, F1 "
             f"{scores['micro_f1']:.4f} micro, {scores['macro_f1']:.4f} macro."
         )
     low, high = scores["interval_95"]
-    rows = [
+    lines = [
+        f"## Metrics\n\nOn the {scores['num_examples']} held-out images: accuracy "
+        f"**{scores['accuracy']:.4f}**, 95% interval {low:.4f} to {high:.4f}.\n",
+        "| class | precision | recall | F1 | images |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
         f"| {markdown(row['name'])} | {row['precision']:.4f} | {row['recall']:.4f} | "
         f"{row['f1']:.4f} | {row['support']} |"
         for row in scores["per_class"]
     ]
-    return "\n".join(
-        [
-            f"## Metrics\n\nOn the {scores['num_examples']} held-out images: accuracy "
-            f"**{scores['accuracy']:.4f}**, 95% interval {low:.4f} to {high:.4f}.\n",
-            "| class | precision | recall | F1 | images |",
-            "|---|---|---|---|---|",
-            *rows,
-        ]
-    )
+    return "\n".join(lines)
 
 
 def _check_pictures(run: Run, out: Path) -> None:

@@ -178,9 +178,8 @@ def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any
     augmentation = config.recipe.augmentation
     content = dataclasses.asdict(config)
     content["recipe"]["augmentation"]["layers"] = write_layers(augmentation.layers)
-    with files.atomic_path(path) as temporary:
-        text = yaml.safe_dump(as_yaml({**content, **more}), sort_keys=False, allow_unicode=True)
-        temporary.write_text(text, encoding="utf-8")
+    text = yaml.safe_dump(as_yaml({**content, **more}), sort_keys=False, allow_unicode=True)
+    files.write_text(path, text)
 
 
 def read_config(path: str | os.PathLike[str]) -> RunConfig:
@@ -284,9 +283,8 @@ def _with_numbers(fields: dict[str, Any], kind: type) -> dict[str, Any]:
     floats = {field.name for field in dataclasses.fields(kind) if isinstance(field.default, float)}
     found = dict(fields)
     for name in floats & fields.keys():
-        with contextlib.suppress(
-            OverflowError, TypeError, ValueError
-        ):  # the class reports invalid values
+        # The class reports invalid values.
+        with contextlib.suppress(OverflowError, TypeError, ValueError):
             found[name] = float(fields[name])
     return found
 

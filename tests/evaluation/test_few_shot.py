@@ -73,5 +73,7 @@ def test_least_squares_of_what_does_not_fit(x: np.ndarray, y: list[int], l2: flo
 def test_few_shot_of_what_does_not_fit() -> None:
     good = (np.ones((3, 2)), [0, 1, 1])
     for bad in ((np.ones((2, 2)), [0]), (np.zeros((0, 2)), [])):
-        with pytest.raises(ValueError, match="`training` and `test` must each contain features"):
+        with pytest.raises(ValueError, match=r"`test` must contain features of shape \(N, D\)"):
             few_shot(good, bad)
+        with pytest.raises(ValueError, match=r"`training` must contain features of shape"):
+            few_shot(bad, good)

@@ -104,8 +104,7 @@ class Classification(Task):
             )
 
     def start_run(self, run: Run, examples: data.Examples, validation: data.Examples) -> None:
-        with files.atomic_path(run.labels) as temporary:
-            temporary.write_text(_lines(examples.class_names), encoding="utf-8")
+        files.write_text(run.labels, _lines(examples.class_names))
         write_samples(run, validation)
 
     def title(self, examples: data.Examples, count: int) -> str:
