@@ -63,7 +63,8 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
         raise NoClassesError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
             f"of the columns {', '.join(CLASS_COLUMNS)}; rename the column of the classes to "
-            f"`label`. Received: {path} with the columns {header}"
+            "`label`, or move the table out of the folder if its subfolders are the classes. "
+            f"Received: {path} with the columns {header}"
         )
     names, file_notes = _files(path, rows, images)
     others = [name for name in header if name not in COLUMNS]

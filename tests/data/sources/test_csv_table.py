@@ -67,7 +67,7 @@ def test_class_index_orders_labels_of_ones_own(table: Callable[[str], Path]) -> 
     [
         ("", "must contain at least one image."),
         ("name,label\na,b\n", r"must have a header line .*columns \['name', 'label'\]"),
-        ("file,kind,site\n1.png,a,b\n", "one of the columns class_index, wnid, label, labels; "),
+        ("file,kind,site\n1.png,a,b\n", "one of the columns class_index, wnid, label, labels; re"),
         ("file,label\n1.png,a\n3.pgn,b\n", r"first in line 3 \(the closest name is 'sub/3.png'\)"),
         ("file,label\n", "must contain at least one image."),
         (

@@ -263,7 +263,7 @@ REFUSED: dict[str, tuple[Files, str]] = {
     ),
     "a table without classes": (
         {**IDS, **text("train.csv", "id,age,site\n1,3,x\n2,4,x\n3,5,y\n")},
-        r"rename the column of the classes to `label`. .*\['file', 'age', 'site'\]",
+        r"rename the column of the classes to `label`, or move .*\['file', 'age', 'site'\]",
     ),
     "a name that is missing": (
         {**FLAT, **text("labels.csv", "file,label\n1.jpg,a\n4x.jpg,b\n")},
