@@ -175,6 +175,7 @@ def _keras(run: Path) -> Callable[[bytes], object]:
 def _prepare(work: Path, saved_model: Path, images: Sequence[bytes]) -> None:
     """Writes what the processes without TensorFlow's Python read."""
     import tensorflow as tf
+    from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
     from keras_vit import preprocessing_files
     from keras_vit.data.decode_and_resize import decode
@@ -204,7 +205,8 @@ def _prepare(work: Path, saved_model: Path, images: Sequence[bytes]) -> None:
     file = saved_model / "assets.extra" / warmup.FILE
     if not file.is_file():
         raise SystemExit(f"{saved_model} has no warm-up requests: export it with --warm-up")
-    requests = warmup.requests(file)
+    records = tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
+    requests = [PredictionLog.FromString(record).predict_log.request for record in records]
     warm = []
     for number, request in enumerate(requests):
         ((key, tensor),) = request.inputs.items()
