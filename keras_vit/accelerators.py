@@ -50,7 +50,7 @@ def onednn() -> str:
         return "off"
     return (
         f"off; with {ONEDNN}=1, which importing keras_vit before keras sets, this CPU computes "
-        "1.3 times as fast or more (docs/performance.md)"
+        "up to 1.5 times as fast (docs/performance.md)"
     )
 
 
