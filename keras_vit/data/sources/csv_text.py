@@ -127,9 +127,8 @@ def _read_cells(
         return known, not known and any(map(names_image, first)), len(first)
 
     if named := _EXCEL_SEPARATOR.match(text):
-        text = text[
-            named.end() :
-        ]  # the line break stays, so that line numbers are those of the file
+        # The line break stays, so that line numbers are those of the file.
+        text = text[named.end() :]
     delimiter = named[1] if named else max(_DELIMITERS, key=fit)
     lines = dict(_cells(path, text, delimiter))
     if not lines:

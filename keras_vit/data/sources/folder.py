@@ -97,7 +97,8 @@ def _layout(folder: Path, found: FoundFiles) -> tuple[str, int, list[str]]:
     if prefix:
         notes.append(f"The class folders are in {folder / prefix}.")
     folders = _subfolders(found.folders, prefix)
-    subfolders = [n for n in folders if any(i.startswith(f"{prefix}{n}/") for i in found.images)]
+    used = {n.removeprefix(prefix).partition("/")[0] for n in found.images if n.startswith(prefix)}
+    subfolders = [name for name in folders if name in used]
     named = [name for name in subfolders if name.lower() in SPLIT_NAMES]
     nested = [name for name in named if _subfolders(found.folders, f"{prefix}{name}/")]
     split = len(named) == len(subfolders) > 1 and any(
