@@ -25,7 +25,7 @@ max_batch_size {{ value: {size} }}
 batch_timeout_micros {{ value: {timeout} }}
 # {waiting} images can wait; further requests fail with UNAVAILABLE, and clients retry.
 max_enqueued_batches {{ value: {batches} }}
-num_batch_threads {{ value: {threads} }}
+num_batch_threads {{ value: {cores} }}
 """
 
 
@@ -34,17 +34,13 @@ def write(directory: str | os.PathLike[str], parameters: int, cores: int | None 
     cores = arguments.positive_int("cores", os.cpu_count() if cores is None else cores)
     path = Path(directory) / FILE
     if not path.exists():
-        with files.atomic_path(path) as temporary:
-            temporary.write_text(
-                _TEXT.format(
-                    cores=cores,
-                    parameters=parameters,
-                    size=MAX_BATCH_SIZE,
-                    timeout=_LARGE_TIMEOUT if parameters >= _LARGE else _TIMEOUT,
-                    waiting=_WAITING,
-                    batches=_WAITING // MAX_BATCH_SIZE,
-                    threads=cores,
-                ),
-                encoding="utf-8",
-            )
+        text = _TEXT.format(
+            cores=cores,
+            parameters=parameters,
+            size=MAX_BATCH_SIZE,
+            timeout=_LARGE_TIMEOUT if parameters >= _LARGE else _TIMEOUT,
+            waiting=_WAITING,
+            batches=_WAITING // MAX_BATCH_SIZE,
+        )
+        files.write_text(path, text)
     return path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ class Rollout:
 
     def labels(self) -> dict[str, int]:
         """Returns the version number of each label in the configuration file."""
-        return dict(self._model(self._read()).version_labels)
+        return dict(self._read()[1].version_labels)
 
     def canary(self, version: int) -> None:
         """Serves a version to the clients that request the label `canary`.
@@ -111,7 +112,14 @@ class Rollout:
             RuntimeError: If the server does not load the version.
         """
         arguments.positive_int("version", version)
-        stable = self._stable(before=version)
+        labels = self.labels()
+        stable = labels[STABLE] if STABLE in labels else self._previous(version)
+        if stable is None:
+            raise ValueError(
+                "`version` must be newer than at least one available version, which becomes the "
+                f"stable version. Received: version={version}, "
+                f"available [{_numbers(self._versions())}]"
+            )
         if stable >= version:
             raise ValueError(
                 f"`version` must be newer than the stable version. Received: version={version}; "
@@ -134,7 +142,8 @@ class Rollout:
             )
         new = labels[CANARY]
         stable = labels.get(STABLE, new)
-        versions = {new} | ({stable} if stable != new else self._before(new))
+        previous = self._previous(new) if stable == new else stable
+        versions = {new} if previous is None else {new, previous}
         after = {STABLE: new, CANARY: new}
         # An interrupted call may have written labels that the server has not applied.
         if labels == after and self._versions() == versions and self._resolved(after):
@@ -154,52 +163,36 @@ class Rollout:
             RuntimeError: If the server does not apply the change.
         """
         loaded = self._versions()
-        stable = self.labels().get(STABLE, max(loaded, default=0))
-        older = self._before(stable)
-        if max(loaded, default=0) > stable:
-            to = stable
-        elif older:
-            to = max(older)
-        else:
+        newest = max(loaded, default=0)
+        stable = self.labels().get(STABLE, newest)
+        to = stable if newest > stable else self._previous(stable)
+        if to is None:
             raise ValueError(
                 "The server must have loaded a version older than the stable one. Received: "
                 f"stable {stable or 'none'}, loaded [{_numbers(loaded)}]"
             )
         self._move({to}, {STABLE: to, CANARY: to})
 
-    def _stable(self, before: int) -> int:
-        labels = self.labels()
-        if STABLE in labels:
-            return labels[STABLE]
-        older = [number for number in self._versions() if number < before]
-        if not older:
-            raise ValueError(
-                "`version` must be newer than at least one available version, which becomes the "
-                f"stable version. Received: version={before}, "
-                f"available [{_numbers(self._versions())}]"
-            )
-        return max(older)
-
-    def _before(self, version: int) -> set[int]:
-        """Returns a set with the newest version older than `version`, or an empty set."""
-        return set(sorted(number for number in self._versions() if number < version)[-1:])
+    def _previous(self, version: int) -> int | None:
+        """Returns the newest version older than `version`; None if there is none."""
+        return max((number for number in self._versions() if number < version), default=None)
 
     def _versions(self) -> set[int]:
         """Returns the versions listed in the configuration file, or else all available versions."""
-        policy = self._model(self._read()).model_version_policy
+        policy = self._read()[1].model_version_policy
         if policy.WhichOneof("policy_choice") == "specific":
             return set(policy.specific.versions)
         return {found.number for found in self.status() if found.state == AVAILABLE}
 
-    def _move(self, versions: Collection[int], labels: Mapping[str, int]) -> None:
+    def _move(self, versions: Set[int], labels: Mapping[str, int]) -> None:
         before, had = self.config.read_bytes(), self.labels()
-        every = self._versions() | set(versions)
+        every = self._versions() | versions
         # The server reports an earlier error until the version is loaded again.
         old_errors = {version.number for version in self.status() if version.error}
 
         def loaded() -> bool:
             found = {version.number: version for version in self.status()}
-            for number in set(versions) & found.keys():
+            for number in versions & found.keys():
                 if not found[number].error:
                     old_errors.discard(number)
                 elif number not in old_errors:
@@ -208,21 +201,22 @@ class Rollout:
                     )
             return all(n in found and found[n].state == AVAILABLE for n in versions)
 
+        def unloaded() -> bool:
+            return not any(v.number in dropped and v.state == AVAILABLE for v in self.status())
+
         try:
             self._write(every, had)
             self._wait(f"loading {_named(versions)}", loaded)
             if labels != had:
                 self._write(every, labels)
-                moved = ", ".join(
-                    f"{label} -> {number}" for label, number in sorted(labels.items())
-                )
-                self._wait(moved, lambda: self._resolved(labels))
+                moved = (f"{label} -> {number}" for label, number in sorted(labels.items()))
+                self._wait(", ".join(moved), lambda: self._resolved(labels))
         except RuntimeError as error:
             self._put(before)
             raise RuntimeError(f"{error}. {self.config} has been restored") from error
-        if dropped := every - set(versions):
+        if dropped := every - versions:
             self._write(versions, labels)
-            self._wait(f"unloading {_named(dropped)}", lambda: self._unloaded(dropped))
+            self._wait(f"unloading {_named(dropped)}", unloaded)
 
     def _wait(self, what: str, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self._timeout
@@ -252,14 +246,12 @@ class Rollout:
         except ServingError:  # also if the server has no such label yet
             return False
 
-    def _unloaded(self, versions: Collection[int]) -> bool:
-        return not any(v.number in versions and v.state == AVAILABLE for v in self.status())
-
     def _ask(self, path: str, key: str, label: str | None = None) -> Any:
         with contextlib.closing(Rest(self._server, self._name, label)) as server:
             return server.ask("GET", path, key, _REQUEST_SECONDS)
 
-    def _read(self) -> Any:
+    def _read(self) -> tuple[Any, Any]:
+        """Returns the content of the configuration file, and the entry of the model in it."""
         try:
             from google.protobuf import text_format
             from tensorflow_serving.config import model_server_config_pb2
@@ -282,32 +274,24 @@ class Rollout:
                 "`config` must be a ModelServerConfig in text format. "
                 f"Received: config={str(self.config)!r}: {error}"
             ) from error
-        self._model(found)
-        return found
-
-    def _model(self, config: Any) -> Any:
-        models = {model.name: model for model in config.model_config_list.config}
+        models = {model.name: model for model in found.model_config_list.config}
         if self._name not in models:
             raise ValueError(
                 f"`name` must be a model in {self.config}: {', '.join(map(repr, models))}. "
                 f"Received: name={self._name!r}"
             )
-        return models[self._name]
+        return found, models[self._name]
 
-    def _write(self, versions: Collection[int], labels: Mapping[str, int]) -> None:
+    def _write(self, versions: Set[int], labels: Mapping[str, int]) -> None:
         from google.protobuf import text_format
 
-        config = self._read()
-        model = self._model(config)
+        config, model = self._read()
         model.model_version_policy.specific.versions[:] = sorted(versions)
         model.version_labels.clear()
         model.version_labels.update(labels)
         lines = self.config.read_text(encoding="utf-8").splitlines(keepends=True)
-        comment = 0
-        while comment < len(lines) and lines[comment].startswith("#"):
-            comment += 1
-        text = "".join(lines[:comment]) + text_format.MessageToString(config)
-        self._put(text.encode())
+        comment = "".join(itertools.takewhile(lambda line: line.startswith("#"), lines))
+        self._put((comment + text_format.MessageToString(config)).encode())
 
     def _put(self, content: bytes) -> None:
         if content != self.config.read_bytes():
@@ -315,9 +299,9 @@ class Rollout:
                 temporary.write_bytes(content)
 
 
-def _named(versions: Collection[int]) -> str:
+def _named(versions: Set[int]) -> str:
     return ("version " if len(versions) == 1 else "versions ") + _numbers(versions)
 
 
-def _numbers(versions: Collection[int]) -> str:
+def _numbers(versions: Set[int]) -> str:
     return arguments.shortlist([*map(str, sorted(versions))])

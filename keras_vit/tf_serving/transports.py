@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import base64
 import dataclasses
 from collections.abc import Mapping
@@ -54,7 +53,7 @@ class BatchError(ServingError):
 
 
 @dataclasses.dataclass(repr=False)  # headers can contain a password
-class Transport(abc.ABC):
+class _Connection:
     """Connection to one model of a server; its methods raise `ServingError`.
 
     Args:
@@ -73,26 +72,9 @@ class Transport(abc.ABC):
     certificate: Path | None = None
     headers: Mapping[str, str] | None = None
 
-    @abc.abstractmethod
-    def __post_init__(self) -> None:
-        """Opens the connection."""
 
-    @abc.abstractmethod
-    def signatures(self, timeout: float) -> Signatures:
-        """Returns the inputs of each signature."""
-
-    @abc.abstractmethod
-    def predict(
-        self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
-    ) -> dict[str, np.ndarray]:
-        """Returns the outputs of a signature; strings as an array of `str`."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Closes the connection."""
-
-
-class Grpc(Transport):
+@dataclasses.dataclass(repr=False)
+class Grpc(_Connection):
     """gRPC connection to the `PredictionService` of TensorFlow Serving."""
 
     def __post_init__(self) -> None:
@@ -127,6 +109,7 @@ class Grpc(Transport):
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def signatures(self, timeout: float) -> Signatures:
+        """Returns the inputs of each signature."""
         from tensorflow_serving.apis import get_model_metadata_pb2
 
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
@@ -138,6 +121,7 @@ class Grpc(Transport):
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
+        """Returns the outputs of a signature; strings as an array of `str`."""
         from tensorflow_serving.apis import predict_pb2
 
         request = predict_pb2.PredictRequest()
@@ -148,6 +132,7 @@ class Grpc(Transport):
         return {key: _from_proto(value) for key, value in answer.outputs.items()}
 
     def close(self) -> None:
+        """Closes the connection."""
         self._channel.close()
 
     def _ask(self, method: str, request: Any, timeout: float) -> Any:
@@ -167,7 +152,8 @@ class Grpc(Transport):
             raise _error(message, code, batched=method == "Predict") from error
 
 
-class Rest(Transport):
+@dataclasses.dataclass(repr=False)
+class Rest(_Connection):
     """Connection to the REST API of TensorFlow Serving."""
 
     def __post_init__(self) -> None:
@@ -182,6 +168,7 @@ class Rest(Transport):
         self._trusted = str(self.certificate) if self.certificate else None
 
     def signatures(self, timeout: float) -> Signatures:
+        """Returns the inputs of each signature."""
         content = self.ask("GET", "/metadata", "metadata", timeout)
         return _inputs(
             {
@@ -195,6 +182,7 @@ class Rest(Transport):
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float
     ) -> dict[str, np.ndarray]:
+        """Returns the outputs of a signature; strings as an array of `str`."""
         request = {
             "signature_name": signature,
             "inputs": {key: _as_json(value) for key, value in inputs.items()},
@@ -205,6 +193,7 @@ class Rest(Transport):
         return {key: np.asarray(value) for key, value in outputs.items()}
 
     def close(self) -> None:
+        """Closes the connection."""
         self._session.close()
 
     def ask(self, method: str, path: str, key: str, timeout: float, request: Any = None) -> Any:
@@ -215,17 +204,19 @@ class Rest(Transport):
             status, content = request_json(
                 *(self._session, method, url, timeout), json=request, verify=self._trusted
             )
-        except (requests.Timeout, requests.exceptions.SSLError) as error:
-            raise ServingError(f"{url}: {error}") from error
-        except requests.ConnectionError as error:
-            raise UnavailableError(f"{url}: {error}") from error
         except (requests.RequestException, ValueError) as error:
-            raise ServingError(f"{url}: {error}") from error
+            lasting = isinstance(error, (requests.Timeout, requests.exceptions.SSLError))
+            refused = isinstance(error, requests.ConnectionError) and not lasting
+            raise (UnavailableError if refused else ServingError)(f"{url}: {error}") from error
         if status != 200 or not isinstance(content, dict) or key not in content:
             said = content.get("error", content) if isinstance(content, dict) else content
             message = f"{url}: {status}: {terminal(str(said)[:500])}"
             raise _error(message, str(status), batched=method == "POST")
         return content[key]
+
+
+#: Interface of a connection: `signatures`, `predict` and `close`.
+Transport = Grpc | Rest
 
 
 def _error(message: str, code: str, batched: bool) -> ServingError:
