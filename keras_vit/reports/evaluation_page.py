@@ -12,7 +12,7 @@ import yaml
 
 from keras_vit import data, files
 from keras_vit.tasks.task import Details
-from keras_vit.visualization.html_page import Page, Section, preformatted, table
+from keras_vit.visualization.html_page import Section, page, preformatted, table
 
 
 def write_evaluation(
@@ -55,18 +55,17 @@ def write_evaluation(
     source = Path(examples.source).name or examples.source  # folders are private
     bare = dataclasses.replace(examples, source=source, notes=(), ignored={})
     checked = dataclasses.replace(data.check(bare, progress=progress), refused="")
-    page = Page(title, subtitle)
-    for section in details.sections():
-        page.add(section)
-    page.add(Section("data", "Image problems", [preformatted(checked.text())]))
+    problems = Section("data", "Image problems", [preformatted(checked.text())])
+    sections = [*details.sections(), problems]
     if shown:
         text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-        page.add(Section("configuration", "Training configuration", [preformatted(text)]))
+        sections.append(Section("configuration", "Training configuration", [preformatted(text)]))
     if versions:
         rows = [[name, str(version)] for name, version in versions.items() if version]
-        page.add(Section("versions", "Versions", [table(["package", "version"], rows)]))
+        sections.append(Section("versions", "Versions", [table(["package", "version"], rows)]))
     # File names may be invalid UTF-8.
-    files.write_text(out / "index.html", page.html(), errors="backslashreplace")
+    html = page(title, subtitle, sections)
+    files.write_text(out / "index.html", html, errors="backslashreplace")
     content = {**details.to_json(), "data": checked.to_json()}
     content |= {"configuration": shown, "versions": dict(versions or {})}
     files.write_json(out / "report.json", content)

@@ -195,17 +195,12 @@ def _draw_neighbors(
     preprocessing = preprocessing_of(model)
     queries = np.unique(np.linspace(0, len(test) - 1, _QUERIES).round().astype(int))
     indices, similarities = evaluation.nearest(found[0], found[1][queries], _NEIGHBORS)
-    encoded, captions = [], []
-
-    def caption(examples: data.Examples, index: int) -> str:
-        return shorten(examples.shown(index)[0], _LONGEST_CAPTION)
-
-    for query, row, values in zip(queries, indices, similarities, strict=True):
-        encoded.append(test.read(int(query)))
-        captions.append(f"{caption(test, int(query))}:")
-        for index, value in zip(row, values, strict=True):
-            encoded.append(training.read(int(index)))
-            captions.append(f"{caption(training, int(index))}\n{value:.2f}")
+    shown: list[tuple[data.Examples, int, str]] = []  # images, and the end of their captions
+    for query, row, values in zip(queries, indices.tolist(), similarities, strict=True):
+        shown.append((test, int(query), ":"))
+        shown += [(training, i, f"\n{value:.2f}") for i, value in zip(row, values, strict=True)]
+    encoded = [part.read(i) for part, i, _ in shown]
+    captions = [shorten(part.shown(i)[0], _LONGEST_CAPTION) + end for part, i, end in shown]
     pixels = preprocessing.to_rgb(read_pixels(encoded, preprocessing))
     columns = 1 + indices.shape[1]
     shares = np.zeros((len(pixels), len(training.class_names)))

@@ -26,6 +26,26 @@ _PICTURES = {
     "mistakes": "The most confident mistakes",
 }
 _UNKNOWN = "unknown"
+_LOADING = """\
+## How to load it
+
+```python
+import keras
+import tensorflow as tf
+
+import keras_vit
+from keras_vit import data
+
+model = keras.saving.load_model("last.keras")
+preprocessing = keras_vit.models.preprocessing_of(model)
+image = data.prepare(tf.io.read_file("image.jpg"), preprocessing)
+probabilities = model.predict(image[tf.newaxis])[0]
+{decide}
+```
+
+Or `keras-vit predict last.keras image.jpg`."""
+_ONE_CLASS = "print(preprocessing.class_names[probabilities.argmax()])"
+_SEVERAL = "present = preprocessing.present(probabilities)  # which labels the image shows"
 
 
 def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path:
@@ -64,7 +84,15 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
             "`folder` must not contain a README.md, which you may have completed: rename or delete "
             f"it, or choose another folder. Received: {out}"
         )
-    _check_pictures(source, out)
+    pictures = {getattr(source, name): title for name, title in _PICTURES.items()}
+    pictures = {path: title for path, title in pictures.items() if path.is_file()}
+    for path in pictures:
+        copy = out / path.name
+        if copy.exists() and not filecmp.cmp(path, copy, shallow=False):
+            raise ValueError(
+                "`folder` must not contain other figures; move them, or choose another folder. "
+                f"Received: {copy}"
+            )
     model = source.model()
     license_, origin = weights_license(config.weights, config.model)
     name, recipe, resolved = source.path.resolve().name, config.recipe, source.resolved()
@@ -92,14 +120,17 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         "validation.\n\n*To complete: where the images come from, who took and "
         "labeled them, and which people or subjects they do not show.*",
         metrics,
-        _pictures(source, out),
-        _loading(preprocessing),
+        "\n\n".join(f"![{title}]({path.name})" for path, title in pictures.items()),
+        _LOADING.format(decide=_SEVERAL if preprocessing.thresholds else _ONE_CLASS),
         f"## Training\n\n{recipe.epochs} epochs, batch size {recipe.batch_size}, "
         f"{recipe.optimizer} with a learning rate of {recipe.learning_rate:g}, seed "
         f"{recipe.seed}; all settings are in `config.yaml` in the run folder.",
         f"## License\n\nInitial weights: {origin}. Check that the license of the images allows "
         "your use of the model.",
     ]
+    for path in pictures:
+        with files.atomic_path(out / path.name) as temporary:
+            shutil.copyfile(path, temporary)
     files.write_text(out / "README.md", "\n\n".join(filter(None, sections)) + "\n")
     return out / "README.md"
 
@@ -169,41 +200,3 @@ def _metrics(scores: dict[str, Any]) -> str:
         for row in scores["per_class"]
     ]
     return "\n".join(lines)
-
-
-def _check_pictures(run: Run, out: Path) -> None:
-    for source in (getattr(run, name) for name in _PICTURES):
-        copy = out / source.name
-        if source.is_file() and copy.exists() and not filecmp.cmp(source, copy, shallow=False):
-            raise ValueError(
-                "`folder` must not contain other figures; move them, or choose another folder. "
-                f"Received: {copy}"
-            )
-
-
-def _pictures(run: Run, out: Path) -> str:
-    shown = []
-    for name, title in _PICTURES.items():
-        source = getattr(run, name)
-        if source.is_file():
-            with files.atomic_path(out / source.name) as temporary:
-                shutil.copyfile(source, temporary)
-            shown.append(f"![{title}]({source.name})")
-    return "\n\n".join(shown)
-
-
-def _loading(preprocessing: Preprocessing) -> str:
-    decide = (
-        "present = preprocessing.present(probabilities)  # which labels the image shows"
-        if preprocessing.thresholds
-        else "print(preprocessing.class_names[probabilities.argmax()])"
-    )
-    return (
-        "## How to load it\n\n```python\nimport keras\nimport tensorflow as tf\n\n"
-        "import keras_vit\nfrom keras_vit import data\n\n"
-        'model = keras.saving.load_model("last.keras")\n'
-        "preprocessing = keras_vit.models.preprocessing_of(model)\n"
-        'image = data.prepare(tf.io.read_file("image.jpg"), preprocessing)\n'
-        "probabilities = model.predict(image[tf.newaxis])[0]\n"
-        f"{decide}\n```\n\nOr `keras-vit predict last.keras image.jpg`."
-    )

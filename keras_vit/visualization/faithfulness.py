@@ -101,14 +101,11 @@ def faithfulness(
     network, preprocessing = last_activation.with_probabilities(model)
     gray = preprocessing.scale(np.full((1, 1, images.shape[-1]), 127.5))
     blurred = np.stack([_blur(image, preprocessing) for image in images])
-    order = [np.argsort(-np.ravel(m), kind="stable") for m in maps]
+    ranks = np.stack([_pixel_ranks(m, images.shape[1:3]) for m in maps])[..., None]  # (B, H, W, 1)
     deletion, insertion = (np.zeros((len(images), steps + 1)) for _ in range(2))
     every = np.arange(len(images))
     for step in range(steps + 1):
-        taken = [o[: round(step / steps * len(o))] for o in order]
-        inside = np.stack(
-            [_mask(t, m.shape, images.shape[1:3]) for t, m in zip(taken, maps, strict=True)]
-        )[..., None]
+        inside = ranks < round(step / steps * np.size(maps[0]))
         for curve, changed in (
             (deletion, np.where(inside, gray, images)),
             (insertion, np.where(inside, images, blurred)),
@@ -152,13 +149,12 @@ def random_map(grid: tuple[int, int], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random(grid)
 
 
-def _mask(taken: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """Returns a Boolean mask (H, W) of the pixels that belong to the given patches."""
-    mask = np.zeros(grid, bool)
-    mask.ravel()[taken] = True
-    rows = np.arange(size[0]) * grid[0] // size[0]
-    columns = np.arange(size[1]) * grid[1] // size[1]
-    return mask[rows][:, columns]
+def _pixel_ranks(relevance: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Returns, for each pixel (H, W), the rank of its patch by relevance; 0 is the highest."""
+    order = np.argsort(-relevance, axis=None, kind="stable")
+    ranks = np.argsort(order).reshape(relevance.shape)
+    (h, w), (height, width) = relevance.shape, size
+    return ranks[np.ix_(np.arange(height) * h // height, np.arange(width) * w // width)]
 
 
 def _blur(image: np.ndarray, preprocessing: Any) -> np.ndarray:

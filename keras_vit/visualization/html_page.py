@@ -58,35 +58,23 @@ class Section(NamedTuple):
     parts: Sequence[str]
 
 
-class Page:
-    """An HTML page that is built section by section."""
-
-    def __init__(self, title: str, subtitle: str) -> None:
-        self.title = title
-        self.subtitle = subtitle
-        self._sections: list[str] = []
-
-    def add(self, section: Section) -> None:
-        """Adds a section at the end of the page."""
-        body = "\n".join(section.parts)
-        self._sections.append(
-            f'<section id="{section.name}">\n<h2>{html.escape(section.title)}</h2>\n{body}\n'
-            "</section>"
-        )
-
-    def html(self) -> str:
-        """Returns the HTML of the page; its security policy forbids external resources."""
-        policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-        title = html.escape(self.title)
-        body = "\n".join(self._sections)
-        return (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<link rel="icon" href="data:,">\n<title>{title}</title>\n'
-            f"<style>\n{_STYLE}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
-            f'<p class="note">{html.escape(self.subtitle)}</p>\n{body}\n</body>\n</html>\n'
-        )
+def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
+    """Returns an HTML page; its security policy forbids external resources."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    title = html.escape(title)
+    lines: list[str] = []
+    for name, heading, parts in sections:
+        lines += [f'<section id="{name}">', f"<h2>{html.escape(heading)}</h2>", *parts]
+        lines.append("</section>")
+    body = "\n".join(lines)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<link rel="icon" href="data:,">\n<title>{title}</title>\n'
+        f"<style>\n{_STYLE}\n</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+        f'<p class="note">{html.escape(subtitle)}</p>\n{body}\n</body>\n</html>\n'
+    )
 
 
 def paragraph(text: str, note: bool = False) -> str:

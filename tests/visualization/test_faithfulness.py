@@ -7,7 +7,7 @@ import pytest
 from keras_vit.layers import ModelMetadata
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.visualization import Curves, center_map, faithfulness, random_map
-from keras_vit.visualization.faithfulness import _mask
+from keras_vit.visualization.faithfulness import _pixel_ranks
 from tests.helpers import normal, tiny_model
 
 
@@ -59,11 +59,12 @@ def test_areas_of_a_case_worked_by_hand() -> None:
     assert curves.insertion_area.tolist() == [0.75]
 
 
-def test_mask_of_patches_that_do_not_divide_the_image() -> None:
-    mask = _mask(np.array([0]), (2, 3), (7, 10))
-    assert mask.shape == (7, 10)
-    assert mask[:4, :4].all()
-    assert not mask[4:].any()
+def test_ranks_of_patches_that_do_not_divide_the_image() -> None:
+    ranks = _pixel_ranks(np.array([[9.0, 2.0, 2.0], [1.0, 5.0, 0.0]]), (7, 10))
+    assert ranks.shape == (7, 10)
+    assert (ranks[:4, :4] == 0).all()
+    assert ranks[4:].all()
+    assert [*ranks[0, [4, 7]], *ranks[4, [0, 4, 7]]] == [2, 3, 4, 1, 5]  # equal ones in order
 
 
 def test_center_map_falls_off_on_all_sides() -> None:

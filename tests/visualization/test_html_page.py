@@ -27,15 +27,16 @@ class Balance(HTMLParser):
 
 
 def test_page_is_complete_and_refers_to_nothing_outside() -> None:
-    found = html_page.Page("Flowers & <more>", "five 'kinds'")
     parts = {
         "How < many?": [html_page.paragraph("a & b"), html_page.preformatted("x < y")],
         "Numbers": [html_page.numbers([("0.97", "right & proper")])],
         "Table": [html_page.table(["class", "n"], [["<daisy>", "3"]])],
     }
-    for name, title in zip(("one", "two", "three"), parts, strict=True):
-        found.add(html_page.Section(name, title, parts[title]))
-    text = found.html()
+    sections = [
+        html_page.Section(name, title, parts[title])
+        for name, title in zip(("one", "two", "three"), parts, strict=True)
+    ]
+    text = html_page.page("Flowers & <more>", "five 'kinds'", sections)
     balance = Balance()
     balance.feed(text)
     assert balance.open == []
