@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import filelock
 
 from keras_vit import arguments
-from keras_vit.download.http import discard, mebibytes, say, stated, transfer
+from keras_vit.download.http import discard, mebibytes, notes_of, say, stated, transfer
 from keras_vit.download.integrity import Expected, file_digests
 from keras_vit.files import write_json
 
@@ -55,7 +55,7 @@ def fetch(
     needs_sha256: bool = False,
     limit: int | None = None,
     publisher_first: bool = False,
-    check: Callable[[Path], None] | None = None,
+    check: Callable[[Path], object] | None = None,
 ) -> Download:
     """Returns a published file from the cache, downloading it first if necessary.
 
@@ -197,7 +197,7 @@ def _receive(url: str, publisher: str, path: Path, part: Path, expected: Expecte
         if first and first["sha256"] != found.sha256 and not found.verified:
             raise ValueError(
                 f"its SHA-256 is {found.sha256}, and {first['sha256']} when it was first "
-                f"downloaded. Delete {_pin_path(path)} to accept the new file"
+                f"downloaded. Delete {notes_of(path)} to accept the new file"
             )
     except ValueError:
         discard(part)  # a wrong file must not be resumed
@@ -225,7 +225,7 @@ def _cached(path: Path, urls: Sequence[str]) -> Download | None:
     if same and not is_set("KERAS_VIT_REQUIRE_HASH"):
         return found
     if file_digests(path, ["sha256"])["sha256"].hex() != found.sha256:
-        raise _other(path, urls, f"it was changed after it was verified (see {_pin_path(path)})")
+        raise _other(path, urls, f"it was changed after it was verified (see {notes_of(path)})")
     with contextlib.suppress(OSError):  # a cache that may only be read
         _pin(path, found, pin["url"])
     return found
@@ -238,10 +238,6 @@ def _other(path: Path, urls: Sequence[str], reason: object) -> ValueError:
     )
 
 
-def _pin_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.json")
-
-
 def _stat(path: Path) -> dict[str, int]:
     stat = path.stat()
     return {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns, "inode": stat.st_ino}
@@ -250,12 +246,12 @@ def _stat(path: Path) -> dict[str, int]:
 def _pin(content: Path, found: Download, url: str | None) -> None:
     """Records the hash and verification of the file `content` in a JSON file beside it."""
     pin = {"url": url, "sha256": found.sha256, "level": found.level, **_stat(content)}
-    write_json(_pin_path(found.path), pin)
+    write_json(notes_of(found.path), pin)
 
 
 def _read_pin(path: Path) -> dict[str, Any] | None:
     try:
-        pin = json.loads(_pin_path(path).read_text(encoding="utf-8"))
+        pin = json.loads(notes_of(path).read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError):
         return None
     if not isinstance(pin, dict) or "url" not in pin:

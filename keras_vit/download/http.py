@@ -95,10 +95,15 @@ def stated(url: str) -> Source | None:
     return _source(url, response, answers) if response.ok else None
 
 
+def notes_of(path: Path) -> Path:
+    """Returns the JSON file for the metadata of a partial or complete download."""
+    return path.with_name(f"{path.name}.json")
+
+
 def discard(part: Path) -> None:
     """Deletes a partial download and its metadata."""
     part.unlink(missing_ok=True)
-    _notes(part).unlink(missing_ok=True)
+    notes_of(part).unlink(missing_ok=True)
 
 
 def say(text: str) -> None:
@@ -147,7 +152,7 @@ def _try(url: str, part: Path, size: int | None, limit: int | None, needs_sha256
             if None not in (size, source.size) and size != source.size:
                 raise ValueError(f"the server offers {source.size} bytes instead of {size}")
             discard(part)  # before the metadata, which must never describe another file's bytes
-            write_json(_notes(part), dataclasses.asdict(source))
+            write_json(notes_of(part), dataclasses.asdict(source))
             say(f"Downloading {url} ({mebibytes(source.size)})")
         else:
             raise ConnectionError(f"HTTP {response.status_code}, {terminal(response.reason)}")
@@ -285,7 +290,7 @@ def _continues(response: requests.Response, known: Source, start: int) -> bool:
 def _resumable(part: Path, url: str) -> Source | None:
     """Returns the metadata of a partial download if it can be resumed from `url`, else None."""
     try:
-        known = Source(**json.loads(_notes(part).read_text(encoding="utf-8")))
+        known = Source(**json.loads(notes_of(part).read_text(encoding="utf-8")))
         start = part.stat().st_size
     except (OSError, RecursionError, ValueError, TypeError):
         return None
@@ -295,10 +300,6 @@ def _resumable(part: Path, url: str) -> Source | None:
     if not isinstance(known.size, int) or not str(known.validator).isprintable():
         return None
     return known if 0 < start <= known.size else None
-
-
-def _notes(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
 
 
 def _words(error: BaseException) -> str:

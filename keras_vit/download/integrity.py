@@ -35,7 +35,7 @@ class Expected:
     size: int | None = None
     sha256: str | None = None
     sha256_prefix: str | None = None
-    check: Callable[[Path], None] | None = None
+    check: Callable[[Path], object] | None = None
     limit: int | None = None
     needs_sha256: bool = False
 
@@ -44,9 +44,8 @@ class Expected:
             raise ValueError(f"`size` must be at most 2**50 bytes. Received: {self.size}")
         for argument, digits in (("sha256", 64), ("sha256_prefix", 8)):
             value = getattr(self, argument)
-            if value is None:
-                continue
-            if not isinstance(value, str) or not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", value):
+            valid = isinstance(value, str) and re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", value)
+            if value is not None and not valid:
                 raise ValueError(
                     f"`{argument}` must be {digits} hexadecimal digits. "
                     f"Received: {argument}={value!r}"
@@ -80,19 +79,16 @@ class Expected:
             _same(name.upper(), base64.b64encode(digests[name]).decode(), value)
         if self.check:
             self.check(path)
+        revision = f"commit {source.commit}" if source and source.commit else "the file"
         steps = {
             "https": of_publisher and source and source.url.startswith("https:"),
             "size": self.size or (source and source.size is not None),
             "8 digits of the SHA-256": self.sha256_prefix,
-            f"SHA-256 stated for {_revision(source)}": hub,
+            f"SHA-256 stated for {revision}": hub,
             **{name.upper(): True for name in sorted(stated)},
             "content": self.check,
         }
         return sha256, ", ".join(step for step, done in steps.items() if done) or "nothing"
-
-
-def _revision(source: Source | None) -> str:
-    return f"commit {source.commit}" if source and source.commit else "the file"
 
 
 def _stated_hashes(source: Source) -> dict[str, str]:

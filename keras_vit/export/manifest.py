@@ -36,8 +36,11 @@ def write(
         "limits": dataclasses.asdict(limits),
         "versions": versions(),
         # With the British spelling of earlier manifests.
-        "verification": {"images": images, "artefacts": [_as_json(result) for result in results]},
+        "verification": {"images": images, "artefacts": [dataclasses.asdict(r) for r in results]},
     }
+    for result in content["verification"]["artefacts"]:
+        if math.isnan(result["largest_difference"]):  # not representable in JSON
+            result["largest_difference"] = None
     extra = staged / "saved_model" / saved_model.EXTRA
     extra.mkdir(exist_ok=True)
     for folder, place in ((staged / "saved_model", extra), (staged / "files",) * 2):
@@ -53,10 +56,3 @@ def write(
 def sha256(path: Path) -> str:
     """Returns the SHA-256 hash of a file as 64 hexadecimal digits."""
     return integrity.file_digests(path, ["sha256"])["sha256"].hex()
-
-
-def _as_json(result: ArtifactComparison) -> dict[str, Any]:
-    found = dataclasses.asdict(result)
-    if math.isnan(result.largest_difference):  # not representable in JSON
-        found["largest_difference"] = None
-    return found

@@ -38,6 +38,8 @@ def require() -> None:
 def write(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATCH_SIZES) -> Path:
     """Writes one warm-up request per signature and batch size into a SavedModel folder."""
     require()
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
     # Not an image of the data, since bundles are shared: a color gradient.
     image = tf.io.encode_jpeg(np.uint8(np.indices((480, 640, 3)).sum(axis=0) // 5)).numpy()
     signatures = tf.saved_model.load(str(folder)).signatures
@@ -46,19 +48,12 @@ def write(folder: Path, *, name: str, batch_sizes: Sequence[int] = BATCH_SIZES) 
     with tf.io.TFRecordWriter(str(path)) as records:
         for (signature, function), size in itertools.product(signatures.items(), batch_sizes):
             ((key, spec),) = function.structured_input_signature[1].items()
-            log = _prediction(name, signature, key, _tensor(spec, image, size))
-            records.write(log.SerializeToString())
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name, request.model_spec.signature_name = name, signature
+            request.inputs[key].CopyFrom(_tensor(spec, image, size))
+            log = prediction_log_pb2.PredictLog(request=request)
+            records.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
     return path
-
-
-def _prediction(name: str, signature: str, key: str, tensor: Any) -> Any:
-    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
-
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = name, signature
-    request.inputs[key].CopyFrom(tensor)
-    log = prediction_log_pb2.PredictLog(request=request)
-    return prediction_log_pb2.PredictionLog(predict_log=log)
 
 
 def _tensor(spec: tf.TensorSpec, image: bytes, size: int) -> Any:

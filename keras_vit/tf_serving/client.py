@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import time
@@ -222,12 +223,9 @@ class Client:
         self, signature: str, inputs: Mapping[str, Any], deadline: float
     ) -> dict[str, np.ndarray]:
         """Converts inputs to arrays and checks them against the signature of the served version."""
-        known = self._signatures
-        if known is not None:
-            try:
-                return served_inputs.check(known, signature, inputs)
-            except ValueError:
-                pass  # another version may be served by now
+        if self._signatures is not None:
+            with contextlib.suppress(ValueError):  # another version may be served by now
+                return served_inputs.check(self._signatures, signature, inputs)
         known = self._repeat(lambda end: self._transport.signatures(_seconds_to(end)), deadline)
         self._signatures = known
         return served_inputs.check(known, signature, inputs)

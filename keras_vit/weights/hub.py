@@ -36,7 +36,7 @@ def fetch_repository(repository: str) -> Path:
     folder = f"hf--{repository.replace('/', '--')}"
     url = f"{HUB}/api/models/{repository}?blobs=true"
     listing = fetch(
-        *([url], _LISTING), folder=folder, check=_check_listing, limit=_LIMIT, publisher_first=True
+        *([url], _LISTING), folder=folder, check=_read_listing, limit=_LIMIT, publisher_first=True
     )
     revision, files = _read_listing(listing.path)
     weights = _weights(files)
@@ -71,11 +71,6 @@ def _check_blob(expected: str | None, path: Path) -> None:
     found = hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
     if expected not in (None, found):
         raise ValueError(f"its git hash is {found} instead of {expected}")
-
-
-def _check_listing(path: Path) -> None:
-    """Raises `ValueError` if a repository listing is invalid, before it is cached."""
-    _read_listing(path)
 
 
 def _read_listing(path: Path) -> tuple[str, dict[str, Any]]:

@@ -35,30 +35,21 @@ def format_of(path: Path) -> str:
         head = file.read(16)
     if head.startswith(_HDF5_MAGIC):
         return h5.kind_of(path)
-    if head.startswith(_ZIP_MAGIC):
-        return _kind_of_zip(path)
     if safetensors.is_safetensors(head):
         return "safetensors"
     if head.lstrip().startswith(b"{"):
         safetensors.read_index(path)
         return "safetensors"
-    if head.startswith(_PICKLE_MAGICS):
-        return "torch"
-    raise _unknown(path)
-
-
-def _kind_of_zip(path: Path) -> str:
-    with open_zip(path) as archive:
-        names = archive.namelist()
+    names: list[str] = []
+    if head.startswith(_ZIP_MAGIC):
+        with open_zip(path) as archive:
+            names = archive.namelist()
     if "model.weights.h5" in names:
         return "keras"
-    if any(PurePosixPath(name).name == "data.pkl" for name in names):
+    in_zip = any(PurePosixPath(name).name == "data.pkl" for name in names)
+    if in_zip or head.startswith(_PICKLE_MAGICS):
         return "torch"
     if any(name.endswith(".npy") for name in names):
         return "npz"
-    raise _unknown(path)
-
-
-def _unknown(path: Path) -> ValueError:
     what = "not an .npz, .weights.h5, .keras, .safetensors, .h5 or .pth file"
-    return refused(path, what, again=True)  # for example an error page, or an empty file
+    raise refused(path, what, again=True)  # for example an error page, or an empty file
