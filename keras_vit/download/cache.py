@@ -99,8 +99,7 @@ def fetch(
                 if found is None and path.exists():
                     found = _inspect(path, urls, expected)
                 elif found is None:
-                    addresses = _addresses(urls, publisher_first)
-                    found = _download(path, addresses, expected)
+                    found = _download(path, _addresses(urls, publisher_first), expected)
     try:
         expected.compare(path.stat().st_size, found.sha256)
     except ValueError as error:

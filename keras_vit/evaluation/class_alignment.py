@@ -46,10 +46,10 @@ def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
         return labels
     model_labels = tuple(model_labels)
     indices = np.flatnonzero(labels.any(axis=0)) if several else np.unique(labels)
-    occurring = {int(index): examples.class_names[index] for index in indices}
+    occurring = [examples.class_names[index] for index in indices]
     for problem, wrong in (
-        ("lacks", [name for name in occurring.values() if name not in model_labels]),
-        ("has more than one", [n for n in occurring.values() if model_labels.count(n) > 1]),
+        ("lacks", [name for name in occurring if name not in model_labels]),
+        ("has more than one", [name for name in occurring if model_labels.count(name) > 1]),
     ):
         if wrong:
             raise ValueError(
@@ -58,9 +58,10 @@ def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
                 "the classes that the model was trained on. Received: a model with the classes "
                 f"{arguments.shortlist(model_labels, shown=20)}"
             )
-    if several:
-        aligned = np.zeros((len(labels), len(model_labels)), labels.dtype)
-        for index, name in occurring.items():
-            aligned[:, model_labels.index(name)] = labels[:, index]
-        return aligned
-    return np.array([model_labels.index(occurring[int(index)]) for index in labels])
+    outputs = np.zeros(len(examples.class_names), int)
+    outputs[indices] = [model_labels.index(name) for name in occurring]
+    if not several:
+        return outputs[labels]
+    aligned = np.zeros((len(labels), len(model_labels)), labels.dtype)
+    aligned[:, outputs[indices]] = labels[:, indices]
+    return aligned

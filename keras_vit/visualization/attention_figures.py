@@ -49,8 +49,7 @@ def attention_distance_plot(distances: np.ndarray, image_size: tuple[int, int]) 
                   alpha=0.75, markeredgecolor="none")  # fmt: skip
     axes.plot(depth, means.mean(axis=1), color=GRAY, linewidth=1.2, label="mean over the heads")
     axes.plot([], [], linestyle="none", marker="o", color=COLORS[0], label="a head")
-    axes.set_xlabel("block")
-    axes.set_ylabel("mean attention distance (pixels)")
+    axes.set(xlabel="block", ylabel="mean attention distance (pixels)")
     axes.set_ylim(0, max(float(means.max()) * 1.08, 1.0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(f"images of {image_size[0]} x {image_size[1]} pixels", fontsize=9)
@@ -131,8 +130,7 @@ def attention_sheet(pixels: np.ndarray, maps: np.ndarray) -> Figure:
         for head in range(heads):
             axes = grid[block, head]
             show(axes, shown[head])
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
             if block == 0:
                 axes.set_title(f"head {head + 1}", fontsize=8)

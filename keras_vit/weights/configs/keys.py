@@ -1,4 +1,4 @@
-"""Renaming of configuration keys."""
+"""Renaming of configuration keys and values."""
 
 from __future__ import annotations
 
@@ -9,3 +9,12 @@ from typing import Any
 def present(content: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Returns the values of the keys that exist in `content`, under this package's names."""
     return {ours: content[theirs] for theirs, ours in names.items() if theirs in content}
+
+
+def translated(key: str, value: Any, values: Mapping[str, str], source: str) -> str:
+    """Returns this package's name of a value; raises `ValueError` if there is none."""
+    if value not in values:
+        raise ValueError(
+            f"`{key}` of {source} must be one of {', '.join(values)}. Received: {key}={value!r}"
+        )
+    return values[value]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_vit.preprocessing import INTERPOLATIONS, Preprocessing
-from keras_vit.weights.configs.keys import present
+from keras_vit.weights.configs.keys import present, translated
 
 # An empty `global_pool` means a model without a classifier, whose pooling is unknown.
 _VALUES = {
@@ -24,15 +24,8 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     config_fields = present(arguments, {"num_heads": "num_heads"})
     whole = {**config, **arguments}  # the pooling is in both; the arguments build the model
     for theirs, (ours, values) in _VALUES.items():
-        value = whole.get(theirs)
-        if value in (None, ""):
-            continue
-        if value not in values:
-            raise ValueError(
-                f"`{theirs}` of {source} must be one of {', '.join(values)}. "
-                f"Received: {theirs}={value!r}"
-            )
-        config_fields[ours] = values[value]
+        if whole.get(theirs) not in (None, ""):
+            config_fields[ours] = translated(theirs, whole[theirs], values, source)
     return config_fields
 
 

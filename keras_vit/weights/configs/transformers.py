@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.models import ViTConfig
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.configs.keys import present
+from keras_vit.weights.configs.keys import present, translated
 
 _MODEL_TYPES = ("vit", "deit", "vit_mae")
 _FIELDS = {"num_attention_heads": "num_heads", "layer_norm_eps": "epsilon"}
@@ -38,12 +38,7 @@ def read_config(config: Mapping[str, Any], source: str) -> dict[str, Any]:
         )
     config_fields = present(config, _FIELDS)
     if "hidden_act" in config:
-        if config["hidden_act"] not in _GELUS:
-            raise ValueError(
-                f"`hidden_act` of {source} must be one of {', '.join(_GELUS)}. "
-                f"Received: hidden_act={config['hidden_act']!r}"
-            )
-        config_fields["gelu"] = _GELUS[config["hidden_act"]]
+        config_fields["gelu"] = translated("hidden_act", config["hidden_act"], _GELUS, source)
     if config.get("pooler_act", "tanh") != "tanh":
         raise ValueError(
             f"`pooler_act` of {source} must be tanh. Received: pooler_act={config['pooler_act']!r}"

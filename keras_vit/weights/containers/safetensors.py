@@ -86,9 +86,7 @@ def read_metadata(path: Path) -> dict[str, str]:
         with path.open("rb") as file:
             if not is_safetensors(file.read(9)):
                 return {}
-        _check_length(path)
-        with safe_open(path, framework="numpy") as file:
-            return dict(file.metadata() or {})
+        return dict(_read_header(path).get(_METADATA) or {})
 
 
 def read_index(path: Path) -> dict[str, set[str]]:
@@ -164,10 +162,14 @@ def write_safetensors(
 def _read_file(path: Path) -> dict[str, np.ndarray]:
     tensors = {}
     with reading(path):
-        _check_length(path)
-        with safe_open(path, framework="numpy") as file:
-            _check_header(path)
-            names = collections.deque(file.keys())
+        header = _read_header(path)
+        dtypes = {name: entry["dtype"] for name, entry in header.items() if name != _METADATA}
+        others = [
+            f"{name} ({kind})" for name, kind in dtypes.items() if not _NUMBER.fullmatch(kind)
+        ]
+        if others:
+            raise refused(path, f"not numeric: it contains {shortlist(others)}")
+        names = collections.deque(dtypes)
         while names:
             # Reopened regularly: the pages of a memory map stay in memory until it is closed.
             with safe_open(path, framework="numpy") as file:
@@ -181,23 +183,14 @@ def _read_file(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _check_length(path: Path) -> None:
-    """Raises `ValueError` for a huge header, before the safetensors package parses it."""
+def _read_header(path: Path) -> dict[str, Any]:
+    """Reads the header of a file; raises an exception if it is huge, invalid, or repeats a name."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-    if LARGEST_INDEX < length <= _LARGEST_HEADER:  # larger lengths mean a damaged file
-        raise refused(path, f"too large: a header may have at most {LARGEST_INDEX:,} bytes")
-
-
-def _check_header(path: Path) -> None:
-    """Raises `ValueError` for duplicate tensor names and for non-numeric dtypes."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
-    dtypes = {name: entry["dtype"] for name, entry in header.items() if name != _METADATA}
-    others = [f"{name} ({dtype})" for name, dtype in dtypes.items() if not _NUMBER.fullmatch(dtype)]
-    if others:
-        raise refused(path, f"not numeric: it contains {shortlist(others)}")
+        if LARGEST_INDEX < length <= _LARGEST_HEADER:  # larger lengths mean a damaged file
+            raise refused(path, f"too large: a header may have at most {LARGEST_INDEX:,} bytes")
+        with safe_open(path, framework="numpy"):  # checks the whole header
+            return json.loads(file.read(length), object_pairs_hook=_without_repeats)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
