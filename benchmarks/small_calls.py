@@ -28,7 +28,7 @@ from turns import spread
 
 from keras_vit import optimize_for_inference
 from keras_vit.export import saved_model
-from keras_vit.models.inference_runtime import without_xla
+from keras_vit.models.inference_runtime import predictor_graph
 from keras_vit.models.last_activation import with_probabilities
 
 SIGNATURE = "signature"
@@ -47,7 +47,7 @@ def calls(model: keras.Model, precision: str) -> dict[str, Callable[[np.ndarray]
         "optimize_for_inference, predict_on_batch": optimized.predict_on_batch,
     }
     if precision == "float32":
-        network = without_xla(with_probabilities(model)[0])
+        network = predictor_graph(with_probabilities(model)[0])
         found["load_predictor"] = lambda x: np.asarray(network(x))
         found["model.predict_on_batch"] = model.predict_on_batch
     return found

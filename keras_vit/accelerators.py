@@ -31,6 +31,12 @@ def cpu_features() -> frozenset[str]:
     return frozenset(proc_field("cpuinfo", "flags").split())
 
 
+def lacks_avx512() -> bool:
+    """Returns whether an x86 processor with AVX2 has no AVX-512, or oneDNN must not use it."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    return {"avx2", "avx512f"} & cpu_features() == {"avx2"} or limit in ("AVX2", "AVX2_VNNI")
+
+
 def enable_onednn() -> None:
     """Sets `ONEDNN` on x86 processors with AVX2, which gain by it (docs/performance.md).
 

@@ -40,6 +40,26 @@ def test_found_tells_the_accelerator(tmp_path: Path, files: dict[str, str], kind
     assert accelerators.detect(tmp_path) == kind
 
 
+@pytest.mark.parametrize(
+    ("features", "limit", "lacks"),
+    [
+        ({"avx2"}, None, True),
+        ({"avx2", "avx512f"}, None, False),
+        ({"avx2", "avx512f"}, "avx2", True),
+        ({"avx2", "avx512f"}, "ALL", False),
+        ({"asimd"}, None, False),
+    ],
+)
+def test_lack_of_avx512(
+    features: set[str], limit: str | None, lacks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerators, "cpu_features", lambda: features)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    if limit:
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert accelerators.lacks_avx512() is lacks
+
+
 def onednn_after(code: str, **environment: str) -> str:
     """What TensorFlow uses in a process that runs `code` on a processor with AVX2 alone."""
     limited = {"ONEDNN_MAX_CPU_ISA": "AVX2", "TF_CPP_MIN_LOG_LEVEL": "2", **environment}

@@ -20,7 +20,7 @@ from keras_vit.export.predictor import Answers, Image, Predictor, check_process,
 from keras_vit.export.saved_model_operators import check_operators
 from keras_vit.models import preprocessing_of
 from keras_vit.models.features import representation
-from keras_vit.models.inference_runtime import without_xla
+from keras_vit.models.inference_runtime import predictor_graph
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.registry import finished, of
 from keras_vit.weights.containers.guards import LARGEST_JSON
@@ -144,7 +144,7 @@ def _on(network: keras.Model, preprocessing: Preprocessing) -> Callable[[np.ndar
     compute = network.predict_on_batch
     if keras.backend.backend() == "tensorflow":
         # `predict_on_batch` would compile with XLA, once per batch size.
-        compute = without_xla(network)
+        compute = predictor_graph(network)
     return lambda pixels: np.asarray(compute(preprocessing.scale(pixels)))
 
 

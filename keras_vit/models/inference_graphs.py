@@ -108,17 +108,18 @@ def with_placeholders(model: keras.Model, compute: Compute) -> tuple[Compute, di
     return forward, values
 
 
-def compiled_for_few(model: keras.Model, few: int) -> Compute:
+def compiled_for_few(model: keras.Model, few: int, constants: bool = True) -> Compute:
     """Returns a forward pass that uses XLA for batches of at most `few` images.
 
-    In small batches, matrix products do not dominate the time. The XLA graph uses variables,
-    because constants would take half a gigabyte more memory.
+    For larger batches the weights are `constants` or variables. In small batches, matrix products
+    do not dominate the time. The XLA graph uses variables, because constants would take half a
+    gigabyte more memory.
     """
     import tensorflow as tf
 
     forward = functools.partial(model, training=False)
     compiled = graph_of(model.input, forward, jit_compile=True)
-    plain = graph_of(model.input, with_constants(model, forward))
+    plain = graph_of(model.input, with_constants(model, forward) if constants else forward)
 
     def compute(inputs: Any) -> Any:
         first = keras.tree.flatten(inputs)[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_vit import arguments
+from keras_vit import accelerators, arguments
 from keras_vit.layers import LayerNorm, ModelMetadata, TokenPooling, TransformerBlock
 from keras_vit.layers.fused_elementwise import is_enabled
 from keras_vit.models import cloning
@@ -25,8 +25,11 @@ from keras_vit.models.openvino_runtime import PRECISIONS, OpenVINOModel
 
 RUNTIMES = ("keras", "openvino")
 # Measured thresholds: docs/decisions/0019-performance.md.
-#: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32.
+#: Number of images up to which XLA is faster than TensorFlow's graph for a small model in float32,
+#: and without AVX-512 for a large one.
 FEW = 4
+#: The same for a small model without AVX-512.
+FEW_WITHOUT_AVX512 = 16
 #: Largest size in bytes of float32 weights that become constants; S/16 has 88e6.
 SMALL = 128 * 2**20
 #: Largest size in bytes of weights that become constants in bfloat16; B/16 has 346e6.
@@ -46,12 +49,12 @@ def optimize_for_inference(
     way as a SavedModel of `keras-vit export`: scales are folded into the weights, the last block
     computes only the tokens that are used, and weights are constants up to 128 MiB in float32 and
     up to 512 MiB in bfloat16; for ViT-B/16 in bfloat16 the conversion takes about 20 seconds and 6
-    GB of memory (docs/performance.md). XLA compiles a small float32 model for up to four images.
-    The model cannot be saved or exported, because saved models must not need XLA. On other backends
-    and devices the result is a plain copy, which the backend's compiler optimizes. With
-    `runtime="openvino"` the result is an `OpenVINOModel`, which has `predict` and is called like a
-    Keras model: the fastest runtime measured on a CPU. To write files, use `keras-vit export` or
-    `keras_vit.export`.
+    GB of memory (docs/performance.md). XLA compiles a small float32 model for up to four images;
+    without AVX-512 a small one for up to sixteen, and a large one for up to four. The model cannot
+    be saved or exported, because saved models must not need XLA. On other backends and devices the
+    result is a plain copy, which the backend's compiler optimizes. With `runtime="openvino"` the
+    result is an `OpenVINOModel`, which has `predict` and is called like a Keras model: the fastest
+    runtime measured on a CPU. To write files, use `keras-vit export` or `keras_vit.export`.
 
     Args:
         model: A functional or sequential Keras model; layers from outside keras_vit are unchanged.
@@ -96,7 +99,11 @@ def optimize_for_inference(
     if not is_enabled():
         return copy
     fold(copy)
-    return _in_process(copy, _form(copy, half))
+    small = _size(copy) <= (LARGE if half else SMALL)
+    few = FEW if small else 0
+    if accelerators.lacks_avx512():
+        few = FEW_WITHOUT_AVX512 if small else FEW
+    return _in_process(copy, _form(copy, small, few=0 if half else few))
 
 
 def fold(model: keras.Model) -> None:
@@ -143,22 +150,26 @@ def _has_tokens(tensors: Any) -> bool:
     return any(len(tensor.shape) > 2 for tensor in keras.tree.flatten(tensors))
 
 
-def without_xla(model: keras.Model) -> Compute:
-    """Returns a function that runs a model without XLA, as TensorFlow Serving does."""
+def predictor_graph(model: keras.Model) -> Compute:
+    """Returns a function that runs a model in float32, as TensorFlow Serving does.
+
+    Without AVX-512, XLA computes a few images of a Vision Transformer faster (docs/performance.md).
+    """
     copy = cloning.with_dtype(model, "float32")
     fold(copy)
-    return (frozen if _size(copy) <= SMALL else as_it_is)(copy)
+    blocks = any(isinstance(layer, TransformerBlock) for layer in cloning.layers_of(copy))
+    few = FEW if blocks and accelerators.lacks_avx512() else 0
+    return _form(copy, _size(copy) <= SMALL, few)(copy)
 
 
 def _size(model: keras.Model) -> int:
     return sum(weight.numpy().nbytes for weight in model.weights)
 
 
-def _form(model: keras.Model, half: bool) -> Callable[[keras.Model], Compute]:
-    if _size(model) > (LARGE if half else SMALL):
-        return as_it_is
-    compiles = not half and all(layer.supports_jit for layer in cloning.layers_of(model))
-    return functools.partial(compiled_for_few, few=FEW) if compiles else frozen
+def _form(model: keras.Model, constants: bool, few: int) -> Callable[[keras.Model], Compute]:
+    if few and all(layer.supports_jit for layer in cloning.layers_of(model)):
+        return functools.partial(compiled_for_few, few=few, constants=constants)
+    return frozen if constants else as_it_is
 
 
 def _in_process(model: keras.Model, form: Callable[[keras.Model], Compute]) -> keras.Model:

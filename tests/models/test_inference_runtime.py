@@ -10,9 +10,10 @@ import pytest
 from keras import ops
 
 import keras_vit
-from keras_vit import models, optimize_for_inference
+from keras_vit import accelerators, models, optimize_for_inference
 from keras_vit.layers import TransformerBlock
 from keras_vit.models import cloning, inference_runtime
+from keras_vit.models.inference_graphs import compiled_for_few
 from tests.helpers import assert_close, normal, tiny_model
 
 IMAGES = normal(3, 15, 14, 3)
@@ -150,6 +151,7 @@ def test_large_models_are_left_as_they_are(
     precision: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = tiny_model()
+    monkeypatch.setattr(accelerators, "lacks_avx512", lambda: False)
     for name in ("SMALL", "LARGE", "frozen", "compiled_for_few"):
         monkeypatch.setattr(inference_runtime, name, 1000 if name.isupper() else None)
     copy = optimize_for_inference(model, precision=precision)
@@ -161,6 +163,46 @@ def test_large_models_are_left_as_they_are(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="copied"):
         optimize_for_inference(copy)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
+@pytest.mark.parametrize(
+    ("lacks", "large", "optimized", "predictor"),
+    [
+        (False, False, (4, True), None),
+        (False, True, None, None),
+        (True, False, (16, True), (4, True)),
+        (True, True, (4, False), (4, False)),
+    ],
+)
+def test_xla_is_used_for_as_many_images_as_it_is_faster_for(
+    lacks: bool,
+    large: bool,
+    optimized: tuple[int, bool] | None,
+    predictor: tuple[int, bool] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[tuple[int, bool]] = []
+
+    def record(model: keras.Model, few: int, constants: bool) -> Any:
+        compiled.append((few, constants))
+        return compiled_for_few(model, few, constants)
+
+    monkeypatch.setattr(accelerators, "lacks_avx512", lambda: lacks)
+    monkeypatch.setattr(inference_runtime, "compiled_for_few", record)
+    monkeypatch.setattr(inference_runtime, "SMALL", 1000 if large else 2**30)
+    model = tiny_model()
+    for prepare, expected in (
+        (optimize_for_inference, optimized),
+        (inference_runtime.predictor_graph, predictor),
+    ):
+        compute = prepare(model)
+        assert compiled == ([expected] if expected else [])
+        compiled.clear()
+        assert_close(compute(IMAGES), model(IMAGES), 5e-6)  # measured: 3e-7
+    plain = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])  # no Vision Transformer
+    inference_runtime.predictor_graph(plain)
+    assert compiled == []
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="elsewhere a plain copy")
