@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -29,11 +30,10 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
             "`RUN_OR_MODEL` must be a run folder, or a .keras or .h5 file that contains a "
             f"complete model. Received: {path}"
         )
+    with contextlib.suppress(TypeError, ValueError):  # a loss or optimizer unknown to Keras
+        return whole_models.load_model(path, compile=True), None
     try:
-        try:
-            return whole_models.load_model(path, compile=True), None
-        except (TypeError, ValueError):  # a loss or optimizer unknown to Keras
-            return whole_models.load_model(path), None
+        return whole_models.load_model(path), None
     except WeightFileError:
         raise
     except (TypeError, ValueError) as error:
@@ -46,10 +46,26 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
 
 def preprocessing_for(model: keras.Model) -> tuple[Preprocessing, bool]:
     """Returns the preprocessing of a model, and whether it is stored in the model or guessed."""
-    try:
+    with contextlib.suppress(ValueError):
         return preprocessing_of(model), True
-    except ValueError:
-        return _guess(model), False
+    shape = _input_shape(model)
+    if len(shape) != 4 or shape[-1] not in CHANNELS.values():
+        raise ValueError(
+            "`model` must accept one batch of images with one or three channels, (B, height, "
+            "width, channels), or be passed with its `preprocessing`. Received: "
+            f"model={model.name!r} with the input shape {shape or None}"
+        )
+    guessed = Preprocessing(
+        size=(shape[1] or _DEFAULT_SIDE, shape[2] or _DEFAULT_SIDE),
+        resize="squash",
+        interpolation="bilinear",
+        antialias=False,
+        **SCALES["0..255"],
+        channels="grayscale" if shape[-1] == 1 else "rgb",
+        exif_orientation=False,
+        dct_scaling=False,
+    )
+    return guessed, False
 
 
 def check_input(model: keras.Model, preprocessing: Preprocessing) -> None:
@@ -73,23 +89,3 @@ def _input_shape(model: keras.Model) -> tuple[int | None, ...]:
         shape = (model.get_build_config() or {}).get("input_shape")
     sides = tuple(shape) if isinstance(shape, (tuple, list)) else ()
     return sides if all(n is None or isinstance(n, int) for n in sides) else ()
-
-
-def _guess(model: keras.Model) -> Preprocessing:
-    shape = _input_shape(model)
-    if len(shape) != 4 or shape[-1] not in CHANNELS.values():
-        raise ValueError(
-            "`model` must accept one batch of images with one or three channels, (B, height, "
-            "width, channels), or be passed with its `preprocessing`. Received: "
-            f"model={model.name!r} with the input shape {shape or None}"
-        )
-    return Preprocessing(
-        size=(shape[1] or _DEFAULT_SIDE, shape[2] or _DEFAULT_SIDE),
-        resize="squash",
-        interpolation="bilinear",
-        antialias=False,
-        **SCALES["0..255"],
-        channels="grayscale" if shape[-1] == 1 else "rgb",
-        exif_orientation=False,
-        dct_scaling=False,
-    )

@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ from keras_vit.tasks.registry import of
 from keras_vit.tf_serving import batching
 
 _SAMPLE = 200  # images to verify with by default
-_BFLOAT16_AGREEMENT = 0.995  # of a SavedModel with matrix products in bfloat16
+# Fraction of the images with the Keras model's prediction, by the precision of a SavedModel.
+_AGREEMENTS = {"float32": None, "bfloat16": 0.995}
 _CALIBRATION = 100  # images for the calibration of ranges
 _HIDDEN = ".keras_vit_export."
 
@@ -182,6 +183,7 @@ def bundle(
     chosen = tflite.quantizations_of(source.model) if quantizations is None else quantizations
     for quantization in chosen:
         tflite.check_quantization(quantization, source.model, calibration)
+    agreements = {name: None if name == "float32" else min_agreement for name in chosen}
     directory = Path(directory)
 
     def say(text: str) -> None:
@@ -201,13 +203,13 @@ def bundle(
         # A hidden folder on the same disk, which a server ignores; verified files are renamed.
         with tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=directory) as hidden:
             staged = Path(hidden)
-            path, exact = staged / "saved_model", precision == "float32"
-            served = Artifact("saved_model", "saved_model", path, exact, _BFLOAT16_AGREEMENT)
+            path = staged / "saved_model"
+            served = Artifact("saved_model", "saved_model", path, _AGREEMENTS[precision])
             writers: dict[Artifact, Callable[[Path], Any]] = {
                 served: partial(saved_model.write, source.model, limits=limits, precision=precision)
             }
             writers |= _writers(
-                source.model, staged, chosen, runtimes, calibration, tflite_batch_size
+                source.model, staged, agreements, runtimes, calibration, tflite_batch_size
             )
             for artifact, write in writers.items():
                 start = time.monotonic()
@@ -220,7 +222,6 @@ def bundle(
                 expected,
                 staged / "verification",
                 names=checked.names,
-                min_agreement=min_agreement,
                 progress=bool(verbose),
             )
             _refuse(results, checked.names, named=quantizations is not None)
@@ -289,23 +290,26 @@ class _Source:
 def _writers(
     model: keras.Model,
     staged: Path,
-    quantizations: Sequence[str],
+    quantizations: Mapping[str, float | None],
     runtimes: Sequence[str],
     calibration: Sequence[bytes],
     batch_size: int,
 ) -> dict[Artifact, Callable[[Path], Any]]:
-    """Returns the files to write into `staged / "files"`, with the functions that write them."""
+    """Returns the files to write into `staged / "files"`, with the functions that write them.
+
+    `quantizations` contains the agreement that each must have with the Keras model.
+    """
     found: dict[Artifact, Callable[[Path], Any]] = {}
     folder = staged / "files"
     folder.mkdir()
     if quantizations:
         converter = tflite.TFLiteConverter(model, staged / "traced", calibration, batch_size)
-        for name in quantizations:
-            artifact = Artifact(name, "tflite", folder / f"{name}.tflite", name == "float32")
+        for name, agreement in quantizations.items():
+            artifact = Artifact(name, "tflite", folder / f"{name}.tflite", agreement)
             found[artifact] = partial(converter.write, name)
     for kind in runtimes:
         write, suffix = onnx_openvino.WRITERS[kind]
-        found[Artifact(kind, kind, folder / f"model.{suffix}", True)] = partial(write, model)
+        found[Artifact(kind, kind, folder / f"model.{suffix}")] = partial(write, model)
     return found
 
 

@@ -45,20 +45,19 @@ class Artifact:
         name: Name, unique in an export.
         kind: `"saved_model"`, `"tflite"`, `"onnx"` or `"openvino"`.
         path: File or folder.
-        exact: Whether it computes in float32 and must therefore agree on every image.
-        min_agreement: Required agreement if not exact; None for the default of `verify`.
+        min_agreement: Fraction of the images with the Keras model's prediction, at least; None
+            for an artifact that computes in float32 and must agree on every image.
     """
 
     name: str
     kind: str
     path: Path
-    exact: bool
     min_agreement: float | None = None
 
     @property
     def tolerance(self) -> float:
         """Maximum allowed difference between an output and the Keras model's output."""
-        if not self.exact:
+        if self.min_agreement is not None:
             return math.inf
         return 1e-5 if self.kind == "saved_model" else 1e-4
 
@@ -106,7 +105,6 @@ def verify(
     folder: Path,
     *,
     names: Sequence[str],
-    min_agreement: float = 0.99,
     progress: bool = True,
 ) -> tuple[ArtifactComparison, ...]:
     """Runs artifacts in a process without Keras or keras_vit, and compares each image's outputs.
@@ -130,13 +128,7 @@ def verify(
     _run(folder, progress)
     times = json.loads((folder / "times.json").read_text())
     return tuple(
-        compared(
-            artifact,
-            times[artifact.name],
-            np.load(folder / f"{artifact.name}.npy"),
-            expected,
-            min_agreement,
-        )
+        compared(artifact, times[artifact.name], np.load(folder / f"{artifact.name}.npy"), expected)
         for artifact in artifacts
     )
 
@@ -146,17 +138,15 @@ def compared(
     milliseconds: dict[str, float],
     found: np.ndarray,
     expected: Predictions,
-    min_agreement: float,
 ) -> ArtifactComparison:
     """Compares the outputs of an artifact with the outputs of the Keras model."""
     differences = np.abs(found - expected.outputs).reshape(len(found), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
-    close = artifact.tolerance if artifact.exact else 0.0
+    required, close = artifact.min_agreement, 0.0
+    if required is None:
+        required, close = 1.0, artifact.tolerance
     same, accuracy = of(expected.preprocessing).agreement(found, expected, close)
     agreement = float(same.mean())
-    if artifact.min_agreement is not None:
-        min_agreement = artifact.min_agreement
-    required = 1.0 if artifact.exact else min_agreement
     return ArtifactComparison(
         name=artifact.name,
         size=artifact.size(),

@@ -83,9 +83,8 @@ def write(
             archive.add_endpoint(name, function, [spec])
         archive.write_out(str(temporary), verbose=False)
         _fill(temporary, constants, os.fsencode(texts))
-        preprocessing_files.write(
-            preprocessing, temporary / ASSETS
-        )  # including files that the graph does not read
+        # Also the files that the graph does not read.
+        preprocessing_files.write(preprocessing, temporary / ASSETS)
     return Path(path)
 
 

@@ -170,14 +170,10 @@ class Rest(_Connection):
     def signatures(self, timeout: float) -> Signatures:
         """Returns the inputs of each signature."""
         content = self.ask("GET", "/metadata", "metadata", timeout)
-        return _inputs(
-            {
-                name: json_format.ParseDict(
-                    signature, meta_graph_pb2.SignatureDef(), ignore_unknown_fields=True
-                )
-                for name, signature in content["signature_def"]["signature_def"].items()
-            }
+        graph = json_format.ParseDict(
+            content["signature_def"], meta_graph_pb2.MetaGraphDef(), ignore_unknown_fields=True
         )
+        return _inputs(graph.signature_def)
 
     def predict(
         self, signature: str, inputs: Mapping[str, np.ndarray], timeout: float

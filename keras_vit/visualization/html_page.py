@@ -109,14 +109,12 @@ def drawing(svg: str) -> str:
 
 def pictures(items: Sequence[tuple[Sequence[np.ndarray], str]]) -> str:
     """Returns HTML with captioned images side by side."""
-    figures = []
+    figures = ""
     for images, caption in items:
-        shown = "".join(
-            f'<img alt="{html.escape(caption, quote=True)}" src="{_data_uri(image)}">'
-            for image in images
-        )
-        figures.append(f"<figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>")
-    return f'<div class="pictures">{"".join(figures)}</div>'
+        text = html.escape(caption)
+        shown = "".join(f'<img alt="{text}" src="{_data_uri(image)}">' for image in images)
+        figures += f"<figure>{shown}<figcaption>{text}</figcaption></figure>"
+    return f'<div class="pictures">{figures}</div>'
 
 
 def preformatted(text: str) -> str:

@@ -21,8 +21,8 @@ NAMES = [f"{index}.png" for index in range(10)]
 
 def artifacts(exported: dict[str, Path]) -> list[Artifact]:
     return [
-        Artifact("saved_model", "saved_model", exported["saved_model"], exact=True),
-        Artifact("float32", "tflite", exported["tflite"], exact=True),
+        Artifact("saved_model", "saved_model", exported["saved_model"]),
+        Artifact("float32", "tflite", exported["tflite"]),
     ]
 
 
@@ -52,13 +52,11 @@ SCORES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.3, 0.4]], np.float3
 
 
 def compared(found: np.ndarray, kind: str = "saved_model", **options: Any) -> ArtifactComparison:
-    artifact = Artifact("artifact", kind, Path(__file__), exact=options.pop("exact", True))
+    artifact = Artifact("artifact", kind, Path(__file__), options.pop("min_agreement", None))
     preprocessing = Preprocessing(thresholds=options.pop("thresholds", None))
     truth = options.pop("truth", np.array([0, 1, 0]))
     expected = Predictions(truth, SCORES, preprocessing)
-    return compare_artifacts.compared(
-        artifact, {}, found, expected, options.pop("min_agreement", 0.99)
-    )
+    return compare_artifacts.compared(artifact, {}, found, expected)
 
 
 def test_a_wrong_probability_is_found() -> None:
@@ -71,9 +69,9 @@ def test_a_wrong_probability_is_found() -> None:
 
 
 def test_another_class_is_found() -> None:
-    other = compared(SCORES[:, ::-1], "tflite", exact=False)
+    other = compared(SCORES[:, ::-1], "tflite", min_agreement=0.99)
     assert (other.ok, other.agreement) == (False, pytest.approx(1 / 3))
-    assert compared(SCORES[:, ::-1], "tflite", exact=False, min_agreement=0.3).ok
+    assert compared(SCORES[:, ::-1], "tflite", min_agreement=0.3).ok
 
 
 def test_accuracy_is_that_of_the_classes_it_names() -> None:
@@ -85,9 +83,9 @@ def test_equally_probable_classes_are_no_disagreement() -> None:
     tied[2] = [0.4, 0.3, 0.4 - 2e-6]
     found = tied.copy()
     found[2] = tied[2, ::-1]
-    artifact = Artifact("artifact", "saved_model", Path(__file__), exact=True)
+    artifact = Artifact("artifact", "saved_model", Path(__file__))
     expected = Predictions(np.array([0, 1, 0]), tied, Preprocessing())
-    result = compare_artifacts.compared(artifact, {}, found, expected, 0.99)
+    result = compare_artifacts.compared(artifact, {}, found, expected)
     assert (result.ok, result.agreement) == (True, 1.0)
 
 
@@ -106,7 +104,7 @@ def test_labels_of_their_own_agree_by_their_thresholds() -> None:
 
 
 def test_not_a_number_never_agrees() -> None:
-    assert not compared(np.full_like(SCORES, np.nan), exact=False, min_agreement=0).ok
+    assert not compared(np.full_like(SCORES, np.nan), min_agreement=0).ok
 
 
 @pytest.mark.slow
@@ -120,7 +118,7 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
             quantization,
             "tflite",
             converter.write(quantization, tmp_path / f"{quantization}.tflite"),
-            exact=False,
+            min_agreement=0,
         )
         for quantization in ("dynamic_range", "int8")
     ]
@@ -130,7 +128,6 @@ def test_a_batch_of_several_and_whole_numbers_are_read_as_they_are(
         Predictions(TRUTH, expected, PREPROCESSING),
         tmp_path / "work",
         names=NAMES,
-        min_agreement=0,
         progress=False,
     )
     assert all(0 < result.largest_difference < 0.3 for result in results[1:])
@@ -142,7 +139,7 @@ def test_a_file_that_does_not_load_is_told_with_what_was_said(
     exported: dict[str, Path], images: list[bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "half.tflite").write_bytes(exported["tflite"].read_bytes()[:1000])
-    broken = [artifacts(exported)[0], Artifact("half", "tflite", tmp_path / "half.tflite", True)]
+    broken = [artifacts(exported)[0], Artifact("half", "tflite", tmp_path / "half.tflite")]
     with pytest.raises(
         VerificationError, match=r"half could not be run in a separate process: .*\(ValueError\)"
     ):

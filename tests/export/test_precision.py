@@ -159,7 +159,7 @@ def test_bundle_that_names_other_classes_is_refused(
     assert not (tmp_path / "vit").exists()
 
 
-def test_agreement_that_an_artifact_needs_goes_before_that_of_all(tmp_path: Path) -> None:
+def test_an_artifact_has_to_agree_on_as_many_images_as_it_needs(tmp_path: Path) -> None:
     scores = np.tile([[0.6, 0.4]], (200, 1)).astype("float32")
     found = scores.copy()
     found[:2] = found[:2, ::-1]
@@ -167,8 +167,8 @@ def test_agreement_that_an_artifact_needs_goes_before_that_of_all(tmp_path: Path
     for count, ok in ((2, False), (1, True)):
         found[:2] = scores[:2]
         found[:count] = scores[:count, ::-1]
-        artifact = Artifact("saved_model", "saved_model", tmp_path, False, min_agreement=0.995)
-        assert compared(artifact, {}, found, expected, 0.5).ok == ok
+        artifact = Artifact("saved_model", "saved_model", tmp_path, min_agreement=0.995)
+        assert compared(artifact, {}, found, expected).ok == ok
 
 
 def test_auto_is_bfloat16_where_the_processor_multiplies_it(
