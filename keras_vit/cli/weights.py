@@ -113,9 +113,6 @@ def weights(
     model: Annotated[
         str | None, argument("MODEL", "Model constructor, such as ViTB16 (default: all models).")
     ] = None,
-    markdown: Annotated[
-        bool, option("Print the documentation page docs/weights.md instead.", "--markdown")
-    ] = False,
 ) -> None:
     """List the published weights by the names accepted by `weights=`.
 
@@ -123,16 +120,13 @@ def weights(
     """
     start_keras()
     from keras_vit import zoo
-    from keras_vit.weights import documentation_page, list_weights
+    from keras_vit.weights import list_weights
 
-    if markdown:
-        print(documentation_page.markdown(), end="")
-        return
     names = [model] if model else list(zoo.CONSTRUCTORS)
     for name in names:
         zoo.constructor(name)  # raises `ValueError` with the nearest name
         print(_table(name, list_weights(name)))
-    print("Pass a name as `weights=`. For details, run: keras-vit weights --markdown")
+    print("Pass a name as `weights=`. Details: keras_vit.list_weights(MODEL)")
 
 
 def _table(model: str, rows: list[Any]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from keras_vit import choices, models, zoo
 from keras_vit.cli.model_argument import load_model
-from keras_vit.weights import documentation_page, read_checkpoint, save_weights
+from keras_vit.weights import read_checkpoint, save_weights
 from keras_vit.weights.save import FORMATS
 from tests.cli.commands import call_main, check_failure
 from tests.helpers import randomise, tiny_model, weights_of
@@ -161,12 +161,6 @@ def test_weights_of_all_models(call: Call) -> None:
     assert set(output.splitlines()) >= {*zoo.CONSTRUCTORS} - {"ViTMicro4", "ViTg14", "ViTG14"}
     assert "ViTMicro4: no published weights" in output
     assert max(map(len, output.splitlines())) <= 80
-
-
-def test_weights_as_a_page(call: Call) -> None:
-    code, output, _ = call("weights", "--markdown")
-    assert code == 0
-    assert output == documentation_page.markdown()
 
 
 def test_weights_of_an_unknown_model(call: Call) -> None:

@@ -1,13 +1,14 @@
-"""Generator of `docs/weights.md`: run `python -m keras_vit.weights.documentation_page`."""
+"""Generator of `docs/weights.md`: run `python .ci/weights_page.py > docs/weights.md`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from keras_vit.weights.registry import PublishedWeights, list_weights
+from keras_vit.weights import list_weights
+from keras_vit.weights.registry import PublishedWeights
 
 _HEAD = """\
-<!-- Written by `python -m keras_vit.weights.documentation_page` from assets/weights.csv. -->
+<!-- Written by `python .ci/weights_page.py` from assets/weights.csv. -->
 
 # Published weights
 
