@@ -88,7 +88,7 @@ def convert(
 
     if model is not None:
         config = zoo.constructor(model).config
-        known = {"num_heads": config.num_heads}
+        known["num_heads"] = config.num_heads
         if source.endswith(".h5"):
             known["patch_size"] = config.patch_size
     if heads is not None:

@@ -85,6 +85,9 @@ def test_convert_takes_the_size_of_images(call: Call, tmp_path: Path) -> None:
     assert models.config_of(again).image_size == (24, 12)
     for name, weight in weights_of(again).items():
         np.testing.assert_array_equal(weight, weights_of(model)[name])
+    named = ("--model", "ViTMicro4", "--heads", models.config_of(model).num_heads)
+    target.unlink()
+    assert call("convert", tmp_path / "m.npz", target, "--image-size", "24x12", *named)[0] == 0
     code, _, message = call("convert", tmp_path / "m.npz", target, "--image-size", "24:12")
     check_failure(code, message, "the form 224 or 224x320. Received: --image-size 24:12")
 
