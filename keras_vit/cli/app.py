@@ -8,7 +8,8 @@ import io
 import os
 import platform
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -83,11 +84,24 @@ app.command()(weights_commands.convert)
 app.command()(weights_commands.weights)
 
 
+_show_warning = warnings.showwarning
+
+
+def _show_note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Prints a warning to the user as one line, and any other with its place in the code."""
+    if category is UserWarning:
+        say(f"Note: {message}", sys.stderr)
+    else:
+        _show_warning(message, category, *where, **more)
+
+
 def main() -> None:
     """Runs the command line; prints expected errors as a message instead of a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names that the terminal's encoding lacks
             stream.reconfigure(errors="backslashreplace")
+    warnings.simplefilter("always", UserWarning)
+    warnings.showwarning = _show_note
     try:
         app()
     except (ValueError, OSError, RuntimeError, FloatingPointError, ImportError) as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,19 +91,14 @@ def convert(
             known["patch_size"] = config.patch_size
     if heads is not None:
         known["num_heads"] = heads
-    with warnings.catch_warnings(record=True) as notes:
-        warnings.simplefilter("always", UserWarning)
-        try:
-            weights.convert(source, target, format, model=model, overwrite=overwrite, **known)
-        except ValueError as error:
-            if not re.search(r"does not contain .*(num_heads|patch_size|image_size)", str(error)):
-                raise
-            raise ValueError(
-                f"{error}. Options: --heads N, --model NAME, --image-size HEIGHTxWIDTH"
-            ) from error
-    for note in notes:
-        if note.category is UserWarning:
-            print(f"keras-vit: {note.message}", file=sys.stderr)
+    try:
+        weights.convert(source, target, format, model=model, overwrite=overwrite, **known)
+    except ValueError as error:
+        if not re.search(r"does not contain .*(num_heads|patch_size|image_size)", str(error)):
+            raise
+        raise ValueError(
+            f"{error}. Options: --heads N, --model NAME, --image-size HEIGHTxWIDTH"
+        ) from error
     print(f"Written: {target}")
 
 

@@ -50,7 +50,7 @@ def test_convert_prints_what_the_target_cannot_tell(call: Call, tmp_path: Path) 
     source, target = save(tmp_path, official_tensors()), tmp_path / "m.safetensors"
     code, output, messages = call("convert", source, target, "--format", "timm")
     assert (code, output) == (0, f"Written: {target}\n")
-    assert messages.startswith("keras-vit: The format 'timm' does not record")
+    assert messages.startswith("Note: The format 'timm' does not record")
     assert 'act_layer="gelu_tanh"' in messages
     assert messages.count("\n") == 1
     assert read_checkpoint(target).origin.dialect == "timm"
