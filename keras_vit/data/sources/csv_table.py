@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 from collections import defaultdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -56,40 +56,30 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     path = Path(path)
     images = _Images(path)
     rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or images.find(cell)))
-    header = list(next(iter(rows.values())))
-    columns = [name for name in _CLASS_COLUMNS if name in header]
-    if not columns and _SEVERAL in header:
-        columns = [_SEVERAL]
-    if "file" not in header or not columns:
+    header = list(rows[0])
+    columns = [name for name in _CLASS_COLUMNS if name in header] or [_SEVERAL]
+    if not {"file", *columns} <= {*header}:
         raise NoClassesError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
             f"of the columns {', '.join(CLASS_COLUMNS)}; rename the column of the classes to "
             "`label`, or move the table out of the folder if its subfolders are the classes. "
             f"Received: {path} with the columns {header}"
         )
-    names, file_notes = _files(path, rows, images)
+    names, file_notes = images.resolve(rows)
     others = [name for name in header if name not in COLUMNS]
-    labels: np.ndarray | list[int]
-    # Cells of a row for the error messages.
-    needed = {line: {name: row[name] for name in ("file", *columns)} for line, row in rows.items()}
-    for line, row in needed.items():
-        if any(len(cell.splitlines()) > 1 for name, cell in row.items() if name != "file"):
-            raise ValueError(
-                "A class name must not contain a line break; a closing quote is probably "
-                f"missing. Received: {row} in line {line} of {path}"
-            )
-    if columns == [_SEVERAL]:
-        labels, class_names = _several(path, needed)
-    else:
-        labels, class_names = _classes(path, needed, columns)
+    for row in rows:
+        if any(len(row[name].splitlines()) > 1 for name in columns):
+            rule = "A class name must not contain a line break; a closing quote is probably missing"
+            raise _wrong(path, columns, row, rule)
+    targets, class_names = (_several if columns == [_SEVERAL] else _classes)(path, rows, columns)
     return Examples(
         names=names,
-        targets=np.array(labels),
+        targets=targets,
         class_names=class_names,
         source=str(path),
         paths=tuple(str(path.parent / name) for name in names),
         splits=_splits(path, rows) if "split" in header else None,
-        columns={name: tuple(row[name] for row in rows.values()) for name in others},
+        columns={name: tuple(row[name] for row in rows) for name in others},
         notes=notes + file_notes,
     )
 
@@ -98,7 +88,7 @@ class _Images:
     """Images that a table can name."""
 
     def __init__(self, path: Path) -> None:
-        self.folder = path.parent
+        self.table, self.folder = path, path.parent
         self.split = split_of(path.stem)
 
     def find(self, name: str) -> str | None:
@@ -117,6 +107,57 @@ class _Images:
                 found = same if len(found) > 1 and self.split else found
                 return found[0] if len(found) == 1 else None
         return None
+
+    def resolve(self, rows: list[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the image names and any notes; raises `ValueError` if a file is missing."""
+        lines: dict[str, int] = {}
+        missing, written, completed, outside = [], 0, [], 0
+        for row in rows:
+            if not row["file"] or _ADDRESS.match(row["file"]):
+                raise ValueError(
+                    "`file` must be a local path, not a URL; download the images first. Received: "
+                    f"{row['file']!r} in line {row.line} of {self.table}"
+                )
+            found = self.find(row["file"])
+            name = found or row["file"]
+            if (first := lines.setdefault(name, row.line)) != row.line:
+                raise ValueError(
+                    "Each image must appear only once in the table; a table with one row for each "
+                    f"box or mask cannot be used. Received: {name!r} in lines {first} and "
+                    f"{row.line} of {self.table}"
+                )
+            if not found:
+                missing.append(row)
+            elif _key(name) in {_key(row["file"]), _key(row["file"].replace("\\", "/"))}:
+                written += name != row["file"]
+            else:
+                completed.append(f"{row['file']!r} as {name!r}")
+            if os.path.isabs(name) or os.pardir in name:
+                outside += os.path.relpath(self.folder / name, self.folder).startswith(_OUTSIDE)
+        if missing:
+            close = self.closest(missing[0]["file"])
+            guess = f" (the closest name is {close!r})" if close else ""
+            raise ValueError(
+                f"Every file in the table must exist; paths are relative to {self.folder}. Correct "
+                f"the column `file` or remove the rows. Received: {len(missing)} missing files, "
+                f"starting with {[row['file'] for row in missing[:20]]}, the first in line "
+                f"{missing[0].line}{guess}, in {self.table}"
+            )
+        notes = []
+        if written:
+            notes.append(
+                f"File names read with / instead of \\, in another case or Unicode form: {written} "
+                f"of {len(rows)} names in {self.table.name}."
+            )
+        if completed:
+            notes.append(
+                f"File names completed by a folder or an extension: {len(completed)} of "
+                f"{len(rows)} names in {self.table.name}, such as {completed[0]}."
+            )
+        if outside:
+            lie = "image lies" if outside == 1 else "images lie"
+            notes.append(f"{outside} {lie} outside of {self.folder}.")
+        return tuple(lines), tuple(notes)
 
     def closest(self, name: str) -> str:
         """Returns the image with the most similar name, or an empty string."""
@@ -153,85 +194,38 @@ def is_ignored(folder: Path) -> bool:
     return folder.name.startswith(".") or bool(leftover(folder.name)) or is_output(folder)
 
 
-def _files(
-    path: Path, rows: dict[int, Row], images: _Images
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the image names and any notes; raises `ValueError` if a file is missing."""
-    lines: dict[str, int] = {}
-    missing, written, completed, outside = [], 0, [], 0
-    for line, row in rows.items():
-        if not row["file"] or _ADDRESS.match(row["file"]):
-            raise ValueError(
-                "`file` must be a local path, not a URL; download the images first. Received: "
-                f"{row['file']!r} in line {line} of {path}"
-            )
-        found = images.find(row["file"])
-        name = found or row["file"]
-        if (first := lines.setdefault(name, line)) != line:
-            raise ValueError(
-                "Each image must appear only once in the table; a table with one row for each "
-                f"box or mask cannot be used. Received: {name!r} in lines {first} and {line} of "
-                f"{path}"
-            )
-        if not found:
-            missing.append(line)
-        elif _key(name) in {_key(row["file"]), _key(row["file"].replace("\\", "/"))}:
-            written += name != row["file"]
-        else:
-            completed.append(f"{row['file']!r} as {name!r}")
-        if os.path.isabs(name) or os.pardir in name:
-            outside += os.path.relpath(path.parent / name, path.parent).startswith(_OUTSIDE)
-    if missing:
-        close = images.closest(rows[missing[0]]["file"])
-        guess = f" (the closest name is {close!r})" if close else ""
-        raise ValueError(
-            f"Every file in the table must exist; paths are relative to {path.parent}. Correct "
-            f"the column `file` or remove the rows. Received: {len(missing)} missing files, "
-            f"starting with {[rows[line]['file'] for line in missing[:20]]}, the first in line "
-            f"{missing[0]}{guess}, in {path}"
-        )
-    notes = []
-    if written:
-        notes.append(
-            f"File names read with / instead of \\, in another case or Unicode form: {written} of "
-            f"{len(rows)} names in {path.name}."
-        )
-    if completed:
-        notes.append(
-            f"File names completed by a folder or an extension: {len(completed)} of {len(rows)} "
-            f"names in {path.name}, such as {completed[0]}."
-        )
-    if outside:
-        lie = "image lies" if outside == 1 else "images lie"
-        notes.append(f"{outside} {lie} outside of {path.parent}.")
-    return tuple(lines), tuple(notes)
-
-
-def _splits(path: Path, rows: dict[int, Row]) -> tuple[str, ...] | None:
+def _splits(path: Path, rows: list[Row]) -> tuple[str, ...] | None:
     """Returns the split of each image, or None if no image is held out."""
-    splits = {line: SPLIT_NAMES.get(row["split"].lower(), "") for line, row in rows.items()}
-    found = set(splits.values())
-    for line, split in splits.items():
-        if not split and (rows[line]["split"] or found & {*SPLITS[1:]}):
+    splits = tuple(SPLIT_NAMES.get(row["split"].lower(), "") for row in rows)
+    held_out = {*splits} & {*SPLITS[1:]}
+    for row, split in zip(rows, splits, strict=True):
+        if not split and (row["split"] or held_out):
             raise ValueError(
                 f"`split` must be one of {', '.join(SPLIT_NAMES)}. Received: "
-                f"{rows[line]['split']!r} in line {line} of {path}"
+                f"{row['split']!r} in line {row.line} of {path}"
             )
-    if "train" not in found:
+    if "train" not in splits:
         raise ValueError(f"`split` must be train in at least one row. Received: {path}")
-    return tuple(splits.values()) if found & {*SPLITS[1:]} else None
+    return splits if held_out else None
 
 
-def _several(path: Path, rows: dict[int, Row]) -> tuple[np.ndarray, tuple[str, ...]]:
+def _wrong(path: Path, columns: list[str], row: Row, rule: str) -> ValueError:
+    cells = {name: row[name] for name in ("file", *columns)}
+    return ValueError(f"{rule}. Received: {cells} in line {row.line} of {path}")
+
+
+def _several(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns multi-label targets and class names, from the column `labels`."""
     shown = []
-    separator = _separator([row[_SEVERAL] for row in rows.values()])
-    for line, row in rows.items():
+    separator = _separator([row[_SEVERAL] for row in rows])
+    for row in rows:
         names = [name.strip() for name in row[_SEVERAL].split(separator)] if row[_SEVERAL] else []
         if not all(names) or len(set(names)) < len(names):
-            raise ValueError(
+            rule = (
                 f"`labels` must contain different class names separated by {separator!r}, or be "
-                f"empty for an image that shows no class. Received: {row} in line {line} of {path}"
+                "empty for an image that shows no class"
             )
+            raise _wrong(path, columns, row, rule)
         shown.append(names)
     class_names = tuple(sorted({name for names in shown for name in names}))
     if not class_names:
@@ -254,51 +248,41 @@ def _separator(cells: list[str]) -> str:
     return SEPARATOR
 
 
-def _classes(
-    path: Path, rows: dict[int, Row], columns: list[str]
-) -> tuple[list[int], tuple[str, ...]]:
-    def wrong(line: int, rule: str) -> ValueError:
-        return ValueError(f"{rule}. Received: {rows[line]} in line {line} of {path}")
-
+def _classes(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns class indices and class names, from the columns of a single class."""
+    wrong = partial(_wrong, path, columns)
     if columns == ["label"]:
-        for line, row in rows.items():
+        for row in rows:
             if not row["label"]:
-                raise wrong(line, "`label` must not be empty")
-        labels = [row["label"] for row in rows.values()]
-        names, targets = np.unique(labels, return_inverse=True)
-        return targets.tolist(), tuple(names.tolist())
+                raise wrong(row, "`label` must not be empty")
+        names, targets = np.unique([row["label"] for row in rows], return_inverse=True)
+        return targets, tuple(names.tolist())
 
-    wnids = imagenet_wnids()
+    wnids, labels = imagenet_wnids(), imagenet_labels()
     position = {wnid: index for index, wnid in enumerate(wnids)}
-    indices = {}  # line number -> class index
-    for line, row in rows.items():
+    indices = []
+    for row in rows:
         if "class_index" not in columns:
             if row["wnid"] not in position:
-                raise wrong(line, "`wnid` must be one of the 1000 WordNet IDs of ImageNet-1k")
-            indices[line] = position[row["wnid"]]
+                rule = "`wnid` must be one of the 1000 WordNet IDs of ImageNet-1k"
+                raise wrong(row, rule)
+            indices.append(position[row["wnid"]])
         elif row["class_index"].isdecimal() and len(row["class_index"]) < 10:
-            indices[line] = int(row["class_index"])
+            indices.append(int(row["class_index"]))
         else:
-            raise wrong(line, "`class_index` must be a non-negative integer")
-    if "wnid" not in columns and "label" in columns and not _are_imagenet(rows, indices):
-        return list(indices.values()), _own_names(path, rows, indices)
-    for line, index in indices.items():
-        if index > 999 or rows[line].get("wnid", wnids[index]) != wnids[index]:
+            raise wrong(row, "`class_index` must be a non-negative integer")
+    if columns == ["class_index", "label"]:
+        pairs = sorted({(i, row["label"]) for i, row in zip(indices, rows, strict=True)})
+        if any(i > 999 or label.replace(" ", "_") != labels[i] for i, label in pairs):
+            return np.array(indices), _own_names(path, pairs)
+    for index, row in zip(indices, rows, strict=True):
+        if index > 999 or row.get("wnid", wnids[index]) != wnids[index]:
             rule = "`class_index` must be an ImageNet-1k class from 0 to 999 and match `wnid`"
-            raise wrong(line, rule)
-    return list(indices.values()), imagenet_labels()
+            raise wrong(row, rule)
+    return np.array(indices), labels
 
 
-def _are_imagenet(rows: dict[int, Row], indices: dict[int, int]) -> bool:
-    labels = imagenet_labels()
-    return all(
-        index < 1000 and rows[line]["label"].replace(" ", "_") == labels[index]
-        for line, index in indices.items()
-    )
-
-
-def _own_names(path: Path, rows: dict[int, Row], indices: dict[int, int]) -> tuple[str, ...]:
-    pairs = sorted({(index, rows[line]["label"]) for line, index in indices.items()})
+def _own_names(path: Path, pairs: list[tuple[int, str]]) -> tuple[str, ...]:
     names = tuple(name for _, name in pairs)
     if [index for index, _ in pairs] != list(range(len(pairs))) or len(set(names)) < len(names):
         raise ValueError(

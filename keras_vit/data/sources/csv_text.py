@@ -6,7 +6,6 @@ import codecs
 import contextlib
 import csv
 import io
-import itertools
 import json
 import re
 from collections import Counter
@@ -19,42 +18,36 @@ from keras_vit.data.examples import SPLIT_NAMES
 CLASS_COLUMNS = ("class_index", "wnid", "label", "labels")
 COLUMNS = ("file", *CLASS_COLUMNS, "split")
 SEPARATOR = "|"
-# A column, the columns that exclude its synonyms, and its synonyms in order of precedence.
-_SYNONYMS = (
-    ("file", {"file"}, ("file_name", "filename", "image_path", "path", "image")),
-    (
-        "label",
-        {*CLASS_COLUMNS},
-        (
-            "class",
-            "category",
-            "target",
-            "class_name",
-            "label_name",
-            "species",
-            "class_id",
-            "classid",
-        ),
-    ),
-    ("labels", {*CLASS_COLUMNS}, ("tags", "classes", "categories", "attributes", "attribute_ids")),
-)
-_NAMES = {*COLUMNS, *(name for _, _, names in _SYNONYMS for name in names)}
+# Synonyms of each column, in order of precedence.
+_SYNONYMS = {
+    "file": "file_name filename image_path path image",
+    "label": "class category target class_name label_name species class_id classid",
+    "labels": "tags classes categories attributes attribute_ids",
+}
+_NAMES = {*COLUMNS, *" ".join(_SYNONYMS.values()).split()}
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _SHOWN = 80  # characters of a damaged line
 _EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?[^\S\n]*(?=\n|$)', re.IGNORECASE)
 _INDEX = "unnamed:"  # begins the name of an index column that pandas wrote
 # Cells of a column that says whether an image shows a class.
-_FLAGS = {
-    **dict.fromkeys(("0", "0.0", "0,0", "false"), False),
-    **dict.fromkeys(("1", "1.0", "1,0", "true"), True),
-}
+_YES = {"1", "1.0", "1,0", "true"}
+_FLAGS = _YES | {"0", "0.0", "0,0", "false"}
 
-Row = dict[str, str]
+# First line and cells of each row.
+Lines = list[tuple[int, list[str]]]
 
 
-def read_rows(
-    path: Path, names_image: Callable[[str], bool]
-) -> tuple[dict[int, Row], tuple[str, ...]]:
+class Row(dict[str, str]):
+    """Cells of a row by column, with the number of its first line."""
+
+    __slots__ = ("line",)
+
+    def __init__(self, cells: dict[str, str], line: int) -> None:
+        super().__init__(cells)
+        self.line = line
+
+
+def read_rows(path: Path, names_image: Callable[[str], bool]) -> tuple[list[Row], tuple[str, ...]]:
     """Reads the rows of a CSV table, or of a JSON Lines table if the path ends in `.jsonl`."""
     notes: list[str] = []
     text = _decode(path, notes)
@@ -66,22 +59,24 @@ def read_rows(
         raise ValueError(f"The table must contain at least one image. Received: {path}")
     header = _known_names(path, header, notes)
     if "file" not in header:
-        _find_file_column(path, header, lines, names_image, notes)
-    for line, cells in lines.items():
+        for i, name in enumerate(header):  # the first column whose cells name images
+            some = [cells[i] if i < len(cells) else "" for _, cells in lines[:20]]
+            if name and not names_image(name) and all(map(names_image, some)):
+                notes.append(f"The column `{name}` of {path.name} is used as `file`.")
+                header[i] = "file"
+                break
+    named = [i for i, n in enumerate(header) if n and not n.lower().startswith(_INDEX)]
+    rows = []
+    for line, cells in lines:
         if any(cells[len(header) :]):
             raise ValueError(
                 "A row must not have more cells than the header line. Put cells that contain "
                 f"the separator in quotes. Received: {len(cells)} cells and {len(header)} "
                 f"columns in line {line} of {path}"
             )
+        rows.append(Row({header[i]: cells[i] if i < len(cells) else "" for i in named}, line))
     if "" in header:
         notes.append(f"Columns without a name in {path.name} are ignored.")
-    rows = {}
-    for line, cells in lines.items():
-        filled = itertools.zip_longest(header, cells[: len(header)], fillvalue="")
-        rows[line] = {
-            name: cell for name, cell in filled if name and not name.lower().startswith(_INDEX)
-        }
     if "file" in header and not {*CLASS_COLUMNS} & {*header}:
         _find_class_columns(path, rows, notes)
     return rows, tuple(notes)
@@ -118,7 +113,7 @@ def _decode(path: Path, notes: list[str]) -> str:
 
 def _read_cells(
     path: Path, text: str, names_image: Callable[[str], bool], notes: list[str]
-) -> tuple[list[str], dict[int, list[str]]]:
+) -> tuple[list[str], Lines]:
     def fit(delimiter: str) -> tuple[int, bool, int]:
         first: list[str] = []
         with contextlib.suppress(ValueError):
@@ -130,21 +125,16 @@ def _read_cells(
         # The line break stays, so that line numbers are those of the file.
         text = text[named.end() :]
     delimiter = named[1] if named else max(_DELIMITERS, key=fit)
-    lines = dict(_cells(path, text, delimiter))
+    lines = list(_cells(path, text, delimiter))
     if not lines:
         return [], lines
     if delimiter != ",":
-        notes.append(f"The columns of {path.name} are separated by {_shown(delimiter)}.")
-    first_line, header = next(iter(lines.items()))
+        shown = _DELIMITERS.get(delimiter, repr(delimiter))
+        notes.append(f"The columns of {path.name} are separated by {shown}.")
     if fit(delimiter)[:2] == (0, True) and (guess := _guess_header(lines, names_image)):
         notes.append(f"{path.name} has no header line: its columns are {', '.join(guess)}.")
         return guess, lines
-    del lines[first_line]
-    return header, lines
-
-
-def _shown(delimiter: str) -> str:
-    return _DELIMITERS.get(delimiter, repr(delimiter))
+    return lines[0][1], lines[1:]
 
 
 def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -166,11 +156,9 @@ def _cells(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[st
         ) from error
 
 
-def _guess_header(
-    lines: dict[int, list[str]], names_image: Callable[[str], bool]
-) -> list[str] | None:
+def _guess_header(lines: Lines, names_image: Callable[[str], bool]) -> list[str] | None:
     """Guesses the names of two columns, or of three if one contains only split names."""
-    rows = list(lines.values())
+    rows = [cells for _, cells in lines]
     header = ["label"] * len(rows[0])
     if len(header) == 3:
         for i in range(3):
@@ -181,7 +169,7 @@ def _guess_header(
     return header if header.count("label") == 1 else None
 
 
-def _read_objects(path: Path, text: str) -> tuple[list[str], dict[int, list[str]]]:
+def _read_objects(path: Path, text: str) -> tuple[list[str], Lines]:
     objects: dict[int, dict[str, str]] = {}
     for line, source in enumerate(text.split("\n"), 1):
         if not source.strip():
@@ -198,7 +186,7 @@ def _read_objects(path: Path, text: str) -> tuple[list[str], dict[int, list[str]
                 f"{SEPARATOR!r}. Received: {source[:_SHOWN]!r} in line {line} of {path}"
             ) from error
     header = list(dict.fromkeys(name for cells in objects.values() for name in cells))
-    return header, {n: [cells.get(name, "") for name in header] for n, cells in objects.items()}
+    return header, [(n, [cells.get(k, "") for k in header]) for n, cells in objects.items()]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -225,10 +213,11 @@ def _cell(name: str, value: Any) -> str:
 
 def _known_names(path: Path, header: list[str], notes: list[str]) -> list[str]:
     header = [name.lower() if name.lower() in COLUMNS else name for name in header]
-    for column, instead, names in _SYNONYMS:
+    for column, names in _SYNONYMS.items():
         lower = [name.lower() for name in header]
-        synonym = next((name for name in names if name in lower), None)
-        if synonym and not instead & {*header}:
+        synonym = next((name for name in names.split() if name in lower), None)
+        instead = CLASS_COLUMNS if column in CLASS_COLUMNS else ("file",)
+        if synonym and not {*instead} & {*header}:
             notes.append(f"The column `{synonym}` of {path.name} is used as `{column}`.")
             header[lower.index(synonym)] = column
     repeated = [name for name, count in Counter(header).items() if name and count > 1]
@@ -240,37 +229,18 @@ def _known_names(path: Path, header: list[str], notes: list[str]) -> list[str]:
     return header
 
 
-def _find_file_column(
-    path: Path,
-    header: list[str],
-    lines: dict[int, list[str]],
-    names_image: Callable[[str], bool],
-    notes: list[str],
-) -> None:
-    """Renames the first column whose cells name images to `file`."""
-    some = list(itertools.islice(lines.values(), 20))
-    for i, name in enumerate(header):
-        column = [cells[i] if i < len(cells) else "" for cells in some]
-        if name and not names_image(name) and all(map(names_image, column)):
-            notes.append(f"The column `{name}` of {path.name} is used as `file`.")
-            header[i] = "file"
-            return
-
-
-def _find_class_columns(path: Path, rows: dict[int, Row], notes: list[str]) -> None:
+def _find_class_columns(path: Path, rows: list[Row], notes: list[str]) -> None:
     """Renames the only other column to `label`, or joins columns of zeros and ones."""
-    rest = [name for name in next(iter(rows.values())) if name not in ("file", "split")]
+    rest = [name for name in rows[0] if name not in ("file", "split")]
     if len(rest) == 1:
         notes.append(f"The column `{rest[0]}` of {path.name} is used as `label`.")
-        for row in rows.values():
+        for row in rows:
             row["label"] = row.pop(rest[0])
-    elif len(rest) > 1 and all(
-        row[name].lower() in _FLAGS for row in rows.values() for name in rest
-    ):
-        for row in rows.values():
-            flags = {name: _FLAGS[row.pop(name).lower()] for name in rest}
-            row["labels"] = SEPARATOR.join(name for name, flag in flags.items() if flag)
-        if all(row["labels"] and SEPARATOR not in row["labels"] for row in rows.values()):
-            for row in rows.values():
+    elif len(rest) > 1 and all(row[name].lower() in _FLAGS for row in rows for name in rest):
+        for row in rows:
+            shown = [name for name in rest if row.pop(name).lower() in _YES]
+            row["labels"] = SEPARATOR.join(shown)
+        if all(row["labels"] and SEPARATOR not in row["labels"] for row in rows):
+            for row in rows:
                 row["label"] = row.pop("labels")
         notes.append(f"The columns of {path.name} are read as classes: {', '.join(rest)}.")

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.data.sources.csv_text import read_rows
+from keras_vit.data.sources.csv_text import Row, read_rows
 
 IMAGES = {"1.png", "2.png", "sub/3.png", "Bär.png", "gs://1.png"}
 PLAIN = [{"file": "1.png", "label": "Möwe"}, {"file": "2.png", "label": "ant"}]
 
 
-def read(path: Path, content: str | bytes) -> tuple[list[dict[str, str]], tuple[str, ...]]:
+def read(path: Path, content: str | bytes) -> tuple[list[Row], tuple[str, ...]]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     rows, notes = read_rows(path, IMAGES.__contains__)
-    return list(rows.values()), notes
+    return rows, notes
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_lines_are_counted_where_rows_begin(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('file,label,text\n\n1.png,a,"two\nlines"\n2.png,b\n')
     rows, _ = read_rows(path, IMAGES.__contains__)
-    assert rows == {
+    assert {row.line: row for row in rows} == {
         3: {"file": "1.png", "label": "a", "text": "two\nlines"},
         5: {"file": "2.png", "label": "b", "text": ""},
     }
