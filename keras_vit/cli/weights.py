@@ -133,15 +133,8 @@ def _table(model: str, rows: list[Any]) -> str:
         cells.append((row.name, *map(str, numbers), row.license))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
-        f"{name:<{widths[0]}}  "
-        + "  ".join(f"{n:>{width}}" for n, width in zip(numbers, widths[1:-1], strict=True))
-        + f"  {license}"
+        f"{name:<{widths[0]}}  {'  '.join(map(str.rjust, numbers, widths[1:]))}  {license}"
         for name, *numbers, license in cells
     ]
-    usual = [
-        f"{alias}: {row.name}"
-        for row in rows
-        for alias in row.aliases
-        if alias.startswith("imagenet")
-    ]
+    usual = [f"{a}: {row.name}" for row in rows for a in row.aliases if a.startswith("imagenet")]
     return "\n".join([model, *lines, *usual, ""])

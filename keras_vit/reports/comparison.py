@@ -270,10 +270,6 @@ def _label(name: str) -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    widths = [max(len(row[k]) for row in (head, *rows)) for k in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        return f"| {' | '.join(padded)} |"
-
-    return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, rows)])
+    lines = [head, ["---"] * len(head), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)

@@ -107,10 +107,8 @@ class RunConfig(CommonConfig):
             )
 
 
-# Methods, with each paper's fraction of masked patches.
-METHODS = {"mae": 0.75, "masked-patches": 0.5}
-
-_TASKS = {"mae": "masked_autoencoder", "masked-patches": "masked_patches"}
+# Methods, with the name of the task and the paper's fraction of masked patches.
+METHODS = {"mae": ("masked_autoencoder", 0.75), "masked-patches": ("masked_patches", 0.5)}
 
 # Fields of a recipe that apply to labels.
 _OF_LABELS = ("loss", "label_smoothing", "class_weights", "distillation")
@@ -165,12 +163,12 @@ class PretrainConfig(CommonConfig):
     @property
     def task(self) -> str:
         """Name of the pre-training task."""
-        return _TASKS[self.method]
+        return METHODS[self.method][0]
 
     @property
     def masked(self) -> float:
         """Fraction of patches that are masked."""
-        return METHODS[self.method] if self.mask_ratio is None else self.mask_ratio
+        return METHODS[self.method][1] if self.mask_ratio is None else self.mask_ratio
 
 
 def write_config(path: str | os.PathLike[str], config: CommonConfig, **more: Any) -> None:

@@ -88,9 +88,6 @@ class LoadReport:
         for row in self.rows:
             ours, theirs = (" x ".join(map(str, shape)) for shape in (row.shape, row.stored_shape))
             cells.append((row.status, row.variable, ours, ", ".join(row.names), theirs))
-        widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in cells
-        ]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
         return "\n".join([self.source, *lines])

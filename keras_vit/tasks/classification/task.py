@@ -11,18 +11,20 @@ import numpy as np
 from sklearn.metrics import accuracy_score
 
 from keras_vit import arguments, data, files, models, zoo
+from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
 from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.build import check_model, without_dropout
-from keras_vit.tasks.classification.details import details
+from keras_vit.tasks.classification.calibration import calibrate
 from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
 from keras_vit.tasks.classification.figures import confusion_matrix
 from keras_vit.tasks.classification.metrics import Report, evaluate_predictions
-from keras_vit.tasks.classification.mistakes import draw_mistakes
+from keras_vit.tasks.classification.mistakes import draw_mistakes, find_mistakes
 from keras_vit.tasks.classification.network import build_network
 from keras_vit.tasks.classification.objective import ClassificationObjective
+from keras_vit.tasks.classification.page import ClassificationDetails
 from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.prediction import BEST, Prediction, Scores, prediction
 from keras_vit.tasks.classification.samples import write_samples
@@ -33,6 +35,7 @@ from keras_vit.tasks.task import Details, Predictions, Task
 from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights import list_weights
 
+_MISTAKES = 12  # on the evaluation page
 _FEW_STEPS = 100  # a small folder; three epochs of 3000 photographs are 550
 
 
@@ -153,7 +156,14 @@ class Classification(Task):
     def details(
         self, model: keras.Model, examples: data.Examples, predictions: Predictions
     ) -> Details:
-        return details(model, examples, predictions)
+        labels, probabilities, preprocessing = predictions
+        exclusive = preprocessing.thresholds is None and len(labels) > 1
+        return ClassificationDetails(
+            scores=self.score(predictions),
+            calibration=calibrate(labels, probabilities) if exclusive else None,
+            mistakes=find_mistakes(examples, predictions, _MISTAKES, model),
+            slices=slice_accuracies(labels, probabilities.argmax(axis=1), examples.columns),
+        )
 
     def draw(self, result: Report, folder: Path) -> dict[str, Path]:
         picture = save_figure(confusion_matrix(result), folder / "confusion_matrix.png")

@@ -43,14 +43,13 @@ def preprocessing(checkpoint: Checkpoint) -> Preprocessing:
         "channels": "grayscale" if grayscale else "rgb",
         "class_names": labels if inferred.get("classes") == len(labels) else None,
     }
-    if checkpoint.origin.dialect == "torchvision":
+    if torchvision := checkpoint.origin.dialect == "torchvision":
         fields |= {"crop_fraction": 0.875, "interpolation": "bilinear"}  # 256 and 224 pixels
     # DeiT III and DINOv2, which has no classifier; other models with layer scale average patches.
     scaled = inferred.get("layer_scale") and inferred.get("class_token")
     clip, distilled = inferred.get("pre_norm"), inferred.get("distillation_token")
     if clip or (scaled and not inferred.get("classes")):
         fields["crop_fraction"] = 1.0
-    torchvision = checkpoint.origin.dialect == "torchvision"
     if clip and not grayscale:
         fields |= {"mean": CLIP_MEAN, "std": CLIP_STD}
     elif not grayscale and (torchvision or distilled or scaled or _is_mae(checkpoint)):
