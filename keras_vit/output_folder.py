@@ -71,8 +71,7 @@ def writing(
     """
     folder = Path(folder)
     require_writable(folder, names)
-    links = [p for p in folder.glob("*") if p.is_symlink() and not p.is_dir()]
-    if links:
+    if links := [p for p in folder.glob("*") if p.is_symlink() and not p.is_dir()]:
         raise ValueError(
             "`out` must not contain links, through which other files could be overwritten. "
             f"Received: {links[0]}"

@@ -120,8 +120,7 @@ def check_files(name: str, paths: list[Path], *, folders: bool = False) -> None:
             f"Every `{name}` must be a file; for all images in a folder, pass FOLDER/*. Received: "
             f"{', '.join(str(path) for path in paths if path not in files)}"
         )
-    missing = [str(path) for path in files if not path.exists()]
-    if missing:
+    if missing := [str(path) for path in files if not path.exists()]:
         wanted = f"an existing file{' or folder' * folders}"
         raise ValueError(f"Every `{name}` must be {wanted}. Received: {', '.join(missing)}")
     for path in files:
@@ -251,8 +250,7 @@ def check_resume(context: typer.Context, out: Path, *beside: str) -> None:
     command = arguments.command(str(context.info_name), *again, "--weights", out)
     longer = f"To train longer, start a new run:\n  {command} --epochs N --out NEW"
     allowed = ["out", *beside]
-    ignored = given_options(context) - {"resume", *allowed}
-    if ignored:
+    if ignored := given_options(context) - {"resume", *allowed}:
         raise ValueError(
             f"`--resume` must be given alone or with {', '.join(map(_flag, allowed))}; a resumed "
             f"run keeps its own configuration. {longer}\nReceived: "

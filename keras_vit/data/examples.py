@@ -90,8 +90,7 @@ class Examples:
                     f"`{name}` must have one entry for each of the {len(self.names)} names. "
                     f"Received: {len(values)} entries"
                 )
-        repeated = [name for name, count in Counter(self.names).items() if count > 1]
-        if repeated:
+        if repeated := [name for name, count in Counter(self.names).items() if count > 1]:
             raise ValueError(f"`names` must be unique. Received more than once: {repeated[:20]}")
         if (
             len(self)
@@ -102,8 +101,7 @@ class Examples:
                 f"`targets` must be indices of `class_names`, in [0, {len(self.class_names)}). "
                 f"Received: targets from {self.targets.min()} to {self.targets.max()}"
             )
-        unknown = sorted(set(self.splits or ()) - set(SPLITS))
-        if unknown:
+        if unknown := sorted(set(self.splits or ()) - set(SPLITS)):
             raise ValueError(f"`splits` must contain only {SPLITS}. Received: {unknown}")
 
     def _checked_targets(self) -> np.ndarray:

@@ -226,12 +226,10 @@ def read_config_of(kind: type[Config], path: str | os.PathLike[str]) -> Config:
         ("its augmentation", augmentation, Augmentation),
     ):
         fields = [field.name for field in dataclasses.fields(holder)]
-        unknown = [key for key in found if key not in fields]
-        if unknown:
+        if unknown := [key for key in found if key not in fields]:
             hint = arguments.nearest(str(unknown[0]), fields)
             raise ValueError(f"{path}: {unknown[0]!r} is not a field of {name}.{hint}")
-    missing = [name for name in ("data", "model") if name not in content]
-    if missing:
+    if missing := [name for name in ("data", "model") if name not in content]:
         raise ValueError(f"{path} must have `data` and `model`. Received: no `{missing[0]}`")
     try:
         return kind(

@@ -172,8 +172,7 @@ class SaveSchedule(keras.callbacks.Callback):
 
     def _require_numbers(self, step: int, logs: dict[str, Any]) -> None:
         numbers = {name: float(value) for name, value in logs.items()}
-        bad = [name for name, value in numbers.items() if not math.isfinite(value)]
-        if bad:
+        if bad := [name for name, value in numbers.items() if not math.isfinite(value)]:
             raise FloatingPointError(
                 f"NaN or infinite {' and '.join(bad)} in epoch {self.progress.epoch + 1}, step "
                 f"{step}. The last good state is kept in {self.run.path}. Start a new run in "

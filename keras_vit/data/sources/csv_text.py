@@ -220,8 +220,7 @@ def _known_names(path: Path, header: list[str], notes: list[str]) -> list[str]:
         if synonym and not {*instead} & {*header}:
             notes.append(f"The column `{synonym}` of {path.name} is used as `{column}`.")
             header[lower.index(synonym)] = column
-    repeated = [name for name, count in Counter(header).items() if name and count > 1]
-    if repeated:
+    if repeated := [name for name, count in Counter(header).items() if name and count > 1]:
         raise ValueError(
             f"The columns of a table must have different names. Received: {repeated} more than "
             f"once in {path}"

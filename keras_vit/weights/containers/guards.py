@@ -99,11 +99,9 @@ def read_json(path: Path, archive: zipfile.ZipFile | None = None, name: str = ""
 
 def check_names(path: Path, names: Sequence[str]) -> None:
     """Raises `ValueError` for duplicate names and for names that point outside the file."""
-    twice = [name for name, count in collections.Counter(names).items() if count > 1]
-    if twice:
+    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
         raise refused(path, f"ambiguous: it contains {shortlist(twice)} more than once")
-    outside = [name for name in names if leads_outside(name)]
-    if outside:
+    if outside := [name for name in names if leads_outside(name)]:
         raise refused(path, f"suspicious: the name {outside[0]!r} points outside the file")
 
 
@@ -122,8 +120,7 @@ def check_size(path: Path, declared: int) -> None:
 
 def check_numbers(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
     """Raises `ValueError` if any tensor has a dtype other than integer or float."""
-    others = [f"{name} ({dtype})" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]
-    if others:
+    if others := [f"{name} ({dtype})" for name, dtype in dtypes.items() if dtype.kind not in "fiu"]:
         raise refused(path, f"not numeric: it contains {shortlist(others)}")
 
 

@@ -103,8 +103,7 @@ def read_index(path: Path) -> dict[str, set[str]]:
         if not isinstance(shard, str) or not _SHARD.fullmatch(shard):
             raise refused(path, f"suspicious: the shard {shard!r} is not a plain file name")
         shards.setdefault(shard, set()).add(name)
-    missing = [shard for shard in shards if not path.with_name(shard).is_file()]
-    if missing:
+    if missing := [shard for shard in shards if not path.with_name(shard).is_file()]:
         raise refused(
             path, f"incomplete: {shortlist(missing)} must be in the same folder", again=True
         )
