@@ -1,10 +1,11 @@
 """Vision Transformers for Keras 3: from a folder of images to a served model.
 
 Part of the distribution keras-vit-toolkit. `keras_vit.data`, `keras_vit.training`,
-`keras_vit.tasks` and `keras_vit.export` need TensorFlow and must be imported explicitly; the rest
+`keras_vit.tasks` and `keras_vit.export` need TensorFlow and are imported on first access; the rest
 runs on any Keras backend.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from keras_vit import accelerators
@@ -66,6 +67,7 @@ __all__ = [
     "features",
     "layers",
     "list_weights",
+    "load_predictor",
     "load_weights",
     "models",
     "optimize_for_inference",
@@ -76,10 +78,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Imports `load_predictor` on first access, because it needs TensorFlow."""
-    if name == "load_predictor":
-        from keras_vit.export import load_predictor
+# Imported on first access, because they need TensorFlow.
+_LAZY = ("data", "evaluation", "export", "reports", "tasks", "training", "visualization")
 
-        return load_predictor
+
+def __getattr__(name: str) -> Any:
+    if name == "load_predictor":
+        return importlib.import_module("keras_vit.export").load_predictor
+    if name in _LAZY:
+        return importlib.import_module(f"keras_vit.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_LAZY]

@@ -6,6 +6,7 @@ Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,17 +35,16 @@ _OF_WEIGHTS = (
 class Constructor:
     """Model constructor for one published Vision Transformer size, as in `keras.applications`.
 
-    The model requires pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or scaled as
-    specified by the preprocessing of its weights (`keras_vit.models.preprocessing_of`).
-    `class_names` are stored in the model, in the order of its outputs; without a classifier, they
-    are the names of the classifier that is added.
-
-    Reference: https://arxiv.org/abs/2010.11929
+    Args:
+        name: Name of the constructor, such as `"ViTB16"`.
+        config: Configuration of the model with its default arguments.
     """
 
     def __init__(self, name: str, config: models.ViTConfig) -> None:
         self.__name__ = self.__qualname__ = name
         self.config = config
+        text = inspect.cleandoc(type(self).__call__.__doc__ or "")
+        self.__doc__ = text.replace("a Vision Transformer", f"the Vision Transformer {name}", 1)
 
     def __repr__(self) -> str:
         return f"<keras_vit.{self.__name__}>"
@@ -72,7 +72,66 @@ class Constructor:
         overrides: Mapping[str, Any] | None = None,
         dtype: Any = None,
     ) -> keras.Model:
-        """Builds the model."""
+        """Builds a Vision Transformer as a functional Keras model.
+
+        The model requires pixels scaled to [-1, 1] (`keras_vit.preprocess_input`), or as the
+        preprocessing of its weights specifies (`keras_vit.models.preprocessing_of`). The first
+        eight arguments are those of `keras.applications`.
+
+        Args:
+            include_top: Whether the model ends in its classifier.
+            weights: Initial weights: a name (`keras_vit.list_weights`), a file, an http(s) or
+                hf:// URL, or a `Checkpoint`. `"imagenet"` is the usual choice for the 1000 classes
+                of ImageNet-1k. None for random initialization.
+            input_tensor: Keras tensor (batch, height, width, channels) to use as the input.
+            input_shape: (height, width, channels) of the images in pixels, each side a multiple of
+                the patch; a side of None accepts any such size. By default the size of the weights
+                or of the published model. Position embeddings are resized.
+            pooling: Tokens that the classifier or the output uses: `"token"` (class token),
+                `"avg"` or `"gap"` (mean of the patch tokens), `"max"`, `"map"` (attention pooling)
+                or `"none"`. By default that of the weights, or the class token; without a
+                classifier `"none"`, and the output is all tokens (batch, tokens, width).
+            classes: Number of classes. For a number other than that of the weights, pass
+                `reset_head=True`.
+            classifier_activation: Activation of the classifier: `"softmax"` for exclusive classes,
+                `"sigmoid"` for several labels per image, None for logits.
+            name: Name of the model; by default that of the constructor in lowercase.
+            class_names: Names of the classes, in the order of the outputs, stored in the model;
+                without a classifier, those of the classifier that is added later.
+            reset_head: Whether the classifier starts from zeros instead of the stored weights.
+            class_token: Whether there is a class token; by default as in the weights.
+            representation_size: Width of the tanh layer before the classifier; 0 for none.
+            position_embedding: `"learned"`, `"learned_2d"`, `"sincos_2d"` or `"none"`; by default
+                as in the weights.
+            position_interpolation: Method for resizing position embeddings to other image sizes:
+                `"bilinear_aligned"`, `"bilinear"`, `"bicubic"`, `"bicubic_aligned"` or
+                `"bicubic_antialiased"`; by default that of the weights.
+            dropout_rate: Dropout rate of tokens and MLPs in training, in [0, 1).
+            attention_dropout_rate: Dropout rate of attention weights in training, in [0, 1).
+            stochastic_depth_rate: Rate at which the last block is skipped in training, in [0, 1);
+                the rates grow linearly from 0 in the first block.
+            overrides: Other fields of `keras_vit.ViTConfig` by name, such as
+                `{"patch_size": 12}`.
+            dtype: Keras dtype or dtype policy, such as `"mixed_bfloat16"`; by default the global
+                policy.
+
+        Returns:
+            A `keras.Model` from images (batch, height, width, channels) to probabilities (batch,
+            classes); without a classifier, to features (batch, width) or tokens (batch, tokens,
+            width).
+
+        Raises:
+            ValueError: If an argument is out of range or contradicts another, or the weights are
+                unknown, do not fit the model or have another number of classes.
+            OSError: If the weights cannot be downloaded or read.
+
+        Examples:
+            >>> model = keras_vit.ViTTi16(weights=None, input_shape=(32, 48, 3), classes=5)
+            >>> model(np.zeros((2, 32, 48, 3))).shape
+            TensorShape([2, 5])
+
+        Reference: https://arxiv.org/abs/2010.11929
+        """
         if weights is None or isinstance(weights, Checkpoint):
             checkpoint = weights
         else:

@@ -70,7 +70,7 @@ def public_objects() -> Iterator[tuple[str, object]]:
         for name in getattr(module, "__all__", ()):
             item = getattr(module, name)
             is_error = inspect.isclass(item) and issubclass(item, BaseException)
-            if (inspect.isclass(item) or inspect.isfunction(item)) and not is_error:
+            if callable(item) and not is_error:
                 yield f"{module.__name__}.{name}", item
 
 
@@ -92,6 +92,34 @@ def test_public_name_has_an_example(name: str, item: object) -> None:
     assert ">>> " in documentation or BLOCK.search(documentation), name
 
 
+@pytest.mark.parametrize(
+    ("name", "item"),
+    [
+        (name, item)
+        for name, item in public_objects()
+        if name.startswith("keras_vit.layers.") or name.count(".") == 1
+    ],
+)
+def test_public_name_documents_arguments_and_result(name: str, item: Any) -> None:
+    documentation = inspect.getdoc(item) or ""
+    signature = inspect.signature(item)
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    arguments = [each.name for each in signature.parameters.values() if each.kind not in several]
+    _, _, listed = documentation.partition("Args:\n")
+    listed = re.split(r"^\w+:", listed, maxsplit=1, flags=re.MULTILINE)[0]
+    if "**kwargs" not in listed:  # of the class in Keras
+        assert {*arguments} <= {*re.findall(r"^ {4}(\w+):", listed, re.MULTILINE)}
+    if not inspect.isclass(item) and signature.return_annotation not in (None, "None"):
+        assert "\nReturns:\n" in documentation
+
+
+def test_constructor_is_documented_as_a_function_is() -> None:
+    documentation = inspect.getdoc(keras_vit.ViTB16)
+    assert documentation.startswith("Builds the Vision Transformer ViTB16 as a functional Keras")
+    names = list(inspect.signature(keras.applications.ResNet50).parameters)
+    assert list(inspect.signature(keras_vit.ViTB16).parameters)[: len(names)] == names
+
+
 def test_example_of_readme_runs() -> None:
     (block,) = re.findall(r"```python\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
     constructor = 'ViTB16(weights="imagenet21k", classes=5, reset_head=True)'
@@ -100,6 +128,14 @@ def test_example_of_readme_runs() -> None:
     images = np.random.default_rng(0).normal(size=(7, 32, 32, 3)).astype("float32")
     dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(7) % 5)).batch(3)
     run_python(small, README, {"dataset": dataset})
+
+
+def test_examples_of_the_questions_run() -> None:
+    page = IN_PYTHON.with_name("faq.md")
+    blocks = marked_blocks(page.read_text(encoding="utf-8"))
+    assert blocks
+    for _, block in blocks:
+        run_python(block, page, {})
 
 
 @pytest.mark.slow

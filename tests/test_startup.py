@@ -77,3 +77,15 @@ def test_quiet_tensorflow_does_without_stderr() -> None:
     command = f"exec {sys.executable} -c '{code}' 2>&-"
     done = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, check=False)
     assert (done.stdout, done.returncode) == (b"1\n", 0)
+
+
+def test_package_lists_its_public_names_and_imports_subpackages_on_access() -> None:
+    code = """
+import keras_vit
+names = dir(keras_vit)
+assert {"ViTB16", "load_predictor", "data", "training", "export"} <= {*names}
+assert not [name for name in names if name.startswith("_") and name != "__version__"]
+assert callable(keras_vit.data.load) and callable(keras_vit.training.train)
+assert all(hasattr(keras_vit, name) for name in names)
+assert not hasattr(keras_vit, "nothing")"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

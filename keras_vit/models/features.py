@@ -42,9 +42,9 @@ def features(
         layers: Indices of blocks; negative indices count from the last. The features are the
             blocks' output tokens after the encoder's last layer norm. By default the classifier's
             input.
-        pool: `"token"`: the class token; `"gap"`: the mean of the patch tokens; `"all"`: every
-            token. By default the classifier's input; with `layers`, or for a model that returns
-            tokens, the class token if the classifier reads it, otherwise the mean.
+        pool: `"token"`: the class token; `"gap"` or `"avg"`: the mean of the patch tokens;
+            `"all"`: every token. By default the classifier's input; with `layers`, or for a model
+            that returns tokens, the class token if the classifier reads it, otherwise the mean.
         batch_size: Batch size.
         verbose: 0 is silent, 1 shows a progress bar.
 
@@ -112,12 +112,13 @@ class _TokenReader(keras.Model):
         super().__init__(name="token_reader")
         self.extractor = extractor = FeatureExtractor(model)
         depth = len(extractor.blocks)
-        if not all(-depth <= number < depth for number in numbers):
+        if not all(isinstance(n, (int, np.integer)) and -depth <= n < depth for n in numbers):
             raise ValueError(
                 f"`layers` must be indices of the {depth} blocks, in [{-depth}, {depth}). "
                 f"Received: layers={numbers}"
             )
         self.numbers = numbers
+        pool = "gap" if pool == "avg" else pool
         arguments.one_of("pool", pool, (*POOLS, None))
         if pool == "token" and not extractor.encoder.class_token:
             raise ValueError(

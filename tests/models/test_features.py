@@ -61,6 +61,7 @@ def test_features_of_several_layers_in_one_pass() -> None:
         ("token", (first[:, 0], last[:, 0])),
         (None, (first[:, 0], last[:, 0])),
         ("gap", (first[:, 3:].mean(axis=1), last[:, 3:].mean(axis=1))),
+        ("avg", (first[:, 3:].mean(axis=1), last[:, 3:].mean(axis=1))),
         ("all", (first, last)),
     ):
         found = features(model, IMAGES, layers=[0, -1], pool=pool)
@@ -105,6 +106,7 @@ def test_features_of_labeled_images() -> None:
     [
         ({"layers": [2]}, r"`layers` must be indices of the 2 blocks, in \[-2, 2\).*\[2\]"),
         ({"layers": [-3]}, r"`layers` must be indices of the 2 blocks"),
+        ({"layers": ["block_01"]}, r"`layers` must be indices of the 2 blocks.*\['block_01'\]"),
         ({"pool": "mean"}, "`pool` must be one of 'token', 'gap', 'all'"),
     ],
 )
