@@ -5,7 +5,6 @@ MkDocs calls the functions `on_*` (`hooks` in mkdocs.yml).
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
@@ -37,10 +37,18 @@ for name, build in zoo.CONSTRUCTORS.items():
     rows.append([name, *size, operations, len(weights), shown])
 print(json.dumps(rows))
 """
+# Prints the first lines of the docstrings of a package's public names as JSON, in their order.
+SUMMARIES = """
+import importlib, inspect, json, sys
+package = importlib.import_module(sys.argv[1])
+found = [(name, inspect.getdoc(getattr(package, name)) or "") for name in package.__all__]
+print(json.dumps([(name, text.partition("\\n")[0]) for name, text in found]))
+"""
 # The text and the target of a link or an image.
 _LINK = re.compile(r"(!?)\[([^\]\[]*(?:`[^`]*`[^\]\[]*)*)\]\(([^)\s]+)\)")
 
 
+@event_priority(100)  # before mkdocs-jupyter, which converts the notebooks
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages and the pages outside of docs/."""
     readme = (ROOT / "README.md").read_text("utf-8")
@@ -59,14 +67,28 @@ def on_files(files: Files, config: Any) -> Files:
     for pattern in PAGES:
         for path in sorted(ROOT.glob(pattern)):
             name = str(path.relative_to(ROOT))
-            files.append(File.generated(config, name, abs_src_path=str(path)))
+            directories = config["site_dir"], config["use_directory_urls"]
+            files.append(File(name, str(ROOT), *directories))
     return files
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Adds links to a notebook: to the file, and to Colab, which opens the file."""
+    path = Path(page.file.src_uri)
+    if path.suffix != ".ipynb":
+        return html
+    repository = (config["repo_url"] or "").removeprefix("https://github.com/").strip("/")
+    colab = "https://colab.research.google.com/"
+    colab += f"github/{repository}/blob/main/{path.as_posix()}" if repository else "#upload=true"
+    buttons = (("Download", path.name), ("Open in Colab", colab))
+    links = (f'<a class="md-button" href="{url}">{text}</a>' for text, url in buttons)
+    return f"<p>{' '.join(links)}</p>\n{html}"
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Adapts relative links to the site; links to files that it does not contain become text."""
     if page.file.src_uri.startswith(("benchmarks/", "decisions/")):
-        page.meta["search"] = {"boost": 0.2}  # below the guides
+        page.meta["search"] = {"exclude": True}  # figures and history, which the guides link to
 
     def adapted(match: re.Match[str]) -> str:
         image, text, target = match.groups()
@@ -104,7 +126,8 @@ def _models() -> str:
     )
     lines = [
         "# Models\n",
-        "Parameters and operations with 1,000 classes, for one image of the size in the table. "
+        "Parameters and operations with 1,000 classes, for one image of the size in the table; a "
+        "multiplication and an addition are two operations, so GFLOPs are twice timm's GMACs. "
         "Files: four bytes per parameter in float32, about one in TFLite with `dynamic_range`. "
         "Top-1: highest published accuracy on ImageNet-1k, of the named weights, as stated by "
         "their authors; see [all weights](weights.md). Images/s: `optimize_for_inference` at "
@@ -125,13 +148,24 @@ def _models() -> str:
 
 
 def _reference(package: str, path: Path) -> str:
-    """Returns the page of a package: the names that it exports."""
-    (names,) = (
-        ast.literal_eval(node.value)
-        for node in ast.parse(path.read_text("utf-8")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    )
+    """Returns the page of a package: a table of the names that it exports, and their docstrings."""
     pages = {each.parent.name for each in path.parent.glob("*/__init__.py")}  # sub-packages
-    shown = [name for name in names if name != "__version__" and name not in pages]
-    entries = [f"::: {package}.{name}\n" for name in shown]
-    return f"# {package}\n\n" + "\n".join(entries)
+    rows, entries, constructors = ["| name | |", "|---|---|"], [], []
+    for name, summary in json.loads(_run("-c", SUMMARIES, package)):
+        if name in pages or name == "__version__":
+            continue
+        if re.fullmatch(r"ViT(?!Config)\w+", name):
+            constructors.append(f"`{name}`")
+            continue
+        rows.append(f"| [`{name}`][{package}.{name}] | {summary} |")
+        entries.append(f"::: {package}.{name}\n")
+    if constructors:
+        rows.append(
+            "| [constructors](#constructors) | Vision Transformers of all published sizes. |"
+        )
+        entries.append(
+            f"## Constructors\n\n{', '.join(constructors)}: see [all sizes](../models.md). They "
+            "have the same arguments:\n\n::: keras_vit.zoo.Constructor.__call__\n"
+            "    options: { show_root_heading: false }\n"
+        )
+    return f"# {package}\n\n" + "\n".join([*rows, "", *entries])

@@ -147,6 +147,21 @@ def test_every_file_that_the_server_is_told_of_is_there() -> None:
         assert (EXPORT / told_of).is_file()
 
 
+def test_documented_commands_name_services() -> None:
+    """All services have profiles, so that `docker compose up` alone would start none."""
+    pages = (
+        EXPORT.parent / "README.md",
+        EXPORT / "README.md",
+        SERVING_PAGE,
+        EXPORT / "docker-compose.yml",
+    )
+    texts = [path.read_text(encoding="utf-8") for path in pages]
+    commands = [line for text in texts for line in re.findall(r"docker compose up([ \w-]*)", text)]
+    assert commands
+    for words in commands:
+        assert any(word in COMPOSE["services"] for word in words.split()), words
+
+
 def test_containers_get_only_the_files_that_they_read() -> None:
     """Compose reads .env, with the hash of the password, from the folder of its file."""
     for name in ("serving", "serving-gpu"):

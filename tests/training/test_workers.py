@@ -191,4 +191,4 @@ def test_two_workers_drop_other_units_and_agree_in_the_mean(
     assert one == other  # both report the loss of the whole batch
     print("dropout", single, one)
     assert one != single
-    assert one == pytest.approx(single, abs=0.06)  # as in test_trainee.py
+    assert one == pytest.approx(single, abs=0.06)  # as in test_training_model.py

@@ -1,0 +1,33 @@
+"""The pages of the documentation name files that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Python files and notebooks in backticks, with or without their folder.
+FILE = re.compile(r"`((?:[\w.-]+/)*\w+\.(?:py|ipynb))`")
+# Placeholders, and a file of google-research/big_vision.
+OTHERS = {"keras_vit/x/y.py", "tests/x/test_y.py", "evaluators/fewshot_lsr.py"}
+
+
+@pytest.fixture(scope="module")
+def files() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    if not listed:
+        pytest.skip("no git checkout")
+    return [f"/{name}" for name in listed]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_files_that_a_page_names_exist(page: Path, files: list[str]) -> None:
+    named = {*FILE.findall(page.read_text(encoding="utf-8"))} - OTHERS
+    missing = [n for n in named if not any(file.endswith(f"/{n}") for file in files)]
+    assert [name for name in missing if "NAME" not in name] == []
