@@ -121,7 +121,7 @@ def _models() -> str:
             seconds = statistics.median(race["found"]["keras_vit-optimized"]["steps"])
             rates[race["size"], race["precision"]] = f"{8 / seconds:.0f}"
     columns = (
-        *("constructor", "pixels", "parameters", "GFLOPs", "MiB in float32", "MiB of TFLite"),
+        *("constructor", "pixels", "parameters", "GFLOPs"),
         *("weights", "best top-1 (%)", "license", "images/s float32", "images/s bfloat16"),
     )
     lines = [
@@ -138,9 +138,8 @@ def _models() -> str:
     ]
     for name, size, parameters, flops, weights, best in json.loads(_run("-c", MODELS)):
         short = {"ViTTi16": "Ti", "ViTS16": "S", "ViTB16": "B"}.get(name, "")
-        mebibytes = parameters / 2**20
         cells = [f"`{name}`", " x ".join(map(str, size)), f"{parameters / 1e6:.1f} M"]
-        cells += [f"{flops / 1e9:.1f}", f"{4 * mebibytes:.0f}", f"{mebibytes:.0f}", str(weights)]
+        cells += [f"{flops / 1e9:.1f}", str(weights)]
         cells += [f"{best[1]:g} (`{best[0]}`)", best[2]] if best else ["", ""]
         cells += [rates.get((short, precision), "") for precision in ("float32", "bfloat16")]
         lines.append(f"| {' | '.join(cells)} |")

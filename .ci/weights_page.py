@@ -63,15 +63,15 @@ def _cells(row: PublishedWeights, numbers: dict[str, int]) -> dict[str, str]:
     accuracy = "" if row.top1 is None else f"{row.top1:g} [{numbers[row.top1_source]}]"
     return {
         "name": f"`{row.name}`",
-        "file": f"[{url.rpartition('/')[2]}]({url})",
-        "MiB": str(row.mebibytes or ""),
         "pixels": str(row.image_size),
-        "classes": str(row.classes or ""),
         "top-1 (%)": accuracy,
+        "MiB": str(row.mebibytes or ""),
         "license": row.license,
+        "classes": str(row.classes or ""),
         "source": f"[{numbers[row.source]}]",
         "also called": ", ".join(f"`{alias}`" for alias in row.aliases),
         "note": row.note,
+        "file": f"[{url.rpartition('/')[2]}]({url})",
     }
 
 

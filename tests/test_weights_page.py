@@ -40,7 +40,8 @@ def line_of(model: str, name: str) -> str:
 def test_markdown_numbers_lead_to_the_sources() -> None:
     sources = dict(re.findall(r"^(\d+)\. (.+)$", markdown().partition("## Sources")[2], re.M))
     numbers = re.search(
-        r"\| 80\.246 \[(\d+)\] \| Apache-2\.0 \| \[(\d+)\] \|", line_of("ViTB16", "sam_in1k")
+        r"\| 80\.246 \[(\d+)\] \| \d* \| Apache-2\.0 \| 1000 \| \[(\d+)\] \|",
+        line_of("ViTB16", "sam_in1k"),
     )
     assert numbers
     assert sources[numbers[1]].endswith("results/results-imagenet.csv")
@@ -48,5 +49,5 @@ def test_markdown_numbers_lead_to_the_sources() -> None:
 
 
 def test_markdown_leaves_cells_empty_where_nothing_is_known() -> None:
-    assert " | 115 | 224 | 21843 |  | " in line_of("ViTS16", "augreg_in21k")
-    assert " |  | 224 |  |  | " in line_of("ViTB16", "dino")
+    assert " | 224 |  | 115 | Apache-2.0 | 21843 | " in line_of("ViTS16", "augreg_in21k")
+    assert " | 224 |  |  | " in line_of("ViTB16", "dino")
