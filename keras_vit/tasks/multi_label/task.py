@@ -31,6 +31,7 @@ class MultiLabel(Classification):
     name = "multi_label"
     monitor = ("average_precision", "max")
     multi_label = True
+    draw_examples = Task.draw_examples  # no pictures of mistakes
 
     def adapted(self, examples: data.Examples) -> Task:
         if not examples.multi_label:
@@ -77,11 +78,6 @@ class MultiLabel(Classification):
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         picture = save_figure(figures.label_scores(result), folder / "label_scores.png")
         return {"confusion": picture}
-
-    def draw_examples(
-        self, examples: data.Examples, predictions: Predictions, folder: Path
-    ) -> dict[str, Path]:
-        return {}
 
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
