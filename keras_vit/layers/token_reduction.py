@@ -182,14 +182,12 @@ class _ProportionalAttention(MultiHeadSelfAttention):
         self, inputs: Any, sizes: Any = None, num_tokens: Any = None, training: bool | None = None
     ) -> tuple[Any, Any]:
         q, k, v = self.project_in(inputs, num_tokens)  # (B, K, T, d)
-        if sizes is None:
-            weights = self.attention_weights(q, k)
-        else:
+        scores = self.attention_scores(q, k)  # (B, K, T, T)
+        if sizes is not None:
             # s exp(x) = exp(x + log s): a token of size s counts s times in the softmax.
-            scores = self.attention_scores(q, k)
-            counted = ops.cast(ops.log(sizes), scores.dtype)  # (B, T)
-            weights = ops.softmax(scores + counted[:, None, None])  # (B, K, T, T)
-        z = self.project_out(ops.matmul(self.dropout(weights, training=training), v))  # (BT, D)
+            scores = scores + ops.cast(ops.log(sizes), scores.dtype)[:, None, None]
+        weights = self.dropout(ops.softmax(scores), training=training)
+        z = self.project_out(ops.matmul(weights, v))  # (BT, D)
         return z, ops.mean(k, axis=1)  # (B, T, d)
 
 
