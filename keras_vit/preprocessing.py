@@ -158,12 +158,10 @@ class Preprocessing:
             >>> Preprocessing(mean=0.0, std=1.0).scale(np.full((1, 1, 3), 51.0)).round(6)
             array([[[0.2, 0.2, 0.2]]], dtype=float32)
         """
-        if isinstance(pixels, np.ndarray):
-            pixels = pixels.astype(np.float32)
         factor, offset = self._linear()
         if len({*factor}) == len({*offset}) == 1:
             factor, offset = factor[0], offset[0]  # scalars are faster than vectors
-        return pixels * factor + offset
+        return _float32(pixels) * factor + offset
 
     def _linear(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the factor and the offset of each channel."""
@@ -186,10 +184,8 @@ class Preprocessing:
             >>> preprocessing.unscale(np.full((1, 1, 3), 0.2)).round(3)
             array([[[51., 51., 51.]]], dtype=float32)
         """
-        if isinstance(values, np.ndarray):
-            values = values.astype(np.float32)
         mean, std = np.array(self.mean), np.array(self.std)
-        return values * (255 * std).astype(np.float32) + (255 * mean).astype(np.float32)
+        return _float32(values) * (255 * std).astype(np.float32) + (255 * mean).astype(np.float32)
 
     def to_rgb(self, pixels: np.ndarray) -> np.ndarray:
         """Converts pixels from the preprocessing's channel order to RGB.
@@ -228,9 +224,7 @@ class Preprocessing:
                 "`thresholds` must be given to predict several labels; the classes of this model "
                 "are mutually exclusive. Received: thresholds=None"
             )
-        if isinstance(probabilities, np.ndarray):
-            probabilities = probabilities.astype(np.float32)
-        return probabilities >= np.array(self.thresholds, np.float32)
+        return _float32(probabilities) >= np.array(self.thresholds, np.float32)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the preprocessing as a JSON-serializable dictionary.
@@ -255,6 +249,11 @@ class Preprocessing:
             names.get(k, k): tuple(v) if isinstance(v, list) else v for k, v in config.items()
         }
         return cls(**{**dict.fromkeys(_LATER, False), **values})
+
+
+def _float32(values: Any) -> Any:
+    """Returns a NumPy array in float32, and a tensor unchanged."""
+    return values.astype(np.float32) if isinstance(values, np.ndarray) else values
 
 
 def preprocess_input(x: Any, data_format: str | None = None) -> Any:

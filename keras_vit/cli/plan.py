@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +14,7 @@ from keras_vit.startup import start_keras
 if TYPE_CHECKING:
     from keras_vit.training.memory_plan import Plan
 
-# Printed names of the fields of `Memory`.
+# Printed names of the parts of the memory.
 _ROWS = {
     "weights": "weights, float32",
     "half_weights": "half-precision copies of the weights",
@@ -26,6 +25,8 @@ _ROWS = {
     "activations": "activations for the backward pass",
     "update": "temporary buffers of the optimizer",
     "passing": "temporary buffers of operations",
+    "framework": "framework (measured on a CPU)",
+    "together": "together",
 }
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -108,8 +109,6 @@ def parse_bytes(text: str) -> int:
 
 def _text(model: str, found: Plan) -> str:
     """Formats a plan as text with at most 100 columns."""
-    from keras_vit.training.memory_plan import FRAMEWORK
-
     recipe, (height, width) = found.recipe, found.config.usual_size
     what = "inference" if found.inference else f"training with {recipe.optimizer}"
     if not found.inference and recipe.remat:
@@ -124,9 +123,8 @@ def _text(model: str, found: Plan) -> str:
         f"{'GFLOP in a step':<36}{found.step_flops / 1e9:>14,.1f}",
         "",
     ]
-    memory = {_ROWS[name]: value for name, value in dataclasses.asdict(found.memory).items()}
-    memory |= {"framework (measured on a CPU)": FRAMEWORK, "together": found.total}
-    lines += [f"{name:<36}{_mib(value):>14} MiB" for name, value in memory.items() if value]
+    memory = {**found.to_json()["memory"], "together": found.total}
+    lines += [f"{_ROWS[name]:<36}{_mib(value):>14} MiB" for name, value in memory.items() if value]
     verdict = "fits" if found.fits else "does not fit"
     lines += [
         f"{'the device':<36}{_mib(found.device):>14} MiB: {verdict}",

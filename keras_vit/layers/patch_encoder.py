@@ -123,7 +123,13 @@ class PatchEncoder(BaseLayer):
         ]
         if self.position_embedding == "none":
             return
-        h, w = self._stored_grid(input_shape[1:3])
+        grid = tuple(input_shape[1:3])
+        h, w = self.position_grid or grid
+        if h is None or w is None:
+            raise ValueError(
+                "`position_grid` must be given if the image size is unknown. Received: "
+                f"position_grid=None, a grid of {grid} patches"
+            )
         if self.position_embedding == "sincos_2d":
             self._sincos = sincos_2d((h, w), d)
             return
@@ -239,12 +245,3 @@ class PatchEncoder(BaseLayer):
 
     def _own_variables(self) -> list[keras.Variable]:
         return [*self._trainable_variables, *self._non_trainable_variables]
-
-    def _stored_grid(self, grid: tuple[int | None, ...]) -> tuple[int, int]:
-        stored = self.position_grid or grid
-        if None in stored:
-            raise ValueError(
-                "`position_grid` must be given if the image size is unknown. Received: "
-                f"position_grid=None, a grid of {tuple(grid)} patches"
-            )
-        return stored[0], stored[1]  # type: ignore[return-value]

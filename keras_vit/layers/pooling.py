@@ -107,6 +107,7 @@ class AttentionPooling(BaseLayer):
     """
 
     norm_class = LayerNorm  # a subclass may use a norm for other hardware
+    compute_output_shape = TokenPooling.compute_output_shape
 
     def __init__(
         self,
@@ -146,9 +147,6 @@ class AttentionPooling(BaseLayer):
     def attention_weights(self, q: Any, k: Any) -> Any:
         """Computes softmax(q k^T / sqrt(d)) of shape (B, K, 1, T); all images share one query."""
         return ops.softmax(ops.matmul(q * q.shape[-1] ** -0.5, ops.transpose(k, (0, 1, 3, 2))))
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return (input_shape[0], input_shape[2])
 
     def _heads(self, x: Any) -> Any:
         """Splits a tensor (B, T, D) into attention heads (B, K, T, d)."""

@@ -148,6 +148,32 @@ class ReducingBlock(TransformerBlock):
             )
         return num_tokens - min(self.num_reduced, (num_tokens - self.prefix_tokens) // 2)
 
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
+        batch, t, d_model = input_shape
+        return (batch, self.tokens_after(t), d_model)
+
+    def _compute_reduced(
+        self, inputs: Any, sizes: Any, options: dict[str, Any], training: bool | None
+    ) -> tuple[Any, Any]:
+        """Returns the output tokens and their sizes, given options for calling attention."""
+        _, t, d_model = inputs.shape
+        left = self.tokens_after(t)
+        z = self._in_one_matrix(inputs)  # (BT, D)
+        branch, found = self.attention(
+            self.norm_1(z, training=training), num_tokens=t, training=training, **options
+        )
+        z = self._add_attention(z, branch, t, training)
+        if left < t:
+            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
+            z, sizes = self._reduce(z, found, sizes, left)  # (B, T - r, D)
+            z = ops.reshape(z, (-1, d_model))
+        z = self._add_perceptron(z, left, training)
+        return ops.reshape(z, (-1, left, d_model)), sizes
+
+    def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
+        """Returns `left` of the tokens, and their sizes, given what attention returned."""
+        raise NotImplementedError
+
 
 class _ProportionalAttention(MultiHeadSelfAttention):
     """Self-attention that weights tokens by size, and also returns the keys."""
@@ -156,14 +182,12 @@ class _ProportionalAttention(MultiHeadSelfAttention):
         self, inputs: Any, sizes: Any = None, num_tokens: Any = None, training: bool | None = None
     ) -> tuple[Any, Any]:
         q, k, v = self.project_in(inputs, num_tokens)  # (B, K, T, d)
-        if sizes is None:
-            weights = self.attention_weights(q, k)
-        else:
+        scores = self.attention_scores(q, k)  # (B, K, T, T)
+        if sizes is not None:
             # s exp(x) = exp(x + log s): a token of size s counts s times in the softmax.
-            scores = self.attention_scores(q, k)
-            counted = ops.cast(ops.log(sizes), scores.dtype)  # (B, T)
-            weights = ops.softmax(scores + counted[:, None, None])  # (B, K, T, T)
-        z = self.project_out(ops.matmul(self.dropout(weights, training=training), v))  # (BT, D)
+            scores = scores + ops.cast(ops.log(sizes), scores.dtype)[:, None, None]
+        weights = self.dropout(ops.softmax(scores), training=training)
+        z = self.project_out(ops.matmul(weights, v))  # (BT, D)
         return z, ops.mean(k, axis=1)  # (B, T, d)
 
 
@@ -208,28 +232,19 @@ class MergingBlock(ReducingBlock):
     def call(  # type: ignore[override]
         self, inputs: Any, sizes: Any = None, training: bool | None = None
     ) -> tuple[Any, Any]:
-        _, t, d_model = inputs.shape
-        left = self.tokens_after(t)
-        z = self._in_one_matrix(inputs)  # (BT, D)
-        branch, keys = self.attention(
-            self.norm_1(z, training=training), sizes, num_tokens=t, training=training
-        )
-        z = self._add_attention(z, branch, t, training)
+        known = sizes
         if sizes is None:
-            sizes = ops.ones(ops.shape(inputs)[:2], dtype=z.dtype)
-        if left < t:
-            # In half precision too many keys would have the same similarity.
-            pairs = match(ops.cast(keys, z.dtype), t - left, self.prefix_tokens)
-            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
-            z, sizes = merge(z, ops.cast(sizes, z.dtype), pairs)  # (B, T - r, D)
-            z = ops.reshape(z, (-1, d_model))
-        z = self._add_perceptron(z, left, training)
-        return ops.reshape(z, (-1, left, d_model)), sizes
+            known = ops.ones(ops.shape(inputs)[:2], dtype=self.variable_dtype)
+        return self._compute_reduced(inputs, known, {"sizes": sizes}, training)
+
+    def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
+        # In half precision too many keys would have the same similarity.
+        pairs = match(ops.cast(found, z.dtype), z.shape[1] - left, self.prefix_tokens)
+        return merge(z, ops.cast(sizes, z.dtype), pairs)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
-        batch, t, d_model = input_shape
-        left = self.tokens_after(t)
-        return (batch, left, d_model), (batch, left)
+        shape = super().compute_output_shape(input_shape)
+        return shape, shape[:2]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -274,26 +289,11 @@ class PruningBlock(ReducingBlock):
             )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        _, t, d_model = inputs.shape
-        left = self.tokens_after(t)
-        z = self._in_one_matrix(inputs)  # (BT, D)
-        branch, scores = self.attention(
-            self.norm_1(z, training=training),
-            return_attention_scores=True,
-            num_tokens=t,
-            training=training,
-        )
-        z = self._add_attention(z, branch, t, training)
-        if left < t:
-            p = self.prefix_tokens
-            z = ops.reshape(z, (-1, t, d_model))  # (B, T, D)
-            attended = ops.mean(ops.cast(scores[:, :, 0, p:], z.dtype), axis=1)  # (B, T - p)
-            _, best = ops.top_k(attended, left - p)
-            z = ops.concatenate([z[:, :p], take_tokens(z[:, p:], ops.sort(best))], axis=1)
-            z = ops.reshape(z, (-1, d_model))
-        z = self._add_perceptron(z, left, training)
-        return ops.reshape(z, (-1, left, d_model))  # (B, T - r, D)
+        options = {"return_attention_scores": True}
+        return self._compute_reduced(inputs, None, options, training)[0]
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        batch, t, d_model = input_shape
-        return (batch, self.tokens_after(t), d_model)
+    def _reduce(self, z: Any, found: Any, sizes: Any, left: int) -> tuple[Any, Any]:
+        p = self.prefix_tokens
+        attended = ops.mean(ops.cast(found[:, :, 0, p:], z.dtype), axis=1)  # (B, T - p)
+        _, best = ops.top_k(attended, left - p)
+        return ops.concatenate([z[:, :p], take_tokens(z[:, p:], ops.sort(best))], axis=1), sizes

@@ -54,7 +54,7 @@ def count_parameters(config: ViTConfig) -> int:
     scales = 0 if config.layer_scale is None else 2 * d
     # Convolutions have no bias; each is followed by a group norm.
     stem = sum(c.kernel**2 * c.inputs * c.filters + 2 * c.filters for c in convolutions(config))
-    features = math.prod(config.patch) * _channels(config)
+    _, features = _patches(config)
     encoder = _dense(features, d, bias=config.patch_bias) + _positions(config)
     encoder += config.num_prefix_tokens * d + config.pre_norm * norm
     total = stem + encoder + config.num_layers * (2 * norm + attention + mlp + scales) + norm
@@ -161,15 +161,10 @@ def count_tokens(config: ViTConfig) -> int:
 
 def _patches(config: ViTConfig) -> tuple[int, int]:
     """Returns the number of patches per image and the number of values per patch."""
-    stride, channels = config.stem_stride, _channels(config)
-    height, width = (-(-side // stride) for side in config.usual_size)
+    channels = max((c.filters for c in convolutions(config)), default=config.channels)
+    height, width = (-(-side // config.stem_stride) for side in config.usual_size)
     p, q = config.patch
     return (height // p) * (width // q), p * q * channels
-
-
-def _channels(config: ViTConfig) -> int:
-    """Returns the number of channels in a patch."""
-    return max((c.filters for c in convolutions(config)), default=config.channels)
 
 
 def _halved(sides: tuple[int, int]) -> tuple[int, int]:

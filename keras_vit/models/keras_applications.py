@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import os
 import sys
@@ -62,7 +63,9 @@ def build_application(
         network.set_weights(inner[0].get_weights())
     if dtype != "float32":
         network = with_dtype(network, dtype)
-    preprocessing = application_preprocessing(name, size, labels=labels, thresholds=thresholds)
+    preprocessing = dataclasses.replace(
+        application_preprocessing(name, size), class_names=labels, thresholds=thresholds
+    )
     policy = keras.dtype_policies.get(dtype)
     images = keras.Input((*size, 3), name="images")
     z = ModelMetadata(preprocessing, dtype=policy, name="image_contract")(images)
@@ -83,24 +86,16 @@ class _Offline(urllib.request.BaseHandler):
 @contextlib.contextmanager
 def _offline_if_set() -> Iterator[None]:
     """Forbids downloads by Keras while `KERAS_VIT_OFFLINE` is set."""
-    if not is_set("KERAS_VIT_OFFLINE"):
-        yield
-        return
     before = urllib.request._opener  # type: ignore[attr-defined]
-    urllib.request.install_opener(urllib.request.build_opener(_Offline))
+    if is_set("KERAS_VIT_OFFLINE"):
+        urllib.request.install_opener(urllib.request.build_opener(_Offline))
     try:
         yield
     finally:
         urllib.request.install_opener(before)
 
 
-def application_preprocessing(
-    name: str,
-    size: tuple[int, int],
-    *,
-    labels: tuple[str, ...] | None = None,
-    thresholds: tuple[float, ...] | None = None,
-) -> Preprocessing:
+def application_preprocessing(name: str, size: tuple[int, int]) -> Preprocessing:
     """Infers the preprocessing of a `keras.applications` network from its `preprocess_input`."""
     arguments.one_of("name", name, application_names())
     scale = sys.modules[getattr(keras.applications, name).__module__].preprocess_input
@@ -124,6 +119,4 @@ def application_preprocessing(
         mean=tuple(mean / 255),
         std=tuple(std / 255),
         channels="bgr" if reversed_ else "rgb",
-        class_names=labels,
-        thresholds=thresholds,
     )

@@ -5,6 +5,7 @@ Letters: B batch; H, W, C image height, width, channels; T tokens; D hidden size
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -128,25 +129,18 @@ def _layer(kind: type, config: ViTConfig, policy: Any, name: str, **changes: Any
     return kind(**{**fields, **changes}, dtype=policy, name=name)
 
 
-def _head(config: ViTConfig, policy: Any, name: str, activation: str | None = None) -> Any:
-    # Zeros, as in the official code: a new head starts from equal probabilities.
-    return keras.layers.Dense(
-        config.classes,
-        activation=activation,
-        kernel_initializer="zeros",
-        dtype=policy.variable_dtype,
-        name=name,
-    )
-
-
 def _classify(z: Any, tokens: Any, config: ViTConfig, policy: Any) -> Any:
+    # Zeros, as in the official code: a new head starts from equal probabilities.
+    head = functools.partial(
+        keras.layers.Dense, config.classes, kernel_initializer="zeros", dtype=policy.variable_dtype
+    )
     if not config.distillation_head:
-        return _head(config, policy, "head", config.classifier_activation)(z)
-    z = _head(config, policy, "head")(z)
+        return head(activation=config.classifier_activation, name="head")(z)
+    z = head(name="head")(z)
     taught = layers.TokenPooling(
         "token", config.num_prefix_tokens, index=1, dtype=policy, name="distillation_pooling"
     )(tokens)
-    taught = _head(config, policy, "distillation_head")(taught)
+    taught = head(name="distillation_head")(taught)
     z = keras.layers.Average(dtype=policy.variable_dtype, name="mean_of_heads")([z, taught])
     if config.classifier_activation is None:
         return z

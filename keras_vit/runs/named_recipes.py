@@ -60,7 +60,7 @@ _PAPER_PRETRAIN = PAPER.replace(
     dropout_rate=0.1,
 )
 
-_DEIT = Recipe(
+_DEIT = Recipe().replace(
     epochs=300,
     batch_size=1024,
     learning_rate=1e-3,
@@ -70,17 +70,15 @@ _DEIT = Recipe(
     clip_norm=0.0,
     label_smoothing=0.1,
     stochastic_depth_rate=0.1,
-    augmentation=Augmentation(
-        crop_area=_IMAGENET_CROP,
-        rand_augment_ops=2,
-        rand_augment_magnitude=9,
-        rand_augment_std=0.5,
-        rand_augment_increasing=True,
-        erasing=0.25,
-        mixup=0.8,
-        cutmix=1.0,
-        repeats=3,
-    ),
+    crop_area=_IMAGENET_CROP,
+    rand_augment_ops=2,
+    rand_augment_magnitude=9,
+    rand_augment_std=0.5,
+    rand_augment_increasing=True,
+    erasing=0.25,
+    mixup=0.8,
+    cutmix=1.0,
+    repeats=3,
 )
 
 _TIMM_OPS = (
@@ -154,7 +152,7 @@ RECIPES = {
         f"The learning rate decreases at every step, not after every epoch. {_TIMM_OPS}",
     ),
     "deit3": NamedRecipe(
-        Recipe(
+        Recipe().replace(
             epochs=800,
             batch_size=2048,
             learning_rate=4e-3,
@@ -163,14 +161,12 @@ RECIPES = {
             weight_decay=0.05,
             loss="sigmoid",
             stochastic_depth_rate=0.05,
-            augmentation=Augmentation(
-                crop_area=_IMAGENET_CROP,
-                three_augment=True,
-                color_jitter=0.3,
-                mixup=0.8,
-                cutmix=1.0,
-                repeats=3,
-            ),
+            crop_area=_IMAGENET_CROP,
+            three_augment=True,
+            color_jitter=0.3,
+            mixup=0.8,
+            cutmix=1.0,
+            repeats=3,
         ),
         "ViT-S on ImageNet-1k in 800 epochs: 3-Augment and a sigmoid loss.",
         "Table 1 of https://arxiv.org/abs/2204.07118; README_revenge.md of facebookresearch/deit",

@@ -50,15 +50,11 @@ class ServedModel:
         self.network, self.run = self.prepare(network)
         self.has_constants = False  # in place of variables
         # Traced once and called by the functions of all inputs.
-        self._answer_once = tf.function(
-            lambda images: self.outputs(self.run_outputs(images)),
-            input_signature=[self.images],
-            autograph=False,
+        self._answer_once = _traced(
+            lambda images: self.outputs(self.run_outputs(images)), self.images
         )
-        self._read = tf.function(
-            lambda encoded: read_each(encoded, preprocessing, limits),
-            input_signature=[self.strings],
-            autograph=False,
+        self._read = _traced(
+            lambda encoded: read_each(encoded, preprocessing, limits), self.strings
         )
         #: Lookup tables in a SavedModel.
         self.resources = self.tables(texts)
@@ -90,7 +86,7 @@ class ServedModel:
             return {}
         run, values = with_placeholders(self.network, self.run)
         # One function, so that the file contains the weights only once.
-        self.run = tf.function(run, input_signature=[self.images], autograph=False)
+        self.run = _traced(run, self.images)
         self.has_constants = True
         return values
 
@@ -133,3 +129,7 @@ class ServedModel:
 
         emptied = {name: kept(value) for name, value in answer.items()}
         return {**emptied, "ok": read.ok, "message": read.message}
+
+
+def _traced(compute: Callable[[tf.Tensor], Any], spec: tf.TensorSpec) -> Any:
+    return tf.function(compute, input_signature=[spec], autograph=False)

@@ -109,6 +109,8 @@ class Task:
     monitor: ClassVar[tuple[str, str] | None] = None
     # Name of the network's output in exported files.
     output: ClassVar[str] = "outputs"
+    # Class of the exported SavedModel's functions.
+    served_model: ClassVar[type[ServedModel]] = ServedModel
     # Whether models do not name the task, as those of earlier versions do not.
     unnamed: ClassVar[bool] = False
     # Splits the images; returns the indices of the training and the validation images.
@@ -223,7 +225,7 @@ class Task:
         precision: str,
     ) -> ServedModel:
         """Returns the serving functions for exporting a trained network as a SavedModel."""
-        return ServedModel(network, preprocessing, self.output, texts, limits, precision)
+        return self.served_model(network, preprocessing, self.output, texts, limits, precision)
 
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -49,15 +49,9 @@ class Devices:
         """Returns the context manager in which to build the model and its optimizer."""
         return self.strategy.scope() if self.strategy else contextlib.nullcontext()
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> contextlib.AbstractContextManager[Any]:
         """Context manager that activates the `keras.distribution`, if any."""
-        before = keras.distribution.distribution()
-        keras.distribution.set_distribution(self.layout or before)
-        try:
-            yield
-        finally:
-            keras.distribution.set_distribution(before)
+        return self.layout.scope() if self.layout else contextlib.nullcontext()
 
     def check(self, recipe: Recipe) -> None:
         """Raises `ValueError` if batches cannot be divided evenly among the devices."""

@@ -34,14 +34,12 @@ class EvaluateAverages(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         found = averages(self.model.optimizer)
-        if found is None:
-            return
-        variables = self.model.trainable_variables
-        self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
-        assign(variables, found)
+        if found is not None:
+            variables = self.model.trainable_variables
+            self._weights = [keras.ops.convert_to_numpy(v) for v in variables]
+            assign(variables, found)
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self._weights is None:
-            return
-        assign(self.model.trainable_variables, self._weights)
-        self._weights = None
+        if self._weights is not None:
+            assign(self.model.trainable_variables, self._weights)
+            self._weights = None

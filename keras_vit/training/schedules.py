@@ -72,11 +72,4 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * left
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "peak": self.peak,
-            "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
-            "decay": self.decay,
-            "final_fraction": self.final_fraction,
-            "timescale": self.timescale,
-        }
+        return dict(vars(self))  # the constructor arguments, in attributes of the same names

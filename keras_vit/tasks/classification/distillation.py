@@ -101,19 +101,8 @@ class Teacher(keras.layers.Layer):
         self.model = model
         self.model.trainable = False
         self.built = True
-        self._check()
-
-    def call(self, images: Any) -> Any:
-        if self.own is not None:
-            pixels = self.student.unscale(images)
-            if self.own.size != self.student.size:
-                pixels = ops.image.resize(pixels, self.own.size, antialias=True)
-            images = self.own.scale(pixels)
-        return ops.cast(self.model(images, training=False), "float32")
-
-    def _check(self) -> None:
-        labels = self.student.class_names or ()
-        shape = self.model.output_shape
+        labels = student.class_names or ()
+        shape = model.output_shape
         if len(shape) != 2 or shape[-1] != len(labels):
             raise ValueError(
                 "`teacher` must return one probability for each class of the student. Received: "
@@ -124,11 +113,19 @@ class Teacher(keras.layers.Layer):
                 "`teacher` must have the classes of the student, in the same order. Received: "
                 f"{self.own.class_names[:20]} for the student's {labels[:20]}"
             )
-        if self.own is not None and self.own.channels != self.student.channels:
+        if self.own is not None and self.own.channels != student.channels:
             raise ValueError(
                 "`teacher` must have the same color channels as the student. Received: teacher "
-                f"{self.own.channels!r}, student {self.student.channels!r}"
+                f"{self.own.channels!r}, student {student.channels!r}"
             )
+
+    def call(self, images: Any) -> Any:
+        if self.own is not None:
+            pixels = self.student.unscale(images)
+            if self.own.size != self.student.size:
+                pixels = ops.image.resize(pixels, self.own.size, antialias=True)
+            images = self.own.scale(pixels)
+        return ops.cast(self.model(images, training=False), "float32")
 
 
 def load_teacher(path: str | os.PathLike[str], student: Preprocessing) -> Teacher:

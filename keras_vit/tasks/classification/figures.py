@@ -162,15 +162,11 @@ def comparison_curves(histories: Mapping[str, Sequence[tuple[float, float]]]) ->
         )
     figure = Figure(figsize=(7.6, 3.2), layout="constrained")
     by_epoch, by_time = figure.subplots(1, 2, sharey=True)
-    for index, (name, rows) in enumerate(drawn.items()):
-        style = {
-            "color": COLORS[index % len(COLORS)],
-            "marker": _MARKERS[index % len(_MARKERS)],
-            "markersize": 5,
-            "label": shorten(name),
-        }
-        by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], **style)
-        by_time.plot(rows[:, 0], rows[:, 1], **style)
+    for axes in (by_epoch, by_time):
+        axes.set_prop_cycle(color=COLORS, marker=list(_MARKERS))
+    for name, rows in drawn.items():
+        by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
+        by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
     by_epoch.set_ylabel("accuracy on the held-out images")
     by_epoch.set_xlabel("epoch")
     by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.evaluation.slices import Slice
-from keras_vit.tasks.classification.calibration import Calibration
+from keras_vit.tasks.classification.calibration import Calibration, Reliability
 from keras_vit.tasks.classification.figures import confusion_matrix, reliability_diagram
 from keras_vit.tasks.classification.metrics import Report, shorten
 from keras_vit.tasks.classification.mistakes import Mistake
@@ -42,7 +42,12 @@ class ClassificationDetails(Details):
         shown = Mistake._fields[:4]
         return {
             "scores": self.scores.to_json(),
-            "calibration": _calibration_json(self.calibration),
+            "calibration": self.calibration
+            and {
+                "temperature": self.calibration.temperature,
+                "before": _reliability_json(self.calibration.before),
+                "after": _reliability_json(self.calibration.after),
+            },
             "mistakes": [dict(zip(shown, row, strict=False)) for row in self.mistakes],
             "slices": [row._asdict() for row in self.slices],
         }
@@ -159,20 +164,10 @@ def _slices(slices: Sequence[Slice]) -> Section:
     return Section("slices", "Results on subsets", [html_page.table(head, rows)])
 
 
-def _calibration_json(calibration: Calibration | None) -> dict[str, Any] | None:
-    if calibration is None:
-        return None
-
-    def reliability(found: Any) -> dict[str, Any]:
-        return {
-            "expected_calibration_error": found.error,
-            "counts": found.counts.tolist(),
-            "confidence": np.nan_to_num(found.confidence).tolist(),
-            "accuracy": np.nan_to_num(found.accuracy).tolist(),
-        }
-
+def _reliability_json(found: Reliability) -> dict[str, Any]:
     return {
-        "temperature": calibration.temperature,
-        "before": reliability(calibration.before),
-        "after": reliability(calibration.after),
+        "expected_calibration_error": found.error,
+        "counts": found.counts.tolist(),
+        "confidence": np.nan_to_num(found.confidence).tolist(),
+        "accuracy": np.nan_to_num(found.accuracy).tolist(),
     }

@@ -69,26 +69,26 @@ class Prediction:
 
 
 def prediction(
-    probabilities: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
+    output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
 ) -> Prediction:
     """Creates the prediction for an image from its class probabilities (R,)."""
     if message:
-        return Prediction(np.zeros_like(probabilities), (), (), message=message)
+        return Prediction(np.zeros_like(output), (), (), message=message)
     labels = preprocessing.class_names or ()
-    if len(labels) != len(probabilities):
+    if len(labels) != len(output):
         raise ValueError(
-            f"`class_names` must contain one name for each of the {len(probabilities)} outputs of "
+            f"`class_names` must contain one name for each of the {len(output)} outputs of "
             f"the model. Received: {len(labels)} class names"
         )
-    best = np.argsort(-probabilities, kind="stable")
+    best = np.argsort(-output, kind="stable")
     present = None
     if preprocessing.thresholds:
-        present = tuple(labels[i] for i in best[preprocessing.present(probabilities)[best]])
+        present = tuple(labels[i] for i in best[preprocessing.present(output)[best]])
     named = best[: max(top, len(present or ()))]
     return Prediction(
-        probabilities,
+        output,
         tuple(labels[i] for i in named),
-        tuple(float(probabilities[i]) for i in named),
+        tuple(float(output[i]) for i in named),
         present,
     )
 

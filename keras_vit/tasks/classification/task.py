@@ -26,7 +26,7 @@ from keras_vit.tasks.classification.network import build_network
 from keras_vit.tasks.classification.objective import ClassificationObjective
 from keras_vit.tasks.classification.page import ClassificationDetails
 from keras_vit.tasks.classification.predict import predict
-from keras_vit.tasks.classification.prediction import BEST, Prediction, Scores, prediction
+from keras_vit.tasks.classification.prediction import Scores, prediction
 from keras_vit.tasks.classification.samples import write_samples
 from keras_vit.tasks.classification.serving import ServedClassifier
 from keras_vit.tasks.objective import Objective
@@ -47,11 +47,12 @@ class Classification(Task):
     output = "probabilities"
     unnamed = True
     multi_label = False
+    served_model = ServedClassifier
+    check_model = staticmethod(check_model)
+    finished = staticmethod(last_activation.with_probabilities)
+    predict = staticmethod(predict)
+    prediction = staticmethod(prediction)
     config: RunConfig
-
-    @classmethod
-    def check_model(cls, name: str) -> None:
-        check_model(name)
 
     def adapted(self, examples: data.Examples) -> Task:
         if examples.multi_label:
@@ -143,12 +144,6 @@ class Classification(Task):
                 f"{math.ceil(_FEW_STEPS * recipe.epochs / steps)} for at least {_FEW_STEPS} steps."
             )
 
-    def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
-        return last_activation.with_probabilities(model)
-
-    def predict(self, model: keras.Model, *args: Any, **options: Any) -> Predictions:
-        return predict(model, *args, **options)
-
     def score(self, predictions: Predictions) -> Any:
         targets, probabilities, preprocessing = predictions
         return evaluate_predictions(targets, probabilities, preprocessing.class_names or ())
@@ -175,10 +170,6 @@ class Classification(Task):
         picture = draw_mistakes(examples, predictions, folder / "mistakes.png")
         return {"mistakes": picture} if picture else {}
 
-    def served(self, network: keras.Model, *args: Any) -> ServedClassifier:
-        preprocessing, *rest = args
-        return ServedClassifier(network, preprocessing, self.output, *rest)
-
     def agreement(
         self, found: np.ndarray, expected: Predictions, close: float
     ) -> tuple[np.ndarray, float]:
@@ -187,11 +178,6 @@ class Classification(Task):
         named = np.take_along_axis(scores, predicted[:, None], axis=1)[:, 0]
         same = named >= scores.max(axis=1) - close
         return same, float(accuracy_score(expected.targets, predicted))
-
-    def prediction(
-        self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = BEST
-    ) -> Prediction:
-        return prediction(output, preprocessing, message, top)
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Scores:
         several = preprocessing.thresholds is not None

@@ -91,8 +91,7 @@ class MultiLabelReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a dictionary that can be stored as JSON."""
-        content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {**content, "per_label": [row._asdict() for row in self.per_label]}
+        return {**vars(self), "per_label": [row._asdict() for row in self.per_label]}
 
 
 def evaluate_labels(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ class MultiLabel(Classification):
     name = "multi_label"
     monitor = ("average_precision", "max")
     multi_label = True
+    draw_examples = Task.draw_examples  # no pictures of mistakes
 
     def adapted(self, examples: data.Examples) -> Task:
         if not examples.multi_label:
@@ -78,11 +78,6 @@ class MultiLabel(Classification):
         picture = save_figure(figures.label_scores(result), folder / "label_scores.png")
         return {"confusion": picture}
 
-    def draw_examples(
-        self, examples: data.Examples, predictions: Predictions, folder: Path
-    ) -> dict[str, Path]:
-        return {}
-
 
 def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
     """Changes the loss in a configuration to sigmoid if the images are multi-label.
@@ -103,13 +98,12 @@ def fit_to_labels(config: RunConfig, examples: data.Examples) -> RunConfig:
     return dataclasses.replace(config, recipe=config.recipe.replace(loss="sigmoid"))
 
 
-def set_thresholds(path: str | os.PathLike[str], held_out: data.Examples) -> None:
+def set_thresholds(path: Path, held_out: data.Examples) -> None:
     """Sets a saved model's thresholds to the values that maximize F1 on held-out images.
 
     Afterwards, metrics on the same images are optimistic, except for average precision, which
     needs no thresholds.
     """
-    path = Path(path)
     model = load_model(path)
     labels, probabilities, preprocessing = predict(model, held_out, verbose=0)
     preprocessing = dataclasses.replace(
