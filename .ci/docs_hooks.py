@@ -5,6 +5,7 @@ MkDocs calls the functions `on_*` (`hooks` in mkdocs.yml).
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
@@ -34,18 +36,36 @@ for name, build in zoo.CONSTRUCTORS.items():
     size = (build.config.usual_size, models.count_parameters(build.config))
     operations = models.count_flops(build.config)
     shown = best and [best.name, best.top1, best.license]
-    rows.append([name, *size, operations, len(weights), shown])
+    drawn = max((w.top1 for w in weights if w.top1 and w.image_size == 224), default=None)
+    rows.append([name, *size, operations, len(weights), shown, drawn])
 print(json.dumps(rows))
 """
-# Prints the first lines of the docstrings of a package's public names as JSON, in their order.
+# Prints the public names of packages and the first lines of their docstrings as JSON.
 SUMMARIES = """
 import importlib, inspect, json, sys
-package = importlib.import_module(sys.argv[1])
-found = [(name, inspect.getdoc(getattr(package, name)) or "") for name in package.__all__]
-print(json.dumps([(name, text.partition("\\n")[0]) for name, text in found]))
+packages = map(importlib.import_module, sys.argv[1:])
+print(json.dumps({
+    package.__name__: {
+        name: (inspect.getdoc(getattr(package, name)) or "").partition("\\n")[0]
+        for name in package.__all__
+    }
+    for package in packages
+}))
+"""
+# Prints name, default and description of every field of a recipe and its augmentation as JSON.
+SETTINGS = """
+import inspect, json, re
+from keras_vit import data, training
+rows = []
+for values in (training.Recipe(), data.Augmentation()):
+    listed = inspect.getdoc(values).partition("Args:\\n")[2].partition("\\n\\n")[0]
+    for name, text in re.findall(r"^    (\\w+): (.*?)(?=^    \\w|\\Z)", listed, re.M | re.S):
+        if name != "augmentation":
+            rows.append([name, getattr(values, name), " ".join(text.split())])
+print(json.dumps(rows))
 """
 # The text and the target of a link or an image.
-_LINK = re.compile(r"(!?)\[([^\]\[]*(?:`[^`]*`[^\]\[]*)*)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"(!?)\[([^\]\[`]*(?:`[^`]*`[^\]\[`]*)*)\]\(([^)\s]+)\)")
 
 
 @event_priority(100)  # before mkdocs-jupyter, which converts the notebooks
@@ -55,13 +75,13 @@ def on_files(files: Files, config: Any) -> Files:
     generated = {
         "index.md": readme.replace("](docs/", "]("),
         "commands.md": _run(*TYPER),
-        "models.md": _models(),
+        "settings.md": _settings(),
     }
-    for path in sorted(ROOT.glob("keras_vit/**/__init__.py")):
-        package = ".".join(path.parent.relative_to(ROOT).parts)
-        name = package.removeprefix("keras_vit.")
-        if f"api/{name}.md" in str(config["nav"]):
-            generated[f"api/{name}.md"] = _reference(package, path)
+    pages = re.findall(r"api/([\w.]+)\.md", str(config["nav"]))
+    packages = [name if name == "keras_vit" else f"keras_vit.{name}" for name in pages]
+    for package, names in json.loads(_run("-c", SUMMARIES, *packages)).items():
+        generated[f"api/{package.removeprefix('keras_vit.')}.md"] = _reference(package, names)
+    generated["models.md"], generated["images/models.svg"] = _models()
     for uri, content in generated.items():
         files.append(File.generated(config, uri, content=content))
     for pattern in PAGES:
@@ -113,8 +133,8 @@ def _run(*arguments: str) -> str:
     ).stdout
 
 
-def _models() -> str:
-    """Returns the page of the constructors."""
+def _models() -> tuple[str, str]:
+    """Returns the page of the constructors, and its figure."""
     rates: dict[tuple[str, str], str] = {}
     for race in json.loads(RATES.read_text("utf-8")):
         if (race["task"], race["image_size"], race["batch"]) == ("inference", 224, 8):
@@ -126,6 +146,13 @@ def _models() -> str:
     )
     lines = [
         "# Models\n",
+        "Which model? `ViTTi16` for phones and CPUs, and to try things; `ViTS16` where a CPU has "
+        "to be more accurate; `ViTB16` where accuracy matters most. Smaller patches (`ViTS8`) cost "
+        "four times as much and show smaller things. The hybrids (`ViTR...`) begin with a ResNet, "
+        "and `ViTMicro4` is for images of 16 to 64 pixels. All train in the same way: begin with "
+        "the smallest, and compare by `keras-vit compare`.\n",
+        "![Top-1 accuracy against images per second](images/models.svg)\n",
+        "The figure: highest published top-1 at 224 pixels, and images per second as below.\n",
         "Parameters and operations with 1,000 classes, for one image of the size in the table; a "
         "multiplication and an addition are two operations, so GFLOPs are twice timm's GMACs. "
         "Files: four bytes per parameter in float32, about one in TFLite with `dynamic_range`. "
@@ -136,21 +163,62 @@ def _models() -> str:
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
     ]
-    for name, size, parameters, flops, weights, best in json.loads(_run("-c", MODELS)):
+    points: dict[str, list[tuple[str, float, float]]] = {"float32": [], "bfloat16": []}
+    for name, size, parameters, flops, weights, best, top1 in json.loads(_run("-c", MODELS)):
         short = {"ViTTi16": "Ti", "ViTS16": "S", "ViTB16": "B"}.get(name, "")
         cells = [f"`{name}`", " x ".join(map(str, size)), f"{parameters / 1e6:.1f} M"]
         cells += [f"{flops / 1e9:.1f}", str(weights)]
         cells += [f"{best[1]:g} (`{best[0]}`)", best[2]] if best else ["", ""]
         cells += [rates.get((short, precision), "") for precision in ("float32", "bfloat16")]
         lines.append(f"| {' | '.join(cells)} |")
+        for precision, drawn in points.items():
+            if (short, precision) in rates:
+                drawn.append((name, float(rates[short, precision]), top1))
+    return "\n".join(lines) + "\n", _figure(points)
+
+
+def _figure(points: dict[str, list[tuple[str, float, float]]]) -> str:
+    """Returns a drawing of accuracy against speed, with a line for each precision, as SVG."""
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for precision, found in points.items():
+        names, speeds, accuracies = zip(*found, strict=True)
+        axes.plot(speeds, accuracies, "o-", label=precision)
+        for name, speed, accuracy in zip(names, speeds, accuracies, strict=True):
+            axes.annotate(name, (speed, accuracy), (6, 4), textcoords="offset points", fontsize=8)
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xticks([10, 20, 50, 100], ["10", "20", "50", "100"])
+    axes.set_xlabel("images per second on two CPU cores with AMX")
+    axes.set_ylabel("top-1 on ImageNet-1k in %")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    drawing = io.StringIO()
+    figure.savefig(drawing, format="svg")
+    return drawing.getvalue()
+
+
+def _settings() -> str:
+    """Returns the page of the values that `--set` changes."""
+    lines = [
+        "# Settings\n",
+        "All values of a recipe, which `keras-vit train --set NAME=VALUE` changes, as in `--set "
+        "mixup=0.2` or `--set 'trainable=[head/*]'`. Defaults are those of `Recipe()`; `keras-vit "
+        "recipes NAME` prints the values of a [recipe](recipes.md).\n",
+        "| name | default | |",
+        "|---|---|---|",
+    ]
+    for name, default, text in json.loads(_run("-c", SETTINGS)):
+        lines.append(f"| `{name}` | `{json.dumps(default)}` | {text} |")
     return "\n".join(lines) + "\n"
 
 
-def _reference(package: str, path: Path) -> str:
+def _reference(package: str, names: dict[str, str]) -> str:
     """Returns the page of a package: a table of the names that it exports, and their docstrings."""
-    pages = {each.parent.name for each in path.parent.glob("*/__init__.py")}  # sub-packages
+    folder = ROOT.joinpath(*package.split("."))
+    pages = {path.parent.name for path in folder.glob("*/__init__.py")}  # sub-packages
     rows, entries, constructors = ["| name | |", "|---|---|"], [], []
-    for name, summary in json.loads(_run("-c", SUMMARIES, package)):
+    for name, summary in names.items():
         if name in pages or name == "__version__":
             continue
         if re.fullmatch(r"ViT(?!Config)\w+", name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,10 @@ def test_files_that_a_page_names_exist(page: Path, files: list[str]) -> None:
     named = {*FILE.findall(page.read_text(encoding="utf-8"))} - OTHERS
     missing = [n for n in named if not any(file.endswith(f"/{n}") for file in files)]
     assert [name for name in missing if "NAME" not in name] == []
+
+
+def test_installation_lists_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert {*listed} == project["optional-dependencies"].keys() - {"dev", "docs"}
