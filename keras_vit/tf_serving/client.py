@@ -223,9 +223,10 @@ class Client:
         self, signature: str, inputs: Mapping[str, Any], deadline: float
     ) -> dict[str, np.ndarray]:
         """Converts inputs to arrays and checks them against the signature of the served version."""
-        if self._signatures is not None:
+        known = self._signatures  # another thread may forget them meanwhile
+        if known is not None:
             with contextlib.suppress(ValueError):  # another version may be served by now
-                return served_inputs.check(self._signatures, signature, inputs)
+                return served_inputs.check(known, signature, inputs)
         known = self._repeat(lambda end: self._transport.signatures(_seconds_to(end)), deadline)
         self._signatures = known
         return served_inputs.check(known, signature, inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,3 +72,25 @@ def test_no_good_request_is_lost_beside_malformed_ones(
     assert fake.failures > len(sent)  # good ones among them
     assert fake.largest > 8  # measured on two cores: 21 to 30
     assert len({answer.tobytes() for answer in answers}) == REQUESTS
+
+
+def test_signatures_that_another_thread_forgets_are_asked_for_again(
+    exported: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the other thread forgot them after every look."""
+    held: list[Any] = [None]
+
+    def look(client: Client) -> Any:
+        found, held[0] = held[0], None
+        return found
+
+    def keep(client: Client, found: Any) -> None:
+        held[0] = found
+
+    monkeypatch.setattr(Client, "_signatures", property(look, keep), raising=False)
+    pixels = np.zeros((1, 10, 14, 3), "uint8")
+    with (
+        serve(MergingDouble(exported["saved_model"])) as fake,
+        Client(fake.rest_address) as client,
+    ):
+        assert len(client.call("classify_pixels", pixels=pixels)["probabilities"]) == 1
