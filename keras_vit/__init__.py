@@ -78,8 +78,8 @@ __all__ = [
 ]
 
 
-# Imported on first access, because they need TensorFlow.
-_LAZY = ("data", "evaluation", "export", "reports", "tasks", "training", "visualization")
+# Imported on first access, because most need TensorFlow.
+_LAZY = ("data", "doctor", "evaluation", "export", "reports", "tasks", "training", "visualization")
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -19,12 +18,9 @@ OTHERS = {"keras_vit/x/y.py", "tests/x/test_y.py", "evaluators/fewshot_lsr.py"}
 
 @pytest.fixture(scope="module")
 def files() -> list[str]:
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.split()
-    if not listed:
-        pytest.skip("no git checkout")
-    return [f"/{name}" for name in listed]
+    folders = ("keras_vit", "tests", "benchmarks", "notebooks", ".ci")
+    paths = [*ROOT.glob("*.py"), *(path for name in folders for path in (ROOT / name).rglob("*.*"))]
+    return [f"/{path.relative_to(ROOT).as_posix()}" for path in paths]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
