@@ -22,10 +22,9 @@ from keras_vit.data.decode_and_resize import (
     ratio_of,
     resize_for_training,
 )
+from keras_vit.data.geometry import Geometry, random_box
 from keras_vit.data.rand_augment import color_jitter, rand_augment, three_augment
 from keras_vit.preprocessing import Preprocessing
-
-_CANVAS = 2**12  # sides of a square, in which crops of squashed images are drawn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,18 +107,31 @@ class Augmentation:
         return bool(self.rand_augment_ops or self.three_augment or self.color_jitter)
 
 
+def random_geometry(
+    stored: Stored, seed: tf.Tensor, preprocessing: Preprocessing, augmentation: Augmentation
+) -> Geometry:
+    """Returns the random crop and flip of one image, which `padded` has enlarged if necessary."""
+    crop_seed, flip_seed = tf.unstack(tf.random.split(seed, 5))[:2]
+    sides = exif.swapped(stored.sides, stored.orientation)
+    begin, size = random_box(sides, crop_seed, preprocessing, augmentation.crop_area)
+    flip = tf.constant(augmentation.flip)
+    if augmentation.flip:
+        flip = tf.random.stateless_uniform((), flip_seed) < 0.5  # as in `random_flip`
+    return Geometry(begin - stored.border, size, flip)
+
+
 def augment(
-    image: tf.Tensor | Stored,
+    stored: Stored,
+    geometry: Geometry,
     seed: tf.Tensor,
     preprocessing: Preprocessing,
     augmentation: Augmentation,
 ) -> tf.Tensor:
-    """Applies the random crop, flip and color operations to one image."""
-    crop_seed, flip_seed, ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))
-    area = augmentation.crop_area
-    image = random_resized_crop(image, crop_seed, preprocessing, area=area)
+    """Applies a crop and flip, and random color operations, to one image."""
+    ops_seed, three_seed, jitter_seed = tf.unstack(tf.random.split(seed, 5))[2:]
+    image = _cropped(stored, geometry.begin + stored.border, geometry.size, preprocessing)
     if augmentation.flip:
-        image = random_flip(image, flip_seed)
+        image = tf.cond(geometry.flip, lambda: tf.reverse(image, [1]), lambda: image)
     if not augmentation.needs_color:
         return image
     # The operations below assume RGB order.
@@ -149,7 +161,7 @@ def ratio_for_crop(
     def ratio(sides: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
         crop_seed = tf.random.split(seed, 5)[0]
         upright = exif.swapped(sides, orientation)
-        size = _random_box(upright, crop_seed, preprocessing, augmentation.crop_area)[1]
+        size = random_box(upright, crop_seed, preprocessing, augmentation.crop_area)[1]
         shrinkage = tf.reduce_min(size) / max(preprocessing.size)
         return ratio_of(sides, shrinkage, IN_TRAINING, preprocessing)
 
@@ -191,44 +203,20 @@ def random_resized_crop(
     """
     stored = padded(image if isinstance(image, Stored) else Stored.of(image), preprocessing)
     sides = exif.swapped(stored.sides, stored.orientation)
-    begin, size = _random_box(sides, seed, preprocessing, area, ratio)
+    begin, size = random_box(sides, seed, preprocessing, area, ratio)
+    return _cropped(stored, begin, size, preprocessing)
+
+
+def _cropped(
+    stored: Stored, begin: tf.Tensor, size: tf.Tensor, preprocessing: Preprocessing
+) -> tf.Tensor:
+    """Resizes a rectangle of the upright image to the model's size."""
+    sides = exif.swapped(stored.sides, stored.orientation)
     begin = exif.mirrored(begin, sides - size, stored.orientation)
     begin, size = (exif.swapped(each, stored.orientation) // stored.ratio for each in (begin, size))
     crop = tf.slice(stored.pixels, tf.concat([begin, [0]], axis=0), tf.concat([size, [-1]], axis=0))
     cropped = Stored(crop, size * stored.ratio, stored.ratio, stored.orientation)
     return resize_for_training(cropped, preprocessing)
-
-
-def _random_box(
-    sides: tf.Tensor,
-    seed: tf.Tensor,
-    preprocessing: Preprocessing,
-    area: tuple[float, float],
-    ratio: tuple[float, float] = CROP_RATIO,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first row and column of a random crop, and its height and width."""
-    crops, canvas = preprocessing.resize == "crop", tf.constant([_CANVAS, _CANVAS])
-    if crops:
-        canvas, (height, width) = sides, preprocessing.size
-        ratio = (ratio[0] * width / height, ratio[1] * width / height)
-    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.concat([canvas, [1]], axis=0),
-        bounding_boxes=tf.zeros((0, 0, 4)),
-        seed=seed,
-        min_object_covered=0.0,
-        aspect_ratio_range=ratio,
-        area_range=area,
-        max_attempts=10,
-        use_image_if_no_bounding_boxes=True,
-    )
-    begin, size = begin[:2], size[:2]
-    if not crops:
-        return begin * sides // _CANVAS, tf.maximum(size * sides // _CANVAS, 1)
-    # The operator returns the whole image if no crop was found.
-    largest = tf.cast(tf.reverse(sides, [0]), tf.float32) * (1 / ratio[0], ratio[1])
-    fitting = tf.minimum(sides, tf.maximum(tf.cast(tf.round(largest), tf.int32), 1))
-    whole = tf.reduce_all(size == sides)
-    return tf.where(whole, (sides - fitting) // 2, begin), tf.where(whole, fitting, size)
 
 
 def random_flip(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -72,12 +72,14 @@ class Stored(NamedTuple):
         sides: H and W, int32 (2,).
         ratio: 1, 2 or 4, a scalar int32.
         orientation: Orientation, 1 to 8 as in Exif; 1 for an upright image.
+        border: Rows above and columns to the left of the upright image that were added, int32 (2,).
     """
 
     pixels: tf.Tensor
     sides: tf.Tensor
     ratio: tf.Tensor | int
     orientation: tf.Tensor | int
+    border: tf.Tensor | tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, pixels: tf.Tensor, orientation: tf.Tensor | int = 1) -> Stored:
@@ -171,18 +173,12 @@ def resize_and_crop(image: tf.Tensor | Stored, preprocessing: Preprocessing) -> 
     """
     stored = padded(image if isinstance(image, Stored) else Stored.of(image), preprocessing)
     if preprocessing.interpolation == "nearest":  # the only asymmetric one
-        pixels, sides, ratio, orientation = stored
+        pixels, sides, ratio, orientation, _ = stored
         stored = Stored(exif.turn(pixels, orientation), exif.swapped(sides, orientation), ratio, 1)
     orientation = stored.orientation
     size = tf.constant(preprocessing.size)
     sides = exif.swapped(stored.sides, orientation)  # (H, W) of the upright image
-    if preprocessing.resize in _WHOLE:
-        scaled, offset = size, tf.constant([0, 0])
-    else:
-        cover = tf.constant(_cover(preprocessing))
-        scaled = cover if preprocessing.resize == "squash_crop" else _covering(sides, cover)
-        # Rounds half to even, as Python's `round` does in torchvision's CenterCrop.
-        offset = tf.cast(tf.round((scaled - size) / 2), tf.int32)
+    scaled, offset = scaled_size(sides, preprocessing)
     if preprocessing.interpolation == "nearest":
         resized = stored.pixels
         for axis, side in enumerate(preprocessing.size):
@@ -213,7 +209,7 @@ def padded(stored: Stored, preprocessing: Preprocessing) -> Stored:
     """Adds gray borders for the aspect ratio of the model's input if `resize` is `"pad"`."""
     if preprocessing.resize != "pad":
         return stored
-    pixels, _, ratio, orientation = stored
+    pixels, _, ratio, orientation, _ = stored
     size = exif.swapped(tf.constant(preprocessing.size), orientation)
     sides = tf.shape(pixels)[:2]
     # (H, W) enlarged to (W h / w, H w / h) where these are larger
@@ -221,7 +217,9 @@ def padded(stored: Stored, preprocessing: Preprocessing) -> Stored:
     before = (canvas - sides) // 2
     borders = tf.pad(tf.stack([before, canvas - sides - before], axis=1), [[0, 1], [0, 0]])
     pixels = tf.pad(pixels, borders, constant_values=tf.cast(_GRAY, pixels.dtype))
-    return Stored(pixels, canvas * ratio, ratio, orientation)
+    above, rest = (exif.swapped(each, orientation) for each in (before, canvas - sides))
+    border = exif.mirrored(above, rest, orientation) * ratio
+    return Stored(pixels, canvas * ratio, ratio, orientation, border)
 
 
 def _resized_rows(
@@ -295,6 +293,17 @@ def _cover(preprocessing: Preprocessing) -> tuple[int, int]:
     fraction = 1.0 if preprocessing.resize in _WHOLE else preprocessing.crop_fraction
     height, width = preprocessing.size
     return int(height / fraction), int(width / fraction)
+
+
+def scaled_size(sides: tf.Tensor, preprocessing: Preprocessing) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the size of a resized image, and the first row and column of its center crop."""
+    size = tf.constant(preprocessing.size)
+    if preprocessing.resize in _WHOLE:
+        return size, tf.constant([0, 0])
+    cover = tf.constant(_cover(preprocessing))
+    scaled = cover if preprocessing.resize == "squash_crop" else _covering(sides, cover)
+    # Rounds half to even, as Python's `round` does in torchvision's CenterCrop.
+    return scaled, tf.cast(tf.round((scaled - size) / 2), tf.int32)
 
 
 def _covering(sides: tf.Tensor, cover: tf.Tensor) -> tf.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_vit.data.target_kinds import CLASSES, MULTI_LABEL, TargetKind
 from keras_vit.files import read_file
 
 SPLITS = ("train", "validation", "test")
@@ -31,7 +32,7 @@ class Examples:
     Args:
         names: Unique name of each image, such as its path relative to the data folder.
         targets: Index into `class_names` of each image, (N,); or multi-label targets, 1 for the
-            classes of the image and 0 for the others, (N, K).
+            classes of the image and 0 for the others, (N, K); or N targets of `target_kind`.
         class_names: Name of each class.
         source: Data source of the images, for messages.
         paths: File of each image; or None if `encoded` is given.
@@ -42,6 +43,7 @@ class Examples:
         columns: Further attributes of each image, such as the camera: N values by name.
         notes: Sentences on how the source was read, to print.
         ignored: Number of files of the source that are not images of the dataset, by kind.
+        target_kind: Kind of the targets, by default by their shape.
 
     Raises:
         ValueError: If the lengths differ, a name occurs twice, a target is not an index of
@@ -74,10 +76,12 @@ class Examples:
     columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     ignored: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    target_kind: TargetKind | None = None
 
     def __post_init__(self) -> None:
         # A frozen dataclass can only be normalized through object.__setattr__.
-        object.__setattr__(self, "targets", self._checked_targets())
+        checked = self.kind.checked(self.targets, self.class_names)
+        object.__setattr__(self, "targets", checked)
         if (self.paths is None) == (self.encoded is None):
             raise ValueError(
                 "Exactly one of `paths` and `encoded` must be given. Received: "
@@ -92,54 +96,29 @@ class Examples:
                 )
         if repeated := [name for name, count in Counter(self.names).items() if count > 1]:
             raise ValueError(f"`names` must be unique. Received more than once: {repeated[:20]}")
-        if (
-            len(self)
-            and not self.multi_label
-            and not 0 <= self.targets.min() <= self.targets.max() < len(self.class_names)
-        ):
-            raise ValueError(
-                f"`targets` must be indices of `class_names`, in [0, {len(self.class_names)}). "
-                f"Received: targets from {self.targets.min()} to {self.targets.max()}"
-            )
         if unknown := sorted(set(self.splits or ()) - set(SPLITS)):
             raise ValueError(f"`splits` must contain only {SPLITS}. Received: {unknown}")
-
-    def _checked_targets(self) -> np.ndarray:
-        targets = np.asarray(self.targets)
-        if targets.ndim < 2:
-            return targets.astype(np.int32)
-        if targets.ndim > 2 or targets.shape[1] != len(self.class_names):
-            raise ValueError(
-                "`targets` must be of shape (N,), or (N, K) with a column for each of the "
-                f"{len(self.class_names)} classes. Received: targets of shape {targets.shape}"
-            )
-        wrong = ~np.isin(targets, (0, 1))
-        if wrong.any():
-            raise ValueError(
-                "`targets` of shape (N, K) must be 1 for the classes that an image shows and 0 for "
-                f"the others. Received: {targets[wrong][0]!r} for image {np.argwhere(wrong)[0][0]}"
-            )
-        return targets.astype(np.uint8)
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
+    def kind(self) -> TargetKind:
+        """Kind of the targets."""
+        return self.target_kind or (CLASSES if np.ndim(self.targets) < 2 else MULTI_LABEL)
+
+    @property
     def multi_label(self) -> bool:
         """True if the dataset is multi-label: an image has any number of classes."""
-        return self.targets.ndim == 2
+        return self.kind is MULTI_LABEL
 
     def class_counts(self) -> np.ndarray:
         """Returns the number of images of each class, an integer array of shape (K,)."""
-        if self.multi_label:
-            return self.targets.sum(axis=0, dtype=np.int64)
-        return np.bincount(self.targets, minlength=len(self.class_names))
+        return self.kind.counts(self)
 
     def shown(self, index: int) -> tuple[str, ...]:
         """Returns the names of an image's classes, in the order of `class_names`."""
-        if self.multi_label:
-            return tuple(self.class_names[k] for k in np.flatnonzero(self.targets[index]))
-        return (self.class_names[self.targets[index]],)
+        return self.kind.classes(self, index)
 
     def twin_classes(self) -> tuple[tuple[str, ...], ...]:
         """Returns groups of class names that differ only in case, outer blanks or Unicode form.

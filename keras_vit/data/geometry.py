@@ -1,17 +1,119 @@
-"""Parts of images that evaluation and serving do not see."""
+"""Parts of images that a model sees, in training, evaluation and serving.
+
+Letters: H, W height and width of an upright image; h, w of the model input.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from keras_vit.constants import CROP_RATIO
+from keras_vit.data.decode_and_resize import scaled_size
 from keras_vit.preprocessing import Preprocessing
+
+_CANVAS = 2**12  # sides of a square, in which crops of squashed images are drawn
 
 #: Name of each image -> height and width in pixels.
 Sizes = Mapping[str, tuple[int, int]]
+
+
+class Geometry(NamedTuple):
+    """Part of an upright image that becomes the model's input, and whether it is flipped.
+
+    Args:
+        begin: First row and column (2,) in pixels of the image; negative in a padded border.
+        size: Height and width (2,) in pixels of the image.
+        flip: Whether the part is flipped horizontally, a scalar.
+    """
+
+    begin: tf.Tensor
+    size: tf.Tensor
+    flip: tf.Tensor
+
+
+def random_box(
+    sides: tf.Tensor,
+    seed: tf.Tensor,
+    preprocessing: Preprocessing,
+    area: tuple[float, float],
+    ratio: tuple[float, float] = CROP_RATIO,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first row and column of a random crop, and its height and width."""
+    crops, canvas = preprocessing.resize == "crop", tf.constant([_CANVAS, _CANVAS])
+    if crops:
+        canvas, (height, width) = sides, preprocessing.size
+        ratio = (ratio[0] * width / height, ratio[1] * width / height)
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.concat([canvas, [1]], axis=0),
+        bounding_boxes=tf.zeros((0, 0, 4)),
+        seed=seed,
+        min_object_covered=0.0,
+        aspect_ratio_range=ratio,
+        area_range=area,
+        max_attempts=10,
+        use_image_if_no_bounding_boxes=True,
+    )
+    begin, size = begin[:2], size[:2]
+    if not crops:
+        return begin * sides // _CANVAS, tf.maximum(size * sides // _CANVAS, 1)
+    # The operator returns the whole image if no crop was found.
+    largest = tf.cast(tf.reverse(sides, [0]), tf.float32) * (1 / ratio[0], ratio[1])
+    fitting = tf.minimum(sides, tf.maximum(tf.cast(tf.round(largest), tf.int32), 1))
+    whole = tf.reduce_all(size == sides)
+    return tf.where(whole, (sides - fitting) // 2, begin), tf.where(whole, fitting, size)
+
+
+def centered_geometry(sides: tf.Tensor, preprocessing: Preprocessing) -> Geometry:
+    """Returns the part of an image with `sides` (H, W) that evaluation and serving see."""
+    size, sides = tf.constant(preprocessing.size), tf.cast(sides, tf.int32)
+    if preprocessing.resize == "pad":
+        canvas = tf.maximum(sides, -(-tf.reverse(sides, [0]) * size // tf.reverse(size, [0])))
+        return Geometry(-((canvas - sides) // 2), canvas, tf.constant(False))
+    scaled, offset = scaled_size(sides, preprocessing)
+    factor = tf.cast(sides, tf.float32) / tf.cast(scaled, tf.float32)
+    begin, part = (tf.cast(each, tf.float32) * factor for each in (offset, size))
+    return Geometry(begin, part, tf.constant(False))
+
+
+def cut_mask(mask: tf.Tensor, geometry: Geometry, size: tuple[int, int], outside: int) -> tf.Tensor:
+    """Returns the part (h, w, ...) of a mask (H, W, ...) that an image's `geometry` shows.
+
+    Each pixel is the nearest of the mask; those in the border of a padded image are `outside`.
+    """
+    inside = []
+    for axis, side in enumerate(size):
+        centers = (tf.range(side, dtype=tf.float32) + 0.5) / side
+        begin, part = (tf.cast(each[axis], tf.float32) for each in geometry[:2])
+        at = tf.cast(tf.floor(begin + centers * part), tf.int32)
+        inside.append((at >= 0) & (at < tf.shape(mask)[axis]))
+        mask = tf.gather(mask, tf.clip_by_value(at, 0, tf.shape(mask)[axis] - 1), axis=axis)
+    seen = inside[0][:, tf.newaxis] & inside[1]
+    seen = tf.reshape(seen, (*size, *[1] * (len(mask.shape) - 2)))
+    mask = tf.where(seen, mask, tf.cast(outside, mask.dtype))
+    return tf.cond(geometry.flip, lambda: tf.reverse(mask, [1]), lambda: mask)
+
+
+def cut_boxes(
+    boxes: tf.Tensor, geometry: Geometry, size: tuple[int, int], least: float = 0.25
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Moves boxes (n, 4) from an upright image to the model's input.
+
+    Boxes are (first row, first column, last row, last column), in pixels, up to their outer edges.
+    Also returns which boxes are `inside` (n,): those of which at least a fraction `least` is seen.
+    """
+    begin, part = (tf.cast(each, tf.float32) for each in geometry[:2])
+    scale = tf.constant(size, tf.float32) / part
+    corners = (tf.reshape(boxes, (-1, 2, 2)) - begin) * scale
+    seen = tf.clip_by_value(corners, 0.0, tf.constant(size, tf.float32))
+    whole, visible = (tf.reduce_prod(each[:, 1] - each[:, 0], axis=1) for each in (corners, seen))
+    flipped = tf.stack([seen[..., 0], size[1] - tf.reverse(seen[..., 1], [1])], axis=-1)
+    seen = tf.where(geometry.flip, flipped, seen)
+    return tf.reshape(seen, (-1, 4)), visible >= least * tf.maximum(whole, 1e-6)
 
 
 def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:

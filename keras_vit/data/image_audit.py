@@ -193,7 +193,7 @@ def audit(examples: Examples, *, progress: bool = True) -> ImageAudit:
             good[name] = found
             groups[found.digest].append(index)
     repeated = [group for group in groups.values() if len(group) > 1]
-    disputed = [group for group in repeated if len(np.unique(examples.targets[group], axis=0)) > 1]
+    disputed = [group for group in repeated if not examples.kind.agree(examples.targets[group])]
 
     def names(groups: list[list[int]]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(examples.names[i] for i in group) for group in groups)
@@ -319,6 +319,8 @@ def _inspect(examples: Examples, indices: Sequence[int]) -> list[_Image | str]:
     for place, index in enumerate(indices):
         if place not in found:
             found[place] = _inspect_alone(contents[place], examples.names[index])
+        if isinstance(readable := found[place], _Image):
+            found[place] = examples.kind.problem(examples, index, readable.size) or readable
     return [found[place] for place in range(len(contents))]
 
 

@@ -265,6 +265,14 @@ def read_each(encoded: tf.Tensor, preprocessing: Preprocessing, limits: Limits) 
     )
 
 
+def upright_sides(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
+    """Returns the height and width (2,), int32, of an image with its Exif orientation applied."""
+    header = read_header(encoded, LOCAL, ratio_for_resizing(preprocessing))
+    sides = tf.cast(tf.stack([header.height, header.width]), tf.int32)
+    number = exif.orientation(encoded) if preprocessing.exif_orientation else 1
+    return exif.swapped(sides, number)
+
+
 def fit_within(encoded: tf.Tensor, preprocessing: Preprocessing) -> tf.Tensor:
     """Decodes, resizes and crops an image; raises an error if it exceeds the limits."""
     ratio = ratio_for_resizing(preprocessing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,8 @@ import tensorflow as tf
 from keras_vit import arguments
 from keras_vit.data.decode_and_resize import scale
 from keras_vit.data.examples import Examples
-from keras_vit.data.image_reading import fit_within
+from keras_vit.data.geometry import centered_geometry
+from keras_vit.data.image_reading import fit_within, upright_sides
 from keras_vit.image_formats import image_format
 from keras_vit.preprocessing import Preprocessing
 
@@ -40,9 +42,9 @@ def evaluation_dataset(
             which must be padded.
 
     Returns:
-        Dataset of known cardinality: model input (B, h, w, C), float32, and labels (B, K),
-        float32; with `pad` also weights (B,), float32, 1 or 0. B is `batch_size` divided by the
-        number of workers.
+        Dataset of known cardinality: model input (B, h, w, C), float32, and targets, for classes
+        (B, K), float32; with `pad` also weights (B,), float32, 1 or 0. B is `batch_size` divided
+        by the number of workers.
 
     Raises:
         ValueError: If `batch_size` or `shard` is out of its range, or several workers read
@@ -67,11 +69,14 @@ def evaluation_dataset(
     number = len(examples)
 
     def example(place: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        encoded, label = read(tf.minimum(place, number - 1))
+        encoded, target = read(tf.minimum(place, number - 1))
         prepared = scale(fit_within(encoded, preprocessing), preprocessing)
+        if examples.kind.dense:
+            geometry = centered_geometry(upright_sides(encoded, preprocessing), preprocessing)
+            target = examples.kind.follow(target, geometry, preprocessing.size)
         if not pad:
-            return prepared, label
-        return prepared, label, tf.cast(place < number, tf.float32)
+            return prepared, target
+        return prepared, target, tf.cast(place < number, tf.float32)
 
     share = batch_size // workers
     batches = -(-number // batch_size)
@@ -112,22 +117,19 @@ def image_dataset(
     return read_ahead(dataset.batch(batch_size))
 
 
-def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
-    """Returns a `tf.data` function that reads the encoded image and label at a given index."""
+def reader(examples: Examples) -> Callable[[tf.Tensor], tuple[tf.Tensor, Any]]:
+    """Returns a `tf.data` function that reads the encoded image and target at a given index."""
     in_memory = examples.encoded is not None
     # A path need not be valid UTF-8.
     files = examples.encoded if in_memory else [os.fsencode(path) for path in examples.paths or ()]
     with tf.device("CPU"):
         files = tf.constant(files, tf.string)
-        labels = tf.constant(examples.targets)
+        target = examples.kind.reader(examples)
 
-    def read(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(index: tf.Tensor) -> tuple[tf.Tensor, Any]:
         file = tf.gather(files, index)
         encoded = file if in_memory else tf.io.read_file(file)
-        label = tf.gather(labels, index)
-        if examples.multi_label:
-            return encoded, tf.cast(label, tf.float32)
-        return encoded, tf.one_hot(label, len(examples.class_names))
+        return encoded, target(index)
 
     return read
 

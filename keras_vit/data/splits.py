@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.arguments import inner_fraction, shortlist
+from keras_vit.arguments import inner_fraction
 from keras_vit.data.examples import SPLITS, Examples
-from keras_vit.data.sources.csv_table import SEPARATOR
+from keras_vit.data.target_kinds import NO_TARGETS
 from keras_vit.escapes import csv_cell, csv_text
 from keras_vit.files import atomic_path
 
@@ -37,25 +37,7 @@ def require_trainable(examples: Examples) -> None:
         >>> from keras_vit.data import load
         >>> require_trainable(load("digits"))
     """
-    counts = examples.class_counts()
-    present = [name for name, count in zip(examples.class_names, counts, strict=True) if count]
-    if examples.multi_label and len(np.unique(examples.targets, axis=0)) < 2:
-        raise ValueError(
-            f"Training needs images with different labels. Received: {examples.source}, where "
-            f"all {len(examples)} images show {present}"
-        )
-    if not examples.multi_label and len(present) < 2:
-        raise ValueError(
-            "Training needs images of at least two classes, such as two subfolders. "
-            f"Received: {examples.source} with the classes {present}"
-        )
-    lonely = [examples.class_names[i] for i in np.flatnonzero(counts == 1)]
-    if lonely and examples.splits is None and not examples.multi_label:
-        raise ValueError(
-            "Every class must have at least two images, one for training and one for "
-            f"validation. Add images or remove the class. Received: {examples.source} with one "
-            f"image of {lonely[:20]}"
-        )
+    examples.kind.check_trainable(examples)
 
 
 def split(
@@ -119,26 +101,19 @@ def split(
 
     require_trainable(examples)
     different = different_contents(examples, digests)
-    counts = examples.subset(different).class_counts()
-    for label in np.flatnonzero(examples.class_counts()):
-        if counts[label] < 2 and not examples.multi_label:
-            raise ValueError(
-                "Every class must have at least two different images that are in no other "
-                f"class, one for training and one for validation. Received: {examples.source} "
-                f"with only {counts[label]} for class {examples.class_names[label]!r}"
-            )
-    if single := [examples.class_names[label] for label in np.flatnonzero(counts == 1)]:
-        print(f"Note: labels of one image are trained on and not validated: {shortlist(single)}.")
-    labels = examples.targets[different]
-    groups = _rarest(labels, counts) if examples.multi_label else labels
+    groups = examples.kind.strata(examples, different)
+    if len(different) < 2:
+        raise ValueError(
+            "There must be at least two different images, one for training and one for "
+            f"validation. Received: {examples.source} with only {len(different)}"
+        )
     chosen = np.zeros(len(different), bool)
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
         # A generator for each class: changes of a class do not change the split of the others.
         drawn = _drawn(len(members), validation_fraction, (seed, int(group)))
         chosen[members[drawn]] = True
-    if examples.multi_label:
-        _put_on_both_sides(chosen, labels)
+    examples.kind.balance(chosen, examples.subset(different))
     held_out = np.isin(content, content[different[chosen]])
     _join_twins(held_out, examples, content, twins)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
@@ -149,9 +124,7 @@ def _join_twins(
 ) -> None:
     """Moves each group to the side of its first image, unless a class would leave a side."""
     position = {name: i for i, name in enumerate(examples.names)}
-    labels = examples.targets
-    if not examples.multi_label:
-        labels = np.eye(len(examples.class_names), dtype=np.uint8)[labels]
+    labels = examples.kind.indicators(examples)
     for group in twins:
         found = [position[name] for name in group if name in position]
         members = np.flatnonzero(np.isin(content, content[found]))
@@ -176,20 +149,10 @@ def split_images(
     accuracy is measured on images not seen in pre-training. Without classes, the split is not
     stratified. Images with the same content stay together.
     """
-    if examples.splits is not None or _has_classes(examples, digests):
-        return split(examples, digests, twins, validation_fraction=validation_fraction, seed=seed)
-    by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
-    contents = list(dict.fromkeys(digests[examples.names[i]] for i in by_name))
-    if len(contents) < 2:
-        raise ValueError(
-            "There must be at least two different images, one for training and one for "
-            f"validation. Received: {examples.source} with only {len(contents)}"
-        )
-    validation = {contents[i] for i in _drawn(len(contents), validation_fraction, seed)}
-    held_out = np.array([digests[name] in validation for name in examples.names])
-    content = np.array([digests[name] for name in examples.names])
-    _join_twins(held_out, examples, content, twins)
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    if examples.splits is None and not _has_classes(examples, digests):
+        targets = np.zeros(len(examples), int)
+        examples = dataclasses.replace(examples, targets=targets, target_kind=NO_TARGETS)
+    return split(examples, digests, twins, validation_fraction=validation_fraction, seed=seed)
 
 
 def _drawn(number: int, fraction: float, seed: int | tuple[int, int]) -> np.ndarray:
@@ -220,26 +183,6 @@ def different_contents(examples: Examples, digests: Mapping[str, str]) -> np.nda
     by_name = sorted(range(len(examples)), key=examples.names.__getitem__)
     first = {digests[examples.names[i]]: i for i in reversed(by_name)}
     return np.array(list(reversed(first.values())), dtype=int)
-
-
-def _rarest(labels: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns the rarest class in each row of `labels` (N, K), or K for a row without any class."""
-    number = np.where(labels, counts, len(labels) + 1)
-    return np.where(labels.any(axis=1), number.argmin(axis=1), len(counts))
-
-
-def _put_on_both_sides(held_out: np.ndarray, labels: np.ndarray) -> None:
-    """Moves images so that the training and, if possible, the validation set has every class."""
-    for label in np.flatnonzero(labels.any(axis=0)):
-        shows = np.flatnonzero(labels[:, label])
-        if held_out[shows].all():
-            held_out[shows[0]] = False
-    for label in np.flatnonzero(labels.any(axis=0)):
-        shows = np.flatnonzero(labels[:, label])
-        if not held_out[shows].any():
-            learned = labels[~held_out].sum(axis=0, dtype=int)  # (K,)
-            spare = [i for i in shows if np.all(learned[labels[i] > 0] >= 2)]
-            held_out[spare[:1]] = True
 
 
 def write_split(
@@ -277,17 +220,13 @@ def write_split(
     ):
         writer = csv.writer(file, lineterminator="\n")
         pixels = [_PIXELS] if digests else []
-        writer.writerow(("file", _column(examples), "split", *pixels))
+        writer.writerow(("file", examples.kind.column, "split", *pixels))
         for split_name, indices in zip(SPLITS, (train, validation, test), strict=True):
             for i in indices:
                 name = examples.names[i]
-                label = SEPARATOR.join(examples.shown(int(i)))
+                label = examples.kind.text(examples, int(i))
                 row = (csv_cell(name), csv_cell(label), split_name)
                 writer.writerow((*row, short_digest(digests[name])) if digests else row)
-
-
-def _column(examples: Examples) -> str:
-    return "labels" if examples.multi_label else "label"
 
 
 def read_split(
@@ -329,7 +268,7 @@ def read_split(
         name = row["file"]
         if name not in index:
             changes["missing"].append(name)
-        elif SEPARATOR.join(examples.shown(index[name])) != row.get(_column(examples)):
+        elif examples.kind.text(examples, index[name]) != row.get(examples.kind.column):
             changes["under another label"].append(name)
         elif digests is not None and not digests.get(name, "").startswith(row.get(_PIXELS) or ""):
             changes["replaced"].append(name)

@@ -10,21 +10,31 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_vit import arguments
-from keras_vit.data.augmentation import Augmentation, augment, random_erasing, ratio_for_crop
+from keras_vit.data.augmentation import (
+    Augmentation,
+    augment,
+    random_erasing,
+    random_geometry,
+    ratio_for_crop,
+)
 from keras_vit.data.augmentation_layers import apply_layers, read_layers
-from keras_vit.data.decode_and_resize import scale
+from keras_vit.data.decode_and_resize import padded, scale
 from keras_vit.data.examples import Examples
 from keras_vit.data.image_reading import decode_in_turn
 from keras_vit.data.mixing import mix
 from keras_vit.data.pipeline import check_shard, read_ahead, reader
 from keras_vit.data.rand_augment import MIN_SIDE
+from keras_vit.data.target_kinds import ClassIndex, MultiHot, TargetKind
 from keras_vit.preprocessing import Preprocessing
 
+# Augmentations that move or cover pixels, other than crops and flips.
+_MOVING = ("rand_augment_ops", "erasing", "layers")
 # Independent streams of random numbers from one seed.
 _ORDER, _AUGMENTATION, _REPETITION, _ERASING, _MIXING = range(5)
 
@@ -88,7 +98,8 @@ def training_dataset(
 
     Returns:
         Dataset of the remaining batches, of known cardinality: model input (B, h, w, C), float32,
-        and labels (B, K), float32; B is `batch_size` divided by the number of workers.
+        and targets, for classes (B, K), float32; B is `batch_size` divided by the number of
+        workers.
 
     Raises:
         ValueError: If there is no full batch, or an argument is out of range.
@@ -125,6 +136,7 @@ def training_dataset(
         augmentation=augmentation,
         number=len(examples),
         read=reader(examples),
+        kind=examples.kind,
         layers=read_layers(augmentation.layers),
         batch_size=batch_size,
         steps=steps,
@@ -140,7 +152,8 @@ class _Pipeline:
     preprocessing: Preprocessing
     augmentation: Augmentation
     number: int  # of training images
-    read: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+    read: Callable[[tf.Tensor], tuple[tf.Tensor, Any]]
+    kind: TargetKind
     layers: tuple[keras.layers.Layer, ...]
     batch_size: int  # over all workers
     steps: int  # in an epoch
@@ -148,6 +161,14 @@ class _Pipeline:
     shard: tuple[int, int]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, (ClassIndex, MultiHot)):
+            refused = ("mixup", "cutmix", *_MOVING * self.kind.dense)
+            if wrong := [name for name in refused if getattr(self.augmentation, name)]:
+                raise ValueError(
+                    "`augmentation` must only crop, flip and color images whose targets are "
+                    f"{type(self.kind).__name__}, as crop_area, flip, three_augment and "
+                    f"color_jitter do. Received: {', '.join(wrong)}"
+                )
         if self.augmentation.mixes and self.batch_size // self.shard[1] % 2:
             raise ValueError(
                 "`batch_size` must be even on every worker for MixUp and CutMix, because images "
@@ -206,19 +227,21 @@ class _Pipeline:
 
     def example(self, epoch: tf.Tensor, image: tf.Tensor, place: tf.Tensor) -> tuple:
         """Reads and augments an image; also returns the seeds for erasing and mixing."""
-        encoded, label = self.read(image // self.augmentation.repeats)
+        encoded, target = self.read(image // self.augmentation.repeats)
         seed = self.key(_AUGMENTATION, epoch, image)
         ratio = ratio_for_crop(seed, self.preprocessing, self.augmentation)
-        stored = decode_in_turn(encoded, self.preprocessing, ratio)
-        changed = augment(stored, seed, self.preprocessing, self.augmentation)
+        stored = padded(decode_in_turn(encoded, self.preprocessing, ratio), self.preprocessing)
+        geometry = random_geometry(stored, seed, self.preprocessing, self.augmentation)
+        changed = augment(stored, geometry, seed, self.preprocessing, self.augmentation)
+        target = self.kind.follow(target, geometry, self.preprocessing.size)
         erasing, mixing = (self.key(stream, epoch, place) for stream in (_ERASING, _MIXING))
         if not self.layers:
             changed = self.finish(changed, erasing)
-        return changed, label, erasing, mixing
+        return changed, target, erasing, mixing
 
     def batch(
-        self, images: tf.Tensor, labels: tf.Tensor, erasing: tf.Tensor, mixing: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self, images: tf.Tensor, labels: Any, erasing: tf.Tensor, mixing: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
         """Applies layers, erasing and mixing to a batch; seeds have shape (B, 2)."""
         if self.layers:
             images, labels = apply_layers(images, labels, self.layers)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from keras_vit.data.augmentation import (
     augment,
     random_erasing,
     random_flip,
+    random_geometry,
     random_resized_crop,
 )
+from keras_vit.data.decode_and_resize import Stored, padded
 from keras_vit.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size=(13, 17), interpolation="nearest")
@@ -177,6 +180,15 @@ EVERYTHING = dataclasses.replace(
 )
 
 
+def changed(
+    image: np.ndarray, seed: Any, preprocessing: Preprocessing, augmentation: Augmentation
+) -> tf.Tensor:
+    """The image with a random crop, flip and colors."""
+    stored = padded(Stored.of(tf.convert_to_tensor(image)), preprocessing)
+    geometry = random_geometry(stored, seed, preprocessing, augmentation)
+    return augment(stored, geometry, seed, preprocessing, augmentation)
+
+
 def test_augment_crops_and_flips_with_seeds_of_their_own() -> None:
     whole = dataclasses.replace(PLAIN, flip=True)
     flipped = []
@@ -184,8 +196,8 @@ def test_augment_crops_and_flips_with_seeds_of_their_own() -> None:
         crop_seed, flip_seed = tf.unstack(tf.random.split([5, i], 5))[:2]
         crop = random_resized_crop(NOISE, crop_seed, PREPROCESSING, area=(0.5, 1.0))
         expected = random_flip(crop, flip_seed)
-        np.testing.assert_array_equal(augment(NOISE, [5, i], PREPROCESSING, whole), expected)
-        np.testing.assert_array_equal(augment(NOISE, [5, i], PREPROCESSING, PLAIN), crop)
+        np.testing.assert_array_equal(changed(NOISE, [5, i], PREPROCESSING, whole), expected)
+        np.testing.assert_array_equal(changed(NOISE, [5, i], PREPROCESSING, PLAIN), crop)
         flipped.append(bool((crop != expected).numpy().any()))
     assert {True, False} == set(flipped)
 
@@ -205,8 +217,8 @@ def test_augment_does_each_thing_that_it_is_told(change: dict) -> None:
     augmentation = dataclasses.replace(PLAIN, **change)
     different = 0
     for i in range(12):
-        image = augment(NOISE, [5, i], PREPROCESSING, augmentation)
-        different += bool((image != augment(NOISE, [5, i], PREPROCESSING, PLAIN)).numpy().any())
+        image = changed(NOISE, [5, i], PREPROCESSING, augmentation)
+        different += bool((image != changed(NOISE, [5, i], PREPROCESSING, PLAIN)).numpy().any())
         assert (image.shape, image.dtype) == ((13, 17, 3), tf.uint8)
     assert different >= 9  # RandAugment's operations include nothing
 
@@ -227,7 +239,7 @@ def test_augment_hands_every_number_on(monkeypatch: pytest.MonkeyPatch) -> None:
         "rand_augment_increasing": True,
         "color_jitter": 0.2,
     }
-    augment(NOISE, [1, 2], PREPROCESSING, dataclasses.replace(PLAIN, **numbers))
+    changed(NOISE, [1, 2], PREPROCESSING, dataclasses.replace(PLAIN, **numbers))
     assert seen == {
         "num_ops": 3,
         "magnitude": 5.0,
@@ -238,14 +250,14 @@ def test_augment_hands_every_number_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_augment_follows_from_its_seed_also_inside_tf_data() -> None:
-    def changed(i: tf.Tensor) -> tf.Tensor:
-        return augment(tf.constant(NOISE), tf.stack([i, 3]), PREPROCESSING, EVERYTHING)
+    def of_seed(i: tf.Tensor) -> tf.Tensor:
+        return changed(tf.constant(NOISE), tf.stack([i, 3]), PREPROCESSING, EVERYTHING)
 
-    dataset = tf.data.Dataset.range(25).map(changed, tf.data.AUTOTUNE)
+    dataset = tf.data.Dataset.range(25).map(of_seed, tf.data.AUTOTUNE)
     assert dataset.element_spec == tf.TensorSpec((13, 17, 3), tf.uint8)
     images = list(dataset.as_numpy_iterator())
     for i, image in enumerate(images):
-        np.testing.assert_array_equal(image, changed(tf.constant(i, tf.int64)))
+        np.testing.assert_array_equal(image, of_seed(tf.constant(i, tf.int64)))
     assert len({image.tobytes() for image in images}) == 25
 
 
@@ -253,14 +265,14 @@ def test_augment_knows_red_from_blue() -> None:
     """The order of the channels changes nothing else, though luma weighs them differently."""
     bgr = dataclasses.replace(PREPROCESSING, channels="bgr")
     for i in range(12):
-        expected = augment(NOISE, [3, i], PREPROCESSING, EVERYTHING)
-        actual = augment(NOISE[..., ::-1], [3, i], bgr, EVERYTHING)
+        expected = changed(NOISE, [3, i], PREPROCESSING, EVERYTHING)
+        actual = changed(NOISE[..., ::-1], [3, i], bgr, EVERYTHING)
         np.testing.assert_array_equal(actual, expected[..., ::-1])
 
 
 def test_augment_takes_one_channel_where_no_color_is_needed() -> None:
     gray = Preprocessing(size=(13, 17), channels="grayscale")
-    image = augment(NOISE[..., :1], [3, 5], gray, dataclasses.replace(PLAIN, flip=True))
+    image = changed(NOISE[..., :1], [3, 5], gray, dataclasses.replace(PLAIN, flip=True))
     assert image.shape == (13, 17, 1)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.data.augmentation import _random_box, random_resized_crop
+from keras_vit.data.augmentation import random_resized_crop
 from keras_vit.data.decode_and_resize import resize_and_crop
-from keras_vit.data.geometry import cut_off
+from keras_vit.data.geometry import cut_off, random_box
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.named_recipes import RECIPES, recipe
 
@@ -37,7 +37,7 @@ def test_crops_of_a_recipe_keep_proportions(
 ) -> None:
     sides = tf.constant(sides_of(ratio))
     for seed in range(5):
-        _, box = _random_box(sides, [seed, 7], Preprocessing(size=size), area)
+        _, box = random_box(sides, [seed, 7], Preprocessing(size=size), area)
         height, width = box.numpy() / size
         # Measured: 0.746 to 1.340, rounded to pixels.
         assert 0.74 < width / height < 1.35

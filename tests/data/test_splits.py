@@ -12,10 +12,10 @@ from keras_vit.data import (
     read_split,
     require_trainable,
     split,
-    splits,
     write_split,
 )
 from keras_vit.data.splits import split_images, training_digests
+from keras_vit.data.target_kinds import MULTI_LABEL
 
 Noise = Callable[..., Examples]
 
@@ -213,10 +213,10 @@ def test_learning_goes_before_validating(noise: Noise) -> None:
         assert np.all(examples.targets[train].any(axis=0))
 
 
-def test_both_sides_are_mended_by_hand_worked_moves() -> None:
+def test_both_sides_are_mended_by_hand_worked_moves(noise: Noise) -> None:
     held_out = np.array([True, True, False, False, False])
     labels = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 1]])
-    splits._put_on_both_sides(held_out, labels)
+    MULTI_LABEL.balance(held_out, noise(5, targets=labels.tolist()))
     # 0 is learned from again; 2 is the first to spare of class 1, and 4 the only one of class 2:
     # without 3 nothing of class 1 would be left to learn from.
     assert held_out.tolist() == [False, True, True, False, True]

@@ -19,6 +19,7 @@ from keras_vit.data.sources.csv_table import load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
+from keras_vit.data.target_kinds import NO_TARGETS
 
 _NO_CLASS = "image"
 
@@ -91,6 +92,7 @@ def load_images(data: str | os.PathLike[str]) -> Examples:
         source=str(folder),
         paths=tuple(str(folder / name) for name in found.images),
         ignored=found.ignored,
+        target_kind=NO_TARGETS,
     )
 
 

@@ -1,0 +1,224 @@
+"""Kinds of targets: how they are checked, read, cut with their image, split and written.
+
+Letters: N images, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.arguments import shortlist
+from keras_vit.data.geometry import Geometry
+
+Examples = Any  # a `keras_vit.data.Examples`, which imports this module
+
+
+class TargetKind:
+    """Base class of the kinds; a kind of a plugin overrides what differs.
+
+    The defaults are for targets that a task reads itself, without classes: any array of N entries,
+    such as paths of masks, that are equal or not.
+    """
+
+    #: Whether targets lie in the image, as masks and boxes, and move with its pixels.
+    dense = False
+    #: Column of the targets in the CSV file of a split.
+    column = "label"
+
+    def checked(self, targets: Any, class_names: Sequence[str]) -> np.ndarray:
+        """Returns the targets as an array, or raises `ValueError`."""
+        return np.asarray(targets)
+
+    def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
+        """Returns a `tf.data` function from an image's index to its target for the loss."""
+        targets = tf.constant(examples.targets)
+        return lambda index: tf.gather(targets, index)
+
+    def follow(self, target: Any, geometry: Geometry, size: tuple[int, int]) -> Any:
+        """Returns the target of the part of an image that the model sees at `size` (h, w)."""
+        return target
+
+    def problem(self, examples: Examples, index: int, sides: tuple[int, int]) -> str | None:
+        """Returns why the target of a readable image with `sides` (H, W) cannot be used."""
+        return None
+
+    def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
+        """Returns the names of an image's classes, in the order of `class_names`."""
+        return ()
+
+    def text(self, examples: Examples, index: int) -> str:
+        """Returns the target as text for the CSV file of a split, to find changed targets."""
+        return "|".join(self.classes(examples, index))
+
+    def indicators(self, examples: Examples) -> np.ndarray:
+        """Returns 1 for the classes of each image and 0 for the others; both sides have each."""
+        return np.ones((len(examples), 1), np.uint8)
+
+    def counts(self, examples: Examples) -> np.ndarray:
+        """Returns the number of images of each class (K,)."""
+        return np.zeros(len(examples.class_names), np.int64)
+
+    def agree(self, targets: np.ndarray) -> bool:
+        """Returns whether the targets of identical images are equal."""
+        return len({np.asarray(target).tobytes() for target in targets}) == 1
+
+    def check_trainable(self, examples: Examples) -> None:
+        """Raises `ValueError` if a model cannot be trained on the targets."""
+
+    def strata(self, examples: Examples, different: np.ndarray) -> np.ndarray:
+        """Returns the stratum of each of the `different` images of a split (indices)."""
+        return np.zeros(len(different), int)
+
+    def balance(self, held_out: np.ndarray, different: Examples) -> None:
+        """Moves images of a split to the other side, in place."""
+
+
+class ClassIndex(TargetKind):
+    """One class for each image: an index of `class_names`; one-hot (K,) for the loss."""
+
+    def checked(self, targets: Any, class_names: Sequence[str]) -> np.ndarray:
+        """Returns the targets (N,), int32."""
+        targets = np.asarray(targets).astype(np.int32)
+        if targets.size and not 0 <= targets.min() <= targets.max() < len(class_names):
+            raise ValueError(
+                f"`targets` must be indices of `class_names`, in [0, {len(class_names)}). "
+                f"Received: targets from {targets.min()} to {targets.max()}"
+            )
+        return targets
+
+    def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
+        """Returns a function to one-hot targets (K,), float32."""
+        targets, number = tf.constant(examples.targets), len(examples.class_names)
+        return lambda index: tf.one_hot(tf.gather(targets, index), number)
+
+    def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
+        """Returns the name of an image's class."""
+        return (examples.class_names[examples.targets[index]],)
+
+    def indicators(self, examples: Examples) -> np.ndarray:
+        """Returns the one-hot classes (N, K)."""
+        return np.eye(len(examples.class_names), dtype=np.uint8)[examples.targets]
+
+    def counts(self, examples: Examples) -> np.ndarray:
+        """Returns the number of images of each class (K,)."""
+        return np.bincount(examples.targets, minlength=len(examples.class_names))
+
+    def check_trainable(self, examples: Examples) -> None:
+        """Raises `ValueError` unless there are two classes with two images each."""
+        counts = self.counts(examples)
+        present = [name for name, count in zip(examples.class_names, counts, strict=True) if count]
+        if len(present) < 2:
+            raise ValueError(
+                "Training needs images of at least two classes, such as two subfolders. "
+                f"Received: {examples.source} with the classes {present}"
+            )
+        lonely = [examples.class_names[i] for i in np.flatnonzero(counts == 1)]
+        if lonely and examples.splits is None:
+            raise ValueError(
+                "Every class must have at least two images, one for training and one for "
+                f"validation. Add images or remove the class. Received: {examples.source} with one "
+                f"image of {lonely[:20]}"
+            )
+
+    def strata(self, examples: Examples, different: np.ndarray) -> np.ndarray:
+        """Returns the classes; raises `ValueError` if one has less than two different images."""
+        counts = self.counts(examples.subset(different))
+        for label in np.flatnonzero(self.counts(examples)):
+            if counts[label] < 2:
+                raise ValueError(
+                    "Every class must have at least two different images that are in no other "
+                    "class, one for training and one for validation. Received: "
+                    f"{examples.source} with only {counts[label]} for class "
+                    f"{examples.class_names[label]!r}"
+                )
+        return examples.targets[different]
+
+
+class MultiHot(TargetKind):
+    """Any number of classes for each image: 1 for these and 0 for the others, (K,)."""
+
+    column = "labels"
+
+    def checked(self, targets: Any, class_names: Sequence[str]) -> np.ndarray:
+        """Returns the targets (N, K), uint8."""
+        targets = np.asarray(targets)
+        if targets.ndim != 2 or targets.shape[1] != len(class_names):
+            raise ValueError(
+                "`targets` must be of shape (N,), or (N, K) with a column for each of the "
+                f"{len(class_names)} classes. Received: targets of shape {targets.shape}"
+            )
+        wrong = ~np.isin(targets, (0, 1))
+        if wrong.any():
+            raise ValueError(
+                "`targets` of shape (N, K) must be 1 for the classes that an image shows and 0 for "
+                f"the others. Received: {targets[wrong][0]!r} for image {np.argwhere(wrong)[0][0]}"
+            )
+        return targets.astype(np.uint8)
+
+    def reader(self, examples: Examples) -> Callable[[tf.Tensor], Any]:
+        """Returns a function to targets (K,), float32."""
+        targets = tf.constant(examples.targets)
+        return lambda index: tf.cast(tf.gather(targets, index), tf.float32)
+
+    def classes(self, examples: Examples, index: int) -> tuple[str, ...]:
+        """Returns the names of an image's classes."""
+        return tuple(examples.class_names[k] for k in np.flatnonzero(examples.targets[index]))
+
+    def indicators(self, examples: Examples) -> np.ndarray:
+        """Returns the targets (N, K)."""
+        return examples.targets
+
+    def counts(self, examples: Examples) -> np.ndarray:
+        """Returns the number of images of each class (K,)."""
+        return examples.targets.sum(axis=0, dtype=np.int64)
+
+    def check_trainable(self, examples: Examples) -> None:
+        """Raises `ValueError` if all images have the same classes."""
+        if len(np.unique(examples.targets, axis=0)) < 2:
+            present = [examples.class_names[k] for k in np.flatnonzero(self.counts(examples))]
+            raise ValueError(
+                f"Training needs images with different labels. Received: {examples.source}, where "
+                f"all {len(examples)} images show {present}"
+            )
+
+    def strata(self, examples: Examples, different: np.ndarray) -> np.ndarray:
+        """Returns the rarest class of each image, or K for an image without any class."""
+        labels = examples.targets[different]
+        counts = labels.sum(axis=0, dtype=np.int64)
+        if single := [examples.class_names[label] for label in np.flatnonzero(counts == 1)]:
+            names = shortlist(single)
+            print(f"Note: labels of one image are trained on and not validated: {names}.")
+        number = np.where(labels, counts, len(labels) + 1)
+        return np.where(labels.any(axis=1), number.argmin(axis=1), len(counts))
+
+    def balance(self, held_out: np.ndarray, different: Examples) -> None:
+        """Gives every class a training image and, if possible, a validation image."""
+        labels = different.targets
+        for label in np.flatnonzero(labels.any(axis=0)):
+            shows = np.flatnonzero(labels[:, label])
+            if held_out[shows].all():
+                held_out[shows[0]] = False
+        for label in np.flatnonzero(labels.any(axis=0)):
+            shows = np.flatnonzero(labels[:, label])
+            if not held_out[shows].any():
+                learned = labels[~held_out].sum(axis=0, dtype=int)  # (K,)
+                spare = [i for i in shows if np.all(learned[labels[i] > 0] >= 2)]
+                held_out[spare[:1]] = True
+
+
+class NoTargets(ClassIndex):
+    """Images without labels, all of one invented class, split without strata."""
+
+    def check_trainable(self, examples: Examples) -> None:
+        """Raises no error: all images can be trained on."""
+
+    def strata(self, examples: Examples, different: np.ndarray) -> np.ndarray:
+        """Returns one stratum."""
+        return np.zeros(len(different), int)
+
+
+CLASSES, MULTI_LABEL, NO_TARGETS = ClassIndex(), MultiHot(), NoTargets()
