@@ -131,8 +131,20 @@ def test_build_for_any_size_with_other_positions(kind: str) -> None:
 def test_build_for_any_size_names_the_nearest_sizes_when_called() -> None:
     dynamic = build(tiny_config(image_size=(None, None), position_grid=(5, 7)))
     message = r"multiple of the patch size \(3, 2\) .* nearest sizes are \(15, 12\) and \(18, 14\)"
+    for call in (dynamic, dynamic.predict):
+        with pytest.raises(ValueError, match=message):
+            call(normal(2, 16, 13, 3))
+
+
+@pytest.mark.parametrize("method", ["__call__", "predict"])
+@pytest.mark.parametrize(("channels", "size"), [(1, (15, 14)), (3, (15, 14)), (3, (None, None))])
+def test_images_of_other_channels_are_named(
+    channels: int, size: tuple[int | None, int | None], method: str
+) -> None:
+    model = build(tiny_config(image_size=size, position_grid=(5, 7), channels=channels))
+    message = rf"channels of `images` must be {channels}, .*=\(height, width, {4 - channels}\)"
     with pytest.raises(ValueError, match=message):
-        dynamic(normal(2, 16, 13, 3))
+        getattr(model, method)(normal(2, 15, 14, 4 - channels))
 
 
 def test_build_upon_an_input_tensor() -> None:
