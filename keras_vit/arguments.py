@@ -43,14 +43,15 @@ def listed(title: str, lines: Sequence[str], shown: int = 20) -> str:
     return "\n  ".join([title, *lines[:shown], *more])
 
 
-def one_of(name: str, value: object, options: Sequence[object]) -> None:
-    """Raises `ValueError` unless `value` is one of `options`."""
+def one_of(name: str, value: object, options: Sequence[object], hint: str = "") -> None:
+    """Raises `ValueError` unless `value` is one of `options`; `hint` replaces the nearest."""
     if value in options:
         return
     names = [option for option in options if isinstance(option, str)]
-    hint = nearest(value, names) if isinstance(value, str) else ""
-    expected = ", ".join(repr(option) for option in options)
-    raise ValueError(f"`{name}` must be one of {expected}.{hint} Received: {name}={value!r}")
+    hint = hint or (nearest(value, names) if isinstance(value, str) else "")
+    first = f"these.{hint} Options: " if hint else ""  # before a list that may be long
+    expected = first + ", ".join(repr(option) for option in options)
+    raise ValueError(f"`{name}` must be one of {expected}. Received: {name}={value!r}")
 
 
 def positive_int(name: str, value: object) -> int:

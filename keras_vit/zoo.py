@@ -16,6 +16,7 @@ import keras
 
 from keras_vit import arguments, models
 from keras_vit import weights as weight_files
+from keras_vit.models.config import POOLINGS
 from keras_vit.models.vit import default_preprocessing
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import registry
@@ -24,6 +25,9 @@ from keras_vit.weights.positions import has_prefix_rows
 
 # Keras' names of the poolings.
 _POOLING_ALIASES = {"avg": "gap"}
+
+# Hint for a name that is near to none of the constructors.
+_USUAL = " Did you mean 'ViTTi16', 'ViTS16', 'ViTB16' or 'ViTL16'?"
 
 # Fields of a model that its weights determine.
 _OF_WEIGHTS = (
@@ -71,6 +75,7 @@ class Constructor:
         stochastic_depth_rate: float = 0.0,
         overrides: Mapping[str, Any] | None = None,
         dtype: Any = None,
+        **others: Any,
     ) -> keras.Model:
         """Builds a Vision Transformer as a functional Keras model.
 
@@ -111,9 +116,11 @@ class Constructor:
             stochastic_depth_rate: Rate at which the last block is skipped in training, in [0, 1);
                 the rates grow linearly from 0 in the first block.
             overrides: Other fields of `keras_vit.ViTConfig` by name, such as
-                `{"patch_size": 12}`.
+                `{"patch_size": 14}`; the default image size remains if it is a multiple of the
+                patch.
             dtype: Keras dtype or dtype policy, such as `"mixed_bfloat16"`; by default the global
                 policy.
+            **others: None; for other arguments the error names the one to use.
 
         Returns:
             A `keras.Model` from images (batch, height, width, channels) to probabilities (batch,
@@ -132,6 +139,14 @@ class Constructor:
 
         Reference: https://arxiv.org/abs/2010.11929
         """
+        for field, value in others.items():
+            nearest = arguments.nearest(field, inspect.signature(self).parameters)
+            hint = f" Pass `overrides={{{field!r}: {value!r}}}`."
+            raise TypeError(
+                f"{self.__name__} has no argument `{field}`."
+                f"{hint if hasattr(self.config, field) else nearest} Received: {field}={value!r}"
+            )
+        arguments.one_of("pooling", pooling, (*POOLINGS, *_POOLING_ALIASES, None))
         if weights is None or isinstance(weights, Checkpoint):
             checkpoint = weights
         else:
@@ -168,9 +183,8 @@ class Constructor:
         size = self.config
         if "patch_size" in fields:  # need not divide the default size of 224 pixels
             size = size.replace(patch_size=fields["patch_size"], image_size=(None, None))
-        config = size.replace(
-            **{**_image_fields(size, inferred, input_tensor, input_shape), **fields}
-        )
+        image_fields = _image_fields(self.config, size, inferred, input_tensor, input_shape)
+        config = size.replace(**{**image_fields, **fields})
         if config.position_embedding == "none" and "position_grid" in (overrides or {}):
             raise ValueError(
                 "`overrides` must not contain `position_grid` for a model without position "
@@ -255,6 +269,7 @@ def _checked(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _image_fields(
+    published: models.ViTConfig,
     config: models.ViTConfig,
     inferred: dict[str, Any],
     input_tensor: Any,
@@ -263,12 +278,14 @@ def _image_fields(
     """Returns the image size, channels and position grid set by the user or by the weights."""
     if input_shape is None and input_tensor is not None:
         input_shape = tuple(input_tensor.shape[1:])
-    if input_shape is not None and not (
-        isinstance(input_shape, (tuple, list)) and len(input_shape) == 3
+    if input_shape is not None and (
+        not (isinstance(input_shape, (tuple, list)) and len(input_shape) == 3)
+        or (input_shape[0] in (1, 3) and input_shape[0] % config.stride[0])  # channels first
     ):
         raise ValueError(
-            "`input_shape` must be (height, width, channels), such as (224, 224, 3); height and "
-            f"width may be None. Received: input_shape={input_shape!r}"
+            "`input_shape` must be (height, width, channels), the channels last, such as "
+            "(224, 224, 3); height and width may be None. Received: "
+            f"input_shape={input_shape!r}"
         )
     grid = inferred.get("position_grid")
     if input_shape is not None:
@@ -276,7 +293,10 @@ def _image_fields(
     else:
         channels = inferred.get("channels", config.channels)
         p, q = config.stride
-        size = (grid[0] * p, grid[1] * q) if grid else config.image_size
+        rows, columns = grid or published.grid
+        size = (rows * published.stride[0], columns * published.stride[1])
+        if rows * published.stride[0] % p or columns * published.stride[1] % q:
+            size = (rows * p, columns * q) if grid else (None, None)  # of another patch size
         size = inferred.get("image_size", size)
     # A graph for any image size stores the positions of the weights and resizes them.
     stored = (grid or config.grid) if None in size else None
@@ -306,8 +326,17 @@ def _preprocessing(
 
 def constructor(name: str) -> Constructor:
     """Returns the model constructor with this name."""
-    arguments.one_of("model", name, tuple(CONSTRUCTORS))
+    require_name(name)
     return CONSTRUCTORS[name]
+
+
+def require_name(name: str, others: Sequence[str] = ()) -> None:
+    """Raises `ValueError` unless a name is that of a constructor or one of `others`."""
+    known = (*CONSTRUCTORS, *others)
+    # "vit" alone is as near to ViTS8 as to others.
+    vague = name.lower() == "vit" or not arguments.nearest(name, known)
+    hint = _USUAL if vague and name.lower().startswith("vit") else ""
+    arguments.one_of("model", name, known, hint)
 
 
 ViTMicro4 = Constructor("ViTMicro4", models.size("Micro/4").replace(image_size=(32, 32)))

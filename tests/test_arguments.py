@@ -42,7 +42,8 @@ def test_one_of_accepts_an_option() -> None:
 def test_one_of_names_options_value_and_the_nearest() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^`mode` must be one of 'ab', 'crop'\. Did you mean 'crop'\? Received: mode='crp'$",
+        match=r"^`mode` must be one of these\. Did you mean 'crop'\? Options: 'ab', 'crop'\. "
+        r"Received: mode='crp'$",
     ):
         arguments.one_of("mode", "crp", ("ab", "crop"))
     with pytest.raises(ValueError, match=r"^`n` must be one of 1, 2\. Received: n=3$"):

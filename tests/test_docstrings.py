@@ -141,7 +141,7 @@ def test_examples_of_the_questions_run() -> None:
 @pytest.mark.slow
 def test_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = marked_blocks(IN_PYTHON.read_text(encoding="utf-8"))
-    assert len(blocks) == 3
+    assert len(blocks) == 8
     monkeypatch.chdir(tmp_path)
     Path("runs/photos").mkdir(parents=True)
     config = models.size("Micro/4").replace(num_layers=1, image_size=(8, 8), classes=3)
@@ -152,3 +152,17 @@ def test_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for language, block in blocks:
         assert language == "python"
         run_python(block, IN_PYTHON, scope)
+    assert steps_of_the_first_update(scope) == pytest.approx((0.75**13, 1.0), rel=1e-3)
+
+
+def steps_of_the_first_update(scope: dict[str, Any]) -> tuple[float, float]:
+    """How far the page's optimizer moves the first and the last variable, in learning rates."""
+    variables = scope["model"].trainable_variables
+    before = [keras.ops.convert_to_numpy(variables[i]).copy() for i in (0, -1)]
+    optimizer = scope["LayerDecay"](0.5, weight_decay=0.0)
+    optimizer.apply([keras.ops.ones_like(v) for v in variables], variables)
+    first, last = (
+        np.abs(keras.ops.convert_to_numpy(variables[i]) - old).mean() / 0.5
+        for i, old in zip((0, -1), before, strict=True)
+    )
+    return float(first), float(last)

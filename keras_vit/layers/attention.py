@@ -78,7 +78,7 @@ class MultiHeadSelfAttention(BaseLayer):
         self.num_heads = arguments.positive_int("num_heads", num_heads)
         self.qkv_bias = bool(qkv_bias)
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
         self.input_spec = keras.layers.InputSpec(min_ndim=2, max_ndim=3)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:

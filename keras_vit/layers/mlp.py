@@ -60,7 +60,7 @@ class MLP(BaseLayer):
         self.gelu = gelu
         self.dropout_rate = arguments.rate("dropout_rate", dropout_rate)
         self.expand = self._part(Dense, self.mlp_dim, activation=_FUNCTIONS[gelu], name="expand")
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = self._part(Dropout, self.dropout_rate, name="dropout")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.reduce = self._part(keras.layers.Dense, input_shape[-1], name="reduce")
@@ -107,6 +107,12 @@ class Dense(keras.layers.Dense):
         if chain is finish or self.bias is None:
             return super().call(inputs, training=training)
         return chain(ops.matmul(inputs, self.kernel), self.bias)
+
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, config: Any = None
+    ) -> None:
+        # Keras refuses subclasses, whose `call` a quantized layer does not use; not needed here.
+        super().quantize(mode, type_check=False, config=config)
 
 
 @functools.cache

@@ -31,6 +31,9 @@ class ModelMetadata(BaseLayer):
     Returns:
         The same tensor.
 
+    Raises:
+        ValueError: If the images have another number of channels than those of the first call.
+
     Examples:
         >>> preprocessing = ModelMetadata(Preprocessing(class_names=("cat", "dog")))
         >>> ModelMetadata.from_config(preprocessing.get_config()).preprocessing.class_names
@@ -48,9 +51,19 @@ class ModelMetadata(BaseLayer):
             preprocessing = Preprocessing.from_config(preprocessing)
         self.preprocessing = preprocessing or Preprocessing()
         self.architecture = dict(architecture or {})
-        self.built = True
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.channels = input_shape[-1] if input_shape else None
 
     def call(self, images: Any) -> Any:
+        # Keras lets one channel through where a model has several, and the reverse.
+        if self.channels and images.shape[-1] not in (None, self.channels):
+            raise ValueError(
+                f"The channels of `images` must be {self.channels}, as in the shape of the model's "
+                "input. Convert the images, or build a model with "
+                f"input_shape=(height, width, {images.shape[-1]}). Received: images of shape "
+                f"{tuple(images.shape)}"
+            )
         return images
 
     def save_own_variables(self, store: Any) -> None:

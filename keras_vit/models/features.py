@@ -17,7 +17,7 @@ from keras_vit.models.cloning import clone, clone_layer, is_float, last_layer, l
 from keras_vit.models.feature_extractor import FeatureExtractor
 from keras_vit.models.metadata import preprocessing_of
 
-POOLS = ("token", "gap", "all")
+POOLS = ("token", "gap", "avg", "all")
 _HEADS = ("head", "distillation_head")
 
 
@@ -69,7 +69,7 @@ def features(
     if layers is None and pool is None and one_vector:
         extractor = representation(model)
     else:
-        extractor = _TokenReader(model, [-1] if layers is None else list(layers), pool)
+        extractor = _TokenReader(model, [-1] if layers is None else layers, pool)
     found = extractor.predict(_prepared(data, model, batch_size), batch_size, verbose=verbose)
     if layers is None:
         return np.asarray(found[0] if isinstance(found, list) else found)
@@ -108,18 +108,19 @@ def representation(model: keras.Model) -> keras.Model:
 class _TokenReader(keras.Model):
     """Model that outputs the pooled tokens of selected blocks."""
 
-    def __init__(self, model: keras.Model, numbers: list[int], pool: str | None) -> None:
+    def __init__(self, model: keras.Model, numbers: Sequence[int], pool: str | None) -> None:
         super().__init__(name="token_reader")
         self.extractor = extractor = FeatureExtractor(model)
         depth = len(extractor.blocks)
-        if not all(isinstance(n, (int, np.integer)) and -depth <= n < depth for n in numbers):
+        listed = numbers if np.iterable(numbers) else [None]
+        if not all(isinstance(n, (int, np.integer)) and -depth <= n < depth for n in listed):
             raise ValueError(
-                f"`layers` must be indices of the {depth} blocks, in [{-depth}, {depth}). "
-                f"Received: layers={numbers}"
+                f"`layers` must be a list of indices of the {depth} blocks, in "
+                f"[{-depth}, {depth}), such as [0, -1]. Received: layers={numbers!r}"
             )
-        self.numbers = numbers
-        pool = "gap" if pool == "avg" else pool
+        self.numbers = list(numbers)
         arguments.one_of("pool", pool, (*POOLS, None))
+        pool = "gap" if pool == "avg" else pool
         if pool == "token" and not extractor.encoder.class_token:
             raise ValueError(
                 "`pool` must be 'gap' or 'all' if the model has no class token. Received: "

@@ -133,6 +133,15 @@ def rebuild(
         name=model.name,
         dtype=dtype,
     )
+    if [w.shape for w in copy.weights] != [w.shape for w in model.weights]:
+        raise ValueError(
+            "`changes` must keep the shapes of all weights. For another image size or number of "
+            "classes pass the saved model to its constructor, as in keras_vit.ViTB16("
+            f"weights='own.keras', input_shape=(384, 384, 3)). Received: {changes}"
+            if changes
+            else "`model` must be a model of keras_vit itself; of a model that contains one pass "
+            f"model.get_layer(NAME). Received: model={model.name!r}"
+        )
     copy.set_weights(model.get_weights())
     return copy
 

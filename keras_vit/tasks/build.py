@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_vit import arguments, models, weights, zoo
+from keras_vit import models, weights, zoo
 from keras_vit.layers import TransformerBlock
 from keras_vit.models.keras_applications import application_names
 from keras_vit.models.memory import require_memory
@@ -20,7 +20,7 @@ from keras_vit.weights.checkpoint import Checkpoint
 
 def check_model(name: str) -> None:
     """Raises `ValueError` if no model of this name can be trained."""
-    arguments.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
+    zoo.require_name(name, application_names())
 
 
 def default_weights(model: str) -> str | None:

@@ -135,8 +135,8 @@ def find_weights(model: str, name: str) -> PublishedWeights:
     names = [row.name for row in rows]
     hint = arguments.nearest(name, [*names, *(alias for row in rows for alias in row.aliases)])
     raise ValueError(
-        f"`weights` must be a file or one of the published weights of {model}: "
-        f"{', '.join(map(repr, names))}.{hint} Received: weights={name!r}"
+        f"`weights` must be a file or one of the published weights of {model}.{hint} Options: "
+        f"{', '.join(map(repr, names))}. Received: weights={name!r}"
     )
 
 

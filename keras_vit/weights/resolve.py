@@ -120,6 +120,13 @@ def dialect_of(tensors: dict[str, np.ndarray], source: str) -> Dialect:
     for dialect in dialects:
         if dialect.speaks(tensors):
             return dialect
+    if any("patch_encoder/projection" in name for name in tensors):
+        raise ValueError(
+            "`weights` of a keras_vit model must be a .keras file, or a .weights.h5 file of this "
+            "model alone. Load the whole model (`keras.models.load_model`, or `load_weights` of a "
+            "model built in the same way), and save its keras_vit model as .keras. Received: "
+            f"weights={source!r}, in the older .h5 format or of a model that contains it"
+        )
     raise ValueError(
         f"{source} must be a Vision Transformer with tensor names as in "
         f"{', '.join(d.title for d in DIALECTS.values())}. Received: tensors named "

@@ -178,7 +178,11 @@ def test_recipe_is_shown_as_yaml_that_a_config_can_hold(call: Call, tmp_path: Pa
 
 def test_unknown_recipe_names_the_nearest_of_both_kinds(call: Call) -> None:
     code, _, message = call("recipes", "mae_papr")
-    check_failure(code, message, "`recipe` must be one of 'finetune'")
+    check_failure(
+        code,
+        message,
+        "`recipe` must be one of these. Did you mean 'mae_paper'? Options: 'finetune'",
+    )
     assert "Did you mean 'mae_paper'?" in message
 
 

@@ -33,11 +33,11 @@ def test_size_is_the_published_one(name: str, published: tuple[int, ...]) -> Non
 
 def test_size_suggests_the_nearest() -> None:
     message = (
-        r"`name` must be one of 'Ti/2', .* 'R50\+L/32'. Did you mean 'Micro/2'\? .* name='Micra"
+        r"`name` must be one of these. Did you mean 'Micro/2'\? Options: 'Ti/2', .* name='Micra"
     )
     with pytest.raises(ValueError, match=message):
         size("Micra/2")
-    with pytest.raises(ValueError, match=r"Did you mean 'R50\+B/16'\? Received: name='R51\+B/16'"):
+    with pytest.raises(ValueError, match=r"Did you mean 'R50\+B/16'\? .* name='R51\+B/16'"):
         size("R51+B/16")
     with pytest.raises(
         ValueError,

@@ -104,10 +104,12 @@ def test_features_of_labeled_images() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"layers": [2]}, r"`layers` must be indices of the 2 blocks, in \[-2, 2\).*\[2\]"),
-        ({"layers": [-3]}, r"`layers` must be indices of the 2 blocks"),
-        ({"layers": ["block_01"]}, r"`layers` must be indices of the 2 blocks.*\['block_01'\]"),
-        ({"pool": "mean"}, "`pool` must be one of 'token', 'gap', 'all'"),
+        ({"layers": [2]}, r"`layers` must be a list of indices of the 2 blocks, in \[-2, 2\)"),
+        ({"layers": [-3]}, r"such as \[0, -1\]. Received: layers=\[-3\]"),
+        ({"layers": ["block_01"]}, r"indices of the 2 blocks.*\['block_01'\]"),
+        ({"layers": "block_01"}, r"indices of the 2 blocks.* Received: layers='block_01'"),
+        ({"layers": 1}, r"`layers` must be a list of indices .* Received: layers=1"),
+        ({"pool": "mean"}, "`pool` must be one of 'token', 'gap', 'avg', 'all'"),
     ],
 )
 def test_features_that_are_not_there(arguments: dict[str, Any], message: str) -> None:

@@ -130,7 +130,7 @@ def test_network_of_a_configuration_may_be_an_application() -> None:
 def test_check_model_knows_both_kinds() -> None:
     check_model("ViTTi16")
     check_model("ResNet50")
-    with pytest.raises(ValueError, match=r"`model` must be one of 'ViT.*'ResNet50'.*Did you mean"):
+    with pytest.raises(ValueError, match=r"Did you mean .* Options: 'ViT.*'ResNet50'"):
         check_model("ResNet51")
 
 

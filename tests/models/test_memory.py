@@ -124,7 +124,10 @@ def test_a_resnet_keeps_its_feature_maps() -> None:
     ("arguments", "message"),
     [
         ({"batch_size": 0}, "`batch_size` must be a positive integer. Received: batch_size=0"),
-        ({"precision": "bfloat16"}, "`precision` must be one of 'float32', 'mixed_bfloat16'"),
+        (
+            {"precision": "bfloat16"},
+            "`precision` must be one of .* Options: 'float32', 'mixed_bfloat16'",
+        ),
         ({"learning": "tail"}, "`learning` must be one of 'all', 'head', 'nothing'"),
         ({"state": -1}, "`state` must be a non-negative integer. Received: state=-1"),
         ({"gradient_sets": 0}, "`gradient_sets` must be a positive integer"),

@@ -80,8 +80,17 @@ def test_rebuild_replaces_configuration_and_preprocessing() -> None:
 
 
 def test_rebuild_refuses_weights_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"(?i)weight"):
-        rebuild(tiny_model(), classes=7)
+    message = r"pass the saved model to its constructor, .* Received: \{'image_size': \(18, 14\)\}"
+    with pytest.raises(ValueError, match=message):
+        rebuild(tiny_model(), image_size=(18, 14))
+
+
+def test_rebuild_of_a_model_inside_another_names_the_way() -> None:
+    backbone = tiny_model("inside", classes=0)
+    own = keras.Sequential([keras.Input((15, 14, 3)), backbone, keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match=r"pass model.get_layer\(NAME\). Received: model='seq"):
+        rebuild(own)
+    assert config_of(rebuild(own.get_layer("inside"))) == config_of(backbone)
 
 
 UNSCALED = dataclasses.replace(PREPROCESSING, mean=0.0, std=1 / 255)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit.layers import TransformerBlock
 from keras_vit.models import build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from tests.helpers import JIT, normal, numpy, randomise, tiny_config, tiny_model
@@ -72,6 +74,38 @@ def test_mixed_precision_keras_file_keeps_weights_and_policy(tmp_path: Path) -> 
     np.testing.assert_array_equal(numpy(loaded(IMAGES)), numpy(model(IMAGES)))
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_quantized_model_is_saved_again_and_again(dtype: str, mode: str, tmp_path: Path) -> None:
+    model = randomise(build(tiny_config(pooling="map", class_token=False), dtype=dtype))
+    before = numpy(model(IMAGES))
+    with warnings.catch_warnings(action="ignore"):  # by Keras, of layers without a kernel
+        model.quantize(mode)
+    assert model.get_layer("block_01").mlp.expand.quantization_mode == mode
+    expected = numpy(model(IMAGES))
+    assert np.any(expected != before)
+    for name in ("first.keras", "second.keras"):  # saves what was loaded as well
+        model.save(tmp_path / name)
+        model = keras.saving.load_model(tmp_path / name)
+        np.testing.assert_array_equal(numpy(model(IMAGES)), expected)
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(numpy(clone(IMAGES)), expected)
+
+
+@pytest.mark.parametrize("kind", [keras.Sequential, keras.Model])
+def test_quantized_layer_is_saved_in_any_model(kind: Any, tmp_path: Path) -> None:
+    layers = [keras.Input((5, 12)), TransformerBlock(3, 7)]
+    model = kind(layers) if kind is keras.Sequential else kind(layers[0], layers[1](layers[0]))
+    randomise(model)
+    with warnings.catch_warnings(action="ignore"):
+        model.quantize("int8")
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    tokens = normal(2, 5, 12)
+    np.testing.assert_array_equal(numpy(loaded(tokens)), numpy(model(tokens)))
+
+
 def test_weights_file_fits_a_new_model(tmp_path: Path) -> None:
     model, other = labeled(), labeled()
     other.set_weights([0 * w for w in other.get_weights()])
@@ -82,6 +116,7 @@ def test_weights_file_fits_a_new_model(tmp_path: Path) -> None:
 
 IN_ANOTHER_PROCESS = """
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np

@@ -131,8 +131,20 @@ def test_build_for_any_size_with_other_positions(kind: str) -> None:
 def test_build_for_any_size_names_the_nearest_sizes_when_called() -> None:
     dynamic = build(tiny_config(image_size=(None, None), position_grid=(5, 7)))
     message = r"multiple of the patch size \(3, 2\) .* nearest sizes are \(15, 12\) and \(18, 14\)"
+    for call in (dynamic, dynamic.predict):
+        with pytest.raises(ValueError, match=message):
+            call(normal(2, 16, 13, 3))
+
+
+@pytest.mark.parametrize("method", ["__call__", "predict"])
+@pytest.mark.parametrize(("channels", "size"), [(1, (15, 14)), (3, (15, 14)), (3, (None, None))])
+def test_images_of_other_channels_are_named(
+    channels: int, size: tuple[int | None, int | None], method: str
+) -> None:
+    model = build(tiny_config(image_size=size, position_grid=(5, 7), channels=channels))
+    message = rf"channels of `images` must be {channels}, .*=\(height, width, {4 - channels}\)"
     with pytest.raises(ValueError, match=message):
-        dynamic(normal(2, 16, 13, 3))
+        getattr(model, method)(normal(2, 15, 14, 4 - channels))
 
 
 def test_build_upon_an_input_tensor() -> None:
@@ -161,6 +173,25 @@ def test_build_in_mixed_precision_classifies_in_float32(policy: str) -> None:
     assert half.output.dtype == "float32"
     # Measured on probabilities: 0.03 in bfloat16, 0.004 in float16.
     assert_close(half(IMAGES), plain(IMAGES), 0.1)
+
+
+@pytest.mark.parametrize("positions", ["learned", "learned_2d"])
+def test_build_computes_the_same_with_a_global_policy(positions: str) -> None:
+    """Position embeddings are added in float32, whichever the policy of the model itself is."""
+    model = tiny_model(dtype="mixed_bfloat16", position_embedding=positions)
+    outputs = []
+    for policy in ("mixed_bfloat16", "float32"):  # the latter as in a loaded file
+        model.dtype_policy = policy
+        outputs.append(numpy(model(IMAGES)))
+    np.testing.assert_array_equal(*outputs)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", None])
+def test_build_in_float16_scales_the_loss_when_compiled(policy: str | None) -> None:
+    model = tiny_model(dtype=policy)
+    model.compile("sgd", "mse")
+    scales = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert scales == (policy == "mixed_float16")
 
 
 def test_build_follows_the_global_policy() -> None:

@@ -35,5 +35,7 @@ def test_task_of_another_package_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         metadata, "entry_points", lambda group: [Entry()] if group == TASK_GROUP else []
     )
     assert tasks.get("depth") is Task
-    with pytest.raises(ValueError, match=r"`task` must be one of .*'depth'.* Did you mean 'depth'"):
+    with pytest.raises(
+        ValueError, match=r"`task` must be one of .* Did you mean 'depth'\? .*'depth'"
+    ):
         tasks.get("dpeth")

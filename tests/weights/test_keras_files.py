@@ -14,6 +14,7 @@ from keras_vit.models import build, config_of, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import keras_files, load_weights
 from keras_vit.weights.checkpoint import variables_of
+from keras_vit.weights.resolve import read_checkpoint
 from keras_vit.zoo import ViTMicro4
 from tests.helpers import tiny_config, tiny_model
 
@@ -149,6 +150,24 @@ def test_read_keras_of_a_model_inside_another(tmp_path: Path) -> None:
     for name, tensor in expected.items():
         np.testing.assert_array_equal(checkpoint.tensors[name], tensor)
     assert checkpoint.inferred["num_heads"] == config_of(model).num_heads
+
+
+@pytest.mark.parametrize("name", ["m.h5", "m.weights.h5"])
+def test_h5_of_a_model_inside_another_names_the_files_that_are_read(
+    name: str, tmp_path: Path
+) -> None:
+    images = keras.Input((15, 14, 3))
+    model = keras.Model(images, keras.layers.Dense(2)(tiny_model(classes=0)(images)))
+    (model.save_weights if "weights" in name else model.save)(tmp_path / name)
+    message = r"`weights` of a keras_vit model must be a .keras file.* Received: weights='.*h5'"
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(tmp_path / name)
+
+
+def test_h5_in_the_older_format_names_the_files_that_are_read(tmp_path: Path) -> None:
+    tiny_model().save(tmp_path / "m.h5")
+    with pytest.raises(ValueError, match=r"save its keras_vit model as .keras"):
+        read_checkpoint(tmp_path / "m.h5")
 
 
 def test_read_keras_of_two_models_in_one(tmp_path: Path) -> None:

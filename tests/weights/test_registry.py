@@ -315,8 +315,8 @@ def test_find_weights_of_an_unknown_name(written: str, hint: str) -> None:
         find_weights("ViTB8", written)
     names = ", ".join(repr(row.name) for row in list_weights("ViTB8"))
     assert str(error.value) == (
-        "`weights` must be a file or one of the published weights of ViTB8: "
-        f"{names}.{hint} Received: weights={written!r}"
+        f"`weights` must be a file or one of the published weights of ViTB8.{hint} Options: "
+        f"{names}. Received: weights={written!r}"
     )
     assert not is_known("ViTB8", written)
 

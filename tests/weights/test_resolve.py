@@ -32,7 +32,7 @@ def test_existing_file_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_unknown_name_lists_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match=r"'augreg_in21k_ft_in1k', .* Did you mean 'imagenet'"):
+    with pytest.raises(ValueError, match=r"Did you mean 'imagenet'\? .*'augreg_in21k_ft_in1k', "):
         read_checkpoint("imagnet", "ViTTi16")
 
 

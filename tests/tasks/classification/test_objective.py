@@ -23,7 +23,7 @@ def loss_of(logits: list[float], label: list[float], **settings: Any) -> float:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"loss": "sigmod"}, "`loss` must be one of 'softmax', 'sigmoid'.*sigmod"),
+        ({"loss": "sigmod"}, "`loss` must be one of .* Options: 'softmax', 'sigmoid'.*sigmod"),
         ({"label_smoothing": 1.5}, r"`label_smoothing` must be a number in \[0, 1\).*1.5"),
     ],
 )
