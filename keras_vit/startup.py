@@ -18,6 +18,7 @@ import os, re, sys
 log_line = re.compile(
     rb"[IWE]\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] "
     rb"|WARNING: All log messages before absl::InitializeLog\(\)|INFO: Created TensorFlow Lite "
+    rb"|fully_quantize: \d"
 )
 for line in sys.stdin.buffer:
     if not log_line.match(line):

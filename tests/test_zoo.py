@@ -284,7 +284,7 @@ def test_official_file_is_taken_over_as_it_is(official: Path) -> None:
 
 def test_another_number_of_classes_gets_a_new_head_and_a_warning(official: Path) -> None:
     with pytest.warns(
-        UserWarning, match=r"head/kernel, head/bias start from initial values, not from .*\.npz"
+        UserWarning, match=r"head/kernel, head/bias\) is new: it is not loaded from .*\.npz"
     ):
         model = ViTMicro4(weights=official, classes=7)
     assert not weights_of(model)["head/kernel"].any()
@@ -293,7 +293,7 @@ def test_another_number_of_classes_gets_a_new_head_and_a_warning(official: Path)
 
 
 def test_reset_head_keeps_no_labels(official: Path) -> None:
-    with pytest.warns(UserWarning, match="head/kernel, head/bias start from initial values"):
+    with pytest.warns(UserWarning, match=r"head/kernel, head/bias\) is new: it is not loaded"):
         model = ViTMicro4(weights=str(official), reset_head=True)
     assert not weights_of(model)["head/kernel"].any()
     assert preprocessing_of(model).class_names is None
@@ -311,7 +311,7 @@ def test_representation_layer_can_be_left_out(official: Path) -> None:
     with pytest.warns(UserWarning, match="start from initial|are not loaded") as caught:
         model = ViTMicro4(weights=official, representation_size=0)
     messages = " ".join(str(warning.message) for warning in caught)
-    assert "head/kernel, head/bias start from initial values" in messages
+    assert "head/kernel, head/bias) is new: it is not loaded" in messages
     assert "pre_logits/kernel, pre_logits/bias of" in messages
     assert config_of(model).representation_size is None
 

@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from keras_vit.cli import environment as environment_command
 from keras_vit.cli import train as training_commands
 from keras_vit.cli import weights as weights_commands
 from keras_vit.cli.options import option
+from keras_vit.cli.typer_classes import Command, Group
 from keras_vit.escapes import say
 from keras_vit.startup import LOG_LEVEL
 
@@ -28,6 +30,7 @@ from keras_vit.startup import LOG_LEVEL
 # which takes seconds; --help and wrong paths must not be slow.
 
 app = typer.Typer(
+    cls=Group,
     rich_markup_mode="markdown",
     help="Train, evaluate and serve Vision Transformers.\n\nTo try it without data:\n\n"
     "    keras-vit train --data digits --model ViTMicro4 --image-size 16 --out runs/digits",
@@ -64,24 +67,29 @@ def options(
         os.environ[LOG_LEVEL] = "0"  # child processes inherit it
 
 
-app.command()(training_commands.train)
-app.command()(training_commands.recipes)
-app.command()(plan.plan)
-app.command()(evaluate.evaluate)
-app.command()(compare.compare)
-app.command()(evaluate.explain)
-app.command()(evaluate.probe)
-app.command()(evaluate.card)
-app.command()(export.export)
-app.command()(predict.predict)
-app.command()(rollout.rollout)
-app.command()(training_commands.pretrain)
-app.add_typer(data_commands.app, name="data")
-app.command()(doctor_command.doctor)
-app.command()(environment_command.env)
-app.command()(weights_commands.models)
-app.command()(weights_commands.convert)
-app.command()(weights_commands.weights)
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Train": (
+        training_commands.train,
+        training_commands.pretrain,
+        training_commands.recipes,
+        plan.plan,
+    ),
+    "Evaluate": (
+        evaluate.evaluate,
+        compare.compare,
+        evaluate.explain,
+        evaluate.probe,
+        evaluate.card,
+        doctor_command.doctor,
+    ),
+    "Deploy": (export.export, predict.predict, rollout.rollout),
+    "Weights": (weights_commands.models, weights_commands.weights, weights_commands.convert),
+}
+for group, commands in _GROUPS.items():
+    for command in commands:
+        app.command(cls=Command, rich_help_panel=group)(command)
+app.add_typer(data_commands.app, name="data", rich_help_panel="Data")
+app.command(cls=Command, rich_help_panel="Help")(environment_command.env)
 
 
 _show_warning = warnings.showwarning

@@ -11,6 +11,7 @@ import typer
 
 from keras_vit import arguments
 from keras_vit.cli import options as opt
+from keras_vit.cli.typer_classes import Command
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
@@ -19,10 +20,10 @@ _MOST_PIXELS = 2**27  # of all images of a preview, whose pixels need 12 bytes e
 DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP)]
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
     data: DataArgument,
-    report: opt.ReportOption = None,
+    json: opt.JsonOption = None,
 ) -> None:
     """Report unreadable files, duplicates, conflicting labels, class imbalance and blank images.
 
@@ -31,7 +32,7 @@ def check(
     keras-vit data check photos/
     """
     opt.check_data(data)
-    opt.check_out("--report", report, folder=False)
+    opt.check_out("--json", json, folder=False)
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files
@@ -39,14 +40,14 @@ def check(
     examples = sources.load(data)
     found = sources.check(examples)
     say(found.text())
-    if report:
-        files.write_json(report, found.to_json())
-        print(f"\nWritten: {report}")
+    if json:
+        files.write_json(json, found.to_json())
+        print(f"\nWritten: {json}")
     if found.blocking:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 def preview(
     data: DataArgument,
     out: Annotated[Path, opt.option("Output image file.")] = Path("preview.png"),
@@ -99,7 +100,7 @@ def preview(
     print(f"Written: {out} ({number} images with the augmentation of the recipe {recipe})")
 
 
-@app.command()
+@app.command(cls=Command)
 def convert(
     source: Annotated[Path, opt.argument("SOURCE", "Source folder.")],
     dest: Annotated[Path, opt.argument("DEST", "Output folder.")],

@@ -10,12 +10,12 @@ import typer
 
 from keras_vit import choices
 from keras_vit.cli import options as opt
-from keras_vit.escapes import say
+from keras_vit.escapes import say, terminal
 from keras_vit.startup import start_keras
 
 
 def doctor(
-    model: Annotated[Path, opt.argument("RUN_OR_MODEL", "Run folder, or any .keras or .h5 model.")],
+    model: Annotated[Path, opt.argument("RUN", "Run folder, or any .keras or .h5 model.")],
     data: opt.DataOption = None,
     pixels: Annotated[
         choices.Pixels | None,
@@ -28,7 +28,7 @@ def doctor(
         int,
         opt.option("Steps of the learning-rate range test, at least 10; 0 skips it.", min=0),
     ] = 60,
-    report: opt.ReportOption = None,
+    json: opt.JsonOption = None,
 ) -> None:
     """Find common mistakes in a model that does not train or has a low accuracy.
 
@@ -38,14 +38,16 @@ def doctor(
 
     keras-vit doctor model.keras --data photos/
     """
-    opt.check_exists("RUN_OR_MODEL", model, "a run folder, or a .keras or .h5 file")
+    opt.check_exists("RUN", model, "a run folder, or a .keras or .h5 file")
     opt.check_data(data)
     if data is None and model.is_file():
-        raise ValueError(
-            f"`--data` must be given unless `RUN_OR_MODEL` is a run. Received: {model}"
-        )
-    opt.check_out("--report", report, folder=False)
+        raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
+    opt.check_out("--json", json, folder=False)
     start_keras()
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     from keras_vit import data as sources
     from keras_vit import files
     from keras_vit.doctor import examine
@@ -60,11 +62,16 @@ def doctor(
         range_steps=range_steps,
         progress=lambda line: say(line, sys.stderr),
     )
-    say("\n\n".join(finding.text() for finding in findings))
+    table = Table("finding", "evidence and fix", show_lines=True)
+    for finding in findings:
+        found = [finding.evidence, *([f"Fix: {finding.fix}"] if finding.fix else ())]
+        cells = (f"{finding.severity.upper()}\n{finding.name}", "\n".join(found))
+        table.add_row(*(Text(terminal(cell)) for cell in cells))
+    Console(highlight=False).print(table)
     counts = [sum(f.severity == s for f in findings) for s in ("serious", "warning")]
     print(f"\nSerious: {counts[0]}, warnings: {counts[1]}.")
-    if report:
-        files.write_json(report, [finding.to_json() for finding in findings])
-        print(f"Written: {report}")
+    if json:
+        files.write_json(json, [finding.to_json() for finding in findings])
+        print(f"Written: {json}")
     if counts[0]:
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ _PROBE = ("probe.json", "neighbors.png")
 
 # Typer does not support lists of a `Literal`.
 Method = enum.StrEnum("Method", ["all", "attention", "rollout", "gradient_rollout", "grad_cam"])
-ModelArgument = Annotated[Path, opt.argument("RUN_OR_FILE", "Run folder, .keras or weight file.")]
+ModelArgument = Annotated[Path, opt.argument("RUN", "Run folder, or a model or weight file.")]
 
 
 def evaluate(
@@ -41,7 +41,9 @@ def evaluate(
     ] = None,
     with_training_images: Annotated[
         bool,
-        opt.option("With --data: include images that the run was trained on."),
+        opt.option(
+            "With --data: include images that the run was trained on.", "--with-training-images"
+        ),
     ] = False,
     out: Annotated[
         Path | None, opt.option("Output folder for evaluation.json and the plot.")
@@ -68,7 +70,7 @@ def evaluate(
     check_model(model, constructor)
     opt.check_data(data)
     if data is None and constructor is None and model.suffix == ".keras" and model.is_file():
-        raise ValueError(f"`--data` must be given unless `RUN_OR_FILE` is a run. Received: {model}")
+        raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
     out = out or (model if data is None and model.is_dir() else Path("evaluation"))
     opt.check_out("--out", out, _EVALUATION)
     opt.check_out("--report", report, _REPORT)
@@ -81,8 +83,8 @@ def evaluate(
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
         if report is not None and report.resolve() != out.resolve():
             alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
-        network = load_model(model, constructor, size)
         chosen = _examples(model, data, on_bad_image, part, with_training_images)
+        network = load_model(model, constructor, size)
         examples, what, inventory = chosen
         # Keras' `verbose`: no progress bars in log files.
         progress = {"batch_size": batch_size, "verbose": int(sys.stdout.isatty())}
@@ -163,7 +165,7 @@ def probe(
     check_model(model, constructor)
     opt.check_data(data)
     if data is None and not (model / "config.yaml").is_file():
-        raise ValueError(f"`--data` must be given unless `RUN_OR_FILE` is a run. Received: {model}")
+        raise ValueError(f"`--data` must be given unless `RUN` is a run. Received: {model}")
     opt.check_out("--cache", cache, folder=False)
     opt.check_out("--out", out, _PROBE)
     start_keras()
@@ -186,7 +188,7 @@ def probe(
             cache=cache,
             sheet=out / "neighbors.png",
             batch_size=batch_size,
-            verbose=1,
+            verbose=int(sys.stdout.isatty()),
         )
         say(result.text())
         files.write_json(out / "probe.json", result.to_json())
@@ -228,23 +230,26 @@ def _examples(
         name = part or "validation"
         examples = run.examples(name)
         if not len(examples):
-            raise ValueError(f"`--part` must be a non-empty split. Received: {name}")
+            raise ValueError(f"`--part` must be a split with images. Received: {name}")
         what = "held out" if name == "validation" else f"the {name} split"
         return examples, what, run.resolved().get("inventory")
-    examples, found = sources.usable_images(sources.load(data), on_bad_image)
+    examples = sources.load(data)
+    available = [
+        name for name in ("test", "validation", "train") if name in (examples.splits or ())
+    ]
+    if part and part not in available:
+        raise ValueError(
+            f"`--part` must be a split of {data}. Received: {part}; available splits: "
+            f"{', '.join(available) or 'none'}"
+        )
+    examples, found = sources.usable_images(examples, on_bad_image)
     inventory = dataclasses.asdict(found.inventory)
     facts: list[str] = []
-    if part or examples.splits:
-        splits = examples.splits or ()
-        available = [name for name in ("test", "validation", "train") if name in splits]
-        name = part or available[0]
-        if name not in available:
-            raise ValueError(
-                f"`--part` must be a split of {data}. Received: {name}; available splits: "
-                f"{', '.join(available) or 'none'}"
-            )
-        examples = examples.subset([i for i, n in enumerate(splits) if n == name])
-        facts.append(f"the {name} split")
+    if available:
+        wanted = part or available[0]
+        splits = enumerate(examples.splits or ())
+        examples = examples.subset([i for i, split in splits if split == wanted])
+        facts.append(f"the {wanted} split")
     if own and part != "train":
         examples = _unseen(run, examples, found.digests, trained_too, facts)
     print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")

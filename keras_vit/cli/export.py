@@ -24,15 +24,15 @@ of_proof = functools.partial(option, panel="Proof")
 
 
 def export(
-    model: Annotated[Path, argument("RUN_OR_FILE", "Run folder or .keras file.")],
+    model: Annotated[Path, argument("RUN", "Run folder or .keras file.")],
     to: Annotated[Path, of_files("Folder to write the bundle to.", metavar="DIR")],
     name: Annotated[str, of_files("Model name on the server.")] = "vit",
     tflite: Annotated[
         list[Quantization] | None,
         of_files(
-            "TFLite variant to write; may be repeated. By default every variant whose predictions "
-            "match the model is written; if a variant named here does not match, the export fails.",
-            show_default="all",
+            "TFLite variant to write; may be repeated. A variant that does not match the model is "
+            "left out by default and with all; if it is named here, the export fails.",
+            show_default="float16 and dynamic_range",
         ),
     ] = None,
     tflite_batch_size: Annotated[int, of_files("Batch size of the TFLite files.", min=1)] = 1,
@@ -89,7 +89,7 @@ def export(
 
     keras-vit export runs/photos --to serving --tflite dynamic_range --full
     """
-    chosen = list(dict.fromkeys(map(str, tflite or [Quantization.all])))
+    chosen = list(dict.fromkeys(map(str, tflite or ())))
     if len(chosen) > 1 and {"all", "none"} & set(chosen):
         raise ValueError(
             f"`--tflite all` and `--tflite none` must stand alone. Received: {', '.join(chosen)}"
@@ -103,12 +103,12 @@ def export(
     from keras_vit import export as exporting
     from keras_vit.export.tflite_metadata import oldest_runtime
 
-    quantizations = {"all": None, "none": ()}.get(chosen[0], tuple(chosen))
+    only = {"": None, "all": "all", "none": ()}
     done = exporting.bundle(
         model if model.is_dir() else load_model(model),
         to,
         name=name,
-        quantizations=quantizations,
+        quantizations=only.get("".join(chosen), tuple(chosen)),
         runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
         examples=sources.load(data) if data else None,
         full=full,
@@ -120,9 +120,9 @@ def export(
         tflite_batch_size=tflite_batch_size,
     )
     say(f"\nCompared with the Keras model on {done.images} labeled images:\n{done.text()}")
-    print(f"\nWritten: {done.saved_model}")
+    print(f"\nWritten: {done.saved_model} (for TensorFlow Serving)")
     if done.files:
-        print(f"Written: {done.files}")
+        print(f"Written: {done.files} (for phones and other runtimes)")
         found = [f"{p.stem} {oldest_runtime(p)}" for p in sorted(done.files.glob("*.tflite"))]
         if found:
             print(f"Oldest TensorFlow Lite that runs each file: {', '.join(found)}")

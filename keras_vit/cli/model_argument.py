@@ -11,10 +11,23 @@ from keras_vit.cli.options import check_exists, check_weights
 def check_model(path: Path, constructor: str | None = None) -> None:
     """Raises `ValueError` if a model does not exist, without importing Keras."""
     if constructor is None:
+        check_run(path)
         path = path / "last.keras" if path.is_dir() else path
-        check_exists("RUN_OR_FILE", path, "a run folder or a model file")
+        check_exists("RUN", path, "a run folder or a model file")
     else:
-        check_weights("RUN_OR_FILE", str(path))
+        check_weights("RUN", str(path))
+
+
+def check_run(path: Path) -> None:
+    """Raises `ValueError` if a run has no model of a complete epoch."""
+    if not (path / "config.yaml").is_file() or (path / "last.keras").is_file():
+        return
+    best = path / "best.keras"
+    other = f"; its best epoch is {best}" if best.is_file() else ""
+    raise ValueError(
+        "`RUN` must be a run with a complete epoch. Received: "
+        f"{path}, which has no last.keras{other}"
+    )
 
 
 def load_model(
@@ -50,7 +63,7 @@ def load_model(
     checkpoint = weights.read_checkpoint(path, constructor)
     classes = checkpoint.inferred["classes"]
     if not classes and classifier:
-        raise ValueError(f"`RUN_OR_FILE` must contain a classifier. Received: {path}")
+        raise ValueError(f"`RUN` must contain a classifier. Received: {path}")
     carried = checkpoint.preprocessing
     ending = "sigmoid" if carried and carried.thresholds else "softmax"
     head = {"classes": classes, "classifier_activation": ending}

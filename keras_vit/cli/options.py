@@ -40,8 +40,11 @@ DATA_HELP = (
     "with labels.csv, tfds:NAME, or digits (of scikit-learn; no download)."
 )
 
-ReportOption = Annotated[Path | None, option("Also write the result as JSON.")]
-BatchOption = Annotated[int, option("Batch size.", min=1, max=2**20)]
+JsonOption = Annotated[
+    Path | None, option("Also write the result to a JSON file.", "--json", metavar="FILE")
+]
+batch_size = functools.partial(option, "Batch size.", "--batch-size", "--batch", min=1, max=2**20)
+BatchOption = Annotated[int, batch_size()]
 
 DataOption = Annotated[str | None, of_images(DATA_HELP)]
 ModelOption = Annotated[str, of_images("Model constructor; see `keras-vit models`.")]
@@ -53,7 +56,8 @@ SizeOption = Annotated[
     of_images("Image size in pixels: 224 or HEIGHTxWIDTH. Default: that of the weights or recipe."),
 ]
 WeightsOption = Annotated[
-    str | None, of_images("Initial weights: a name (`keras-vit weights`), file or URL.")
+    str | None,
+    of_images("Initial weights: a name (`keras-vit weights`), file or URL; none for random ones."),
 ]
 FractionOption = Annotated[float | None, of_images("Validation fraction (default: 0.2).")]
 SplitSeedOption = Annotated[int | None, of_images("Random seed of the split (default: 0).")]
@@ -83,17 +87,19 @@ LearningRateOption = Annotated[
 ]
 SeedOption = Annotated[int | None, of_recipe("Random seed; see also --split-seed.")]
 PrecisionOption = Annotated[
-    choices.Precision | None, of_recipe("Training precision; saved models are always float32.")
+    choices.Precision | None,
+    of_recipe("Training precision; saved models are always float32.", show_default="auto"),
 ]
 StrategyOption = Annotated[
-    choices.Strategy | None, of_devices("Distribution strategy; auto uses all devices of one kind.")
+    choices.Strategy | None,
+    of_devices("Distribution strategy; auto uses all devices of one kind.", show_default="auto"),
 ]
 OutOption = Annotated[Path, of_run("Run folder to write.")]
 SaveMinutesOption = Annotated[
     float | None, of_run("Minutes between saved training states within an epoch (default: 5).")
 ]
 SaveStepsOption = Annotated[int | None, of_run("Steps between saved states, for several workers.")]
-ResumeOption = Annotated[bool, of_run("Resume the run in --out.")]
+ResumeOption = Annotated[bool, of_run("Resume the run in --out.", "--resume")]
 
 # Options that are fields of a recipe, and options that may be paths.
 _FIELDS = ("image_size", "epochs", "batch_size", "learning_rate", "optimizer", "precision", "seed")
@@ -163,9 +169,9 @@ def check_out(
     if path.exists() and not folder and not path.is_file():
         kind = "folder" if path.is_dir() else "device or pipe"
         raise ValueError(f"`{name}` must be a file. Received: {path}, which is a {kind}")
-    if name == "--report" and not folder and (path.suffix != ".json" or path.exists()):
+    if name == "--json" and (path.suffix != ".json" or path.exists()):
         wanted = "not exist yet" if path.suffix == ".json" else "end in .json"
-        raise ValueError(f"`--report` must {wanted}. Received: {path}")
+        raise ValueError(f"`--json` must {wanted}. Received: {path}")
     if not there.is_dir():
         wanted = "be a folder or be inside a folder" if folder else "be inside a folder"
         raise ValueError(f"`{name}` must {wanted}. Received: {path}, but {there} is a file")
@@ -226,7 +232,10 @@ def config_settings(context: typer.Context, config: type) -> dict[str, Any]:
     """Returns all fields of a run's configuration that the user has set, except the recipe."""
     names = {field.name for field in dataclasses.fields(config)} & given_options(context)
     given = {name: context.params[name] for name in names - {"recipe"}}
-    return given | {name: absolute(str(given[name])) for name in names & _PATHS}
+    given |= {name: absolute(str(given[name])) for name in names & _PATHS}
+    if given.get("weights") == "none":
+        given["weights"] = None
+    return given
 
 
 def given_options(context: typer.Context) -> set[str]:

@@ -36,7 +36,7 @@ _UNITS |= {"M": 2**20, "G": 2**30}  # as in Slurm and the JVM
 def plan(
     context: typer.Context,
     model: opt.ModelOption,
-    device: Annotated[
+    memory: Annotated[
         str,
         opt.option(
             "Total or free device memory, such as 16GiB (or 16G) or 24GB.",
@@ -50,7 +50,7 @@ def plan(
     set_: opt.SetOption = None,
     precision: Annotated[
         choices.Precision | None,
-        opt.option("Precision; auto is treated as float32."),
+        opt.option("Precision; auto is treated as float32.", show_default="auto"),
     ] = None,
     optimizer: opt.OptimizerOption = None,
     remat: Annotated[
@@ -66,7 +66,7 @@ def plan(
         Literal["gpu", "cpu"],
         opt.option("Device type; a training step needs less memory on a CPU (XLA)."),
     ] = "gpu",
-    report: opt.ReportOption = None,
+    json: opt.JsonOption = None,
 ) -> None:
     """Estimate the device memory of a run and the largest batch size that fits.
 
@@ -74,13 +74,13 @@ def plan(
     training steps on a CPU (docs/planning.md); on GPUs and TPUs not run, so leave some room. If
     the batch does not fit, settings that need less memory are listed.
 
-    keras-vit plan --model ViTL16 --batch 64 --device 16GiB
+    keras-vit plan --model ViTL16 --batch 64 --memory 16GiB
 
-    keras-vit plan --model ViTB16 --recipe paper_finetune --set accumulation_steps=32 --device 24GB
+    keras-vit plan --model ViTB16 --recipe paper_finetune --set accumulation_steps=32 --memory 24GB
     """
     numbers = opt.recipe_settings(context, remat=remat, trainable=("head/*",) if frozen else None)
-    memory = parse_bytes(device)
-    opt.check_out("--report", report, folder=False)
+    device = parse_bytes(memory)
+    opt.check_out("--json", json, folder=False)
     start_keras()
     from keras_vit import files, training
     from keras_vit.training.memory_plan import plan as make_plan
@@ -88,22 +88,22 @@ def plan(
     found = make_plan(
         model,
         training.recipe(recipe).replace(**numbers),
-        memory,
+        device,
         classes=classes,
         inference=inference,
         compiled=kind == "cpu",
     )
     print(_text(model, found))
-    if report:
-        files.write_json(report, found.to_json())
-        print(f"Written: {report}")
+    if json:
+        files.write_json(json, found.to_json())
+        print(f"Written: {json}")
 
 
 def parse_bytes(text: str) -> int:
-    """Parses the memory size given as `--device`; returns it in bytes."""
+    """Parses the memory size given as `--memory`; returns it in bytes."""
     match = re.fullmatch(rf"(\d{{1,12}}(?:\.\d+)?) ?({'|'.join(_UNITS)})", text)
     if not match or not float(match[1]):
-        raise ValueError(f"`--device` must be a size such as 16GiB. Received: --device {text}")
+        raise ValueError(f"`--memory` must be a size such as 16GiB. Received: --memory {text}")
     return int(float(match[1]) * _UNITS[match[2]])
 
 

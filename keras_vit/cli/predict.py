@@ -13,7 +13,7 @@ import typer
 
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
-from keras_vit.cli.model_argument import check_model, load_model
+from keras_vit.cli.model_argument import check_model, check_run, load_model
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
@@ -27,9 +27,9 @@ def predict(
     sources: Annotated[
         list[Path],
         opt.argument(
-            "[MODEL] SOURCE...",
-            "MODEL: run folder or exported file (omit it with --server). SOURCE: image files, "
-            "folders of images, or - to read file names from standard input.",
+            "[RUN] SOURCE...",
+            "RUN: run folder, exported file or folder of exports (omit it with --server). SOURCE: "
+            "image files, folders of images, or - to read file names from standard input.",
         ),
     ],
     to: Annotated[
@@ -45,9 +45,7 @@ def predict(
     top: Annotated[int, opt.option("Number of classes to print.", min=1)] = 3,
     constructor: opt.ConstructorOption = None,
     image_size: opt.SizeOption = None,
-    batch_size: Annotated[
-        int | None, opt.option("Batch size.", min=1, max=2**20, show_default="32; 16 with --server")
-    ] = None,
+    batch_size: Annotated[int | None, opt.batch_size(show_default="32; 16 with --server")] = None,
     trust: Annotated[
         bool,
         opt.option("Run a SavedModel whose operators can read and write any file.", "--trust"),
@@ -105,7 +103,13 @@ def predict(
             f"least one image. Received: {sources[0]}"
         )
     if model is not None:
-        opt.check_exists("MODEL", model, "a run folder or an exported file")
+        opt.check_exists("RUN", model, "a run folder or an exported file")
+        if not _is_model(model) and (swapped := list(filter(_is_model, given))):
+            raise ValueError(
+                "`RUN` must be the first argument, as in `keras-vit predict "
+                f"{swapped[0]} {model}`. Received: {' '.join(map(str, sources))}"
+            )
+        check_run(model)
     if model is not None and constructor:
         check_model(model, constructor)
     if size and not constructor:
@@ -160,6 +164,12 @@ def predict(
         failed = _write(to, table, paths, found) if to else _print(paths, found, top)
     if failed:
         raise typer.Exit(1)
+
+
+def _is_model(path: Path) -> bool:
+    parts = ("config.yaml", "saved_model.pb", "batching.config")  # of a run, an export, exports
+    is_file = path.suffix in (".keras", ".tflite", ".onnx", ".xml")
+    return is_file or any((path / part).is_file() for part in parts)
 
 
 def _print(paths: list[str], found: Iterator[Prediction], top: int) -> int:

@@ -13,7 +13,7 @@ from keras_vit.startup import start_keras
 def rollout(
     step: Annotated[
         Literal["canary", "promote", "back", "status"],
-        argument("canary|promote|back|status", "See above."),
+        argument("STEP", "See above."),
     ],
     models: Annotated[
         Path,

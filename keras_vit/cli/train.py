@@ -41,7 +41,7 @@ def train(
     recipe: Annotated[
         str | None,
         opt.of_recipe(
-            "Recipe (`keras-vit recipes`). Default: finetune with --weights, from_scratch without."
+            "Recipe (`keras-vit recipes`). Default: finetune, or from_scratch with random weights."
         ),
     ] = None,
     set_: opt.SetOption = None,
@@ -75,10 +75,10 @@ def train(
 ) -> None:
     """Fine-tune a model on labeled images, or train it from scratch.
 
-    With --weights the defaults fine-tune in minutes; without, they train from scratch. A run can
-    be stopped at any moment, and --resume continues it to the same weights.
+    A model with published weights starts from them, and the defaults fine-tune it in minutes. A
+    run can be stopped at any moment, and --resume continues it to the same weights.
 
-    keras-vit train --data photos/ --model ViTB16 --weights imagenet --out runs/photos
+    keras-vit train --data photos/ --model ViTB16 --out runs/photos
 
     keras-vit train --resume --out runs/photos
     """
@@ -87,26 +87,39 @@ def train(
     numbers = _start(context, wanted)
     from keras_vit import training
     from keras_vit.runs import named_recipes
+    from keras_vit.tasks.build import default_weights
 
+    changes, published = opt.config_settings(context, training.RunConfig), None
     if config is not None:
         base = training.read_config(config)
         chosen = training.recipe(recipe) if recipe else base.recipe
     else:
+        if not (weights or resume) and (not recipe or recipe in named_recipes.FROM_WEIGHTS):
+            published = changes["weights"] = default_weights(model)
         base = training.RunConfig(data="", model=model)
-        chosen = training.recipe(recipe or ("finetune" if weights else "from_scratch"))
+        start = changes.get("weights")
+        chosen = training.recipe(recipe or ("finetune" if start else "from_scratch"))
     if optimizer == "sgd" and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)
-    changes = opt.config_settings(context, training.RunConfig)
+    if published:
+        print(f"Starting from published weights: {published} (--weights none for random weights).")
     run_config = dataclasses.replace(base, recipe=chosen.replace(**numbers), **changes)
-    with stoppable(out, "train"):
-        training.train(
-            run_config,
-            out,
-            resume=resume,
-            tensorboard=tensorboard,
-            profile=profile,
-            smaller_batches=config is None and "batch_size" not in numbers,
-        )
+    try:
+        with stoppable(out, "train"):
+            training.train(
+                run_config,
+                out,
+                resume=resume,
+                tensorboard=tensorboard,
+                profile=profile,
+                smaller_batches=config is None and "batch_size" not in numbers,
+            )
+    except ConnectionError as error:
+        if not published:
+            raise
+        raise RuntimeError(
+            f"{error}\nOr pass --weights none to train from random weights."
+        ) from error
 
 
 def pretrain(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,10 +28,8 @@ class Finding:
         ValueError: If `severity` is unknown.
 
     Examples:
-        >>> print(Finding("softmax twice", "serious", "The rows sum to 1.", "Drop one.").text(60))
-        SERIOUS  softmax twice
-                 The rows sum to 1.
-                 Fix: Drop one.
+        >>> Finding("softmax twice", "serious", "The rows sum to 1.", "Drop one.").severity
+        'serious'
     """
 
     name: str
@@ -43,13 +40,6 @@ class Finding:
 
     def __post_init__(self) -> None:
         arguments.one_of("severity", self.severity, SEVERITIES)
-
-    def text(self, width: int = 100) -> str:
-        """Formats the finding as text with lines of at most `width` characters."""
-        lines, indent = [f"{self.severity.upper():<9}{self.name}"], " " * 9
-        for part in (self.evidence, f"Fix: {self.fix}" if self.fix else ""):
-            lines += textwrap.wrap(part, width, initial_indent=indent, subsequent_indent=indent)
-        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the finding as a dictionary that can be stored as JSON."""

@@ -91,9 +91,10 @@ def check_names(context: DoctorContext) -> list[Finding]:
     return found.note(
         "classes without names",
         "Without names, the meaning of an output is unknown. Models of keras_vit store class "
-        "names in their Preprocessing; set them with keras_vit.models.rebuild(model, "
-        "preprocessing=dataclasses.replace(preprocessing, class_names=...)). For other models, "
-        "keep the list of class names next to the model file.",
+        "names: pass class_names= to the constructor, or copy the model with "
+        "keras_vit.models.with_preprocessing(model, dataclasses.replace("
+        "keras_vit.models.preprocessing_of(model), class_names=(...))). For other models, keep the "
+        "list of class names next to the model file.",
     )
 
 

@@ -27,7 +27,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
         return run.model(compile=True), run
     if not path.is_file() or path.suffix not in (".keras", ".h5"):
         raise ValueError(
-            "`RUN_OR_MODEL` must be a run folder, or a .keras or .h5 file that contains a "
+            "`RUN` must be a run folder, or a .keras or .h5 file that contains a "
             f"complete model. Received: {path}"
         )
     with contextlib.suppress(TypeError, ValueError):  # a loss or optimizer unknown to Keras
@@ -38,7 +38,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
         raise
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "`RUN_OR_MODEL` must be a model that keras.saving.load_model can load. If the model "
+            "`RUN` must be a model that keras.saving.load_model can load. If the model "
             "has custom layers, load it in Python and call keras_vit.doctor.examine on the "
             f"loaded model. Received: {path}, which fails to load: {str(error).splitlines()[0]}"
         ) from error

@@ -52,11 +52,12 @@ def align(model_labels: Sequence[str] | None, examples: Examples) -> np.ndarray:
         ("has more than one", [name for name in occurring if model_labels.count(name) > 1]),
     ):
         if wrong:
+            hint = arguments.nearest(wrong[0], set(model_labels) - {wrong[0]})
             raise ValueError(
                 "`examples` must contain only classes that the model has exactly once; the "
-                f"model {problem}: {arguments.shortlist(wrong, shown=20)}. Evaluate on data with "
-                "the classes that the model was trained on. Received: a model with the classes "
-                f"{arguments.shortlist(model_labels, shown=20)}"
+                f"model {problem}: {arguments.shortlist(wrong, shown=20)}.{hint} Evaluate on data "
+                "with the classes that the model was trained on. Received: a model with the "
+                f"classes {arguments.shortlist(model_labels, shown=20)}"
             )
     outputs = np.zeros(len(examples.class_names), int)
     outputs[indices] = [model_labels.index(name) for name in occurring]

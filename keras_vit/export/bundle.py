@@ -10,11 +10,10 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -87,7 +86,7 @@ def bundle(
     directory: str | os.PathLike[str],
     *,
     name: str = "vit",
-    quantizations: Sequence[str] | None = None,
+    quantizations: Sequence[str] | Literal["all"] | None = None,
     runtimes: Sequence[str] = (),
     examples: Examples | None = None,
     full: bool = False,
@@ -112,9 +111,9 @@ def bundle(
         run: The folder of a complete run, or a model.
         directory: Folder of the bundle; created if needed.
         name: Name of the model on the server.
-        quantizations: TFLite files to write, keys of `tflite.QUANTIZATIONS`; by default all of
-            `tflite.quantizations_of`, except those that agree on too few images. Quantizations
-            given here must agree.
+        quantizations: TFLite files to write: keys of `tflite.QUANTIZATIONS`, which must agree;
+            by default those of `tflite.USUAL`, or with `"all"` those of
+            `tflite.quantizations_of`, except those that agree on too few images.
         runtimes: Other runtimes to export for, of `onnx_openvino.WRITERS`.
         examples: Labeled images to verify with; by default the run's held-out images. Ranges are
             calibrated on training images of the run, or, for a model, on some of `examples`,
@@ -154,7 +153,8 @@ def bundle(
         ('1', [True])
     """
     saved_model.require_tensorflow()
-    for quantization in quantizations or ():
+    named = quantizations is not None and quantizations != "all"
+    for quantization in quantizations or () if named else ():
         arguments.one_of("quantizations", quantization, tuple(tflite.QUANTIZATIONS))
     for kind in runtimes:
         arguments.one_of("runtimes", kind, tuple(onnx_openvino.WRITERS))
@@ -179,8 +179,11 @@ def bundle(
     measured = _drawn(len(source.trained), seed)
     if source.trained is source.held_out:
         measured = measured[::-1]  # the images to verify with come first
-    calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
-    chosen = tflite.quantizations_of(source.model) if quantizations is None else quantizations
+    chosen = tflite.USUAL if quantizations is None else quantizations
+    chosen = tflite.quantizations_of(source.model) if chosen == "all" else chosen
+    calibration = []
+    if any(tflite.QUANTIZATIONS[quantization].calibrated for quantization in chosen):
+        calibration = [source.trained.read(int(index)) for index in measured[:_CALIBRATION]]
     for quantization in chosen:
         tflite.check_quantization(quantization, source.model, calibration)
     agreements = {name: None if name == "float32" else min_agreement for name in chosen}
@@ -196,7 +199,7 @@ def bundle(
             if _is_leftover(path):
                 _remove_files(directory, path)
                 shutil.rmtree(path, ignore_errors=True)
-        say(f"Keras model on {len(checked)} images")
+        say(f"Predicting {len(checked)} images with the Keras model")
         shown = int(bool(verbose) and sys.stdout.isatty())
         task = of(preprocessing_of(source.model))
         expected = task.predict(source.model, checked, verbose=shown)
@@ -211,10 +214,9 @@ def bundle(
             writers |= _writers(
                 source.model, staged, agreements, runtimes, calibration, tflite_batch_size
             )
-            for artifact, write in writers.items():
-                start = time.monotonic()
+            for number, (artifact, write) in enumerate(writers.items(), 1):
+                say(f"Writing {artifact.name} ({number} of {len(writers)})")
                 write(artifact.path)
-                say(f"{artifact.name}: written in {time.monotonic() - start:.0f} s")
             images = (checked.read(index) for index in range(len(checked)))
             results = verify(
                 list(writers),
@@ -224,12 +226,12 @@ def bundle(
                 names=checked.names,
                 progress=bool(verbose),
             )
-            _refuse(results, checked.names, named=quantizations is not None)
+            _refuse(results, checked.names, named)
             for artifact, result in zip(writers, results, strict=True):
                 if not result.ok:
                     artifact.path.unlink()
             if warm_up:
-                say("Warm-up requests")
+                say("Writing warm-up requests")
                 warmup.write(staged / "saved_model", name=name)
             version = _next(directory, name)
             manifest.write(

@@ -36,8 +36,8 @@ def load_predictor(
 
     Args:
         source: The folder of a training run, with the weights of the last epoch; a `.keras`,
-            `.tflite`, `.onnx` or OpenVINO `.xml` file; a SavedModel, or the folder of its
-            versions, of which the newest is loaded; or a Keras model.
+            `.tflite`, `.onnx` or OpenVINO `.xml` file; a SavedModel, the folder of its versions,
+            of which the newest is loaded, or the folder of an export; or a Keras model.
         trust: Whether a SavedModel may contain operators other than those of exported models,
             which can read and write any file.
 
@@ -70,12 +70,17 @@ def _of_path(path: Path, trust: bool) -> Predictor:
     source = os.fspath(path)
     if path.is_dir():
         last = training.Run(path).last
-        complete = [n for n in saved_model.versions(path) if _is_saved_model(path / str(n))]
-        folder = path / str(complete[-1]) if complete else path
         if last.is_file():
             path = last
-        elif _is_saved_model(folder):
+        elif folder := _newest(path):
             return _of_saved_model(folder, trust)
+        elif models := [child for child in path.iterdir() if child.is_dir() and _newest(child)]:
+            if len(models) > 1:
+                raise ValueError(
+                    f"`source` must be one model. Received: source={source!r}, with the models "
+                    f"{', '.join(sorted(map(str, models)))}"
+                )
+            return _of_path(models[0], trust)
     load = _LOADERS.get(path.suffix)
     if load and path.is_file():
         return load(path)
@@ -130,8 +135,11 @@ def embed(
     return rows(images, batch_size, *on_pixels(preprocessing, _on(network, preprocessing)))
 
 
-def _is_saved_model(folder: Path) -> bool:
-    return (folder / "saved_model.pb").is_file()
+def _newest(folder: Path) -> Path | None:
+    """Returns the SavedModel in a folder, or in the newest of its version folders."""
+    numbers = reversed(saved_model.versions(folder))
+    found = (*(folder / str(number) for number in numbers), folder)
+    return next((path for path in found if (path / "saved_model.pb").is_file()), None)
 
 
 def _of_model(model: keras.Model, name: str) -> Predictor:

@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 _BATCH = 32
-_SECONDS = 4.0  # maximum duration of a measurement
+_SECONDS = 2.0  # maximum duration of a measurement
 _TIMES = 20  # maximum number of calls
 
 # Function from pixels at the model's size, uint8 (B, h, w, C), to outputs (B, ...).

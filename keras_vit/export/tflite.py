@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import tempfile
 import warnings
@@ -80,6 +81,9 @@ QUANTIZATIONS = {
         Quantization("dynamic_range"),
     )
 }
+
+#: Written by default: for GPUs and for CPUs.
+USUAL = ("float16", "dynamic_range")
 
 
 def quantizations_of(model: keras.Model) -> tuple[str, ...]:
@@ -232,6 +236,8 @@ class TFLiteConverter:
         if quantization.integer_only:
             converter.inference_input_type = converter.inference_output_type = tf.uint8
         if quantization.calibrated:
+            # The new quantizer cannot write int16x8, but would compute the ranges a second time.
+            converter.experimental_new_quantizer = quantization.integer_only
             converter.representative_dataset = lambda: self._samples(signature)
         with warnings.catch_warnings():
             # The converter calibrates with an interpreter that TensorFlow reports as deprecated.
@@ -241,11 +247,15 @@ class TFLiteConverter:
             return content
         return tflite_metadata.add(content, self._preprocessing, self._model.name)
 
+    @functools.cached_property
+    def _pixels(self) -> list[np.ndarray]:
+        images = map(tf.constant, self._images)
+        return [fit_within(image, self._preprocessing).numpy() for image in images]
+
     def _samples(self, signature: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         dtype = np.float32 if signature == _FLOATS else np.uint8
-        for number, encoded in enumerate(self._images):
-            fitted = fit_within(tf.constant(encoded), self._preprocessing)
-            full = np.broadcast_to(fitted.numpy(), self._shape).astype(dtype)
+        for number, pixels in enumerate(self._pixels):
+            full = np.broadcast_to(pixels, self._shape).astype(dtype)
             if not number:  # the input's range is [0, 255], even if all images are dark
                 full.flat[0], full.flat[-1] = 0, 255
             yield signature, {"pixels": full}

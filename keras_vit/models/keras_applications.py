@@ -46,7 +46,7 @@ def build_application(
     arguments.one_of("name", name, application_names())
     size = image_size or _IMAGE_SIZE
     trained = weights if isinstance(weights, keras.Model) else None
-    with _offline_if_set():
+    with _downloading():
         network = getattr(keras.applications, name)(
             include_top=False,
             weights=None if trained else weights,
@@ -75,22 +75,30 @@ def build_application(
     return keras.Model(images, logits, name=name.lower())
 
 
+_MANUALLY = (
+    "Download the file manually, and store it in the folder models of KERAS_HOME (~/.keras)."
+)
+
+
 class _Offline(urllib.request.BaseHandler):
     def default_open(self, request: urllib.request.Request) -> None:
         raise ConnectionError(
-            f"KERAS_VIT_OFFLINE forbids the download of {request.full_url}. Download the file "
-            "manually, and store it in the folder models of KERAS_HOME (~/.keras)."
+            f"KERAS_VIT_OFFLINE forbids the download of {request.full_url}. {_MANUALLY}"
         )
 
 
 @contextlib.contextmanager
-def _offline_if_set() -> Iterator[None]:
+def _downloading() -> Iterator[None]:
     """Forbids downloads by Keras while `KERAS_VIT_OFFLINE` is set."""
     before = urllib.request._opener  # type: ignore[attr-defined]
     if is_set("KERAS_VIT_OFFLINE"):
         urllib.request.install_opener(urllib.request.build_opener(_Offline))
     try:
         yield
+    except Exception as error:  # raised by Keras without a type of its own
+        if "URL fetch failure" not in str(error):
+            raise
+        raise ConnectionError(f"{error}. {_MANUALLY}") from error
     finally:
         urllib.request.install_opener(before)
 

@@ -94,7 +94,7 @@ RECIPES = {
     ),
     "from_scratch": NamedRecipe(
         FROM_SCRATCH,
-        "Training from random weights on small images (the default without `weights`).",
+        "Training from random weights on small images (the default with --weights none).",
         "keras_vit; chosen on scikit-learn's digits",
     ),
     "linear_probe": NamedRecipe(
@@ -209,6 +209,9 @@ RECIPES = {
         "original script trains only the classifier, as --set 'trainable=[head/*]' does here.",
     ),
 }
+
+# Recipes that begin with pretrained weights.
+FROM_WEIGHTS = ("finetune", "linear_probe", "paper_finetune", "mae_finetune", "flowers_report")
 
 # Augmentation of "How to train your ViT?" by the names in its checkpoints, aug_*: MixUp alpha,
 # RandAugment (operations, magnitude). Undocumented, but light0 and light1 of the checkpoints must

@@ -23,6 +23,15 @@ def check_model(name: str) -> None:
     arguments.one_of("model", name, (*zoo.CONSTRUCTORS, *application_names()))
 
 
+def default_weights(model: str) -> str | None:
+    """Returns the name of the published weights to start from, or None if there are none."""
+    if model in application_names():
+        return "imagenet"
+    rows = weights.list_weights(model)
+    usual = any("imagenet" in row.aliases for row in rows)
+    return "imagenet" if usual else rows[0].name if rows else None
+
+
 def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
     """Builds an encoder for pre-training, without a classifier, in the given dtype policy."""
     checkpoint = checkpoint_of(config)

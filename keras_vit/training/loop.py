@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -323,12 +324,13 @@ def _finish(
     result = None
     names = ["last.keras"]
     if task.monitor:
-        predictions = task.predict(model, validation)
+        shown = int(sys.stdout.isatty())  # no progress bars in log files
+        predictions = task.predict(model, validation, verbose=shown)
         result = task.score(predictions)
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
         content = {**result.to_json(), "inventory": inventory}
         if current is not None:
-            without = task.score(task.predict(current, validation))
+            without = task.score(task.predict(current, validation, verbose=shown))
             content["without_averaging"] = without.to_json()
         files.write_json(run.evaluation, content)
         pictures |= task.draw(result, run.path)

@@ -47,9 +47,9 @@ class LoadReport:
         read: Sentences on what was ignored or assumed when the file was read.
 
     Examples:
-        >>> row = TensorReport("reset", "head/kernel", (6, 5))
-        >>> LoadReport("a.npz", (row,), ()).notes()
-        ['head/kernel starts from initial values, not from a.npz.']
+        >>> rows = [TensorReport("reset", name, (6, 5)) for name in ("head/kernel", "head/bias")]
+        >>> LoadReport("a.npz", tuple(rows), ()).notes()
+        ['The classifier (head/kernel, head/bias) is new: it is not loaded from a.npz.']
     """
 
     source: str
@@ -75,8 +75,12 @@ class LoadReport:
         """
         notes = [f"{text}." for text in (*self.read, *self.resized, *self.differing.values())]
         if reset := self.of("reset"):
-            verb = "starts" if len(reset) == 1 else "start"
-            notes.append(f"{', '.join(reset)} {verb} from initial values, not from {self.source}.")
+            new = ", ".join(reset)
+            if all(name.startswith("head/") for name in reset):
+                notes.append(f"The classifier ({new}) is new: it is not loaded from {self.source}.")
+            else:
+                verb = "starts" if len(reset) == 1 else "start"
+                notes.append(f"{new} {verb} from initial values, not from {self.source}.")
         if dropped := self.of("dropped"):
             verb = "is" if len(dropped) == 1 else "are"
             notes.append(f"{', '.join(dropped)} of {self.source} {verb} not loaded.")

@@ -56,11 +56,11 @@ def test_models_lists_every_constructor(call: Call) -> None:
 
 def test_evaluate_of_what_is_no_run_is_refused(run: Path, call: Call, tmp_path: Path) -> None:
     code, _, message = call("evaluate", tmp_path)
-    check_failure(code, message, "`RUN_OR_FILE` must be a run folder or a model file. Received")
+    check_failure(code, message, "`RUN` must be a run folder or a model file. Received")
     code, _, message = call("evaluate", tmp_path / "nowhere.keras")
-    check_failure(code, message, "`RUN_OR_FILE` must be a run folder or a model file. Received")
+    check_failure(code, message, "`RUN` must be a run folder or a model file. Received")
     code, _, message = call("evaluate", run / "last.keras")
-    check_failure(code, message, "`--data` must be given unless `RUN_OR_FILE` is a run.")
+    check_failure(code, message, "`--data` must be given unless `RUN` is a run.")
     shutil.copy(run / "last.keras", tmp_path / "weights.npz")
     code, _, message = call("evaluate", tmp_path / "weights.npz")
     check_failure(
@@ -78,7 +78,7 @@ def test_full_disk_is_one_line_with_the_file(
 
     monkeypatch.setattr("os.fsync", full)
     report = tmp_path / "plan.json"
-    code, _, message = call("plan", "--model", "ViTNano", "--device", "1GiB", "--report", report)
+    code, _, message = call("plan", "--model", "ViTNano", "--memory", "1GiB", "--json", report)
     assert code == 1
     assert message.endswith(
         f"keras-vit: [Errno 28] No space left on device: '{report}'. Complete files are kept. "

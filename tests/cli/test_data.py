@@ -78,7 +78,7 @@ def test_check_passes_what_training_takes(call: Call, photos: Path) -> None:
 def test_check_writes_its_report(call: Call, photos: Path, tmp_path: Path) -> None:
     report = tmp_path / "new" / "report.json"
     report.parent.mkdir()
-    code, output, _ = call("check", photos, "--report", report)
+    code, output, _ = call("check", photos, "--json", report)
     assert code == 0
     assert output.endswith(f"\n\nWritten: {report}\n")
     content = json.loads(report.read_text(encoding="utf-8"))
@@ -86,7 +86,7 @@ def test_check_writes_its_report(call: Call, photos: Path, tmp_path: Path) -> No
     assert content == json.loads(json.dumps(data.check(data.load(photos)).to_json()))
     (photos / "bee" / "99.jpg").write_bytes(b"text")
     again = report.with_name("again.json")
-    assert call("check", photos, "--report", again)[0] == 1
+    assert call("check", photos, "--json", again)[0] == 1
     assert "bee/99.jpg" in json.loads(again.read_text(encoding="utf-8"))["bad"]
 
 

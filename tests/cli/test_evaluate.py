@@ -118,7 +118,7 @@ def test_evaluate_needs_a_split_that_is_there(
     run: Path, photos: Path, call: Call, tmp_path: Path
 ) -> None:
     code, _, message = call("evaluate", run, "--part", "test")
-    check_failure(code, message, "`--part` must be a non-empty split. Received: test")
+    check_failure(code, message, "`--part` must be a split with images. Received: test")
     code, _, message = call("evaluate", run, "--data", photos, "--part", "test")
     check_failure(
         code,
@@ -192,7 +192,7 @@ def test_probe_takes_a_run_or_a_file(run: Path, photos: Path, call: Call, tmp_pa
 
 def test_probe_of_a_file_needs_images(run: Path, call: Call) -> None:
     code, _, message = call("probe", run / "last.keras")
-    check_failure(code, message, "`--data` must be given unless `RUN_OR_FILE` is a run.")
+    check_failure(code, message, "`--data` must be given unless `RUN` is a run.")
 
 
 def test_methods_of_the_command_are_those_that_there_are() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -27,7 +28,7 @@ def exported(run: Path) -> Path:
     return to
 
 
-@pytest.mark.parametrize("artifact", ["ants", "ants/1", "ants-files/1/float32.tflite"])
+@pytest.mark.parametrize("artifact", [".", "ants", "ants/1", "ants-files/1/float32.tflite"])
 def test_predict_prints_labels_for_every_artifact(
     exported: Path, run: Path, call: Call, artifact: str
 ) -> None:
@@ -163,6 +164,30 @@ def test_export_prints_the_table_and_repeats_the_evaluation(
     assert re.search(rf"^saved_model .* {accuracy:.4f} +1.0000 ", output, re.MULTILINE)
     assert f"Written: {tmp_path}/vit/1" in output
     assert "-files" not in output
+
+
+def test_export_writes_the_usual_files(run: Path, call: Call, tmp_path: Path) -> None:
+    code, output, messages = call("export", run, "--to", tmp_path, "--min-agreement", 0)
+    files = sorted(path.name for path in (tmp_path / "vit-files" / "1").glob("*.tflite"))
+    assert code == 0
+    assert files == ["dynamic_range.tflite", "float16.tflite"]
+    steps = [line for line in output.splitlines() if line.startswith("Writing ")]
+    assert steps[:3] == [
+        "Writing saved_model (1 of 3)",
+        "Writing float16 (2 of 3)",
+        "Writing dynamic_range (3 of 3)",
+    ]
+    assert "\x1b" not in output + messages
+
+
+def test_predict_of_a_folder_with_two_models_names_them(
+    exported: Path, run: Path, call: Call, tmp_path: Path
+) -> None:
+    for name in ("ants", "bees"):
+        shutil.copytree(exported / "ants", tmp_path / name)
+    code, _, message = call("predict", tmp_path, next((run / "samples").iterdir()))
+    check_failure(code, message, "`source` must be one model. Received: ")
+    assert message.endswith(f"with the models {tmp_path}/ants, {tmp_path}/bees\n")
 
 
 def test_export_prints_the_oldest_runtime_of_each_file(

@@ -33,12 +33,12 @@ def test_a_weight_file_may_be_loaded_at_another_size_and_without_a_classifier(
     found = load_model(tmp_path / "headless.weights.h5", "ViTNano", classifier=False)
     assert len(found.weights) == len(headless.weights)
     assert found.output_shape == (None, 15)  # the class token, which a classifier would read
-    with pytest.raises(ValueError, match=r"`RUN_OR_FILE` must contain a classifier\."):
+    with pytest.raises(ValueError, match=r"`RUN` must contain a classifier\."):
         load_model(tmp_path / "headless.weights.h5", "ViTNano")
 
 
 def test_what_cannot_be_loaded_says_why(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`RUN_OR_FILE` must be a run folder or a model file"):
+    with pytest.raises(ValueError, match="`RUN` must be a run folder or a model file"):
         load_model(tmp_path / "nowhere.keras")
     with pytest.raises(ValueError, match="`--image-size` must be used with `--model`,"):
         load_model(run / "last.keras", None, (8, 8))

@@ -227,11 +227,11 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_report_is_json(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"`--report` must end in \.json"):
-        check_out("--report", tmp_path / "labels.csv", folder=False)
+    with pytest.raises(ValueError, match=r"`--json` must end in \.json"):
+        check_out("--json", tmp_path / "labels.csv", folder=False)
     (tmp_path / "annotations.json").touch()
-    with pytest.raises(ValueError, match="`--report` must not exist yet"):
-        check_out("--report", tmp_path / "annotations.json", folder=False)
+    with pytest.raises(ValueError, match="`--json` must not exist yet"):
+        check_out("--json", tmp_path / "annotations.json", folder=False)
 
 
 @pytest.mark.parametrize("value", ["!!bool foo", "!!timestamp abc", "!!int ''"])

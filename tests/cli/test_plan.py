@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tensorflow
 def test_plan_says_what_fits_and_what_would_help(call: Call, tmp_path: Path) -> None:
     report = tmp_path / "plan.json"
     code, output, _ = call(
-        *("plan", "--model", "ViTL16", "--batch", 64, "--device", "16GiB", "--report", report)
+        *("plan", "--model", "ViTL16", "--batch", 64, "--memory", "16GiB", "--json", report)
     )
     assert code == 0
     assert "training with adamw, float32, batch of 64" in output
@@ -31,10 +31,10 @@ def test_plan_says_what_fits_and_what_would_help(call: Call, tmp_path: Path) -> 
 def test_plan_takes_its_options(call: Call, tmp_path: Path) -> None:
     report = tmp_path / "plan.json"
     code, output, _ = call(
-        *("plan", "--model", "ViTTi16", "--device", "8GB", "--image-size", "96x160"),
+        *("plan", "--model", "ViTTi16", "--memory", "8GB", "--image-size", "96x160"),
         *("--classes", 5, "--recipe", "from_scratch", "--set", "ema_momentum=0.9"),
         *("--precision", "mixed_bfloat16", "--optimizer", "sgd", "--remat", "--frozen"),
-        *("--kind", "cpu", "--report", report),
+        *("--kind", "cpu", "--json", report),
     )
     assert code == 0
     assert "ViTTi16 at 96 x 160 pixels, 5 classes: training with sgd, gradient" in output
@@ -47,7 +47,7 @@ def test_plan_takes_its_options(call: Call, tmp_path: Path) -> None:
 
 
 def test_plan_of_inference_keeps_nothing(call: Call) -> None:
-    code, output, _ = call("plan", "--model", "ViTTi16", "--device", "4GiB", "--inference")
+    code, output, _ = call("plan", "--model", "ViTTi16", "--memory", "4GiB", "--inference")
     assert code == 0
     assert "classes: inference, float32, batch of 16" in output
     assert "gradients" not in output
@@ -58,16 +58,16 @@ def test_plan_counts_less_where_chains_are_compiled(call: Call, tmp_path: Path) 
     totals = {}
     for kind in ("gpu", "cpu"):
         report = tmp_path / f"{kind}.json"
-        call("plan", "--model", "ViTTi16", "--device", "4GiB", "--kind", kind, "--report", report)
+        call("plan", "--model", "ViTTi16", "--memory", "4GiB", "--kind", kind, "--json", report)
         totals[kind] = json.loads(report.read_text())["total"]
     assert totals["cpu"] < totals["gpu"]
 
 
 def test_plan_says_if_nothing_is_enough(call: Call) -> None:
-    _, output, _ = call("plan", "--model", "ViTG14", "--device", "8GiB")
+    _, output, _ = call("plan", "--model", "ViTG14", "--memory", "8GiB")
     assert "None of these saves enough: use a smaller model" in output
     _, output, _ = call(
-        *("plan", "--model", "ViTG14", "--device", "4G", "--batch", 8, "--inference")
+        *("plan", "--model", "ViTG14", "--memory", "4G", "--batch", 8, "--inference")
     )
     assert "Settings to try" not in output
     assert (
@@ -76,19 +76,19 @@ def test_plan_says_if_nothing_is_enough(call: Call) -> None:
 
 
 def test_plan_refuses_a_model_that_is_none(call: Call) -> None:
-    code, _, message = call("plan", "--model", "ViTB61", "--device", "8GiB")
+    code, _, message = call("plan", "--model", "ViTB61", "--memory", "8GiB")
     check_failure(code, message, "Did you mean 'ViTB16'?")
 
 
 def test_plan_refuses_a_number_of_classes_that_no_model_has(call: Call) -> None:
-    code, _, message = call("plan", "--model", "ViTB16", "--device", "8GiB", "--classes", "9" * 400)
+    code, _, message = call("plan", "--model", "ViTB16", "--memory", "8GiB", "--classes", "9" * 400)
     assert code == 2
     assert "Invalid value for '--classes'" in message
 
 
 @pytest.mark.parametrize("text", ["16", "GiB", "0GiB", "16gib", "-1GiB", "9" * 400 + "GiB"])
 def test_parse_bytes_refuses_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match=r"`--device` must be a size such as 16GiB\."):
+    with pytest.raises(ValueError, match=r"`--memory` must be a size such as 16GiB\."):
         parse_bytes(text)
 
 

@@ -80,12 +80,62 @@ def test_sgd_has_its_own_learning_rate_and_no_decay(call: Call, asked: dict[str,
     assert asked["config"].recipe == FINETUNE.replace(**{**SGD, "learning_rate": 0.3})
 
 
-@pytest.mark.parametrize("weights", [None, "imagenet"])
-def test_defaults_depend_on_whether_there_are_weights(
-    call: Call, asked: dict[str, Any], weights: str | None
+@pytest.mark.parametrize(
+    ("options", "weights", "recipe"),
+    [
+        ((), "imagenet", "finetune"),
+        (("--weights", "augreg_in21k"), "augreg_in21k", "finetune"),
+        (("--weights", "none"), None, "from_scratch"),
+        (("--weights", "none", "--recipe", "finetune"), None, "finetune"),
+        (("--recipe", "linear_probe"), "imagenet", "linear_probe"),
+        (("--recipe", "deit"), None, "deit"),
+        (("--model", "ViTS8"), "dino", "finetune"),
+        (("--model", "ResNet50"), "imagenet", "finetune"),
+        (("--model", "ViTMicro4"), None, "from_scratch"),
+    ],
+)
+def test_a_model_with_published_weights_starts_from_them(
+    call: Call,
+    asked: dict[str, Any],
+    options: tuple[str, ...],
+    weights: str | None,
+    recipe: str,
 ) -> None:
-    call("train", "--data", "digits", *(("--weights", weights) if weights else ()))
-    assert asked["config"].recipe == (FINETUNE if weights else FROM_SCRATCH)
+    _, output, _ = call("train", "--data", "digits", *options)
+    assert asked["config"].weights == weights
+    assert asked["config"].recipe == training.recipe(recipe)
+    note = f"Starting from published weights: {weights} (--weights none for random weights).\n"
+    assert output == ("" if weights is None or "--weights" in options else note)
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ("ViTTi16", "pass the file as the weights (--weights FILE) or store it as"),
+        ("MobileNetV2", "store it in the folder models of KERAS_HOME"),
+    ],
+)
+def test_offline_error_says_both_ways(
+    call: Call,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    wanted: str,
+) -> None:
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))
+    code, _, message = call("train", "--data", photos, "--model", model, "--out", tmp_path / "run")
+    check_failure(code, message, wanted)
+    assert message.endswith("Or pass --weights none to train from random weights.\n")
+
+
+def test_config_without_weights_starts_from_random_weights(
+    run: Path, call: Call, asked: dict[str, Any]
+) -> None:
+    call("train", "--config", run / "config.yaml", "--model", "ViTTi16", "--out", "again")
+    assert asked["config"].weights is None
 
 
 def test_config_repeats_a_run(run: Path, call: Call, asked: dict[str, Any]) -> None:

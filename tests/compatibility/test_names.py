@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from keras_vit import cli, training
+from keras_vit.cli.typer_classes import EARLIER_NAMES
 from tests.compatibility.narrow import FILES
 
 pytestmark = pytest.mark.tensorflow
@@ -60,7 +61,10 @@ def found() -> dict[str, set[str]]:
 @pytest.mark.parametrize("words", OPTIONS)
 def test_command_has_the_options_it_had(words: str, found: dict[str, set[str]]) -> None:
     assert words in found
-    assert set(OPTIONS[words]) - found[words] == REMOVED.get(words, set())
+    earlier = EARLIER_NAMES.get(words.split()[-1], {})
+    assert set(OPTIONS[words]) - found[words] - earlier.keys() == REMOVED.get(words, set())
+    assert set(earlier.values()) - {""} <= found[words]
+    assert not earlier.keys() & found[words]
 
 
 def test_stored_help_tells_of_every_stored_option() -> None:

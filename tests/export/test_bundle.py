@@ -44,7 +44,7 @@ def whole(model: keras.Model, labeled: Examples, tmp_path_factory: pytest.TempPa
     """One bundle with everything in it; tests only read it."""
     pytest.importorskip("tensorflow_serving", reason="needs the extra serving")
     directory = tmp_path_factory.mktemp("bundle")
-    done = exported(model, directory, labeled, quantizations=None, warm_up=True, min_agreement=0.2)
+    done = exported(model, directory, labeled, quantizations="all", warm_up=True, min_agreement=0.2)
     return directory, done
 
 
@@ -186,7 +186,7 @@ def test_a_rung_that_disagrees_is_left_out(
     kept = {name: tflite.QUANTIZATIONS[name] for name in ("float32", "dynamic_range")}
     monkeypatch.setattr(tflite, "QUANTIZATIONS", kept)
     answered(monkeypatch, "dynamic_range")
-    done = exported(model, tmp_path, labeled, quantizations=None)
+    done = exported(model, tmp_path, labeled, quantizations="all")
     assert not (done.files / "dynamic_range.tflite").exists()
     assert "Left out for too many different predictions: dynamic_range." in done.text()
     assert "The smallest TFLite file that matches the model is " in done.text()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -38,6 +39,18 @@ def test_offline_holds_for_the_downloads_of_keras(
     with pytest.raises(ConnectionError, match=r"OFFLINE forbids the download of https://storage"):
         build_application("MobileNetV2", LABELS, weights="imagenet")
     assert urllib.request._opener is opener  # type: ignore[attr-defined]
+
+
+def test_failed_download_says_where_the_file_belongs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise urllib.error.URLError("unreachable")
+
+    monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))
+    monkeypatch.setattr("keras.src.utils.file_utils.urlretrieve", fail)
+    with pytest.raises(ConnectionError, match=r"URL fetch failure .* folder models of KERAS_HOME"):
+        build_application("MobileNetV2", LABELS, weights="imagenet")
 
 
 @pytest.mark.parametrize("name", application_names())

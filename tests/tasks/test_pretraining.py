@@ -150,7 +150,7 @@ def test_last_is_the_encoder_as_it_is_used(run: Run) -> None:
 
 
 def test_constructor_starts_from_it(run: Run, pico: str) -> None:
-    with pytest.warns(UserWarning, match="head/kernel, head/bias start from initial values"):
+    with pytest.warns(UserWarning, match=r"head/kernel, head/bias\) is new: it is not loaded"):
         model = zoo.constructor(pico)(weights=run.last, classes=5)
     assert model.output_shape == (None, 5)
     head = model.get_layer("head").get_weights()

@@ -192,5 +192,5 @@ def test_a_file_of_other_classes_than_the_default_is_refused(tmp_path: Path) -> 
         ViTMicro4(weights=tmp_path / "own.keras")
     assert ViTMicro4(weights=tmp_path / "own.keras", classes=3).output_shape == (None, 3)
     assert ViTMicro4(weights=tmp_path / "own.keras", include_top=False).output_shape[-1] == 96
-    with pytest.warns(UserWarning, match="start from initial values"):
+    with pytest.warns(UserWarning, match="is new"):
         ViTMicro4(weights=tmp_path / "own.keras", reset_head=True)

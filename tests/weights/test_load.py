@@ -142,7 +142,9 @@ def test_head_of_another_size_starts_from_zeros(tmp_path: Path) -> None:
     model.get_layer("head").set_weights([np.ones((24, 7)), np.ones(7)])
     report = load(model, path)
     assert (report.of("reset"), report.of("dropped")) == (HEAD, ())
-    assert report.notes() == [f"head/kernel, head/bias start from initial values, not from {path}."]
+    assert report.notes() == [
+        f"The classifier (head/kernel, head/bias) is new: it is not loaded from {path}."
+    ]
     for name in HEAD:
         assert not weights_of(model)[name].any()
     assert set(report.of("used")) == weights_of(model).keys() - set(HEAD)

@@ -51,11 +51,11 @@ def test_of_names_variables_or_else_tensors_of_the_file() -> None:
 def test_notes_tell_all_but_what_is_left_deliberately() -> None:
     assert TABLE.notes() == [
         "Position embeddings resized from (5, 5) to (5, 7) patches.",
-        "head/kernel, head/bias start from initial values, not from m.safetensors.",
+        "The classifier (head/kernel, head/bias) is new: it is not loaded from m.safetensors.",
         "pre_logits.fc.weight of m.safetensors is not loaded.",
     ]
     one = LoadReport("a", TABLE.rows[3:4], ())
-    assert one.notes() == ["head/kernel starts from initial values, not from a."]
+    assert one.notes() == ["The classifier (head/kernel) is new: it is not loaded from a."]
     assert LoadReport("a", TABLE.rows[:1] + TABLE.rows[-1:], ()).notes() == []
 
 

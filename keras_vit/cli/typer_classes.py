@@ -1,0 +1,69 @@
+"""Typer classes of the commands: help without flags' types, and option names of before."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer.core
+
+from keras_vit.escapes import say
+
+# Options by command: names of earlier versions, which still work, and the names of today.
+EARLIER_NAMES = {
+    "plan": {"--device": "--memory", "--report": "--json"},
+    "doctor": {"--report": "--json"},
+    "check": {"--report": "--json"},
+    "train": {"--no-resume": ""},
+    "pretrain": {"--no-resume": ""},
+}
+
+
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""  # instead of <bool>
+    return params
+
+
+class Command(typer.core.TyperCommand):
+    """A command that also accepts the option names of earlier versions."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns all parameters."""
+        return _without_flag_types(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments, after a note on each option name of an earlier version."""
+        earlier = EARLIER_NAMES.get(self.name or "", {})
+        given = []
+        for argument in args:
+            name, *value = argument.split("=", 1)
+            if name in earlier:
+                new = earlier[name]
+                instead = f"is now `{new}`" if new else "is the default"
+                say(f"Note: `{name}` {instead}.", sys.stderr)
+                argument = "=".join([new, *value])
+            given += [argument] * bool(argument)
+        try:
+            return super().parse_args(ctx, given)
+        except Exception as error:
+            if "unexpected extra argument" in str(error) and any(
+                param.name == "data" for param in self.params
+            ):
+                ctx.fail(f"{error}. Images are given by `--data`.")
+            raise
+
+
+class Group(typer.core.TyperGroup):
+    """The command `keras-vit`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns all parameters."""
+        return _without_flag_types(super().get_params(ctx))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the command; names `keras-vit data check` to a user of `keras-vit check`."""
+        if args[0] in ("check", "preview") and args[0] not in self.commands:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean `keras-vit data {args[0]}`?")
+        return super().resolve_command(ctx, args)
