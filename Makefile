@@ -75,9 +75,10 @@ lint: install ## ruff and mypy
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: install ## write the documentation site to build/site, and check its links
+docs: install ## write the documentation site to build/site, and check it and its links
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c $(CONSTRAINTS) -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(BIN)/python .ci/check_site.py
 	$(BIN)/linkchecker --no-status --no-warnings build/site/index.html
 
 pictures: install ## remake the pictures of docs/: make pictures RUN=runs/flowers (needs Chromium)

@@ -109,6 +109,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Adapts relative links to the site; links to files that it does not contain become text."""
     if page.file.src_uri.startswith(("benchmarks/", "decisions/")):
         page.meta["search"] = {"exclude": True}  # figures and history, which the guides link to
+    elif page.file.src_uri.startswith(("api/", "CHANGELOG", "CONTRIBUTING")):
+        page.meta["search"] = {"boost": 0.1}  # below the guides
 
     def adapted(match: re.Match[str]) -> str:
         image, text, target = match.groups()
@@ -205,12 +207,13 @@ def _settings() -> str:
         "All values of a recipe, which `keras-vit train --set NAME=VALUE` changes, as in `--set "
         "mixup=0.2` or `--set 'trainable=[head/*]'`. Defaults are those of `Recipe()`; `keras-vit "
         "recipes NAME` prints the values of a [recipe](recipes.md).\n",
+        '<div class="names" markdown>\n',
         "| name | default | |",
         "|---|---|---|",
     ]
     for name, default, text in json.loads(_run("-c", SETTINGS)):
         lines.append(f"| `{name}` | `{json.dumps(default)}` | {text} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n</div>\n"
 
 
 def _reference(package: str, names: dict[str, str]) -> str:
