@@ -83,8 +83,8 @@ def evaluate(
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
         if report is not None and report.resolve() != out.resolve():
             alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
-        chosen = _examples(model, data, on_bad_image, part, with_training_images)
         network = load_model(model, constructor, size)
+        chosen = _examples(model, data, on_bad_image, part, with_training_images)
         examples, what, inventory = chosen
         # Keras' `verbose`: no progress bars in log files.
         progress = {"batch_size": batch_size, "verbose": int(sys.stdout.isatty())}
