@@ -95,11 +95,7 @@ def test_sgd_has_its_own_learning_rate_and_no_decay(call: Call, asked: dict[str,
     ],
 )
 def test_a_model_with_published_weights_starts_from_them(
-    call: Call,
-    asked: dict[str, Any],
-    options: tuple[str, ...],
-    weights: str | None,
-    recipe: str,
+    call: Call, asked: dict[str, Any], options: tuple[str, ...], weights: str | None, recipe: str
 ) -> None:
     _, output, _ = call("train", "--data", "digits", *options)
     assert asked["config"].weights == weights
