@@ -6,7 +6,6 @@ T = N + p tokens; F values in a flattened patch; D hidden size.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import keras
@@ -113,10 +112,8 @@ class PatchEncoder(BaseLayer):
         self.projection.build(input_shape)
         d = self.hidden_size
         normal = keras.initializers.RandomNormal(stddev=0.02)  # as in the official code
-        # Added in float32, also where no layer or model around this one disables `autocast`.
-        add = functools.partial(self.add_weight, autocast=False)
         self.prefix = [
-            add(name=name, shape=(1, number, d), initializer=initializer)
+            self.add_weight(name=name, shape=(1, number, d), initializer=initializer)
             for name, number, initializer in (
                 ("class_token", int(self.class_token), "zeros"),
                 ("distillation_token", int(self.distillation_token), "zeros"),
@@ -137,14 +134,14 @@ class PatchEncoder(BaseLayer):
             self._sincos = sincos_2d((h, w), d)
             return
         if self.num_prefix_tokens and self.prefix_position:
-            self.prefix_table = add(
+            self.prefix_table = self.add_weight(
                 name="prefix_position", shape=(1, self.num_prefix_tokens, d), initializer=normal
             )
         if self.position_embedding == "learned":
-            self.table = add(name="position", shape=(h, w, d), initializer=normal)
+            self.table = self.add_weight(name="position", shape=(h, w, d), initializer=normal)
         else:
-            self.rows = add(name="row", shape=(h, 1, d // 2), initializer=normal)
-            self.columns = add(name="column", shape=(1, w, d // 2), initializer=normal)
+            self.rows = self.add_weight(name="row", shape=(h, 1, d // 2), initializer=normal)
+            self.columns = self.add_weight(name="column", shape=(1, w, d // 2), initializer=normal)
 
     def call(self, patches: Any, training: bool | None = None) -> Any:
         return self.assemble(self.projection(patches), training)

@@ -97,9 +97,7 @@ def build(
     if input_tensor is not None:
         sources = keras.utils.get_source_inputs(input_tensor)
         inputs = sources[0] if len(sources) == 1 else sources
-    model = keras.Model(inputs, z, name=name)
-    model.dtype_policy = policy  # `compile` scales the loss if the model's is mixed_float16
-    return model
+    return keras.Model(inputs, z, name=name)
 
 
 def default_preprocessing(config: ViTConfig) -> Preprocessing:

@@ -240,7 +240,7 @@ def test_ranges_are_rather_measured_on_images_that_are_not_verified(
 
     monkeypatch.setattr(module, "verify", watched_verify)
     monkeypatch.setattr(tflite, "TFLiteConverter", watched_converter)
-    exported(model, tmp_path, labeled, quantizations=["float32"], sample=4)
+    exported(model, tmp_path, labeled, quantizations=["int16x8"], sample=4)
     assert {*drawn["verified"], *drawn["measured"]} == set(labeled.encoded)
     assert not {*drawn["verified"]} & {*drawn["measured"]}
 

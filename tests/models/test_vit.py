@@ -175,25 +175,6 @@ def test_build_in_mixed_precision_classifies_in_float32(policy: str) -> None:
     assert_close(half(IMAGES), plain(IMAGES), 0.1)
 
 
-@pytest.mark.parametrize("positions", ["learned", "learned_2d"])
-def test_build_computes_the_same_with_a_global_policy(positions: str) -> None:
-    """Position embeddings are added in float32, whichever the policy of the model itself is."""
-    model = tiny_model(dtype="mixed_bfloat16", position_embedding=positions)
-    outputs = []
-    for policy in ("mixed_bfloat16", "float32"):  # the latter as in a loaded file
-        model.dtype_policy = policy
-        outputs.append(numpy(model(IMAGES)))
-    np.testing.assert_array_equal(*outputs)
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", None])
-def test_build_in_float16_scales_the_loss_when_compiled(policy: str | None) -> None:
-    model = tiny_model(dtype=policy)
-    model.compile("sgd", "mse")
-    scales = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    assert scales == (policy == "mixed_float16")
-
-
 def test_build_follows_the_global_policy() -> None:
     keras.config.set_dtype_policy("mixed_bfloat16")
     assert build(tiny_config()).get_layer("block_00").compute_dtype == "bfloat16"
