@@ -7,7 +7,6 @@ import itertools
 from typing import Any
 
 import keras
-from keras.dtype_policies import DTypePolicyMap
 
 
 class BaseLayer(keras.layers.Layer):
@@ -21,29 +20,36 @@ class BaseLayer(keras.layers.Layer):
         0.1
     """
 
+    def __init__(self, *, quantized: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._quantized = quantized or {}  # from `get_config`
+
     def _part(self, kind: type[Any], *args: Any, name: str, **kwargs: Any) -> Any:
         """Creates a sublayer with the dtype policy and the `trainable` flag of this layer."""
-        policy = self.dtype_policy
-        if isinstance(policy, DTypePolicyMap):  # of a quantized layer, see `get_config`
-            inside = f"{name}/"
-            inner = {k.removeprefix(inside): policy[k] for k in policy if k.startswith(inside)}
-            policy = DTypePolicyMap(policy.default_policy.name, inner) if inner else policy[name]
-        return kind(*args, trainable=self.trainable, dtype=policy, name=name, **kwargs)
+        stored = dict(self._quantized.get(name, {}))
+        if config := stored.get("quantization_config"):  # Keras' layers require the object
+            stored["quantization_config"] = keras.saving.deserialize_keras_object(config)
+        settings = {"trainable": self.trainable, "dtype": self.dtype_policy} | stored
+        return kind(*args, name=name, **settings, **kwargs)
+
+    def quantized_parts(self) -> dict[str, Any]:
+        """Returns the dtype and quantization of each quantized sublayer by name, recursively."""
+        keys = ("dtype", "quantization_config", "quantized")
+        return {
+            layer.name: {k: v for k, v in layer.get_config().items() if k in keys and v}
+            for layer in self._flatten_layers(include_self=False, recursive=False)
+            if any(part.quantization_mode for part in layer._flatten_layers())
+        }
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
         base = super().get_config()
+        if parts := self.quantized_parts():
+            base["quantized"] = parts
         kinds = itertools.takewhile(lambda kind: kind is not BaseLayer, type(self).mro())
         made = [vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)]
         names = [name for init in made for name in inspect.signature(init).parameters]
-        parts = self._flatten_layers(include_self=False)
-        # `quantize` changes the dtype policies of sublayers only.
-        quantized = {p.path.removeprefix(f"{self.path}/"): p for p in parts if p.quantization_mode}
-        if quantized:
-            own: Any = getattr(self.dtype_policy, "default_policy", self.dtype_policy)
-            policies = {path: part.dtype_policy for path, part in quantized.items()}
-            base["dtype"] = keras.dtype_policies.serialize(DTypePolicyMap(own.name, policies))
         # Constructor arguments are stored in attributes of the same names.
         return base | {n: getattr(self, n) for n in names if hasattr(self, n)} | base

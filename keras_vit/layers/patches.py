@@ -63,8 +63,9 @@ class Patches(BaseLayer):
         if self.remainder == "drop":
             images = images[:, : h * p, : w * q]  # (B, hP, wQ, C)
         # With -1 for the batch, leftover pixels of a size that is only known at run time would
-        # become additional images.
-        patches = ops.reshape(images, (batch, h, p, w, q * channels))  # (B, h, P, w, QC)
+        # become additional images. TensorFlow's error of a graph contains the operator's name.
+        with keras.name_scope("image_sides_must_be_multiples_of_the_patch_size"):
+            patches = ops.reshape(images, (batch, h, p, w, q * channels))  # (B, h, P, w, QC)
         patches = ops.transpose(patches, (0, 1, 3, 2, 4))  # (B, h, w, P, QC)
         return ops.reshape(patches, (batch, h, w, p * q * channels))  # (B, h, w, PQC)
 

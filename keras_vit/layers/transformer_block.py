@@ -113,6 +113,8 @@ class TransformerBlock(BaseLayer):
 
     def fold(self) -> None:
         """Folds scales into dense layers' weights, for models that will not be saved."""
+        if self.quantized_parts():  # integers would be rounded
+            return
         self.norm_1.fold_into(self.attention.qkv)
         self.norm_2.fold_into(self.mlp.expand)
         self.attention.fold_scale()

@@ -135,8 +135,8 @@ def _floats(layer: Any) -> set[str]:
 
 
 def is_float(layer: Any) -> bool:
-    """Returns whether a layer computes in floating point; False for bare Keras operations."""
-    return bool(_floats(layer))
+    """Returns whether a layer computes in floating point; False if bare operation or quantized."""
+    return bool(_floats(layer)) and layer.quantization_mode is None
 
 
 def require_graph(model: keras.Model) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import keras
 
 from keras_vit.layers.base import BaseLayer
@@ -26,3 +28,13 @@ def test_base_layer_makes_parts_in_its_precision_and_frozen_like_itself() -> Non
 
 def test_base_layer_returns_the_shape_that_it_gets() -> None:
     assert Doubling(7).compute_output_shape((2, None, 5)) == (2, None, 5)
+
+
+def test_base_layer_keeps_the_quantization_of_its_parts() -> None:
+    layer = Doubling(7, dtype="mixed_bfloat16")
+    layer.inner.build((None, 5))
+    assert "quantized" not in layer.get_config()
+    layer.inner.quantize("int8")
+    copy = Doubling.from_config(json.loads(json.dumps(layer.get_config())))
+    assert copy.inner.dtype_policy.name == "int8_from_mixed_bfloat16"
+    assert copy.dtype_policy.name == "mixed_bfloat16"

@@ -105,5 +105,7 @@ def test_patches_never_take_a_rest_for_more_images() -> None:
 
     assert cut(tf.zeros((5, 8, 12, 3))).shape == (5, 2, 3, 48)
     # 6 x 6 = 36 pixels an image: 4 images hold as many as 9 of 4 x 4 pixels.
-    with pytest.raises(tf.errors.InvalidArgumentError):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="image_sides_must_be_multiples_of_the_patch_size"
+    ):
         cut(tf.zeros((4, 6, 6, 3)))

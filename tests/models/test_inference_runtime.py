@@ -102,6 +102,14 @@ def test_last_block_computes_only_tokens_that_are_used(
         assert_close(found, expected, 5e-5)
 
 
+def test_a_quantized_model_answers_the_same() -> None:
+    model = tiny_model()
+    model.quantize("int8")
+    images = normal(2, 15, 14, 3)
+    # measured: 3e-8
+    assert_close(optimize_for_inference(model)(images), model(images), 1e-6)
+
+
 def test_the_model_stays_as_it_was() -> None:
     model = tiny_model()
     before = model(IMAGES)

@@ -106,6 +106,20 @@ def test_quantized_layer_is_saved_in_any_model(kind: Any, tmp_path: Path) -> Non
     np.testing.assert_array_equal(numpy(loaded(tokens)), numpy(model(tokens)))
 
 
+def test_partly_quantized_model_is_saved_with_its_quantization_config(tmp_path: Path) -> None:
+    images = keras.Input((15, 14, 3))
+    model = keras.Sequential([images, labeled(classes=0), keras.layers.Dense(3)])
+    weights_only = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    model.quantize(config=weights_only, filters="qkv|expand")
+    model.save(tmp_path / "m.keras")
+    loaded = keras.saving.load_model(tmp_path / "m.keras")
+    block = loaded.layers[0].get_layer("block_01")
+    assert block.attention.qkv.quantization_mode == block.mlp.expand.quantization_mode == "int8"
+    assert block.attention.out.quantization_mode is None
+    assert block.attention.qkv.inputs_quantizer is None
+    np.testing.assert_array_equal(numpy(loaded(IMAGES)), numpy(model(IMAGES)))
+
+
 def test_weights_file_fits_a_new_model(tmp_path: Path) -> None:
     model, other = labeled(), labeled()
     other.set_weights([0 * w for w in other.get_weights()])
