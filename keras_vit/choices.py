@@ -24,6 +24,7 @@ Pixels = Literal["0..255", "0..1", "-1..1", "imagenet", "caffe"]
 TASKS = {
     "classification": "keras_vit.tasks.classification.task:Classification",
     "multi_label": "keras_vit.tasks.multi_label.task:MultiLabel",
+    "regression": "keras_vit.tasks.regression.task:Regression",
 }
 PRETRAINING_TASKS = {
     "masked_autoencoder": "keras_vit.tasks.masked_autoencoder.task:MaskedAutoencoder",

@@ -387,23 +387,3 @@ def test_thresholds_go_with_the_labels_and_without_a_softmax(tmp_path: Path) -> 
     kept = {key for key, thresholds in found.items() if thresholds}
     assert kept == {("sigmoid", False), (None, False)}
     assert found["sigmoid", False] == (0.2, 0.3, 0.4)
-
-
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", None])
-def test_model_in_float16_scales_the_loss_when_compiled(policy: str | None) -> None:
-    """The outputs are those of the same model under a global policy."""
-    model = ViTMicro4(weights=None, input_shape=(8, 8, 3), classes=3, dtype=policy)
-    model.compile("sgd", "mse")
-    scales = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    assert scales == (policy == "mixed_float16")
-    keras.config.set_dtype_policy(policy or "float32")
-    try:
-        other = ViTMicro4(weights=None, input_shape=(8, 8, 3), classes=3)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    for each in (model, other):
-        each.set_weights([0.1 * normal(*weight.shape) for weight in model.get_weights()])
-    if policy == "mixed_float16":
-        images = normal(2, 8, 8, 3)
-        np.testing.assert_array_equal(model(images), other(images))
-        assert np.ptp(numpy(model(images))) > 0.01

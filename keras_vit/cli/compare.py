@@ -38,6 +38,7 @@ def compare(
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
     on_bad_image: opt.BadImageOption = "fail",
+    task: opt.TaskOption = "classification",
     recipe: opt.RecipeOption = "finetune",
     set_: opt.SetOption = None,
     epochs: opt.EpochsOption = None,
@@ -56,6 +57,7 @@ def compare(
     keras-vit compare --models ViTTi16,ResNet50 --data photos --weights ViTTi16=imagenet
     """
     opt.check_data(data)
+    opt.check_task(task)
     start = _weights(weights)
     names = [name.strip() for name in models.split(",") if name.strip()]
     for name in names:

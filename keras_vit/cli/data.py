@@ -23,6 +23,7 @@ DataArgument = Annotated[str, opt.argument("DATA", opt.DATA_HELP)]
 @app.command(cls=Command)
 def check(
     data: DataArgument,
+    task: opt.TaskOption = "classification",
     json: opt.JsonOption = None,
 ) -> None:
     """Report unreadable files, duplicates, conflicting labels, class imbalance and blank images.
@@ -32,12 +33,13 @@ def check(
     keras-vit data check photos/
     """
     opt.check_data(data)
+    opt.check_task(task)
     opt.check_out("--json", json, folder=False)
     start_keras()
     from keras_vit import data as sources
-    from keras_vit import files
+    from keras_vit import files, tasks
 
-    examples = sources.load(data)
+    examples = tasks.get(task).load(data)
     found = sources.check(examples)
     say(found.text())
     if json:
@@ -50,6 +52,7 @@ def check(
 @app.command(cls=Command)
 def preview(
     data: DataArgument,
+    task: opt.TaskOption = "classification",
     out: Annotated[Path, opt.option("Output image file.")] = Path("preview.png"),
     model: Annotated[str, opt.option("Constructor that sets the size.")] = "ViTTi16",
     image_size: opt.SizeOption = None,
@@ -63,22 +66,23 @@ def preview(
     keras-vit data preview photos/ --recipe deit --out preview.png
     """
     opt.check_data(data)
+    opt.check_task(task)
     opt.check_out("--out", out, folder=False)
     settings, size = opt.read_settings(set_), opt.parse_size(image_size)
     start_keras()
     import tensorflow as tf
 
     from keras_vit import data as sources
-    from keras_vit import models, training, zoo
+    from keras_vit import models, tasks, training, zoo
     from keras_vit.visualization import drawing
-    from keras_vit.visualization.contact_sheet import contact_sheet
 
     drawing.check_picture(out)
     chosen = training.recipe(recipe).replace(**settings)
     preprocessing = models.default_preprocessing(zoo.constructor(model).config)
     if size := size or chosen.image_size:
         preprocessing = dataclasses.replace(preprocessing, size=size)
-    examples = sources.load(data)
+    kind = tasks.get(task)
+    examples = kind.load(data)
     number = min(number, len(examples)) // 2 * 2 or 1  # images are mixed in pairs
     if number * math.prod(preprocessing.size) > _MOST_PIXELS:
         raise ValueError(
@@ -89,14 +93,14 @@ def preview(
         examples, preprocessing, chosen.augmentation, batch_size=number, epochs=1, seed=seed
     )
     try:
-        images, labels = next(iter(batches))
+        images, targets = next(iter(batches))
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(
             "`DATA` must contain only images that can be decoded; `keras-vit data check` lists "
             f"the images that cannot. Received: {data}"
         ) from error
     shown = preprocessing.to_rgb(preprocessing.unscale(images.numpy()))
-    contact_sheet(shown, labels.numpy(), examples.class_names, out)
+    kind(None).draw_batch(shown, targets, examples.class_names, out)
     print(f"Written: {out} ({number} images with the augmentation of the recipe {recipe})")
 
 

@@ -48,13 +48,12 @@ def doctor(
     from rich.table import Table
     from rich.text import Text
 
-    from keras_vit import data as sources
     from keras_vit import files
     from keras_vit.doctor import examine
 
     findings = examine(
         model,
-        sources.load(data) if data is not None else None,
+        data,
         pixels=pixels,
         learning_rate=learning_rate,
         sample=sample,

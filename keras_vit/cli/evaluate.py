@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -75,17 +73,27 @@ def evaluate(
     opt.check_out("--out", out, _EVALUATION)
     opt.check_out("--report", report, _REPORT)
     start_keras()
-    from keras_vit import files, output_folder
+    from keras_vit import files, output_folder, training
+    from keras_vit.models import preprocessing_of
     from keras_vit.tasks.evaluate import evaluate as evaluate_model
     from keras_vit.tasks.evaluate import task_of
+    from keras_vit.tasks.registry import of
+    from keras_vit.tasks.run_data import evaluation_images
 
     with contextlib.ExitStack() as alone:
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
         if report is not None and report.resolve() != out.resolve():
             alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
         network = load_model(model, constructor, size)
-        chosen = _examples(model, data, on_bad_image, part, with_training_images)
-        examples, what, inventory = chosen
+        chosen = evaluation_images(
+            training.Run(model if model.is_dir() else model.parent),
+            data,
+            of(preprocessing_of(network)),
+            on_bad_image=on_bad_image,
+            part=part,
+            training_images=with_training_images,
+        )
+        examples, selection, inventory = chosen
         # Keras' `verbose`: no progress bars in log files.
         progress = {"batch_size": batch_size, "verbose": int(sys.stdout.isatty())}
         if report is not None:
@@ -93,7 +101,7 @@ def evaluate(
         else:
             scores = evaluate_model(network, examples, **progress)
         say(scores.text())
-        content = {**scores.to_json(), "images": what, "inventory": inventory}
+        content = {**scores.to_json(), "images": selection, "inventory": inventory}
         files.write_json(out / "evaluation.json", content)
         pictures = task_of(network, examples).draw(scores, out)
         names = [f"{out}/evaluation.json", *(f"{out}/{path.name}" for path in pictures.values())]
@@ -171,15 +179,18 @@ def probe(
     start_keras()
     from keras_vit import data as sources
     from keras_vit import files, output_folder, reports, training
+    from keras_vit.models import preprocessing_of
+    from keras_vit.tasks.registry import check_command
 
     run = training.Run(model)
     own = run.config.is_file() and opt.absolute(data) == run.read_config().data
     with output_folder.writing(out, "probe", _PROBE):
         network = load_model(model, constructor, size, classifier=False)
+        task = check_command("probe", preprocessing_of(network))
         if own or data is None:
             known, asked = run.examples("train"), run.examples()
         else:
-            examples, found = sources.usable_images(sources.load(data), on_bad_image)
+            examples, found = sources.usable_images(task.load(data), on_bad_image)
             known, asked = map(examples.subset, sources.split(examples, found.digests, found.twins))
         result = reports.probe(
             network,
@@ -214,75 +225,13 @@ def card(
     print(f"Written: {path}. Complete the parts in italics before you publish the card.")
 
 
-# Images to evaluate on, a description of them, and the file counts of their dataset.
-_Chosen = tuple[Any, str, dict[str, Any] | None]
-
-
-def _examples(
-    model: Path, data: str | None, on_bad_image: str, part: str | None, trained_too: bool
-) -> _Chosen:
-    from keras_vit import data as sources
-    from keras_vit import training
-
-    run = training.Run(model if model.is_dir() else model.parent)
-    own = run.config.is_file()
-    if data is None:
-        name = part or "validation"
-        examples = run.examples(name)
-        if not len(examples):
-            raise ValueError(f"`--part` must be a split with images. Received: {name}")
-        what = "held out" if name == "validation" else f"the {name} split"
-        return examples, what, run.resolved().get("inventory")
-    examples = sources.load(data)
-    available = [
-        name for name in ("test", "validation", "train") if name in (examples.splits or ())
-    ]
-    if part and part not in available:
-        raise ValueError(
-            f"`--part` must be a split of {data}. Received: {part}; available splits: "
-            f"{', '.join(available) or 'none'}"
-        )
-    examples, found = sources.usable_images(examples, on_bad_image)
-    inventory = dataclasses.asdict(found.inventory)
-    facts: list[str] = []
-    if available:
-        wanted = part or available[0]
-        splits = enumerate(examples.splits or ())
-        examples = examples.subset([i for i, split in splits if split == wanted])
-        facts.append(f"the {wanted} split")
-    if own and part != "train":
-        examples = _unseen(run, examples, found.digests, trained_too, facts)
-    print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")
-    return examples, ", ".join(facts) or "all", inventory
-
-
-def _unseen(
-    run: Any, examples: Any, digests: Mapping[str, str], trained_too: bool, facts: list[str]
-) -> Any:
-    """Drops a run's training images unless `trained_too` is set; counts them in `facts`."""
-    from keras_vit.data.splits import short_digest
-
-    trained = run.training_digests()
-    new = [i for i, n in enumerate(examples.names) if short_digest(digests[n]) not in trained]
-    if count := len(examples) - len(new):
-        fact = f"{count} of {len(examples)} images are training images of the run"
-        facts.append(f"{fact} and are {'included' if trained_too else 'left out'}")
-    if not new and not trained_too:
-        raise ValueError(
-            "`--data` must contain images that the run was not trained on; pass "
-            "--with-training-images to evaluate on training images too. Received: "
-            f"{examples.source}, with {len(examples)} images, all of them training images"
-        )
-    return examples if trained_too else examples.subset(new)
-
-
 def _write_report(
-    model: Path, network: Any, chosen: _Chosen, report: Path, progress: dict[str, int]
+    model: Path, network: Any, chosen: Any, report: Path, progress: dict[str, int]
 ) -> Any:
     from keras_vit import reports, tasks, training
     from keras_vit.runs import config
 
-    examples, what, inventory = chosen
+    examples, selection, inventory = chosen
     details = tasks.evaluate_in_detail(network, examples, **progress)
     source = Path(examples.source).name or examples.source
     unreadable = sum(sum(n.values()) for n in (inventory or {}).get("unreadable", {}).values())
@@ -295,7 +244,7 @@ def _write_report(
         examples,
         report,
         title=f"{model.resolve().name}",
-        subtitle=f"{len(examples)} images of {source}: {what}{without}",
+        subtitle=f"{len(examples)} images of {source}: {selection}{without}",
         configuration=configuration,
         versions=versions,
         progress=bool(progress["verbose"]),

@@ -99,7 +99,6 @@ def export(
     for folder in (name, f"{name}-files"):
         check_out("--to", to / folder)
     start_keras()
-    from keras_vit import data as sources
     from keras_vit import export as exporting
     from keras_vit.export.tflite_metadata import oldest_runtime
 
@@ -110,7 +109,7 @@ def export(
         name=name,
         quantizations=only.get("".join(chosen), tuple(chosen)),
         runtimes=[kind for kind, asked in (("onnx", onnx), ("openvino", openvino)) if asked],
-        examples=sources.load(data) if data else None,
+        examples=data,
         full=full,
         sample=sample,
         min_agreement=min_agreement,

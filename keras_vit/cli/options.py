@@ -65,6 +65,9 @@ BadImageOption = Annotated[
     choices.OnBadImage,
     of_images("Images that cannot be decoded: list them and stop (fail), or skip them."),
 ]
+TaskOption = Annotated[
+    str, of_images("Task, which defines the targets of the images.", show_default=True)
+]
 RecipeOption = Annotated[str, of_recipe("Recipe; see `keras-vit recipes`.")]
 SetOption = Annotated[
     list[str] | None,
@@ -143,6 +146,11 @@ def check_data(data: str | None) -> None:
     """Raises `ValueError` if `data` is given but is not a dataset."""
     if data is not None:
         arguments.image_source(data)
+
+
+def check_task(task: str) -> None:
+    """Raises `ValueError` if no task for `keras-vit train` has this name."""
+    arguments.one_of("--task", task, choices.task_names())
 
 
 def check_weights(name: str, source: str | None) -> None:

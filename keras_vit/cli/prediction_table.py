@@ -80,16 +80,20 @@ def _parquet(path: Path, names: list[str], rows: Iterable[Row]) -> None:
     import pyarrow
     from pyarrow import parquet
 
+    left = iter(rows)
+    part = list(islice(left, _PART))
+
     def kind(name: str) -> Any:
         if name == "embedding":
             return pyarrow.list_(pyarrow.float32())
-        texts = ("file", "label", "present", "message")
-        return pyarrow.string() if name.startswith(texts) else pyarrow.float32()
+        texts = ("file", "label", "prediction", "present", "message")
+        number = any(isinstance(row.get(name), float) for row in part)
+        return pyarrow.float32() if number or not name.startswith(texts) else pyarrow.string()
 
     schema = pyarrow.schema([(name, kind(name)) for name in names])
-    left = iter(rows)
     with parquet.ParquetWriter(path, schema) as writer:
-        while part := list(islice(left, _PART)):
+        while part:
             for row in part:
                 row["file"] = row["file"].encode(errors="backslashreplace").decode()
             writer.write_table(pyarrow.Table.from_pylist(part, schema))
+            part = list(islice(left, _PART))

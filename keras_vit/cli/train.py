@@ -37,7 +37,7 @@ def train(
     validation_fraction: opt.FractionOption = None,
     split_seed: opt.SplitSeedOption = None,
     on_bad_image: opt.BadImageOption = "fail",
-    task: Annotated[str, opt.of_recipe("Task to train.")] = "classification",
+    task: opt.TaskOption = "classification",
     recipe: Annotated[
         str | None,
         opt.of_recipe(
@@ -82,7 +82,7 @@ def train(
 
     keras-vit train --resume --out runs/photos
     """
-    arguments.one_of("--task", task, choices.task_names())
+    opt.check_task(task)
     wanted = f"the training images. {opt.DATA_HELP}"
     numbers = _start(context, wanted)
     from keras_vit import training

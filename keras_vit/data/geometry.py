@@ -116,6 +116,32 @@ def cut_boxes(
     return tf.reshape(seen, (-1, 4)), visible >= least * tf.maximum(whole, 1e-6)
 
 
+def uncut_mask(
+    mask: np.ndarray, geometry: Geometry, sides: tuple[int, int], outside: int
+) -> np.ndarray:
+    """Returns a mask (H, W, ...) in the image's own pixels, the inverse of `cut_mask`.
+
+    Each pixel is the nearest of `mask` (h, w, ...); pixels that the model does not see are
+    `outside`.
+    """
+    rows, columns = (
+        np.floor((np.arange(side) + 0.5 - float(begin)) / float(part) * cells).astype(int)
+        for side, begin, part, cells in zip(sides, *geometry[:2], mask.shape, strict=False)
+    )
+    seen = [
+        (at >= 0) & (at < cells) for at, cells in zip((rows, columns), mask.shape, strict=False)
+    ]
+    found = np.full((*sides, *mask.shape[2:]), outside, mask.dtype)
+    found[np.ix_(*seen)] = mask[np.ix_(rows[seen[0]], columns[seen[1]])]
+    return found
+
+
+def uncut_boxes(boxes: np.ndarray, geometry: Geometry, size: tuple[int, int]) -> np.ndarray:
+    """Moves boxes (n, 4) from the model's input to the image's own pixels; see `cut_boxes`."""
+    begin, part = (np.asarray(each, np.float32) for each in geometry[:2])
+    return np.asarray(boxes) * np.tile(part / size, 2) + np.tile(begin, 2)
+
+
 def cut_off(sizes: Sizes, preprocessing: Preprocessing, patch: int = 16) -> str:
     """Returns a sentence on images of which the center crop shows a small part, or `""`.
 

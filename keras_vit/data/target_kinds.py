@@ -221,4 +221,34 @@ class NoTargets(ClassIndex):
         return np.zeros(len(different), int)
 
 
-CLASSES, MULTI_LABEL, NO_TARGETS = ClassIndex(), MultiHot(), NoTargets()
+class Numbers(TargetKind):
+    """A few numbers for each image, for regression: (D,), named by `class_names`."""
+
+    column = "targets"
+
+    def checked(self, targets: Any, class_names: Sequence[str]) -> np.ndarray:
+        """Returns the targets (N, D), float32."""
+        targets = np.asarray(targets, np.float32)
+        if targets.shape[1:] != (len(class_names),) or not np.isfinite(targets).all():
+            raise ValueError(
+                "`targets` must be finite numbers of shape (N, D), with a name for each of the D "
+                f"columns. Received: shape {targets.shape}, names {tuple(class_names)}"
+            )
+        return targets
+
+    def text(self, examples: Examples, index: int) -> str:
+        """Returns the numbers, joined by `|`."""
+        return "|".join(f"{value:.9g}" for value in examples.targets[index])
+
+    def check_trainable(self, examples: Examples) -> None:
+        """Raises `ValueError` if a target is the same for all images."""
+        same = np.ptp(examples.targets, axis=0) == 0 if len(examples) else [True]
+        if np.any(same):
+            names = [examples.class_names[i] for i in np.flatnonzero(same)]
+            raise ValueError(
+                "Training needs images with different targets. Received: "
+                f"{examples.source} with the same value of {names} for all {len(examples)} images"
+            )
+
+
+CLASSES, MULTI_LABEL, NO_TARGETS, NUMBERS = ClassIndex(), MultiHot(), NoTargets(), Numbers()

@@ -24,7 +24,7 @@ from keras_vit.layers import ModelMetadata
 from keras_vit.models import last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.run_data import Run
 
 # Images that are decoded to find damaged and unusual images.
 _DECODED = 5000

@@ -22,6 +22,7 @@ from keras_vit.doctor.outputs import check_outputs
 from keras_vit.doctor.pixel_scaling import assume_best, check_pixels
 from keras_vit.doctor.scaling_candidates import scaled
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.tasks.registry import check_command
 
 Check = Callable[[DoctorContext], list[Finding]]
 
@@ -42,7 +43,7 @@ CHECKS: tuple[tuple[str, Check, bool], ...] = (
 
 def examine(
     model: keras.Model | str | os.PathLike[str],
-    examples: data.Examples | None = None,
+    examples: data.Examples | str | os.PathLike[str] | None = None,
     *,
     preprocessing: Preprocessing | None = None,
     pixels: str | None = None,
@@ -60,7 +61,7 @@ def examine(
     Args:
         model: Any image classifier that Keras can call, the path of a model file that Keras can
             load, or a run folder.
-        examples: Labeled images; by default the held-out images of a run.
+        examples: Labeled images, or their data source; by default the held-out images of a run.
         preprocessing: Preprocessing of the model's input; by default that stored in the model, or
             else the common pixel scaling with the best predictions.
         pixels: Pixel scaling that a model of another library was trained with, if not given by
@@ -92,6 +93,9 @@ def examine(
         arguments.positive("learning_rate", learning_rate)
     if not isinstance(model, keras.Model):
         model, run = load_model(model)
+    task = check_command("doctor", preprocessing or preprocessing_for(model)[0])
+    if isinstance(examples, (str, os.PathLike)):
+        examples = task.load(examples)
     if examples is None:
         if run is None:
             raise ValueError("`examples` must be given unless a run is examined. Received: none")

@@ -11,7 +11,7 @@ import keras
 from keras_vit.doctor.scaling_candidates import SCALES
 from keras_vit.models import preprocessing_of
 from keras_vit.preprocessing import CHANNELS, Preprocessing
-from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.run_data import Run
 from keras_vit.weights import whole_models
 from keras_vit.weights.containers.guards import WeightFileError
 

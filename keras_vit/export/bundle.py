@@ -88,7 +88,7 @@ def bundle(
     name: str = "vit",
     quantizations: Sequence[str] | Literal["all"] | None = None,
     runtimes: Sequence[str] = (),
-    examples: Examples | None = None,
+    examples: Examples | str | os.PathLike[str] | None = None,
     full: bool = False,
     sample: int = _SAMPLE,
     min_agreement: float = 0.99,
@@ -115,9 +115,9 @@ def bundle(
             by default those of `tflite.USUAL`, or with `"all"` those of
             `tflite.quantizations_of`, except those that agree on too few images.
         runtimes: Other runtimes to export for, of `onnx_openvino.WRITERS`.
-        examples: Labeled images to verify with; by default the run's held-out images. Ranges are
-            calibrated on training images of the run, or, for a model, on some of `examples`,
-            preferably not those to verify with.
+        examples: Labeled images to verify with, or their data source; by default the run's held-out
+            images. Ranges are calibrated on training images of the run, or, for a model, on some of
+            `examples`, preferably not those to verify with.
         full: Whether to verify with all images.
         sample: Number of images to verify with otherwise, drawn with `seed`.
         min_agreement: Fraction of the images on which the prediction of a quantization must equal
@@ -267,18 +267,22 @@ class _Source:
     described: dict[str, str]
 
     @classmethod
-    def of(cls, run: Any, examples: Examples | None) -> _Source:
-        if isinstance(run, keras.Model):
+    def of(cls, run: Any, examples: Examples | str | os.PathLike[str] | None) -> _Source:
+        found = None if isinstance(run, keras.Model) else training.Run(run)
+        if found:
+            found.require_complete()
+        model = found.model() if found else run
+        if isinstance(examples, (str, os.PathLike)):
+            examples = of(preprocessing_of(model)).load(examples)
+        if not found:
             if examples is None:
                 raise ValueError(
                     "`examples` (--data) must be labeled images to verify the exported files on. "
                     "Received: None"
                 )
-            return cls(run, examples, examples, {"data": files.without_folders(examples.source)})
-        found = training.Run(run)
-        found.require_complete()
+            return cls(model, examples, examples, {"data": files.without_folders(examples.source)})
         return cls(
-            found.model(),
+            model,
             found.examples("validation") if examples is None else examples,
             found.examples("train"),
             {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_vit import data, files, output_folder, weights, zoo
+from keras_vit import data, files, output_folder, tasks, weights, zoo
 from keras_vit.escapes import markdown
 from keras_vit.evaluation import McNemar, mcnemar
 from keras_vit.models.keras_applications import application_names
@@ -31,8 +31,9 @@ class Comparison:
 
     Args:
         results: Results of the models, in the order given by the user.
-        reports: Evaluation of each model's predictions.
-        tests: McNemar's test for each pair of model names.
+        reports: Evaluation of each classifier's predictions; none for other tasks.
+        tests: McNemar's test for each pair of names of classifiers.
+        metric: Validation metric in the histories.
 
     Examples:
         >>> report = evaluate_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]], ["daisy", "rose"])
@@ -49,11 +50,12 @@ class Comparison:
     results: tuple[ModelResult, ...]
     reports: tuple[Report, ...]
     tests: dict[tuple[str, str], McNemar]
+    metric: str = "accuracy"
 
     def markdown(self) -> str:
         """Formats the comparison as Markdown."""
         table = _table(["", *(markdown(c.name) for c in self.results)], self._rows())
-        parts = [f"## Results on {self.reports[0].num_examples} held-out images", table]
+        parts = [f"## Results on {len(self.results[0].names)} held-out images", table]
         parts += [test.text(*map(markdown, names)) for names, test in self.tests.items()]
         if len(self.tests) > 1:
             parts.append(
@@ -71,10 +73,11 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Returns all results as a dictionary that can be stored as JSON."""
         models, left_out = [], ("names", "labels", "probabilities", "class_names")
-        for result, report in zip(self.results, self.reports, strict=True):
+        for result, report in itertools.zip_longest(self.results, self.reports):
             fields = {k: v for k, v in dataclasses.asdict(result).items() if k not in left_out}
-            fields[f"minutes_to_{GOOD}"] = result.minutes_to(GOOD)
-            models.append({**fields, **report.to_json()})
+            if report:
+                fields |= {f"minutes_to_{GOOD}": result.minutes_to(GOOD), **report.to_json()}
+            models.append(fields)
         tests = [{"models": pair, **test._asdict()} for pair, test in self.tests.items()]
         return {"models": models, "mcnemar": tests}
 
@@ -91,7 +94,7 @@ class Comparison:
         table, content, picture = (out / name for name in _FILES)
         files.write_text(table, self.markdown())
         files.write_json(content, self.to_json())
-        curves = comparison_curves({c.name: c.history for c in self.results})
+        curves = comparison_curves({c.name: c.history for c in self.results}, self.metric)
         return table, content, save_figure(curves, picture)
 
     def _rows(self) -> list[list[str]]:
@@ -108,29 +111,35 @@ class Comparison:
             unknown = result.training_speed is None and len(result.history) == 1
             return "- (one epoch)" if unknown else number(result.training_speed)
 
+        def minutes_to(result: ModelResult) -> str:
+            return number(result.minutes_to(GOOD))
+
         return [
             row("started from", lambda c: markdown(c.start) if c.start else "**random weights**"),
-            ["accuracy", *(f"**{report.accuracy:.4f}**" for report in self.reports)],
-            ["95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
-            ["mean F1", *(f"{report.macro_f1:.4f}" for report in self.reports)],
-            *self._class_rows(),
+            *(self._class_rows() if self.reports else ()),
+            *([n, *(f"{c.scores[n]:.4g}" for c in self.results)] for n in self.results[0].scores),
             row("parameters, millions", lambda c: scaled(c.parameters, 1e6)),
             row("GFLOPs per image", lambda c: scaled(c.flops, 1e9)),
             row("images/s in training", speed),
             row("images/s in inference", lambda c: number(c.inference_speed)),
             row("peak host memory in training, GB", lambda c: scaled(c.peak_memory, 1e9)),
             row("minutes of training", lambda c: number(c.training_minutes)),
-            row(f"minutes to {GOOD:.0%} accuracy", lambda c: number(c.minutes_to(GOOD))),
+            *([row(f"minutes to {GOOD:.0%} accuracy", minutes_to)] if self.reports else ()),
         ]
 
     def _class_rows(self) -> list[list[str]]:
         scores = [{row.name: row.f1 for row in report.per_class} for report in self.reports]
         names = [n for n in self.results[0].class_names if any(n in found for found in scores)]
         rows = [
+            ["accuracy", *(f"**{report.accuracy:.4f}**" for report in self.reports)],
+            ["95% interval", *("{:.4f} to {:.4f}".format(*r.interval) for r in self.reports)],
+            ["mean F1", *(f"{report.macro_f1:.4f}" for report in self.reports)],
+        ]
+        rows += [
             [f"F1 of {markdown(name)}", *(f"{s[name]:.4f}" if name in s else "-" for s in scores)]
             for name in names[:_SHOWN_CLASSES]
         ]
-        left_out = len(names) - len(rows)
+        left_out = len(names[_SHOWN_CLASSES:])
         more = [[f"... and {left_out} more classes", *("" for _ in scores)]] if left_out else []
         return rows + more
 
@@ -169,7 +178,7 @@ def compare(
     start, out = dict(start or {}), Path(out)
     _check(models, start)
     with output_folder.writing(out, "compare", _FILES):
-        examples = data.load(config.data)
+        examples = tasks.get(config.task).load(config.data)
         _check_images(config, models, examples)
         results = []
         for name in models:
@@ -190,10 +199,14 @@ def compare(
                     f"classes, {other.name} with {len(other.names)} images of "
                     f"{len(other.class_names)} classes"
                 )
-        reports = (evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in results)
-        pairs = itertools.combinations(results, 2)
+        classifiers = results if config.task == "classification" else []
+        reports = [
+            evaluate_predictions(c.labels, c.probabilities, c.class_names) for c in classifiers
+        ]
+        pairs = itertools.combinations(classifiers, 2)
         tests = {(a.name, b.name): mcnemar(a.labels, a.predicted, b.predicted) for a, b in pairs}
-        comparison = Comparison(tuple(results), tuple(reports), tests)
+        metric, _ = tasks.get(config.task).monitor or ("loss", "")
+        comparison = Comparison(tuple(results), tuple(reports), tests, metric)
         comparison.write(out)
         return comparison
 

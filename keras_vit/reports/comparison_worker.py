@@ -24,6 +24,8 @@ from keras_vit.reports import cost
 from keras_vit.runs import history
 from keras_vit.runs.config import write_config
 from keras_vit.tasks.classification.predict import predict
+from keras_vit.tasks.registry import get
+from keras_vit.tasks.task import numbers
 from keras_vit.training import Run, RunConfig, read_config, train
 
 CONFIG, COST, PREDICTIONS, RUN = "config.yaml", "cost.json", "predictions.npz", "run"
@@ -46,7 +48,7 @@ class ModelResult:
         labels: True classes of the images, (N,).
         probabilities: Predicted probabilities, (N, K).
         class_names: Name of each class.
-        history: Elapsed minutes and validation accuracy after every epoch; NaN minutes in a run
+        history: Elapsed minutes and validation metric after every epoch; NaN minutes in a run
             without recorded times.
         parameters: Number of parameters.
         flops: Floating-point operations per image; None if unknown.
@@ -56,6 +58,7 @@ class ModelResult:
         training_speed: Images per second of training in the fastest epoch after the first, which
             includes compilation; None if unknown, as in a run of one epoch.
         inference_speed: Images per second of `predict`.
+        scores: Numbers of the evaluation result, for tasks other than classification.
     """
 
     name: str
@@ -71,6 +74,7 @@ class ModelResult:
     training_minutes: float | None
     training_speed: float | None
     inference_speed: float
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def predicted(self) -> np.ndarray:
@@ -157,7 +161,13 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
     config = run.read_config()
     held_out = run.examples()
     model = run.model()
-    labels, probabilities, preprocessing = predict(model, held_out, verbose=0)
+    task, scores = get(config.task)(config), {}
+    if task.name == "classification":
+        labels, probabilities, preprocessing = predict(model, held_out, verbose=0)
+        class_names = preprocessing.class_names
+    else:
+        scores = numbers(task.evaluate(model, held_out).result.to_json())
+        labels, probabilities, class_names = np.zeros(0, int), np.zeros((0, 0)), ()
     folder.mkdir(parents=True, exist_ok=True)
     with files.atomic_path(folder / PREDICTIONS) as temporary:
         np.savez_compressed(
@@ -165,7 +175,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
             names=np.array(held_out.names),
             labels=labels,
             probabilities=probabilities,
-            class_names=np.array(preprocessing.class_names),
+            class_names=np.array(class_names, str),
         )
     found: dict[str, Any] = {
         "parameters": model.count_params(),
@@ -174,6 +184,7 @@ def _measure(run: Run, folder: Path, memory: int | None) -> None:
         "training_minutes": sum(_minutes(run).values()) or None,
         "training_images_per_second": _training_speed(run, config.recipe.batch_size),
         "inference_images_per_second": cost.inference_speed(model),
+        "scores": scores,
     }
     files.write_json(folder / COST, found)  # last, because this file marks the folder as complete
 
@@ -183,8 +194,9 @@ def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelRe
     found = json.loads((folder / COST).read_text(encoding="utf-8"))
     with np.load(folder / PREDICTIONS) as stored:
         answers = {key: stored[key] for key in stored.files}
-    accuracies = {int(row["epoch"]): row["val_accuracy"] for row in history.read(run.history)}
-    minutes = np.cumsum([_minutes(run).get(epoch, math.nan) for epoch in accuracies])
+    metric, _ = get(run.read_config().task).monitor or ("loss", "")
+    values = {int(row["epoch"]): row[f"val_{metric}"] for row in history.read(run.history)}
+    minutes = np.cumsum([_minutes(run).get(epoch, math.nan) for epoch in values])
     return ModelResult(
         name=name,
         start=Path(start).name or start if start else None,
@@ -192,7 +204,7 @@ def _read(name: str, start: str | None, run_path: Path, folder: Path) -> ModelRe
         labels=answers["labels"],
         probabilities=answers["probabilities"],
         class_names=tuple(answers["class_names"].tolist()),
-        history=tuple(zip(minutes.tolist(), accuracies.values(), strict=True)),
+        history=tuple(zip(minutes.tolist(), values.values(), strict=True)),
         training_speed=found.pop("training_images_per_second"),
         inference_speed=found.pop("inference_images_per_second"),
         **found,

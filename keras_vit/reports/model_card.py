@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from keras_vit import arguments, files, models
+from keras_vit import arguments, files, models, tasks
 from keras_vit.escapes import markdown
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.tasks.classification.metrics import decimal
+from keras_vit.tasks.task import numbers
 from keras_vit.training import Run
 from keras_vit.weights import registry
 
@@ -39,13 +40,12 @@ from keras_vit import data
 model = keras.saving.load_model("last.keras")
 preprocessing = keras_vit.models.preprocessing_of(model)
 image = data.prepare(tf.io.read_file("image.jpg"), preprocessing)
-probabilities = model.predict(image[tf.newaxis])[0]
-{decide}
+{output} = model.predict(image[tf.newaxis])[0]{decide}
 ```
 
 Or `keras-vit predict last.keras image.jpg`."""
-_ONE_CLASS = "print(preprocessing.class_names[probabilities.argmax()])"
-_SEVERAL = "present = preprocessing.present(probabilities)  # which labels the image shows"
+_ONE_CLASS = "\nprint(preprocessing.class_names[probabilities.argmax()])"
+_SEVERAL = "\npresent = preprocessing.present(probabilities)  # which labels the image shows"
 
 
 def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path:
@@ -77,6 +77,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     """
     source = Run(run)
     config = source.read_config()
+    task = tasks.get(config.task)
     source.require_complete()
     out = Path(folder) if folder is not None else source.path / "card"
     if (out / "README.md").exists():
@@ -98,11 +99,14 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
     name, recipe, resolved = source.path.resolve().name, config.recipe, source.resolved()
     preprocessing = models.preprocessing_of(model)
     height, width = preprocessing.size
+    classifier = task.pipeline_tag == "image-classification"
+    what = "An image classifier" if classifier else f"A model for the task {task.name}"
+    decide = _SEVERAL if preprocessing.thresholds else _ONE_CLASS
     kind = "vision-transformer" if models.has_config(model) else "convolutional"
     try:
         scores = json.loads(source.evaluation.read_text(encoding="utf-8"))
-        front = _front_matter(name, [kind, config.model], license_, scores)
-        metrics = _metrics(scores)
+        front = _front_matter(name, task.pipeline_tag, [kind, config.model], license_, scores)
+        metrics = _metrics(scores) if classifier else _numbers(scores)
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
             "`run` must have a complete evaluation.json; `keras-vit evaluate` writes it. Received: "
@@ -110,10 +114,10 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         ) from error
     sections = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {markdown(name)}",
-        f"An image classifier, {markdown(config.model)} with {model.count_params():,} parameters, "
+        f"{what}, {markdown(config.model)} with {model.count_params():,} parameters, "
         f"for images of {height} x {width} pixels (images of other sizes are resized), trained "
         f"with keras_vit. Initial weights: {origin}.",
-        _uses(preprocessing),
+        _uses(preprocessing if classifier else None),
         f"## Data\n\nTrained on {markdown(resolved['training_examples'])} images of "
         f"{markdown(files.without_folders(config.data))}; "
         f"{markdown(resolved['validation_examples'])} more images were held out for "
@@ -121,7 +125,7 @@ def write_card(run: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         "labeled them, and which people or subjects they do not show.*",
         metrics,
         "\n\n".join(f"![{title}]({path.name})" for path, title in pictures.items()),
-        _LOADING.format(decide=_SEVERAL if preprocessing.thresholds else _ONE_CLASS),
+        _LOADING.format(output=task.output, decide=decide if classifier else ""),
         f"## Training\n\n{recipe.epochs} epochs, batch size {recipe.batch_size}, "
         f"{recipe.optimizer} with a learning rate of {recipe.learning_rate:g}, seed "
         f"{recipe.seed}; all settings are in `config.yaml` in the run folder.",
@@ -148,12 +152,12 @@ def weights_license(weights: str | None, model: str) -> tuple[str, str]:
 
 
 def _front_matter(
-    name: str, tags: list[str], license_: str, scores: dict[str, Any]
+    name: str, pipeline_tag: str | None, tags: list[str], license_: str, scores: dict[str, Any]
 ) -> dict[str, Any]:
     front: dict[str, Any] = {
         "license": license_,
         "library_name": "keras",
-        "pipeline_tag": "image-classification",
+        **({"pipeline_tag": pipeline_tag} if pipeline_tag else {}),
         "tags": ["keras", *tags],
     }
     if "accuracy" in scores:
@@ -166,7 +170,11 @@ def _front_matter(
     return front
 
 
-def _uses(preprocessing: Preprocessing) -> str:
+def _uses(preprocessing: Preprocessing | None) -> str:
+    """Describes the classes; None for a model that is not a classifier."""
+    to_complete = "*To complete: who the model is for, and what it must not be used for.*"
+    if preprocessing is None:
+        return f"## Intended use\n\n{to_complete}"
     labels = preprocessing.class_names or ()
     shown = arguments.shortlist(list(map(markdown, labels)), shown=50)
     anything = "is also assigned one of these classes, possibly with high confidence"
@@ -174,9 +182,14 @@ def _uses(preprocessing: Preprocessing) -> str:
         anything = "may be assigned no class, or one or more of these classes"
     return (
         f"## Intended use\n\nPredicts which of {len(labels)} classes an image shows: {shown}. An "
-        f"image of anything else {anything}.\n\n*To complete: who the model is for, and what it "
-        "must not be used for.*"
+        f"image of anything else {anything}.\n\n{to_complete}"
     )
+
+
+def _numbers(scores: dict[str, Any]) -> str:
+    lines = ["## Metrics\n\nOn the held-out images:\n", "| metric | value |", "|---|---|"]
+    lines += [f"| {markdown(n)} | {value:.4g} |" for n, value in numbers(scores).items()]
+    return "\n".join(lines)
 
 
 def _metrics(scores: dict[str, Any]) -> str:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
-from keras_vit import arguments, data, output_folder
-from keras_vit.data import Examples
-from keras_vit.data.splits import short_digest, training_digests
+from keras_vit import arguments, output_folder
 from keras_vit.runs.config import (
     CommonConfig,
     RunConfig,
@@ -26,14 +22,14 @@ from keras_vit.runs.config import (
 from keras_vit.weights.whole_models import load_model
 
 
-class Run:
+class RunFolder:
     """Access to the files in a run folder.
 
     Args:
         path: The run folder.
 
     Examples:
-        >>> Run("runs/flowers").last.name
+        >>> RunFolder("runs/flowers").last.name
         'last.keras'
     """
 
@@ -140,37 +136,6 @@ class Run:
             f"`run` must be a run folder written by `keras-vit {command} --out`. Received: "
             f"run={str(self.path)!r}{why}"
         )
-
-    @functools.cached_property
-    def all_examples(self) -> Examples:
-        """All images of the dataset, whether or not they belong to a split."""
-        return data.load(self.read_config().data)
-
-    def indices(self, part: str = "validation") -> np.ndarray:
-        """Returns the indices in `all_examples` of the images in a split.
-
-        Raises:
-            ValueError: If an image is missing or has another label, or if the content of an image
-                that was not trained on has changed: it may be a training image now.
-        """
-        (found,) = data.read_split(self.split, self.all_examples, (part,))
-        if part != "train":
-            digests = data.audit(self.all_examples.subset(found), progress=False).digests
-            data.read_split(self.split, self.all_examples, (part,), digests)
-        return found
-
-    def examples(self, part: str = "validation") -> Examples:
-        """Returns the images in a split (`"train"`, `"validation"` or `"test"`)."""
-        return self.all_examples.subset(self.indices(part))
-
-    def training_digests(self) -> frozenset[str]:
-        """Returns the file digests of all training images, shortened to 32 digits."""
-        found = training_digests(self.split)
-        if found:
-            return found
-        # Run of an earlier version.
-        digests = data.audit(self.examples("train")).digests.values()
-        return frozenset(map(short_digest, digests))
 
     def resolved(self) -> dict[str, Any]:
         """Returns the values that default settings were resolved to when the run started.

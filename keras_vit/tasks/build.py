@@ -14,7 +14,7 @@ from keras_vit.models.keras_applications import application_names
 from keras_vit.models.memory import require_memory
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.weights.checkpoint import Checkpoint
 
 
@@ -32,19 +32,35 @@ def default_weights(model: str) -> str | None:
     return "imagenet" if usual else rows[0].name if rows else None
 
 
-def build_encoder(config: CommonConfig, dtype: str = "float32") -> keras.Model:
-    """Builds an encoder for pre-training, without a classifier, in the given dtype policy."""
+def build_encoder(
+    config: CommonConfig, dtype: str = "float32", class_names: tuple[str, ...] | None = None
+) -> keras.Model:
+    """Builds an encoder without a classifier, in the given dtype policy."""
     checkpoint = checkpoint_of(config)
     has_class_token = checkpoint.inferred.get("class_token", True) if checkpoint else True
     pooling = "token" if has_class_token else "gap"
     model = start(config, checkpoint, include_top=False, pooling=pooling)
     preprocessing = models.preprocessing_of(model)
-    preprocessing = dataclasses.replace(preprocessing, class_names=None, thresholds=None)
+    preprocessing = dataclasses.replace(preprocessing, class_names=class_names, thresholds=None)
     return in_training(model, preprocessing, config, dtype)
 
 
+def build_patch_encoder(
+    config: CommonConfig, class_names: tuple[str, ...], dtype: str
+) -> tuple[keras.Model, Any]:
+    """Builds an encoder for outputs in the image; also returns its patch tokens (B, h, w, D)."""
+    model = start(config, checkpoint_of(config), include_top=False, pooling="none")
+    preprocessing = models.preprocessing_of(model)
+    preprocessing = dataclasses.replace(preprocessing, class_names=class_names, thresholds=None)
+    encoder = in_training(model, preprocessing, config, dtype)
+    rows, columns = models.config_of(encoder).grid
+    prefix = encoder.output.shape[1] - rows * columns
+    tokens = keras.layers.Cropping1D((prefix, 0), dtype=dtype)(encoder.output)
+    return encoder, keras.layers.Reshape((rows, columns, -1), dtype=dtype)(tokens)
+
+
 def complete_preprocessing(
-    network: keras.Model, run: Run, task: str | None, resize: str | None, *, resume: bool
+    network: keras.Model, run: RunFolder, task: str | None, resize: str | None, *, resume: bool
 ) -> None:
     """Stores the task name and the options for reading images in the network's preprocessing.
 

@@ -44,7 +44,7 @@ def evaluate(
         7
     """
     task = task_of(model, examples)
-    return task.score(task.predict(model, examples, batch_size=batch_size, verbose=verbose))
+    return task.evaluate(model, examples, batch_size=batch_size, verbose=verbose).result
 
 
 def evaluate_in_detail(
@@ -74,8 +74,8 @@ def evaluate_in_detail(
         (50, 12)
     """
     task = task_of(model, examples)
-    predictions = task.predict(model, examples, batch_size=batch_size, verbose=verbose)
-    return task.details(model, examples, predictions)
+    evaluation = task.evaluate(model, examples, batch_size=batch_size, verbose=verbose)
+    return task.details(model, examples, evaluation)
 
 
 def task_of(model: keras.Model, examples: Examples) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import keras
@@ -10,8 +11,9 @@ from keras_vit import arguments, data, zoo
 from keras_vit.data.sources.load import load_images
 from keras_vit.data.splits import split_images
 from keras_vit.runs.config import PretrainConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import build_encoder, without_dropout
+from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Task
 
 
@@ -27,11 +29,21 @@ class Pretraining(Task):
     def check_model(cls, name: str) -> None:
         zoo.constructor(name)
 
-    def load(self) -> data.Examples:
-        return load_images(self.config.data)
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> data.Examples:
+        return load_images(source)
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
-        return build_encoder(self.config, dtype)
+        network = build_encoder(self.config, dtype)
+        self._objective = self.new_objective(network)  # early, to detect wrong settings
+        return network
+
+    def new_objective(self, network: keras.Model) -> Objective:
+        """Returns a new objective, with its decoder."""
+        raise NotImplementedError
+
+    def objective(self, network: keras.Model, training: data.Examples) -> Objective:
+        return self._objective
 
     def finished_model(self, network: keras.Model) -> keras.Model:
         return without_dropout(network, classifier_activation="softmax")
@@ -42,7 +54,7 @@ class Pretraining(Task):
     def title(self, examples: data.Examples, count: int) -> str:
         return f"Pre-training {self.config.model} ({self.config.method}) on {count} images"
 
-    def next_commands(self, run: Run) -> list[str]:
+    def next_commands(self, run: RunFolder) -> list[str]:
         start = ("--model", self.config.model, "--weights", run.last)
         out = run.path.with_name(f"{run.path.name}_trained")
         return [arguments.command("train", "--data", "LABELED", *start, "--out", out)]

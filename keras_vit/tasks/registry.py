@@ -47,6 +47,17 @@ def of(preprocessing: Preprocessing) -> Task:
     return get(preprocessing.task or implied)(None)
 
 
+def check_command(command: str, preprocessing: Preprocessing) -> Task:
+    """Returns the task of a model; raises `ValueError` if a command does not apply to it."""
+    task = of(preprocessing)
+    if reason := task.refusal(command):
+        raise ValueError(
+            f"`keras-vit {command}` must be used with a classifier: {reason}. Received: a model "
+            f"of the task {task.name}"
+        )
+    return task
+
+
 def finished(model: keras.Model) -> tuple[Task, keras.Model, Preprocessing]:
     """Returns a model's task, its float32 network and its complete preprocessing."""
     task = of(preprocessing_of(model))

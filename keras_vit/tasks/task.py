@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -13,9 +15,10 @@ from keras_vit import arguments, data
 from keras_vit.data.image_reading import Limits
 from keras_vit.models import cloning, preprocessing_of
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.serving import ServedModel
+from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.html_page import Section, preformatted
 
 
@@ -35,6 +38,13 @@ class Predictions(NamedTuple):
     targets: np.ndarray
     outputs: np.ndarray
     preprocessing: Preprocessing
+
+
+class Evaluation(NamedTuple):
+    """Result of an evaluation, and what figures and the evaluation page need besides it."""
+
+    result: Any
+    found: Any
 
 
 class Prediction(Protocol):
@@ -59,6 +69,18 @@ class Table(Protocol):
 
     def row(self, file: str, found: Any) -> dict[str, Any]:
         """Returns the table row of one image; missing values are None or omitted."""
+
+
+class TextTable:
+    """Table of predictions as text."""
+
+    def __init__(self) -> None:
+        self.columns = ["file", "prediction", "message"]
+
+    def row(self, file: str, found: Prediction) -> dict[str, Any]:
+        """Returns the table row of one image; missing values are None."""
+        text = found.text() if found.ok else None
+        return {"file": file, "prediction": text, "message": found.message or None}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,6 +108,14 @@ class Details:
         return [Section("summary", "Result", [preformatted(self.scores.text())])]
 
 
+# Commands for classifiers, and why they do not apply to other tasks.
+_OF_CLASSIFIERS = {
+    "explain": "relevance maps show what contributes to the score of a class",
+    "doctor": "its checks are those of classifiers",
+    "probe": "it trains classifiers on features",
+}
+
+
 class Task:
     """The task-specific part of a training run; `training.loop.fit_run` is the common part.
 
@@ -109,6 +139,8 @@ class Task:
     monitor: ClassVar[tuple[str, str] | None] = None
     # Name of the network's output in exported files.
     output: ClassVar[str] = "outputs"
+    # Task on model hubs, for the model card.
+    pipeline_tag: ClassVar[str | None] = None
     # Class of the exported SavedModel's functions.
     served_model: ClassVar[type[ServedModel]] = ServedModel
     # Whether models do not name the task, as those of earlier versions do not.
@@ -123,9 +155,21 @@ class Task:
     def check_model(cls, name: str) -> None:
         """Raises `ValueError` if the task cannot train a model of this name."""
 
-    def load(self) -> data.Examples:
-        """Loads all images of the run, without decoding them."""
-        return data.load(self.config.data)
+    @classmethod
+    def refusal(cls, command: str) -> str | None:
+        """Returns why a command, such as `"explain"`, does not apply to the task, or None."""
+        return _OF_CLASSIFIERS.get(command)
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> data.Examples:
+        """Loads the images and targets of a data source, without decoding them."""
+        return data.load(source)
+
+    def draw_batch(
+        self, images: np.ndarray, targets: Any, names: Sequence[str], path: Path
+    ) -> None:
+        """Draws a training batch: `images` (B, h, w, C), pixels in [0, 255]."""
+        contact_sheet(images, np.zeros((len(images), 0)), (), path)
 
     def adapted(self, examples: data.Examples) -> Task:
         """Returns this task, or a different task if the targets of the dataset require it."""
@@ -144,12 +188,9 @@ class Task:
         """
         raise NotImplementedError
 
-    def objective(self, network: keras.Model) -> Objective:
-        """Returns the training objective for a network."""
+    def objective(self, network: keras.Model, training: data.Examples) -> Objective:
+        """Returns the training objective of a network for a training set."""
         raise NotImplementedError
-
-    def use_training_set(self, objective: Objective, training: data.Examples) -> None:
-        """Updates the parts of an objective that depend on the training set."""
 
     def finished_model(self, network: keras.Model) -> keras.Model:
         """Returns a float32 copy of a network for saving, evaluation and export."""
@@ -159,10 +200,10 @@ class Task:
         """Returns additional entries for the section `resolved` of `config.yaml`."""
         return {}
 
-    def check_resumed(self, run: Run, examples: data.Examples) -> None:
+    def check_resumed(self, run: RunFolder, examples: data.Examples) -> None:
         """Raises `ValueError` if the images differ from those of the original run."""
 
-    def start_run(self, run: Run, examples: data.Examples, validation: data.Examples) -> None:
+    def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
         """Writes additional files into the folder of a new run."""
 
     def title(self, examples: data.Examples, count: int) -> str:
@@ -172,11 +213,13 @@ class Task:
     def advise(self, steps: int) -> None:
         """Warns about settings that are probably mistakes in a run with `steps` training steps."""
 
-    def draw_training(self, run: Run, objective: Any, validation: data.Examples) -> dict[str, Path]:
+    def draw_training(
+        self, run: RunFolder, objective: Any, validation: data.Examples
+    ) -> dict[str, Path]:
         """Draws the trained network's outputs into the run folder; returns the files by name."""
         return {}
 
-    def finish_models(self, run: Run, validation: data.Examples) -> None:
+    def finish_models(self, run: RunFolder, validation: data.Examples) -> None:
         """Completes the saved models after training, for example by setting thresholds."""
 
     def finished(self, model: keras.Model) -> tuple[keras.Model, Preprocessing]:
@@ -200,18 +243,33 @@ class Task:
         """Computes the evaluation result of predictions."""
         raise NotImplementedError
 
+    def evaluate(
+        self,
+        model: keras.Model,
+        examples: data.Examples,
+        *,
+        batch_size: int = 32,
+        verbose: int = 0,
+    ) -> Evaluation:
+        """Evaluates a trained model; by default by the score of all predictions, as `found`.
+
+        A task with large outputs evaluates them batch by batch, with `output_batches`.
+        """
+        predictions = self.predict(model, examples, batch_size=batch_size, verbose=verbose)
+        return Evaluation(self.score(predictions), predictions)
+
     def details(
-        self, model: keras.Model, examples: data.Examples, predictions: Predictions
+        self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> Details:
-        """Evaluates predictions in detail for the evaluation page."""
-        return Details(self.score(predictions))
+        """Returns an evaluation in more detail, for the evaluation page."""
+        return Details(evaluation.result)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         """Draws figures of an evaluation result into a folder; returns the files by name."""
         return {}
 
     def draw_examples(
-        self, examples: data.Examples, predictions: Predictions, folder: Path
+        self, examples: data.Examples, evaluation: Evaluation, folder: Path
     ) -> dict[str, Path]:
         """Draws images with the predictions for them; returns the files by name."""
         return {}
@@ -239,9 +297,14 @@ class Task:
 
         Returns:
             Whether both predictions are equal for each image (N,), bool, and the accuracy of the
-            exported file.
+            exported file. By default two predictions are equal if no output differs by more than
+            `close` times the largest value of its channel, or without `close` by more than 5% of
+            the channel's range, and the accuracy is the fraction of equal predictions.
         """
-        raise NotImplementedError
+        outputs = expected.outputs.reshape(-1, expected.outputs.shape[-1])
+        largest = close * np.abs(outputs).max(axis=0) if close else 0.05 * np.ptp(outputs, axis=0)
+        same = (np.abs(found - expected.outputs) <= largest).reshape(len(found), -1).all(axis=1)
+        return same, float(same.mean())
 
     def prediction(
         self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
@@ -250,15 +313,17 @@ class Task:
         raise NotImplementedError
 
     def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> Table:
-        """Returns the table that is written by `keras-vit predict --to`."""
-        raise ValueError(
-            "`--to` must not be used with a task that has no table of predictions. Received: "
-            f"the task {self.name}"
-        )
+        """Returns the table of `keras-vit predict --to`; by default predictions as text."""
+        return TextTable()
 
-    def next_commands(self, run: Run) -> list[str]:
+    def next_commands(self, run: RunFolder) -> list[str]:
         """Returns suggested commands for a user whose run is complete."""
         return [arguments.command("export", run.path, "--to", run.path / "serving")]
+
+
+def numbers(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the numbers of an evaluation result that is stored as JSON, by name."""
+    return {name: value for name, value in scores.items() if isinstance(value, (int, float))}
 
 
 def network_outputs(
@@ -269,13 +334,28 @@ def network_outputs(
     verbose: int = 0,
 ) -> np.ndarray:
     """Computes a network's float32 outputs, of shape (N, ...), for all images."""
-    dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
     # Into one array: Keras collects the batches and joins them, which needs twice the memory.
     outputs = np.empty((len(examples), *network.output_shape[1:]), np.float32)
+    for indices, batch in output_batches(network, preprocessing, examples, batch_size, verbose):
+        outputs[indices] = batch
+    return outputs
+
+
+def output_batches(
+    network: keras.Model,
+    preprocessing: Preprocessing,
+    examples: data.Examples,
+    batch_size: int = 32,
+    verbose: int = 0,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the indices (B,) of each batch of images, and a network's outputs (B, ...) for them.
+
+    To evaluate in an image's own pixels, see `keras_vit.data.geometry.centered_geometry`.
+    """
+    dataset = data.evaluation_dataset(examples, preprocessing, batch_size=batch_size)
     progress, done = keras.utils.Progbar(len(dataset), verbose=verbose), 0
     for images, *_ in dataset:
-        answers = network.predict_on_batch(np.asarray(images))
-        outputs[done : done + len(answers)] = answers
-        done += len(answers)
+        outputs = network.predict_on_batch(np.asarray(images))
+        yield np.arange(done, done + len(outputs)), outputs
+        done += len(outputs)
         progress.add(1)
-    return outputs

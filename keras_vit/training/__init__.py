@@ -4,7 +4,7 @@ from keras_vit.runs.config import PretrainConfig, RunConfig, read_config
 from keras_vit.runs.named_recipes import RECIPES, augreg, recipe
 from keras_vit.runs.pretraining_recipes import PRETRAINING_RECIPES, pretraining_recipe
 from keras_vit.runs.recipe import Recipe
-from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.run_data import Run
 from keras_vit.training.distribution import devices
 from keras_vit.training.loop import fit_run
 

@@ -20,7 +20,7 @@ from keras_vit.data.inventory import Inventory
 from keras_vit.escapes import say
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import CommonConfig, Config, PretrainConfig, RunConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import complete_preprocessing
 from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.task import Result, Task
@@ -88,7 +88,7 @@ def fit_run(
         ...
         359
     """
-    run, earlier = Run(out), False
+    run, earlier = RunFolder(out), False
     kind = tasks.get(config.task)
     if resume:
         config = run.read_config(type(config), kind.command)
@@ -113,7 +113,7 @@ def fit_run(
         logs = [TensorBoard(str(run.tensorboard), profile)] if tensorboard else []
         watching = [EpochClock(run.times), *logs, *callbacks] if where.is_chief else []
         task = kind(config)
-        examples = task.load()
+        examples = task.load(config.data)
         task = task.adapted(examples)
         config, precision = task.config, precision_of(task.config)
         with where.active():
@@ -121,7 +121,6 @@ def fit_run(
             # file early.
             with where.scope():
                 network = task.build_network(examples, precision, resume=resume)
-                objective = task.objective(network)
                 param_groups.set_trainable(network, config.recipe.trainable)
             named = None if task.unnamed else task.name
             complete_preprocessing(network, run, named, config.recipe.resize, resume=resume)
@@ -138,9 +137,9 @@ def fit_run(
             )
             if smaller_batches and not resume:
                 config = task.config = _with_full_batch(config, len(training), where)
-            task.use_training_set(objective, training)
             steps = data.steps_per_epoch(training, config.recipe.batch_size)
             with where.scope():
+                objective = task.objective(network, training)
                 training_model = build_training_model(objective, config, steps)
                 if earlier:
                     optimizer: Any = training_model.optimizer
@@ -195,7 +194,7 @@ def _with_full_batch(config: Config, images: int, where: Devices) -> Config:
 def find_parts(
     config: CommonConfig,
     examples: data.Examples,
-    run: Run,
+    run: RunFolder,
     preprocessing: Preprocessing | None = None,
     *,
     resume: bool,
@@ -310,7 +309,7 @@ def fit_remaining(
 
 def _finish(
     task: Task,
-    run: Run,
+    run: RunFolder,
     validation: data.Examples,
     pictures: dict[str, Path],
     current: keras.Model | None,
@@ -325,16 +324,16 @@ def _finish(
     names = ["last.keras"]
     if task.monitor:
         shown = int(sys.stdout.isatty())  # no progress bars in log files
-        predictions = task.predict(model, validation, verbose=shown)
-        result = task.score(predictions)
+        evaluation = task.evaluate(model, validation, verbose=shown)
+        result = evaluation.result
         inventory = run.resolved().get("inventory")  # absent from runs of earlier versions
         content = {**result.to_json(), "inventory": inventory}
         if current is not None:
-            without = task.score(task.predict(current, validation, verbose=shown))
+            without = task.evaluate(current, validation, verbose=shown).result
             content["without_averaging"] = without.to_json()
         files.write_json(run.evaluation, content)
         pictures |= task.draw(result, run.path)
-        pictures |= task.draw_examples(validation, predictions, run.path)
+        pictures |= task.draw_examples(validation, evaluation, run.path)
         names += ["best.keras"] * run.best.exists() + [run.evaluation.name]
     training_curves(run.history, run.curves)  # last: marks the run as complete
     pictures["curves"] = run.curves

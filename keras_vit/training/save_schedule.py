@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_vit import arguments, files
 from keras_vit.runs import history
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.runs.state_files import Progress, StateFiles
 from keras_vit.tasks.task import Task
 from keras_vit.training.distribution import Devices
@@ -35,7 +35,7 @@ class SaveSchedule(keras.callbacks.Callback):
 
     def __init__(
         self,
-        run: Run,
+        run: RunFolder,
         training_model: TrainingModel,
         task: Task,
         where: Devices,

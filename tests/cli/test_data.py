@@ -100,7 +100,7 @@ def test_check_says_what_data_may_be(call: Call, tmp_path: Path) -> None:
 def sheets(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.ndarray, np.ndarray, tuple, Path]]:
     """What would have been drawn."""
     drawn = []
-    module = importlib.import_module("keras_vit.visualization.contact_sheet")
+    module = importlib.import_module("keras_vit.tasks.classification.task")
     monkeypatch.setattr(module, "contact_sheet", lambda *arguments: drawn.append(arguments))
     return drawn
 

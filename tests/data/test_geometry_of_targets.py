@@ -12,7 +12,14 @@ import tensorflow as tf
 from keras_vit.data import Augmentation, resize_and_crop
 from keras_vit.data.augmentation import augment, random_geometry, ratio_for_crop
 from keras_vit.data.decode_and_resize import decode_as_stored, padded, ratio_for_resizing
-from keras_vit.data.geometry import Geometry, centered_geometry, cut_boxes, cut_mask
+from keras_vit.data.geometry import (
+    Geometry,
+    centered_geometry,
+    cut_boxes,
+    cut_mask,
+    uncut_boxes,
+    uncut_mask,
+)
 from keras_vit.preprocessing import Preprocessing
 
 RESIZES = ("crop", "squash", "squash_crop", "pad")
@@ -132,3 +139,24 @@ def test_boxes_that_are_hardly_seen_are_not_inside() -> None:
     assert inside.numpy().tolist() == [True, False, False]
     # Twice as large, from column 10 on, and flipped.
     np.testing.assert_allclose(found[0], [4.0, 28.0, 12.0, 40.0])
+
+
+@pytest.mark.parametrize("resize", RESIZES)
+@pytest.mark.parametrize("sides", [(47, 90), (90, 47), (64, 64)])
+def test_outputs_return_to_the_pixels_of_the_image(resize: str, sides: tuple[int, int]) -> None:
+    mask, box = drawn(*sides)
+    preprocessing = Preprocessing(size=(96, 128), resize=resize)
+    geometry = centered_geometry(tf.constant(sides), preprocessing)
+    seen = cut_mask(tf.constant(mask), geometry, preprocessing.size, OUTSIDE).numpy()
+    found = uncut_mask(seen, geometry, sides, OUTSIDE)
+    if resize in ("squash", "pad"):
+        np.testing.assert_array_equal(found, mask)  # larger than the image, so nothing is lost
+    else:
+        inside = found != OUTSIDE
+        assert 0.3 < inside.mean() <= 1
+        np.testing.assert_array_equal(found[inside], mask[inside])
+    moved, _ = cut_boxes(tf.constant(box[np.newaxis]), geometry, preprocessing.size)
+    if resize in ("squash", "pad"):
+        np.testing.assert_allclose(
+            uncut_boxes(moved.numpy(), geometry, preprocessing.size)[0], box, atol=1e-4
+        )

@@ -7,9 +7,9 @@ import pytest
 
 from keras_vit import models
 from keras_vit.runs.config import CommonConfig
-from keras_vit.runs.run_folder import Run
 from keras_vit.tasks.build import build_encoder, complete_preprocessing
 from keras_vit.tasks.classification.network import build_network
+from keras_vit.tasks.run_data import Run
 from keras_vit.training import Recipe, RunConfig
 
 pytestmark = pytest.mark.tensorflow

@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import data
 from keras_vit.runs.config import RunConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.tasks.run_data import Run
 from keras_vit.tasks.task import Task
 
 pytestmark = pytest.mark.tensorflow
@@ -21,7 +21,7 @@ def test_defaults_decide_nothing(tmp_path: Path) -> None:
     task: Any = Plain(RunConfig("digits", "ViTMicro4"))
     digits = data.load("digits").subset(range(20))
     assert task.adapted(digits) is task
-    assert len(task.load()) == 1797
+    assert len(task.load("digits")) == 1797
     half = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(3, dtype="mixed_bfloat16")], name="half"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import os
@@ -15,12 +16,14 @@ import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, SPLITS, Examples
 from keras_vit.data.sources.csv_text import CLASS_COLUMNS, COLUMNS, SEPARATOR, Row, read_rows
+from keras_vit.data.target_kinds import NUMBERS, TargetKind
 from keras_vit.image_formats import has_image_suffix, leftover
 from keras_vit.output_folder import is_output
 from keras_vit.preprocessing import imagenet_labels, imagenet_wnids
 
 _CLASS_COLUMNS = CLASS_COLUMNS[:-1]
 _SEVERAL = CLASS_COLUMNS[-1]
+_TARGET = "target_"
 _OUTSIDE = os.path.join(os.pardir, "")
 _COMPARED = 20_000  # names; 300,000 take 12 seconds
 _ADDRESS = re.compile(r"\w+://")
@@ -30,7 +33,7 @@ class NoClassesError(ValueError):
     """A table without a column of image files or of classes."""
 
 
-def load_table(path: str | os.PathLike[str]) -> Examples:
+def load_table(path: str | os.PathLike[str], kind: TargetKind | None = None) -> Examples:
     """Loads a dataset from a table with a `file` column and at least one class column.
 
     `class_index` and `wnid` refer to the 1000 ImageNet classes, so that `class_names` are all
@@ -52,12 +55,22 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
     one column per class. Names without a folder or an extension are completed if only one image
     below the table's folder has that name. `notes` list deviations: another encoding or separator,
     other column names, completed names, images outside of the folder.
+
+    With the kind `NUMBERS`, the targets are the columns whose names begin with `target_`, or else
+    all columns but `file` and `split`.
     """
     path = Path(path)
     images = _Images(path)
-    rows, notes = read_rows(path, lambda cell: bool(_ADDRESS.match(cell) or images.find(cell)))
+    rows, notes = read_rows(
+        path,
+        lambda cell: bool(_ADDRESS.match(cell) or images.find(cell)),
+        classes=kind is not NUMBERS,
+    )
     header = list(rows[0])
     columns = [name for name in _CLASS_COLUMNS if name in header] or [_SEVERAL]
+    if kind is NUMBERS:
+        values = [name for name in header if name not in ("file", "split")]
+        columns = [name for name in values if name.startswith(_TARGET)] or values or [_TARGET]
     if not {"file", *columns} <= {*header}:
         raise NoClassesError(
             "The table must have a header line (JSON Lines: keys) with the column `file` and one "
@@ -66,12 +79,13 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
             f"Received: {path} with the columns {header}"
         )
     names, file_notes = images.resolve(rows)
-    others = [name for name in header if name not in COLUMNS]
+    others = [name for name in header if name not in (*COLUMNS, *columns)]
     for row in rows:
         if any(len(row[name].splitlines()) > 1 for name in columns):
             rule = "A class name must not contain a line break; a closing quote is probably missing"
             raise _wrong(path, columns, row, rule)
-    targets, class_names = (_several if columns == [_SEVERAL] else _classes)(path, rows, columns)
+    read = _numbers if kind is NUMBERS else _several if columns == [_SEVERAL] else _classes
+    targets, class_names = read(path, rows, columns)
     return Examples(
         names=names,
         targets=targets,
@@ -81,6 +95,7 @@ def load_table(path: str | os.PathLike[str]) -> Examples:
         splits=_splits(path, rows) if "split" in header else None,
         columns={name: tuple(row[name] for row in rows) for name in others},
         notes=notes + file_notes,
+        target_kind=kind,
     )
 
 
@@ -235,6 +250,18 @@ def _several(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarra
     for row_of_labels, names in zip(labels, shown, strict=True):
         row_of_labels[[position[name] for name in names]] = 1
     return labels, class_names
+
+
+def _numbers(path: Path, rows: list[Row], columns: list[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Returns the numbers of each row, (N, D), and the names of the targets."""
+    targets = np.full((len(rows), len(columns)), np.nan, np.float32)
+    for numbers, row in zip(targets, rows, strict=True):
+        for index, name in enumerate(columns):
+            with contextlib.suppress(ValueError):
+                numbers[index] = float(row[name])
+            if not np.isfinite(numbers[index]):
+                raise _wrong(path, [name], row, f"`{name}` must be a finite number, as a target")
+    return targets, tuple(name.removeprefix(_TARGET) for name in columns)
 
 
 def _separator(cells: list[str]) -> str:

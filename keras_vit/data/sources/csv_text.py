@@ -9,7 +9,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,13 @@ class Row(dict[str, str]):
         self.line = line
 
 
-def read_rows(path: Path, names_image: Callable[[str], bool]) -> tuple[list[Row], tuple[str, ...]]:
-    """Reads the rows of a CSV table, or of a JSON Lines table if the path ends in `.jsonl`."""
+def read_rows(
+    path: Path, names_image: Callable[[str], bool], *, classes: bool = True
+) -> tuple[list[Row], tuple[str, ...]]:
+    """Reads the rows of a CSV table, or of a JSON Lines table if the path ends in `.jsonl`.
+
+    Unless `classes` is False, the columns of classes are found and renamed.
+    """
     notes: list[str] = []
     text = _decode(path, notes)
     if path.suffix.lower() == ".jsonl":
@@ -57,7 +62,7 @@ def read_rows(path: Path, names_image: Callable[[str], bool]) -> tuple[list[Row]
         header, lines = _read_cells(path, text, names_image, notes)
     if not lines:
         raise ValueError(f"The table must contain at least one image. Received: {path}")
-    header = _known_names(path, header, notes)
+    header = _known_names(path, header, notes, _SYNONYMS if classes else ("file",))
     if "file" not in header:
         for i, name in enumerate(header):  # the first column whose cells name images
             some = [cells[i] if i < len(cells) else "" for _, cells in lines[:20]]
@@ -77,7 +82,7 @@ def read_rows(path: Path, names_image: Callable[[str], bool]) -> tuple[list[Row]
         rows.append(Row({header[i]: cells[i] if i < len(cells) else "" for i in named}, line))
     if "" in header:
         notes.append(f"Columns without a name in {path.name} are ignored.")
-    if "file" in header and not {*CLASS_COLUMNS} & {*header}:
+    if classes and "file" in header and not {*CLASS_COLUMNS} & {*header}:
         _find_class_columns(path, rows, notes)
     return rows, tuple(notes)
 
@@ -211,9 +216,12 @@ def _cell(name: str, value: Any) -> str:
     return text.strip()
 
 
-def _known_names(path: Path, header: list[str], notes: list[str]) -> list[str]:
+def _known_names(
+    path: Path, header: list[str], notes: list[str], columns: Iterable[str]
+) -> list[str]:
     header = [name.lower() if name.lower() in COLUMNS else name for name in header]
-    for column, names in _SYNONYMS.items():
+    for column in columns:
+        names = _SYNONYMS[column]
         lower = [name.lower() for name in header]
         synonym = next((name for name in names.split() if name in lower), None)
         instead = CLASS_COLUMNS if column in CLASS_COLUMNS else ("file",)

@@ -19,12 +19,12 @@ from keras_vit.data.sources.csv_table import load_table
 from keras_vit.data.sources.folder import NoClassFoldersError, load_folder
 from keras_vit.data.sources.tables import TABLES, inner_tables, load_tables, tables_of
 from keras_vit.data.sources.tfds import load_tfds
-from keras_vit.data.target_kinds import NO_TARGETS
+from keras_vit.data.target_kinds import NO_TARGETS, TargetKind
 
 _NO_CLASS = "image"
 
 
-def load(data: str | os.PathLike[str]) -> Examples:
+def load(data: str | os.PathLike[str], kind: TargetKind | None = None) -> Examples:
     """Loads the labeled images of a data source.
 
     Args:
@@ -38,6 +38,9 @@ def load(data: str | os.PathLike[str]) -> Examples:
             - `"tfds:NAME"` or `"tfds:NAME:SPLIT"` (`keras_vit.data.sources.tfds.load_tfds`);
             - `"digits"`: scikit-learn's 1797 handwritten digits, 8 x 8 pixels, without a
               download.
+
+        kind: Kind of the targets in tables: None for classes, or
+            `keras_vit.data.target_kinds.NUMBERS` for regression.
 
     Returns:
         The images, not decoded. The source is never modified.
@@ -62,7 +65,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
                 path, tables = inner_tables(path)
                 if not tables:
                     raise
-        examples = load_tables(path, tables)
+        examples = load_tables(path, tables, kind)
         found = find_files(path)
         unnamed = set(found.images) - {os.path.normpath(name) for name in examples.names}
         others = Counter({**found.ignored, UNNAMED: len(unnamed)})
@@ -73,7 +76,7 @@ def load(data: str | os.PathLike[str]) -> Examples:
         notes = (ignored,) if left else ()
         return dataclasses.replace(examples, notes=examples.notes + notes, ignored=+others)
     if path.is_file():
-        return load_table(path)
+        return load_table(path, kind)
     return load_tfds(spec.removeprefix("tfds:")) if spec.startswith("tfds:") else _digits()
 
 

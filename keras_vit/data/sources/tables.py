@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.data.examples import SPLIT_NAMES, Examples
 from keras_vit.data.sources.csv_table import NoClassesError, is_ignored, load_table
+from keras_vit.data.target_kinds import NUMBERS, TargetKind
 
 TABLES = ("labels.csv", "metadata.csv", "metadata.jsonl")
 _IN_SPLITS = ("_classes.csv", *TABLES)
@@ -70,13 +71,13 @@ def _other_tables(folder: Path) -> Tables:
     return [(path, None) for path in tables]
 
 
-def load_tables(folder: Path, tables: Tables) -> Examples:
+def load_tables(folder: Path, tables: Tables, kind: TargetKind | None = None) -> Examples:
     """Loads the images of tables as one dataset, whose names are relative to `folder`."""
     parts: list[tuple[str | None, Examples]] = []
     notes = []
     for path, split in tables:
         try:
-            parts.append((split, load_table(path)))
+            parts.append((split, load_table(path, kind)))
         except NoClassesError:
             if split in (None, "train"):
                 raise
@@ -85,6 +86,11 @@ def load_tables(folder: Path, tables: Tables) -> Examples:
         return parts[0][1]
     class_names = parts[0][1].class_names
     if any(part.class_names != class_names for _, part in parts):
+        if kind is NUMBERS:
+            raise ValueError(
+                "The tables of all splits must have the same targets, in the same order. Received: "
+                f"{[part.class_names for _, part in parts]} in {folder}"
+            )
         class_names = tuple(sorted({name for _, part in parts for name in part.class_names}))
     several = any(part.multi_label for _, part in parts)
     paths = [path for _, part in parts for path in part.paths or ()]
@@ -104,11 +110,14 @@ def load_tables(folder: Path, tables: Tables) -> Examples:
             if name in shared
         },
         notes=(f"Read: {read}.", *(note for _, part in parts for note in part.notes), *notes),
+        target_kind=kind,
     )
 
 
 def _targets(part: Examples, class_names: tuple[str, ...], several: bool) -> np.ndarray:
     """Returns the targets of a part as indices of, or (N, K) for, the classes of all parts."""
+    if part.kind is NUMBERS:
+        return part.targets
     position = np.array([class_names.index(name) for name in part.class_names], int)
     if not several:
         return position[part.targets]

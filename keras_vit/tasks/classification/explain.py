@@ -13,7 +13,8 @@ import numpy as np
 from keras_vit import arguments
 from keras_vit.data.pipeline import read_files
 from keras_vit.files import read_file
-from keras_vit.models import FeatureExtractor, last_activation
+from keras_vit.models import FeatureExtractor, last_activation, preprocessing_of
+from keras_vit.tasks.registry import check_command
 from keras_vit.visualization import relevance_sheet
 from keras_vit.visualization.attention_maps import METHODS, OF_A_CLASS, maps_of
 from keras_vit.visualization.drawing import shorten
@@ -74,6 +75,7 @@ def explain(
     """
     for method in methods:
         arguments.one_of("methods", method, METHODS)
+    check_command("explain", preprocessing_of(model))
     if not 1 <= len(paths) <= _MOST_IMAGES:
         raise ValueError(
             f"`paths` must contain 1 to {_MOST_IMAGES} image files. Received: {len(paths)}"

@@ -153,8 +153,10 @@ def _draw_bins(above: Axes, below: Axes, found: Reliability) -> None:
         open_axes(axes, grid="y")
 
 
-def comparison_curves(histories: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Plots the validation accuracy of several models against epochs and against minutes."""
+def comparison_curves(
+    histories: Mapping[str, Sequence[tuple[float, float]]], metric: str = "accuracy"
+) -> Figure:
+    """Plots a validation metric of several models against epochs and against minutes."""
     drawn = {name: np.array(rows, float) for name, rows in histories.items() if len(rows)}
     if not drawn:
         raise ValueError(
@@ -167,13 +169,14 @@ def comparison_curves(histories: Mapping[str, Sequence[tuple[float, float]]]) ->
     for name, rows in drawn.items():
         by_epoch.plot(1 + np.arange(len(rows)), rows[:, 1], markersize=5, label=shorten(name))
         by_time.plot(rows[:, 0], rows[:, 1], markersize=5)
-    by_epoch.set_ylabel("accuracy on the held-out images")
+    by_epoch.set_ylabel(f"{metric} on the held-out images")
     by_epoch.set_xlabel("epoch")
     by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
     by_time.set_xlabel("training time in minutes")
     by_time.set_xlim(left=0)
     for axes in (by_epoch, by_time):
         open_axes(axes)
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        if metric == "accuracy":
+            axes.yaxis.set_major_formatter(PercentFormatter(1))
     by_epoch.legend(frameon=False, loc="lower right")
     return figure

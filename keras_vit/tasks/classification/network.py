@@ -15,7 +15,7 @@ from keras_vit import arguments, models
 from keras_vit.models.keras_applications import application_names, build_application
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import checkpoint_of, in_training, start
 from keras_vit.weights.whole_models import load_model
 
@@ -106,7 +106,7 @@ def _loss_of(weights: str | None, trained: Preprocessing) -> str | None:
     path = Path(weights or "")
     if not path.is_dir() and path.suffix != ".keras":
         return None
-    run = Run(path if path.is_dir() else path.parent)
+    run = RunFolder(path if path.is_dir() else path.parent)
     with contextlib.suppress(ValueError):
         return run.read_config().recipe.loss
     return "sigmoid" if trained.thresholds else "softmax"  # a copy of the file

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit import data
 from keras_vit.data.image_metadata import without_metadata
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 
 # Validation images written to a run folder, to try predictions and verify exports.
 _SAMPLES = 16
@@ -17,7 +17,7 @@ _LONGEST_LABEL = 80  # characters of a file name for all labels of an image
 _LONGEST_NAME, _LONGEST_SUFFIX = 200, 20  # bytes; file systems allow 255
 
 
-def write_samples(run: Run, validation: data.Examples) -> None:
+def write_samples(run: RunFolder, validation: data.Examples) -> None:
     """Writes a few validation images, spread over the classes, without metadata to a run folder."""
     run.samples.mkdir(parents=True, exist_ok=True)
     labels = validation.targets

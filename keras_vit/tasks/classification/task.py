@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from keras_vit.evaluation import slice_accuracies
 from keras_vit.models import cloning, last_activation
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.runs.config import RunConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.build import check_model, without_dropout
 from keras_vit.tasks.classification.calibration import calibrate
 from keras_vit.tasks.classification.distillation import DistillationObjective, load_teacher
@@ -29,9 +30,9 @@ from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.prediction import Scores, prediction
 from keras_vit.tasks.classification.samples import write_samples
 from keras_vit.tasks.classification.serving import ServedClassifier
-from keras_vit.tasks.objective import Objective
 from keras_vit.tasks.registry import get
-from keras_vit.tasks.task import Details, Predictions, Task
+from keras_vit.tasks.task import Details, Evaluation, Predictions, Task
+from keras_vit.visualization.contact_sheet import contact_sheet
 from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights import list_weights
 
@@ -45,6 +46,7 @@ class Classification(Task):
     name = "classification"
     monitor = ("accuracy", "max")
     output = "probabilities"
+    pipeline_tag = "image-classification"
     unnamed = True
     multi_label = False
     served_model = ServedClassifier
@@ -54,41 +56,51 @@ class Classification(Task):
     prediction = staticmethod(prediction)
     config: RunConfig
 
+    @classmethod
+    def refusal(cls, command: str) -> str | None:
+        return None
+
+    def draw_batch(
+        self, images: np.ndarray, targets: Any, names: Sequence[str], path: Path
+    ) -> None:
+        contact_sheet(images, targets.numpy(), names, path)
+
     def adapted(self, examples: data.Examples) -> Task:
         if examples.multi_label:
             return get("multi_label")(self.config).adapted(examples)
         return self
 
     def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
-        return build_network(
+        network = build_network(
             self.config,
             examples.class_names,
             dtype=dtype,
             multi_label=self.multi_label,
             resume=resume,
         )
+        if self.config.teacher is not None:  # early, to detect a wrong file
+            self.teacher = load_teacher(self.config.teacher, models.preprocessing_of(network))
+        return network
 
-    def objective(self, network: keras.Model) -> ClassificationObjective:
+    def objective(self, network: keras.Model, training: data.Examples) -> ClassificationObjective:
         recipe = self.config.recipe
+        balanced = recipe.class_weights == "balanced"
         settings: dict[str, Any] = {
             "loss": recipe.loss,
             "multi_label": self.multi_label,
             "label_smoothing": recipe.label_smoothing,
+            "class_weights": class_weights(training) if balanced else None,
         }
         if self.config.teacher is None:
             return ClassificationObjective(network, **settings)
         return DistillationObjective(
             network,
-            load_teacher(self.config.teacher, models.preprocessing_of(network)),
+            self.teacher,
             kind=recipe.distillation,
             weight=recipe.distillation_weight,
             temperature=recipe.distillation_temperature,
             **settings,
         )
-
-    def use_training_set(self, objective: Objective, training: data.Examples) -> None:
-        if self.config.recipe.class_weights == "balanced":
-            objective.class_weights = class_weights(training).astype("float32")
 
     def finished_model(self, network: keras.Model) -> keras.Model:
         return finished_classifier(network)
@@ -99,7 +111,7 @@ class Classification(Task):
             "classes": len(examples.class_names),
         }
 
-    def check_resumed(self, run: Run, examples: data.Examples) -> None:
+    def check_resumed(self, run: RunFolder, examples: data.Examples) -> None:
         if run.labels.read_text(encoding="utf-8") != _lines(examples.class_names):
             raise ValueError(
                 f"The classes of {self.config.data} must match those in {run.labels}. Restore "
@@ -107,7 +119,7 @@ class Classification(Task):
                 f"{', '.join(examples.class_names[:20])}"
             )
 
-    def start_run(self, run: Run, examples: data.Examples, validation: data.Examples) -> None:
+    def start_run(self, run: RunFolder, examples: data.Examples, validation: data.Examples) -> None:
         files.write_text(run.labels, _lines(examples.class_names))
         write_samples(run, validation)
 
@@ -149,14 +161,14 @@ class Classification(Task):
         return evaluate_predictions(targets, probabilities, preprocessing.class_names or ())
 
     def details(
-        self, model: keras.Model, examples: data.Examples, predictions: Predictions
+        self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> Details:
-        labels, probabilities, preprocessing = predictions
+        labels, probabilities, preprocessing = evaluation.found
         exclusive = preprocessing.thresholds is None and len(labels) > 1
         return ClassificationDetails(
-            scores=self.score(predictions),
+            scores=evaluation.result,
             calibration=calibrate(labels, probabilities) if exclusive else None,
-            mistakes=find_mistakes(examples, predictions, _MISTAKES, model),
+            mistakes=find_mistakes(examples, evaluation.found, _MISTAKES, model),
             slices=slice_accuracies(labels, probabilities.argmax(axis=1), examples.columns),
         )
 
@@ -165,9 +177,9 @@ class Classification(Task):
         return {"confusion": picture}
 
     def draw_examples(
-        self, examples: data.Examples, predictions: Predictions, folder: Path
+        self, examples: data.Examples, evaluation: Evaluation, folder: Path
     ) -> dict[str, Path]:
-        picture = draw_mistakes(examples, predictions, folder / "mistakes.png")
+        picture = draw_mistakes(examples, evaluation.found, folder / "mistakes.png")
         return {"mistakes": picture} if picture else {}
 
     def agreement(
@@ -183,7 +195,7 @@ class Classification(Task):
         several = preprocessing.thresholds is not None
         return Scores(preprocessing.class_names or (), several, every_class)
 
-    def next_commands(self, run: Run) -> list[str]:
+    def next_commands(self, run: RunFolder) -> list[str]:
         predict = arguments.command("predict", run.path, run.samples)
         return [f"{predict}/*", *super().next_commands(run)]
 

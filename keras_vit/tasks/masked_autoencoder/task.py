@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, models
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.masked_autoencoder.figures import reconstruction_sheet
 from keras_vit.tasks.masked_autoencoder.objective import (
     MaskedAutoencoderObjective,
@@ -27,7 +27,7 @@ class MaskedAutoencoder(Pretraining):
 
     name = "masked_autoencoder"
 
-    def objective(self, network: keras.Model) -> Objective:
+    def new_objective(self, network: keras.Model) -> Objective:
         return MaskedAutoencoderObjective(
             network,
             mask_ratio=self.config.masked,
@@ -37,7 +37,9 @@ class MaskedAutoencoder(Pretraining):
             decoder_heads=self.config.decoder_heads,
         )
 
-    def draw_training(self, run: Run, objective: Any, validation: data.Examples) -> dict[str, Path]:
+    def draw_training(
+        self, run: RunFolder, objective: Any, validation: data.Examples
+    ) -> dict[str, Path]:
         chosen = np.linspace(0, len(validation) - 1, min(_PICTURES, len(validation)))
         preprocessing = models.preprocessing_of(objective.network)
         some = validation.subset(np.unique(chosen.round().astype(int)))

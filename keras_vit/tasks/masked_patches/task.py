@@ -14,5 +14,5 @@ class MaskedPatches(Pretraining):
 
     name = "masked_patches"
 
-    def objective(self, network: keras.Model) -> Objective:
+    def new_objective(self, network: keras.Model) -> Objective:
         return MaskedPatchesObjective(network, mask_ratio=self.config.masked)

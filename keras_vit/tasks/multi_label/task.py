@@ -13,13 +13,13 @@ from sklearn.metrics import accuracy_score
 from keras_vit import data, files, models
 from keras_vit.evaluation.slices import slice_masks
 from keras_vit.runs.config import RunConfig
-from keras_vit.runs.run_folder import Run
+from keras_vit.runs.run_folder import RunFolder
 from keras_vit.tasks.classification.predict import predict
 from keras_vit.tasks.classification.task import Classification
 from keras_vit.tasks.multi_label import figures
 from keras_vit.tasks.multi_label.metrics import choose_thresholds, evaluate_labels
 from keras_vit.tasks.multi_label.page import MultiLabelDetails
-from keras_vit.tasks.task import Details, Predictions, Task
+from keras_vit.tasks.task import Details, Evaluation, Predictions, Task
 from keras_vit.visualization.drawing import save_figure
 from keras_vit.weights.whole_models import load_model
 
@@ -40,7 +40,7 @@ class MultiLabel(Classification):
             )
         return MultiLabel(fit_to_labels(self.config, examples))
 
-    def finish_models(self, run: Run, validation: data.Examples) -> None:
+    def finish_models(self, run: RunFolder, validation: data.Examples) -> None:
         for path in (run.last, run.best):
             if path.exists():
                 set_thresholds(path, validation)
@@ -65,14 +65,14 @@ class MultiLabel(Classification):
         return same.all(axis=1), float(accuracy)
 
     def details(
-        self, model: keras.Model, examples: data.Examples, predictions: Predictions
+        self, model: keras.Model, examples: data.Examples, evaluation: Evaluation
     ) -> Details:
-        labels, outputs, preprocessing = predictions
+        labels, outputs, preprocessing = evaluation.found
         slices = {
             (column, value): self.score(Predictions(labels[here], outputs[here], preprocessing))
             for column, value, here in slice_masks(examples.columns)
         }
-        return MultiLabelDetails(self.score(predictions), slices)
+        return MultiLabelDetails(evaluation.result, slices)
 
     def draw(self, result: Any, folder: Path) -> dict[str, Path]:
         picture = save_figure(figures.label_scores(result), folder / "label_scores.png")

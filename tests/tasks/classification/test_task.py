@@ -25,8 +25,7 @@ def test_balanced_weights_of_a_class_without_images_are_zero(nano: str) -> None:
     training = digits.subset(np.flatnonzero(digits.targets < 3)[:30])
     config = RunConfig("digits", nano, recipe=SMALL.replace(class_weights="balanced"))
     task = Classification(config)
-    objective = task.objective(build_network(config, digits.class_names))
-    task.use_training_set(objective, training)
+    objective = task.objective(build_network(config, digits.class_names), training)
     found = objective.class_weights
     counts = np.bincount(training.targets)
     np.testing.assert_allclose(found[:3], 30 / (3 * counts), rtol=1e-6)
@@ -38,12 +37,14 @@ def test_teacher_makes_a_distilled_classifier(nano: str, tmp_path: Path) -> None
     recipe = SMALL.replace(distillation="soft", distillation_weight=0.3)
     teacher = save_teacher(tmp_path / "teacher.keras", names)
     config = RunConfig("digits", nano, teacher=str(teacher), recipe=recipe)
-    network = build_network(config, names)
-    objective = Classification(config).objective(network)
+    digits = data.load("digits")
+    task = Classification(config)
+    network = task.build_network(digits, "float32", resume=False)
+    objective = task.objective(network, digits)
     assert isinstance(objective, DistillationObjective)
     assert (objective.kind, objective.weight) == ("soft", 0.3)
     plain = RunConfig("digits", nano, recipe=SMALL)
-    assert type(Classification(plain).objective(network)) is ClassificationObjective
+    assert type(Classification(plain).objective(network, digits)) is ClassificationObjective
 
 
 def test_balanced_weights_of_several_labels(nano: str) -> None:
@@ -52,8 +53,8 @@ def test_balanced_weights_of_several_labels(nano: str) -> None:
     training = dataclasses.replace(digits, targets=np.array(labels), class_names=tuple("abcd"))
     config = RunConfig("digits", nano, recipe=SMALL.replace(class_weights="balanced"))
     task = MultiLabel(config)
-    objective = task.objective(build_network(config, tuple("abcd"), multi_label=True))
-    task.use_training_set(objective, training)
+    network = build_network(config, tuple("abcd"), multi_label=True)
+    objective = task.objective(network, training)
     assert objective.multi_label
     # Shown by 2, 0, 7 and 5 of 7; where one of both never happens nothing can be balanced.
     np.testing.assert_allclose(objective.class_weights, [5 / 2, 1, 1, 2 / 5])

@@ -89,19 +89,11 @@ class PatchColor(Task):
         build.check_model(name)
 
     def build_network(self, examples: Examples, dtype: str, *, resume: bool) -> keras.Model:
-        checkpoint = build.checkpoint_of(self.config)
-        model = build.start(self.config, checkpoint, include_top=False, pooling="none")
-        encoder = build.in_training(model, models.preprocessing_of(model), self.config, dtype)
-        config = models.config_of(encoder)
-        rows, columns = config.grid
-        tokens = encoder.output  # (B, T, D), the last of which are those of the patches
-        others = tokens.shape[1] - rows * columns
-        patches = keras.layers.Cropping1D((others, 0), dtype=dtype)(tokens)
+        encoder, patches = build.build_patch_encoder(self.config, (), dtype)
         colors = keras.layers.Dense(3, dtype="float32", name="head")(patches)
-        maps = keras.layers.Reshape((rows, columns, 3), dtype="float32")(colors)
-        return keras.Model(encoder.input, maps, name=encoder.name)
+        return keras.Model(encoder.input, colors, name=encoder.name)
 
-    def objective(self, network: keras.Model) -> ColorObjective:
+    def objective(self, network: keras.Model, training: Examples) -> ColorObjective:
         return ColorObjective(network)
 
     def predict(self, model: keras.Model, examples: Examples, **options: Any) -> Predictions:

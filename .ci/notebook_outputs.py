@@ -1,0 +1,68 @@
+"""Executes the notebooks and stores their outputs, which the pages of the site show.
+
+    python .ci/notebook_outputs.py --weights Ti_16.npz --photos photos
+
+The notebook 03 is executed with these pretrained weights and photographs, as it is on Colab.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+_TEMPORARY = re.compile(re.escape(tempfile.gettempdir()) + r"/\w+")
+
+
+def execute(path: Path, parameters: str) -> nbformat.NotebookNode:
+    """Returns the executed notebook, with its own source."""
+    notebook = nbformat.read(path, as_version=4)
+    sources = [cell.source for cell in notebook.cells]
+    for cell in notebook.cells:
+        if "parameters" in cell.metadata.get("tags", ()):
+            cell.source = parameters
+    with tempfile.TemporaryDirectory() as folder:
+        resources = {"metadata": {"path": folder}}
+        NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    for cell, source in zip(notebook.cells, sources, strict=True):
+        cell.source = source
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.execution_count = None
+            cell.outputs = [cleaned(o) for o in cell.outputs if o.get("name") != "stderr"]
+    return notebook
+
+
+def cleaned(output: Any) -> Any:
+    """Returns an output without names of temporary folders and overwritten progress bars."""
+    if "text" in output:
+        lines = [line.rsplit("\r", 1)[-1] for line in output.text.split("\n")]
+        output.text = _TEMPORARY.sub("/tmp/work", "\n".join(lines))
+    if "execution_count" in output:
+        output.execution_count = None
+    return output
+
+
+def main() -> None:
+    """Executes all notebooks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--only", default="*.ipynb")
+    given = parser.parse_args()
+    values = {"WEIGHTS": str(given.weights.resolve()), "PHOTOS": str(given.photos.resolve())}
+    parameters = "\n".join(f"{name} = {value!r}" for name, value in values.items())
+    for path in sorted((ROOT / "notebooks").glob(given.only)):
+        notebook = execute(path, f"{parameters}\nNUMBER = 6")
+        nbformat.write(notebook, path)
+        print(f"{path.name}: {path.stat().st_size / 2**20:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()

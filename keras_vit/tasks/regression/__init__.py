@@ -1,0 +1,1 @@
+"""Regression: one number or a few for each image."""

@@ -1,0 +1,37 @@
+"""Loss and metric of regression.
+
+Letters: B batch; D targets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_vit.tasks.objective import Objective
+
+UNITS = "units"  # layer that converts standardized outputs to the units of the targets
+
+
+class RegressionObjective(Objective):
+    """Mean squared error, and mean absolute error, in standard deviations of the targets."""
+
+    def __init__(self, network: keras.Model) -> None:
+        super().__init__(network)
+        self.deviations = np.array(network.get_layer(UNITS).scale, "float32")
+        self.error = keras.metrics.Mean("mae")
+
+    def example_losses(self, x: Any, y: Any, training: bool) -> tuple[Any, Any]:
+        values = ops.cast(self.network(x, training=training), "float32")  # (B, D)
+        errors = (values - y) / self.deviations
+        return ops.mean(errors**2, axis=-1), ops.mean(ops.abs(errors), axis=-1)
+
+    def update_scores(self, y: Any, outputs: Any, weight: Any) -> None:
+        self.error.update_state(outputs, sample_weight=weight)
+
+    @property
+    def scores(self) -> list[keras.metrics.Metric]:
+        return [self.error]

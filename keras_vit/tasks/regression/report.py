@@ -1,0 +1,69 @@
+"""Errors of a regression, from true and predicted values.
+
+Letters: N images; D targets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+from keras_vit.visualization.drawing import shorten
+
+
+class TargetErrors(NamedTuple):
+    """Errors of one target: mean absolute and root mean squared error in its units, and R2."""
+
+    name: str
+    mae: float
+    rmse: float
+    r2: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RegressionReport:
+    """Evaluation result of a regression.
+
+    Args:
+        targets: True values, (N, D).
+        values: Predicted values, (N, D).
+        names: Name of each target.
+
+    Examples:
+        >>> report = RegressionReport(np.array([[1.0], [3.0]]), np.array([[1.5], [3.0]]), ["age"])
+        >>> print(report.text())
+        2 images
+        target                       MAE        RMSE        R2
+        age                         0.25      0.3536    0.8750
+    """
+
+    targets: np.ndarray
+    values: np.ndarray
+    names: Sequence[str]
+
+    @property
+    def errors(self) -> list[TargetErrors]:
+        """Errors of each target."""
+        columns = zip(self.names, self.targets.T, self.values.T, strict=True)
+        measures = (mean_absolute_error, root_mean_squared_error, r2_score)
+        return [TargetErrors(n, *(float(m(y, z)) for m in measures)) for n, y, z in columns]
+
+    def text(self) -> str:
+        """Formats the result as a table."""
+        rows = [f"{len(self.targets)} images", f"{'target':<20}{'MAE':>12}{'RMSE':>12}{'R2':>10}"]
+        for name, mae, rmse, r2 in self.errors:
+            rows.append(f"{shorten(name, 19):<20}{mae:>12.4g}{rmse:>12.4g}{r2:>10.4f}")
+        return "\n".join(rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the result as a dictionary, with the mean R2 of the targets."""
+        errors = self.errors
+        return {
+            "num_examples": len(self.targets),
+            "r2": float(np.mean([row.r2 for row in errors])),
+            "per_target": [row._asdict() for row in errors],
+        }

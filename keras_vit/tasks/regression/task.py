@@ -1,0 +1,111 @@
+"""Regression task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from keras_vit import data, zoo
+from keras_vit.data.target_kinds import NUMBERS
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.runs.config import RunConfig
+from keras_vit.tasks.build import build_encoder
+from keras_vit.tasks.objective import Objective
+from keras_vit.tasks.regression.figures import scatter_plot
+from keras_vit.tasks.regression.objective import UNITS, RegressionObjective
+from keras_vit.tasks.regression.report import RegressionReport
+from keras_vit.tasks.task import Predictions, Task
+from keras_vit.visualization.contact_sheet import contact_sheet
+from keras_vit.visualization.drawing import save_figure
+
+
+class Values(NamedTuple):
+    """Predicted numbers of one image, by name, or the reason why it cannot be read."""
+
+    values: dict[str, float]
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the image could be read."""
+        return not self.message
+
+    def text(self, top: int = 3) -> str:
+        """Returns the numbers as one line of text."""
+        return self.message or ", ".join(f"{n} {value:.4g}" for n, value in self.values.items())
+
+
+class ValueTable:
+    """Table of predicted numbers."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.columns = ["file", *names, "message"]
+
+    def row(self, file: str, found: Values) -> dict[str, Any]:
+        """Returns the table row of one image; missing values are None."""
+        empty = dict.fromkeys(self.columns)
+        return {**empty, "file": file, **found.values, "message": found.message or None}
+
+
+class Regression(Task):
+    """Regression task: one number or a few for each image, from columns of a table."""
+
+    name = "regression"
+    monitor = ("mae", "min")
+    output = "values"
+    config: RunConfig
+
+    @classmethod
+    def check_model(cls, name: str) -> None:
+        zoo.constructor(name)
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> data.Examples:
+        examples = data.load(source, NUMBERS)
+        if examples.kind is not NUMBERS:
+            raise ValueError(
+                "`data` must be a table, or a folder with a table, whose columns besides `file` "
+                f"and `split` are numbers, for the task regression. Received: data={str(source)!r}"
+            )
+        return examples
+
+    def draw_batch(
+        self, images: np.ndarray, targets: Any, names: Sequence[str], path: Path
+    ) -> None:
+        captions = [Values(dict(zip(names, row, strict=True))).text() for row in targets.numpy()]
+        contact_sheet(images, np.zeros((len(images), 0)), (), path, captions)
+
+    def build_network(self, examples: data.Examples, dtype: str, *, resume: bool) -> keras.Model:
+        encoder = build_encoder(self.config, dtype, class_names=examples.class_names)
+        mean, deviation = examples.targets.mean(axis=0), examples.targets.std(axis=0)
+        head = keras.layers.Dense(
+            len(mean), kernel_initializer="zeros", dtype="float32", name="head"
+        )
+        units = keras.layers.Rescaling(
+            np.maximum(deviation, 1e-6).tolist(), mean.tolist(), dtype="float32", name=UNITS
+        )
+        return keras.Model(encoder.input, units(head(encoder.output)), name=encoder.name)
+
+    def objective(self, network: keras.Model, training: data.Examples) -> Objective:
+        return RegressionObjective(network)
+
+    def score(self, predictions: Predictions) -> RegressionReport:
+        targets, values, preprocessing = predictions
+        return RegressionReport(targets, values, preprocessing.class_names or ())
+
+    def draw(self, result: Any, folder: Path) -> dict[str, Path]:
+        return {"scatter": save_figure(scatter_plot(result), folder / "scatter.png")}
+
+    def prediction(
+        self, output: np.ndarray, preprocessing: Preprocessing, message: str = "", top: int = 5
+    ) -> Values:
+        names = preprocessing.class_names or ()
+        return Values({} if message else dict(zip(names, output.tolist(), strict=True)), message)
+
+    def table(self, preprocessing: Preprocessing, *, every_class: bool = False) -> ValueTable:
+        return ValueTable(preprocessing.class_names or ())

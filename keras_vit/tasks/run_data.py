@@ -1,0 +1,133 @@
+"""Run folders with the images of the run, as its task loads them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit import data
+from keras_vit.data import Examples
+from keras_vit.data.splits import short_digest, training_digests
+from keras_vit.runs.run_folder import RunFolder
+from keras_vit.tasks.registry import get
+from keras_vit.tasks.task import Task
+
+
+class Run(RunFolder):
+    """Access to the files in a run folder, and to the images of the run.
+
+    Args:
+        path: The run folder.
+
+    Examples:
+        >>> Run("runs/flowers").best.name
+        'best.keras'
+    """
+
+    @functools.cached_property
+    def all_examples(self) -> Examples:
+        """All images of the dataset, whether or not they belong to a split."""
+        config = self.read_config()
+        return get(config.task).load(config.data)
+
+    def indices(self, part: str = "validation") -> np.ndarray:
+        """Returns the indices in `all_examples` of the images in a split.
+
+        Raises:
+            ValueError: If an image is missing or has another label, or if the content of an image
+                that was not trained on has changed: it may be a training image now.
+        """
+        (found,) = data.read_split(self.split, self.all_examples, (part,))
+        if part != "train":
+            digests = data.audit(self.all_examples.subset(found), progress=False).digests
+            data.read_split(self.split, self.all_examples, (part,), digests)
+        return found
+
+    def examples(self, part: str = "validation") -> Examples:
+        """Returns the images in a split (`"train"`, `"validation"` or `"test"`)."""
+        return self.all_examples.subset(self.indices(part))
+
+    def training_digests(self) -> frozenset[str]:
+        """Returns the file digests of all training images, shortened to 32 digits."""
+        found = training_digests(self.split)
+        if found:
+            return found
+        # Run of an earlier version.
+        digests = data.audit(self.examples("train")).digests.values()
+        return frozenset(map(short_digest, digests))
+
+
+class EvaluationImages(NamedTuple):
+    """Images to evaluate a model on, how they were selected, and the counts of all files."""
+
+    examples: Examples
+    selection: str
+    inventory: dict[str, Any] | None
+
+
+def evaluation_images(
+    run: Run,
+    source: str | None,
+    task: Task,
+    *,
+    on_bad_image: str = "fail",
+    part: str | None = None,
+    training_images: bool = False,
+) -> EvaluationImages:
+    """Returns the images of a run, or of another data source, to evaluate a model on.
+
+    Args:
+        run: The model's run; its folder need not exist if `source` is given.
+        source: Data source; None for the images of the run.
+        task: Task of the model, which loads the source.
+        on_bad_image: `"fail"` or `"skip"`, for the images of the source.
+        part: Split; by default the validation images of a run, and the test or validation images
+            of a source that has splits.
+        training_images: Whether images of the source that the run was trained on are included.
+
+    Raises:
+        ValueError: If no images are left, or a split does not exist.
+    """
+    if source is None:
+        name = part or "validation"
+        examples = run.examples(name)
+        if not len(examples):
+            raise ValueError(f"`--part` must be a split with images. Received: {name}")
+        selection = "held out" if name == "validation" else f"the {name} split"
+        return EvaluationImages(examples, selection, run.resolved().get("inventory"))
+    examples = task.load(source)
+    available = [
+        name for name in ("test", "validation", "train") if name in (examples.splits or ())
+    ]
+    if part and part not in available:
+        raise ValueError(
+            f"`--part` must be a split of {source}. Received: {part}; available splits: "
+            f"{', '.join(available) or 'none'}"
+        )
+    examples, found = data.usable_images(examples, on_bad_image)
+    facts: list[str] = []
+    if available:
+        wanted = part or available[0]
+        splits = enumerate(examples.splits or ())
+        examples = examples.subset([i for i, split in splits if split == wanted])
+        facts.append(f"the {wanted} split")
+    if run.config.is_file() and part != "train":
+        trained = run.training_digests()
+        digests = [short_digest(found.digests[name]) for name in examples.names]
+        new = [i for i, digest in enumerate(digests) if digest not in trained]
+        if count := len(examples) - len(new):
+            fact = f"{count} of {len(examples)} images are training images of the run"
+            facts.append(f"{fact} and are {'included' if training_images else 'left out'}")
+        if not new and not training_images:
+            raise ValueError(
+                "`--data` must contain images that the run was not trained on; pass "
+                "--with-training-images to evaluate on training images too. Received: "
+                f"{examples.source}, with {len(examples)} images, all of them training images"
+            )
+        examples = examples if training_images else examples.subset(new)
+    print("".join(f"{fact[0].upper()}{fact[1:]}.\n" for fact in facts), end="")
+    inventory = dataclasses.asdict(found.inventory)
+    return EvaluationImages(examples, ", ".join(facts) or "all", inventory)
