@@ -79,7 +79,8 @@ class ArtifactComparison:
         milliseconds: Median time for one image, by number of threads, or `"all"`.
         accuracy: Fraction of the images with a correct class, or with all labels correct.
         agreement: Fraction of the images with the prediction of the Keras model.
-        largest_difference: Largest difference of an output; NaN if an output is NaN.
+        largest_difference: Largest difference of an output, relative to the largest value of its
+            channel if that is above 1; NaN if an output is NaN.
         worst: Index of the image with the largest difference.
         ok: Whether agreement and difference are within the limits.
 
@@ -140,7 +141,9 @@ def compared(
     expected: Predictions,
 ) -> ArtifactComparison:
     """Compares the outputs of an artifact with the outputs of the Keras model."""
-    differences = np.abs(found - expected.outputs).reshape(len(found), -1).max(axis=1)  # (N,)
+    scale = np.abs(expected.outputs).reshape(-1, found.shape[-1]).max(axis=0).clip(min=1)
+    relative = np.abs(found - expected.outputs) / scale
+    differences = relative.reshape(len(found), -1).max(axis=1)  # (N,)
     worst = int(differences.argmax())  # NaN counts as the largest
     required, close = artifact.min_agreement, 0.0
     if required is None:

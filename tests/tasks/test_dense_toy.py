@@ -89,7 +89,7 @@ def test_dense_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) 
     "command",
     [
         ("evaluate", "RUN"),
-        ("evaluate", "RUN", "--data", "DATA", "--with-training-images"),
+        ("evaluate", "RUN", "--data", "DATA", "--with-training-images", "--out", "OUT"),
         ("evaluate", "RUN", "--report", "OUT"),
         ("data", "check", "DATA", *TASK),
         ("data", "preview", "DATA", *TASK, "--image-size", "32", "--out", "OUT.png"),

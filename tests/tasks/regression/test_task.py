@@ -77,7 +77,7 @@ def test_regression_predicts_in_the_units_of_the_targets(
     "command",
     [
         ("evaluate", "RUN", "--report", "OUT"),
-        ("evaluate", "RUN", "--data", "DATA", "--with-training-images"),
+        ("evaluate", "RUN", "--data", "DATA", "--with-training-images", "--out", "OUT"),
         ("data", "check", "DATA", *TASK),
         ("data", "preview", "DATA", *TASK, "--image-size", "8", "--out", "OUT.png"),
         ("card", "RUN", "--out", "OUT"),
