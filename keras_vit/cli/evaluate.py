@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from keras_vit.cli import options as opt
-from keras_vit.cli.model_argument import check_model, load_model
+from keras_vit.cli.model_argument import check_model, load_given_model
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
@@ -84,7 +84,7 @@ def evaluate(
         alone.enter_context(output_folder.writing(out, "evaluate", _EVALUATION))
         if report is not None and report.resolve() != out.resolve():
             alone.enter_context(output_folder.writing(report, "evaluate", _REPORT))
-        network = load_model(model, constructor, size)
+        network = load_given_model(model, constructor, size)
         chosen = evaluation_images(
             training.Run(model if model.is_dir() else model.parent),
             data,
@@ -141,7 +141,7 @@ def explain(
     from keras_vit.visualization.attention_maps import METHODS
 
     drawing.check_picture(out)
-    network = load_model(model, constructor, size)
+    network = load_given_model(model, constructor, size)
     chosen = [*map(str, method or [Method.all])]
     methods = METHODS if "all" in chosen else tuple(dict.fromkeys(chosen))
     figure = reports.explain(network, images, methods=methods, of_class=of_class)
@@ -185,7 +185,7 @@ def probe(
     run = training.Run(model)
     own = run.config.is_file() and opt.absolute(data) == run.read_config().data
     with output_folder.writing(out, "probe", _PROBE):
-        network = load_model(model, constructor, size, classifier=False)
+        network = load_given_model(model, constructor, size, classifier=False)
         task = check_command("probe", preprocessing_of(network))
         if own or data is None:
             known, asked = run.examples("train"), run.examples()

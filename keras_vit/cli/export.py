@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 from typing import Annotated, Literal
 
-from keras_vit.cli.model_argument import check_model, load_model
+from keras_vit.cli.model_argument import check_model, load_given_model
 from keras_vit.cli.options import DATA_HELP, argument, check_data, check_out, of_server, option
 from keras_vit.constants import MAX_PIXELS
 from keras_vit.escapes import say
@@ -104,7 +104,7 @@ def export(
 
     only = {"": None, "all": "all", "none": ()}
     done = exporting.bundle(
-        model if model.is_dir() else load_model(model),
+        model if model.is_dir() else load_given_model(model),
         to,
         name=name,
         quantizations=only.get("".join(chosen), tuple(chosen)),

@@ -30,7 +30,7 @@ def check_run(path: Path) -> None:
     )
 
 
-def load_model(
+def load_given_model(
     path: Path,
     constructor: str | None = None,
     image_size: tuple[int, int] | None = None,

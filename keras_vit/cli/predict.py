@@ -13,7 +13,7 @@ import typer
 
 from keras_vit.cli import options as opt
 from keras_vit.cli import prediction_table
-from keras_vit.cli.model_argument import check_model, check_run, load_model
+from keras_vit.cli.model_argument import check_model, check_run, load_given_model
 from keras_vit.escapes import say
 from keras_vit.startup import start_keras
 
@@ -152,7 +152,7 @@ def predict(
         else:
             network: Any = model
             if model and constructor:
-                network = load_model(model, constructor, size, classifier=not embed)
+                network = load_given_model(model, constructor, size, classifier=not embed)
             if embed:
                 table = prediction_table.Embeddings()
                 found = export.embed(network, paths, batch_size)

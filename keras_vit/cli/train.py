@@ -85,7 +85,7 @@ def train(
     opt.check_task(task)
     wanted = f"the training images. {opt.DATA_HELP}"
     numbers = _start(context, wanted)
-    from keras_vit import training
+    from keras_vit import tasks, training
     from keras_vit.runs import named_recipes
     from keras_vit.tasks.build import default_weights
 
@@ -99,6 +99,8 @@ def train(
         base = training.RunConfig(data="", model=model)
         start = changes.get("weights")
         chosen = training.recipe(recipe or ("finetune" if start else "from_scratch"))
+        if not recipe:
+            chosen = chosen.replace(**tasks.get(task).recipe_changes)
     if optimizer == "sgd" and chosen.optimizer != "sgd":
         chosen = chosen.replace(**named_recipes.SGD)
     if published:

@@ -16,7 +16,7 @@ from keras_vit.doctor.frozen import check_frozen
 from keras_vit.doctor.initial_loss import check_start
 from keras_vit.doctor.label_order import check_labels, check_names
 from keras_vit.doctor.learning_rate import check_learning_rate
-from keras_vit.doctor.loading import load_model, preprocessing_for
+from keras_vit.doctor.loading import load_model_and_run, preprocessing_for
 from keras_vit.doctor.onednn import check_onednn
 from keras_vit.doctor.outputs import check_outputs
 from keras_vit.doctor.pixel_scaling import assume_best, check_pixels
@@ -92,7 +92,7 @@ def examine(
     if learning_rate is not None:
         arguments.positive("learning_rate", learning_rate)
     if not isinstance(model, keras.Model):
-        model, run = load_model(model)
+        model, run = load_model_and_run(model)
     task = check_command("doctor", preprocessing or preprocessing_for(model)[0])
     if isinstance(examples, (str, os.PathLike)):
         examples = task.load(examples)

@@ -19,7 +19,7 @@ from keras_vit.weights.containers.guards import WeightFileError
 _DEFAULT_SIDE = 224
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
+def load_model_and_run(path: str | os.PathLike[str]) -> tuple[keras.Model, Run | None]:
     """Loads the last model of a run, or any model file that Keras can load."""
     path = Path(path)
     if path.is_dir():

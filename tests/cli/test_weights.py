@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import choices, models, zoo
-from keras_vit.cli.model_argument import load_model
+from keras_vit.cli.model_argument import load_given_model
 from keras_vit.weights import read_checkpoint, save_weights
 from keras_vit.weights.save import FORMATS
 from tests.cli.commands import call_main, check_failure
@@ -137,7 +137,7 @@ def test_a_converted_model_classifies_as_before(call: Call, tmp_path: Path) -> N
 def test_evaluate_keeps_the_channels_of_a_weight_file(tmp_path: Path) -> None:
     config = models.size("Micro/4").replace(image_size=(8, 12), channels=1, classes=5)
     models.build(config).save(tmp_path / "gray.keras")
-    model = load_model(tmp_path / "gray.keras", "ViTMicro4", (8, 12))
+    model = load_given_model(tmp_path / "gray.keras", "ViTMicro4", (8, 12))
     assert model.input_shape == (None, 8, 12, 1)
 
 

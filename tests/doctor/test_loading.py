@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.doctor.loading import check_input, load_model, preprocessing_for
+from keras_vit.doctor.loading import check_input, load_model_and_run, preprocessing_for
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.training import Run, RunConfig
 from keras_vit.weights.containers.guards import LARGEST_JSON
@@ -22,7 +22,7 @@ def test_load_model_compiles_what_was_compiled(tmp_path: Path) -> None:
     model = solve()
     model.compile("sgd", "mse")
     model.save(tmp_path / "m.keras")
-    loaded, run = load_model(tmp_path / "m.keras")
+    loaded, run = load_model_and_run(tmp_path / "m.keras")
     assert (loaded.loss, run) == ("mse", None)
     np.testing.assert_array_equal(loaded.get_weights()[0], model.get_weights()[0])
 
@@ -34,7 +34,7 @@ def test_load_model_does_without_a_loss_that_keras_does_not_know(tmp_path: Path)
     model = solve()
     model.compile("sgd", mine)
     model.save(tmp_path / "m.keras")
-    assert not load_model(tmp_path / "m.keras")[0].compiled
+    assert not load_model_and_run(tmp_path / "m.keras")[0].compiled
 
 
 def test_load_model_says_what_is_over_large(tmp_path: Path) -> None:
@@ -46,16 +46,16 @@ def test_load_model_says_what_is_over_large(tmp_path: Path) -> None:
         new.writestr("config.json", old.read("config.json") + b" " * LARGEST_JSON)
         new.writestr("model.weights.h5", old.read("model.weights.h5"))
     with pytest.raises(ValueError, match=r"n\.keras is too large: its config\.json has 16,"):
-        load_model(tmp_path / "n.keras")
+        load_model_and_run(tmp_path / "n.keras")
 
 
 def test_load_model_takes_the_last_model_of_a_run(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.write_config(RunConfig("digits", "ViTMicro4"), {})
     with pytest.raises(ValueError, match=r"must have completed at least one epoch..*no last.keras"):
-        load_model(run.path)
+        load_model_and_run(run.path)
     solve().save(run.last)
-    model, found = load_model(run.path)
+    model, found = load_model_and_run(run.path)
     assert model.output_shape == (None, 10)
     assert found is not None
     assert found.path == run.path
@@ -66,15 +66,17 @@ def test_load_model_refuses_what_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="`run` must be a run folder written by `keras-vit train --out`"
     ):
-        load_model(tmp_path / "empty")
+        load_model_and_run(tmp_path / "empty")
     with pytest.raises(ValueError, match=r"a .keras or .h5 file that contains a complete model."):
-        load_model(tmp_path / "nowhere.keras")
+        load_model_and_run(tmp_path / "nowhere.keras")
     (tmp_path / "weights.npz").touch()
     with pytest.raises(ValueError, match=r"a .keras or .h5 file that contains a complete model."):
-        load_model(tmp_path / "weights.npz")
+        load_model_and_run(tmp_path / "weights.npz")
     (tmp_path / "broken.keras").write_text("no model")
-    with pytest.raises(ValueError, match=r"must be a model that keras.saving.load_model can load"):
-        load_model(tmp_path / "broken.keras")
+    with pytest.raises(
+        ValueError, match=r"must be a model that keras.saving.load_model_and_run can load"
+    ):
+        load_model_and_run(tmp_path / "broken.keras")
 
 
 def test_load_model_says_what_to_do_about_layers_of_ones_own(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_load_model_says_what_to_do_about_layers_of_ones_own(tmp_path: Path) -> 
     with pytest.raises(
         ValueError, match=r"If the model has custom layers, load it in Python and call .*examine"
     ):
-        load_model(tmp_path / "m.keras")
+        load_model_and_run(tmp_path / "m.keras")
 
 
 def test_contract_of_our_own_models_is_known() -> None:

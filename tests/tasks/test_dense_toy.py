@@ -74,6 +74,7 @@ class Stop(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_dense_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) -> None:
     config = training.read_config(run / "config.yaml")
     with pytest.raises(KeyboardInterrupt):
@@ -97,7 +98,9 @@ def test_dense_run_is_resumed_to_the_bit(run: Path, call: Call, tmp_path: Path) 
         ("predict", "RUN", "DATA/images", "--to", "OUT.csv"),
         ("card", "RUN", "--out", "OUT"),
         ("plan", "--model", "ViTMicro4", "--memory", "16GiB"),
-        ("export", "RUN", "--to", "OUT", "--tflite", "dynamic_range"),
+        pytest.param(
+            ("export", "RUN", "--to", "OUT", "--tflite", "dynamic_range"), marks=pytest.mark.slow
+        ),
     ],
     ids=" ".join,
 )
@@ -127,6 +130,7 @@ def test_command_for_classifiers_refuses_a_dense_task(
     assert "Received: a model of the task shapes" in message
 
 
+@pytest.mark.slow
 def test_dense_runs_are_compared(run: Path, shapes: Path, call: Call, tmp_path: Path) -> None:
     models = ("--models", f"{run},ViTMicro4", "--data", shapes, *TASK)
     code, text, message = call(

@@ -81,7 +81,7 @@ def test_regression_predicts_in_the_units_of_the_targets(
         ("data", "check", "DATA", *TASK),
         ("data", "preview", "DATA", *TASK, "--image-size", "8", "--out", "OUT.png"),
         ("card", "RUN", "--out", "OUT"),
-        ("export", "RUN", "--to", "OUT"),
+        pytest.param(("export", "RUN", "--to", "OUT"), marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )
