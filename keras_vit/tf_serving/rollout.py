@@ -248,7 +248,7 @@ class Rollout:
 
     def _ask(self, path: str, key: str, label: str | None = None) -> Any:
         with contextlib.closing(Rest(self._server, self._name, label)) as server:
-            return server.ask("GET", path, key, _REQUEST_SECONDS)
+            return server.request(path, _REQUEST_SECONDS)[key]
 
     def _read(self) -> tuple[Any, Any]:
         """Returns the content of the configuration file, and the entry of the model in it."""

@@ -261,7 +261,7 @@ def test_arguments_are_checked(
     (tmp_path / "bad.config").write_text("model_config_list {")
     with pytest.raises(ValueError, match=r"`config` must be a ModelServerConfig .*bad\.config"):
         Rollout(tmp_path / "bad.config")
-    with pytest.raises(RuntimeError, match=r"http://localhost:1/v1/models/vit: "):
+    with pytest.raises(RuntimeError, match=r"^http://localhost:1, model 'vit': ConnectionError: "):
         Rollout(config, "http://localhost:1").status()
     monkeypatch.setitem(sys.modules, "tensorflow_serving.config", None)
     with pytest.raises(ImportError, match=r'pip install -e "\.\[serving\]"'):
